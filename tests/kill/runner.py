@@ -49,8 +49,9 @@ class KillRunner:
     def plan(self, count: int, draw: Random) -> Iterator[tuple[Case, int]]:
         """Yield which command to kill before which of its changes: the last ones, and others at equal distances.
 
-        Quick commands are killed more often than slow ones, and each of them some times. A few kills are made before
-        another one of the last changes for each command: outputs of all commands are placed by the same code.
+        Quick commands are killed more often than slow ones, and each of them some times. Half of the kills, or as many
+        as reach each of the last changes of one of the commands, are made before those: outputs of all commands are
+        placed by the same code.
         """
         changes, weights = [], []
         for case in self._cases:
@@ -58,13 +59,15 @@ class KillRunner:
             changes.append(self._count_changes(case))
             weights.append(1 / max(1.0, time.monotonic() - begun) ** 2)
         fewest = [FEWEST_OF_DAG if case.is_run else FEWEST for case in self._cases]
-        kills, latest = [], 0
-        for case, total, share in zip(self._cases, changes, _shares(count, weights, fewest), strict=True):
-            rounds, rest = divmod(share, total)
+        shares = [divmod(share, total) for share, total in zip(_shares(count, weights, fewest), changes, strict=True)]
+        number = sum(rest for _, rest in shares)
+        fraction = min(1.0, max(0.5, LAST / max(number, 1)))
+        kills, latest, before = [], 0, 0
+        for case, total, (rounds, rest) in zip(self._cases, changes, shares, strict=True):
             window = min(LAST, total)
-            lasts = min(window, (rest + 1) // 2)
+            lasts = min(window, round(fraction * (before + rest)) - round(fraction * before))
             last = [total - (latest + index) % window for index in range(lasts)]
-            latest += lasts
+            before, latest = before + rest, latest + lasts
             others = rest - lasts
             spread = [1 + (2 * index + 1) * (total - window) // (2 * others) for index in range(others)]
             kills += [(case, kill_at) for kill_at in [*range(1, total + 1)] * rounds + last + spread]
