@@ -6,7 +6,14 @@ import pytest
 import tensorflow as tf
 from keras import layers
 
+from tests.components.train_modules import DIGITS, write
+from tfopt.artifacts import Examples
+from tfopt.data.feature_schema import stored_features
+from tfopt.training.fine_tuner import FineTuner
+from tfopt.training.fine_tuning_inputs import FineTuningSettings
 from tfopt.training.fused_batch_norm import fuse_batch_norms
+from tfopt.training.model_assembly import assemble
+from tfopt.training.user_module import UserModule
 
 RNG = np.random.default_rng(5)
 IMAGES = RNG.normal(3, 2, (12, 6, 5, 4)).astype("float32")
@@ -115,6 +122,17 @@ def test_masked_steps_do_not_count_and_tables_are_normalized():
     rows(values[:, 0], training=True)
     np.testing.assert_allclose(masked.moving_mean, 0.01 * values[:, :2].mean((0, 1)), rtol=1e-4)
     np.testing.assert_allclose(table.moving_mean, 0.01 * values[:, 0].mean(0), rtol=1e-4)
+
+
+def test_train_and_fine_tuning_fuse_the_batch_norms_of_a_module(tmp_path, digits_examples):
+    examples = Examples(digits_examples)
+    user = UserModule(write(tmp_path / "module.py", DIGITS))
+    trained = assemble(user, stored_features(examples.split("train")), examples, "label").model
+    tuner = FineTuner.__new__(FineTuner)
+    tuner.user, tuner.settings = user, FineTuningSettings(learning_rate=None)
+    for model in (trained, tuner.compile(keras.models.clone_model(trained))):
+        (norm,) = (layer for layer in model.layers if isinstance(layer, layers.BatchNormalization))
+        assert "call" in vars(norm)
 
 
 def test_models_of_keras_2_are_left_alone():
