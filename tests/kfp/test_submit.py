@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,15 @@ class InterruptedFinalizer:
         signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture
+def _interrupts() -> Iterator[None]:
+    """Let SIGINT raise KeyboardInterrupt, as in a command; earlier tests may have left another handler."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before or signal.SIG_DFL)
+
+
+@pytest.mark.usefixtures("_interrupts")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("polls_that_fail", [0, 2])
 def test_an_interrupt_that_python_ignores_ends_the_wait(polls_that_fail, server, monkeypatch, capsys):
