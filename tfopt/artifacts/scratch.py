@@ -87,10 +87,13 @@ def _new_folder(parent: Path) -> Path:
     while True:
         folder = parent / f"tfopt-{os.getpid()}-{uuid.uuid4().hex[:8]}"
         folder.mkdir(mode=0o700)
-        descriptor = os.open(folder, os.O_RDONLY)  # stays open
+        try:
+            descriptor = os.open(folder, os.O_RDONLY)  # stays open
+        except FileNotFoundError:  # another process removed it before it was locked
+            continue
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if folder.is_dir():  # otherwise another process removed it before it was locked
+        if folder.is_dir():  # otherwise it was removed here
             return folder
         os.close(descriptor)
 
