@@ -4,7 +4,7 @@
 
 Two copies of each network, with the same weights, train on the same random batch: one as Keras 3 computes it, one with
 `tfopt.training.fused_batch_norm`. They take turns of a few steps, in alternating order. The ratio is the median of the
-rounds with the 99 % interval of `benchmark`; `difference` is the largest relative difference of the losses of the first
+rounds with the 99 % interval of `benchmark`; `difference` is the relative difference of the losses of the first
 turn, which rounding causes. `mnist` is the network of docs/mnist; the others are Keras's own, without weights.
 """
 
