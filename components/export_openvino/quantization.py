@@ -3,13 +3,16 @@
 import logging
 from typing import Any
 
+import numpy as np
+
 from tfopt.components.export_openvino import openvino_graph
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
-from tfopt.runtimes.openvino_import import without_telemetry
+from tfopt.runtimes.openvino import compile_model
+from tfopt.runtimes.openvino_import import openvino, without_telemetry
 
 with without_telemetry():
     import nncf
@@ -39,8 +42,6 @@ def quantize(
     settings, facts = _settings(model, parameters)
     try:
         quantized = nncf.quantize(model.clone(), nncf.Dataset(feed), subset_size=len(feed), **settings)
-        halves = calibration.split_halves(feed)
-        stability = calibration.compare_ranges(*(_ranges(model, half, settings) for half in halves))
     except Exception as error:  # its exceptions share no base
         raise ComponentError(
             f"the quantizer failed: {first_line(error)[:300]}",
@@ -53,6 +54,9 @@ def quantize(
             "a layer that can be computed in 8 bits",
             "choose float32 or float16",
         )
+    names, activations = _compile_activations(model, quantized)
+    halves = calibration.split_halves(feed)
+    stability = calibration.compare_ranges(*(_ranges(names, activations, half) for half in halves))
     return quantized, settings, facts | {"stability": stability}
 
 
@@ -70,14 +74,32 @@ def _settings(model: Any, parameters: OpenVINOConversion) -> tuple[dict[str, Any
     return settings, {"preset": preset, "attention": attention, "reduce_range": reduced}
 
 
-def _ranges(model: Any, feed: list[Batch], settings: dict[str, Any]) -> calibration.Ranges:
-    """Return the calibrated range of each activation, without bias correction, which takes longest."""
-    fast = nncf.AdvancedQuantizationParameters(disable_bias_correction=True)
-    settings = settings | {"advanced_parameters": fast}
-    quantized = nncf.quantize(model.clone(), nncf.Dataset(feed), subset_size=len(feed), **settings)
-    ranges = {}
+def _compile_activations(model: Any, quantized: Any) -> tuple[list[str], Any]:
+    """Compile the float model with the activations that ``quantized`` computes in 8 bits as outputs.
+
+    Returns:
+        The names of their ``FakeQuantize`` ops, and the compiled model with one output for each of them.
+    """
+    copy = model.clone()  # results of activations would stay in the model
+    nodes = {node.get_friendly_name(): node for node in copy.get_ops()}
+    activations = {}
     for op in quantized.get_ops():
         if op.get_type_name() == openvino_graph.FAKE_QUANTIZE:
-            low, high = (op.input(index).get_source_output().get_node().get_data() for index in (1, 2))
-            ranges[op.get_friendly_name()] = (float(low.min()), float(high.max()))
-    return ranges
+            source = op.input(0).get_source_output()
+            while source.get_node().get_friendly_name() not in nodes and source.get_node().inputs():
+                source = source.get_node().input(0).get_source_output()  # NNCF inserted this node
+            node = nodes.get(source.get_node().get_friendly_name())
+            if node and node.get_type_name() != "Constant":
+                activations[op.get_friendly_name()] = node.output(source.get_index())
+    return list(activations), compile_model(openvino.Model(list(activations.values()), copy.get_parameters(), ""))
+
+
+def _ranges(names: list[str], activations: Any, feed: list[Batch]) -> calibration.Ranges:
+    """Return for each activation the means of the smallest and largest values in a batch, as NNCF calibrates them."""
+    request = activations.create_infer_request()
+    ends = []
+    for batch in feed:
+        values = request.infer(dict(batch), share_inputs=True, share_outputs=True).to_tuple()
+        ends.append([(array.min(), array.max()) for array in values])
+    means = np.mean(ends, axis=0, dtype=np.float64)
+    return {name: (float(low), float(high)) for name, (low, high) in zip(names, means, strict=True)}

@@ -9,8 +9,9 @@ import tensorflow as tf
 from tests.components.exporters import OPENVINO, PRETRAINED_ERROR, chords, pretrained, write_split
 from tests.runtimes.formulas import saved
 from tfopt.artifacts import OpenVINOModel
-from tfopt.components.export_openvino import openvino_graph
+from tfopt.components.export_openvino import openvino_graph, quantization
 from tfopt.components.export_openvino.component import export_openvino
+from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion.int8_overflow import needs_reduced_range
 from tfopt.errors import ComponentError
 from tfopt.runtimes.openvino_import import openvino as ov
@@ -77,6 +78,22 @@ def test_trained_ranges_are_used_unchanged(digits_examples, tmp_path):
     assert "int8" in error.value.fix
 
 
+def test_the_stability_compares_the_mean_ends_of_each_activation_on_both_halves(tmp_path):
+    """Two products of -1 to 7 and -3 to 9 in turns on one half, of -4 to 10 on the other one."""
+
+    def serve(x):
+        return {"y": tf.nn.relu(x @ tf.constant(np.eye(2, 9), tf.float32)) @ tf.ones((9, 1))}
+
+    model = openvino_graph.convert(saved(tmp_path / "model", serve, x=([None, 2], tf.float32)))
+    rows = [[-1.0, 7.0], [-4.0, 10.0], [-3.0, 9.0], [-4.0, 10.0]] * 20
+    _, _, facts = quantization.quantize(model, [{"x": np.float32([row])} for row in rows], OpenVINOConversion())
+    stability = facts["stability"]
+    assert stability["activations"] == 2 and stability["least_stable"].startswith("x/")
+    of_x, of_relu = (2 + 2) / (10 + 4), (10 - 8) / 10
+    assert stability["largest_difference"] == pytest.approx(of_x)
+    assert stability["median_difference"] == pytest.approx((of_x + of_relu) / 2)
+
+
 def test_the_worst_layer_stays_in_float_with_max_degradation(digits_examples, tmp_path):
     """Export two products: 8 bits lose the small columns of the second one; the first is harmless."""
     draw = np.random.default_rng(0)
@@ -112,6 +129,7 @@ def test_models_with_attention_use_the_mixed_preset(tmp_path):
     write_split(tmp_path / "ex", {"words": draw})
     facts = OPENVINO.export(tmp_path / "model.keras", tmp_path / "ex", tmp_path / "out", "int8")
     assert facts["attention"] and facts["preset"] == "mixed"
+    assert facts["stability"]["activations"] == 4  # those that NNCF multiplies before it quantizes them
     assert facts["verified"]["outputs"]["y"]["correlation"] > 0.99
 
 
