@@ -101,5 +101,5 @@ def _ranges(names: list[str], activations: Any, feed: list[Batch]) -> calibratio
     for batch in feed:
         values = request.infer(dict(batch), share_inputs=True, share_outputs=True).to_tuple()
         ends.append([(array.min(), array.max()) for array in values])
-    means = np.mean(ends, axis=0, dtype=np.float64)
-    return {name: (float(low), float(high)) for name, (low, high) in zip(names, means, strict=True)}
+    means = np.asarray(ends, np.float64).mean(axis=0).tolist()
+    return {name: (low, high) for name, (low, high) in zip(names, means, strict=True)}
