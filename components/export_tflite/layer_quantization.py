@@ -4,7 +4,7 @@ A layer is an op, identified by the name of its output, such as ``model/dense_1/
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from ai_edge_litert import schema_py_generated as schema
@@ -13,7 +13,6 @@ from ai_edge_quantizer.calibrator import CalibrationMode
 from ai_edge_quantizer.quantizer import AlgorithmName, Quantizer, ValidationErrorMetric
 
 from tfopt.components.export_tflite.parameters import Rule
-from tfopt.conversion import calibration
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line, nearest
 
@@ -145,22 +144,6 @@ def limit_degradation(
             "allow more, calibrate on more examples, or choose a higher precision",
         )
     return content, {"left_in_float": worst[: int(last["in_float"])], "tried": tried}
-
-
-def measure_stability(content: bytes, feed: list[Batch]) -> dict[str, Any]:
-    """Compare the ranges of a float file's activations on two disjoint halves of the calibration data."""
-    halves = calibration.split_halves(feed)
-    return calibration.compare_ranges(
-        *(_spans(QuantizableModel(content, "int8", half, integer_io=False).ranges or {}) for half in halves)
-    )
-
-
-def _spans(ranges: Mapping[str, Any]) -> calibration.Ranges:
-    return {
-        name: (float(limits["min"].min()), float(limits["max"].max()))
-        for name, limits in ranges.items()
-        if "min" in limits and limits["min"].dtype.itemsize == 4  # of integers the quantizer returns float64
-    }
 
 
 def _layers(content: bytes) -> list[tuple[list[str], str, bool]]:

@@ -5,7 +5,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tfopt.components.export_tflite import flatbuffer, layer_quantization, litert_converter
+from tfopt.components.export_tflite import activation_ranges, flatbuffer, litert_converter
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
@@ -52,6 +52,8 @@ def quantize(
                 f"at most max_degradation={limit:g}",
                 "allow more, or choose a higher precision",
             )
+    from tfopt.components.export_tflite import layer_quantization  # ai-edge-quantizer takes a quarter of a second
+
     model = layer_quantization.QuantizableModel(
         litert_converter.convert_float(serving, parameters), precision, feed or [], integer_io=parameters.integer_io
     )
@@ -103,6 +105,6 @@ def _check_sparse(content: bytes, parameters: TFLiteConversion) -> None:
 
 def _stability(content: bytes, feed: list[Batch]) -> dict[str, Any]:
     try:
-        return layer_quantization.measure_stability(content, feed)
+        return activation_ranges.measure_stability(content, feed)
     except Exception as error:  # only for the model card: LiteRT's own converter calibrates this file
         return {"not_measured": first_line(error)}

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from keras import layers
 
@@ -15,9 +16,10 @@ from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
-from tfopt.components.export_tflite import layer_quantization
+from tfopt.components.export_tflite import activation_ranges, layer_quantization, litert_converter
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.export_tflite.flatbuffer import dense_scale_bytes
+from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.components.export_tflite.quantize import MAX_EXTRA_DEGRADATION, choose_dense_scales
 from tfopt.conversion.convert import summarize
 from tfopt.data.batches import read_batches
@@ -240,6 +242,20 @@ def test_the_card_has_the_stability_of_the_ranges(wide, digits_examples, tmp_pat
     )
     assert first["activations"] == second["activations"] >= 4 and first["least_stable"]
     assert second["median_difference"] < first["median_difference"] <= first["largest_difference"] <= 1
+
+
+def test_the_stability_compares_the_ends_of_each_activation_on_both_halves(tmp_path):
+    def serve(x):
+        return {"y": tf.nn.relu(x @ tf.constant(np.eye(2, 9), tf.float32)) @ tf.ones((9, 1))}
+
+    model = saved(tmp_path / "model", serve, x=([None, 2], tf.float32))
+    content = litert_converter.convert_float(model, TFLiteConversion())
+    rows = [[-1.0, 7.0], [-4.0, 10.0], [-3.0, 9.0], [-2.0, 5.0]] * 20
+    stability = activation_ranges.measure_stability(content, [{"x": np.float32([row])} for row in rows])
+    of_x, of_relu, of_y = (1 + 1) / (10 + 4), (10 - 9) / 10, (7 - 5 + 10 - 9) / (10 - 5)
+    assert stability["activations"] == 3 and stability["least_stable"] != "x"
+    assert stability["largest_difference"] == pytest.approx(of_y)
+    assert stability["median_difference"] == pytest.approx(of_x) and of_x > of_relu
 
 
 @pytest.mark.parametrize(("difference", "warned"), [(0.1, False), (0.6, True)])
