@@ -1,11 +1,13 @@
 """Test export_onnx: int8 weights, opsets, strings, unsupported ops."""
 
 import logging
+from collections import Counter
 
 import numpy as np
 import onnx
 import pytest
 import tensorflow as tf
+from tf2onnx.graph import Node
 
 from tests.components.exporters import ONNX, PRETRAINED_ERROR, chords, pretrained, write_split
 from tests.runtimes.formulas import saved
@@ -79,6 +81,21 @@ def test_the_gelu_of_keras_3_is_converted_to_erf(tmp_path):
     for name, expected in gelu(x).items():
         np.testing.assert_allclose(outputs[name], expected, atol=2e-6)
     assert not [node for node in graph_of(tmp_path / "out").graph.node if node.op_type == "Erfc"]
+
+
+def test_constants_are_copied_once_and_not_by_each_pass(tmp_path, monkeypatch):
+    """The passes replace these copies, but do not free them: they took 7 GB for weights of 200 MB."""
+    copied, original = Counter(), Node.update_proto
+
+    def counted(node, *arguments):
+        copied[node.name] += node.is_const()
+        original(node, *arguments)
+
+    monkeypatch.setattr(Node, "update_proto", counted)
+    weights = tf.constant(np.random.default_rng(0).normal(size=(3, 3)), tf.float32)
+    model = saved(tmp_path / "model", lambda x: {"y": tf.nn.relu(x @ weights) @ weights}, x=([None, 3], tf.float32))
+    assert len(onnx_export.convert_saved_model(model, 18).graph.initializer) == 1
+    assert copied.total() and max(copied.values()) <= 2  # before and after the passes
 
 
 def test_an_op_that_tf2onnx_does_not_convert_is_named(tmp_path):
