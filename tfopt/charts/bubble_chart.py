@@ -174,16 +174,19 @@ def _front_line(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
 
 
 def _bars(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
-    """Return the intervals as a vertical and a horizontal line for each bubble."""
-    layers = []
+    """Return a layer with the intervals as a vertical and a horizontal line for each bubble, if any has some."""
+    ends: dict[str, list[Any]] = {"x": [], "y": [], "xend": [], "yend": [], "color": []}
     for bubble in bubbles:
         if bubble.ranges:
             (left, right), (low, high) = bubble.ranges
             x, y = across(bubble.across), up(bubble.up)
-            ends = {"x": [x, across(left)], "y": [up(low), y], "xend": [x, across(right)], "yend": [up(high), y]}
-            mapping = aes("x", "y", xend="xend", yend="yend")
-            layers.append(geom_segment(mapping, data=ends, color=_color(bubble), size=0.7))
-    return layers
+            ends["x"] += [x, across(left)]
+            ends["y"] += [up(low), y]
+            ends["xend"] += [x, across(right)]
+            ends["yend"] += [up(high), y]
+            ends["color"] += 2 * [_color(bubble)]
+    mapping = aes("x", "y", xend="xend", yend="yend", color="color")
+    return [geom_segment(mapping, data=ends, size=0.7)] if ends["x"] else []
 
 
 def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> Any:
