@@ -1,6 +1,7 @@
 """Loaded models of a worker: predictions by input name, reuse between batches, and failures stored as results."""
 
 import contextlib
+import gc
 import itertools
 import logging
 import threading
@@ -133,7 +134,8 @@ class ModelPool:
         finally:
             for model in models:
                 model.close()
-            heap.trim()  # what the models left
+            gc.collect()  # graphs of TensorFlow are cycles
+            heap.trim()
 
     def _load(self, plan: "Plan", number: int) -> LoadedModel:
         offered = None

@@ -1,6 +1,7 @@
 """Test that models which are loaded group by group give the report of models that are loaded together."""
 
 import dataclasses
+import weakref
 
 import numpy as np
 import pytest
@@ -64,18 +65,15 @@ def together(inputs, tmp_path_factory):
 
 @pytest.fixture
 def loaded_together(monkeypatch):
-    """Return the numbers of models that were in memory together, from the most to the fewest."""
-    loaded, numbers = set(), set()
+    """Return the numbers of models whose graphs were in memory together."""
+    graphs, numbers = weakref.WeakSet(), set()
 
     class CountedModel(loaded_models.LoadedModel):
         def __init__(self, *arguments):
             super().__init__(*arguments)
-            loaded.add(self)
-            numbers.add(len(loaded))
-
-        def close(self):
-            super().close()
-            loaded.discard(self)
+            if self.runtime:
+                graphs.add(self.runtime._call.graph)
+            numbers.add(len(graphs))
 
     monkeypatch.setattr(loaded_models, "LoadedModel", CountedModel)
     return numbers
