@@ -1,5 +1,6 @@
 """Run passes on a model and undo each pass after which the outputs differ from those of the parent."""
 
+import gc
 from collections import Counter
 from collections.abc import Collection
 from typing import Any
@@ -14,9 +15,13 @@ from tfopt.graph.pass_manager import ROUNDS, names_in, optimize
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import ROUNDING, UNCHECKING
 from tfopt.graph.zero_signs import signed_sums
+from tfopt.processes import heap
 
 RETRIES = 3  # of an optimizer that changes the outputs, each without one of the operations that it removed
 PLUMBING = {"Const", "Identity", "NoOp"}
+LARGE_BYTES = (
+    32 << 20
+)  # of a graph; the few graphs of smaller ones that wait for Python's garbage collector do not matter
 
 
 class VerifiedPasses:
@@ -41,10 +46,20 @@ class VerifiedPasses:
     def run_all(self, passes: list[str]) -> None:
         """Run the passes in order, and the laws among them again until none applies."""
         for number in range(ROUNDS):
-            changed = [self._try(name) for name in passes if not (number and name.startswith(GRAPPLER))]
-            if not any(changed):
+            changed = False
+            for name in passes:
+                if not (number and name.startswith(GRAPPLER)):
+                    changed |= self._try(name)
+                    self._free_graphs()
+            if not changed:
                 break
         self.report.forget_gone(names_in(self.model.graph))
+
+    def _free_graphs(self) -> None:
+        """Free the graphs of TensorFlow that a pass and its comparison leave; each contains all constants."""
+        if self.model.graph.ByteSize() >= LARGE_BYTES:
+            gc.collect()  # they are cycles
+            heap.trim()
 
     def _try(self, name: str, preserved: Collection[str] = ()) -> bool:
         if name in self.taken_back and not preserved:
