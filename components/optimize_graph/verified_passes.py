@@ -15,7 +15,6 @@ from tfopt.graph.pass_manager import ROUNDS, names_in, optimize
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import ROUNDING, UNCHECKING
 from tfopt.graph.zero_signs import signed_sums
-from tfopt.processes import heap
 
 RETRIES = 3  # of an optimizer that changes the outputs, each without one of the operations that it removed
 PLUMBING = {"Const", "Identity", "NoOp"}
@@ -46,20 +45,10 @@ class VerifiedPasses:
     def run_all(self, passes: list[str]) -> None:
         """Run the passes in order, and the laws among them again until none applies."""
         for number in range(ROUNDS):
-            changed = False
-            for name in passes:
-                if not (number and name.startswith(GRAPPLER)):
-                    changed |= self._try(name)
-                    self._free_graphs()
-            if not changed:
+            changed = [self._try(name) for name in passes if not (number and name.startswith(GRAPPLER))]
+            if not any(changed):
                 break
         self.report.forget_gone(names_in(self.model.graph))
-
-    def _free_graphs(self) -> None:
-        """Free the graphs of TensorFlow that a pass and its comparison leave; each contains all constants."""
-        if self.model.graph.ByteSize() >= LARGE_BYTES:
-            gc.collect()  # they are cycles
-            heap.trim()
 
     def _try(self, name: str, preserved: Collection[str] = ()) -> bool:
         if name in self.taken_back and not preserved:
@@ -82,6 +71,9 @@ class VerifiedPasses:
         except Exception as error:  # one pass that fails, or whose graph TensorFlow refuses, must not stop the others
             self.taken_back[name] = f"{type(error).__name__}: {first_line(error)}"
             return False
+        finally:
+            if child and child.graph.ByteSize() >= LARGE_BYTES:
+                gc.collect()  # the graphs that TensorFlow compared are cycles, each with all constants
         self.report.add(report)
         self.rows.append({"pass": name, **_effect(self.model, child), "error": relative_error})
         self.model = child
