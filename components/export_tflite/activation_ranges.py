@@ -6,10 +6,9 @@ import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.conversion import calibration
 from tfopt.data.batches import Batch
-
-SIGNATURE = "serving_default"
 
 
 def measure_stability(content: bytes, feed: list[Batch]) -> dict[str, Any]:
@@ -33,7 +32,7 @@ def measure_stability(content: bytes, feed: list[Batch]) -> dict[str, Any]:
 
 def _ranges(interpreter: Interpreter, tensors: dict[int, str], feed: list[Batch]) -> calibration.Ranges:
     """Return the smallest and the largest value of each tensor in all batches."""
-    call = interpreter.get_signature_runner(SIGNATURE)
+    call = interpreter.get_signature_runner(SERVING_DEFAULT)
     lows, highs = np.full(len(tensors), np.inf), np.full(len(tensors), -np.inf)
     for batch in feed:
         call(**batch)

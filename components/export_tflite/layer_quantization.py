@@ -12,11 +12,11 @@ from ai_edge_quantizer import qtyping
 from ai_edge_quantizer.calibrator import CalibrationMode
 from ai_edge_quantizer.quantizer import AlgorithmName, Quantizer, ValidationErrorMetric
 
+from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite.parameters import Rule
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line, nearest
 
-SIGNATURE = "serving_default"
 ALL_OPS = qtyping.TFLOperationName.ALL_SUPPORTED
 ENDS = (qtyping.TFLOperationName.INPUT, qtyping.TFLOperationName.OUTPUT)
 ACTIVATION_BITS = {"int8": 8, "int16x8": 16}  # of the precisions with trained or calibrated ranges
@@ -42,7 +42,7 @@ class QuantizableModel:
             has_texts = any(array.dtype.kind in "OSU" for array in feed[0].values())
             name = "CALIBRATION_PROFILER_BASED" if has_texts else "CALIBRATION_PRESERVE_ALL_TENSORS"
             mode = CalibrationMode[name]
-            self.ranges = self._quantizer(()).calibrate({SIGNATURE: feed}, num_threads=1, mode=mode)
+            self.ranges = self._quantizer(()).calibrate({SERVING_DEFAULT: feed}, num_threads=1, mode=mode)
 
     def quantize(self, rules: Iterable[Rule]) -> bytes:
         """Return the file quantized by these rules; of several that match a layer, the last one applies.
@@ -68,8 +68,8 @@ class QuantizableModel:
         """
         quantizer = Quantizer(bytearray(self._content), previous_quantized_model=bytearray(quantized))
         comparison = quantizer.validate(
-            {SIGNATURE: self._feed[:ERROR_RECORDS]}, [ValidationErrorMetric.SNR], use_xnnpack=False, num_threads=1
-        ).get_signature_comparison_result(SIGNATURE)
+            {SERVING_DEFAULT: self._feed[:ERROR_RECORDS]}, [ValidationErrorMetric.SNR], use_xnnpack=False, num_threads=1
+        ).get_signature_comparison_result(SERVING_DEFAULT)
         noise = {
             name: 1 / max(metrics["snr"], 1e-9)
             for name, metrics in {**comparison.intermediate_tensors, **comparison.output_tensors}.items()

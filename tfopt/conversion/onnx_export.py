@@ -62,8 +62,8 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
 class _WithoutCopies(GraphOptimizerBase):  # type: ignore[misc]  # tf2onnx has no types
     """A pass of tf2onnx that does not write the constants to their protocol buffers, as all passes do.
 
-    Replaced parts of a protocol buffer stay in memory: 36 passes over 200 MB of weights took 7 GB. Constants have their
-    values in `Node.attr`, where passes read them, and are written at the end.
+    Replaced parts of a protocol buffer stay in memory: all passes over 200 MB of weights together took 7 GB. Constants
+    have their values in `Node.attr`, where passes read them, and are written at the end.
     """
 
     def optimize(self, graph: Any, iteration: int) -> Any:
