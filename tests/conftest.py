@@ -20,8 +20,10 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.shared_runtimes import SharedRuntimes
 from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.component import find
+from tfopt.components.benchmark import measurement
 from tfopt.processes.call_server import call_servers
 from tfopt.processes.startup import speed_up_imports
 
@@ -87,6 +89,14 @@ def _frozen_heap() -> None:
 def _call_servers() -> Iterator[None]:
     """Import TensorFlow once for the child processes of all tests, as a run does; a few tests start new processes."""
     with call_servers():
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _runtimes(tmp_path_factory) -> Iterator[None]:
+    """Import each runtime once for the benchmarks of all tests; those of its processes start their own."""
+    with SharedRuntimes(tmp_path_factory.mktemp("runtimes")) as shared, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measurement, "RuntimeProcesses", shared)
         yield
 
 

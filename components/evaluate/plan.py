@@ -27,6 +27,8 @@ from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import Runtime
 
 LARGEST_BATCH, BATCH_BYTES = 256, 32 << 20
+# A large model computes many values for a record: a transformer of 207 MB takes gigabytes for 256 records at once.
+LARGE_MODEL, LARGEST_BATCH_OF_LARGE_MODELS = 64 << 20, 32  # bytes of its files, records
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ def make_plan(
     _check_slices(settings, features)
     check_features(features, baseline.inputs, f"baseline {models[0].uri}")
     output = select_output(baseline, settings.output)
-    batch_size = _batch_size(features)
+    sizes = [sum(file.stat().st_size for file in model.payload()) for model in models]
+    batch_size = _batch_size(features, max(sizes))
     position, batch = _first_batch(files, settings, features, baseline, batch_size)
     labels = batch[settings.label]
     outputs = run_output(baseline, batch, output)
@@ -121,7 +124,6 @@ def make_plan(
     own = [metric for metric in metrics if metric.module != TFMA]
     metrics = measure_first_batch(own, scoring.names, labels, outputs)
     values = _values(scoring, metrics, outputs.shape[1:], predictions, labels)
-    sizes = [sum(file.stat().st_size for file in model.payload()) for model in models]
     groups, stored_records = split_models(sizes, predictions[0].nbytes * len(models))
     plan = Plan(
         settings,
@@ -214,9 +216,10 @@ def _check_slices(settings: Settings, features: Mapping[str, TensorSpec]) -> Non
             )
 
 
-def _batch_size(features: Mapping[str, TensorSpec]) -> int:
+def _batch_size(features: Mapping[str, TensorSpec], largest_model: int) -> int:
     size = sum((spec.shape[1] or 0) * 8 for spec in features.values())
-    return int(np.clip(BATCH_BYTES // max(size, 1), 1, LARGEST_BATCH))
+    largest = LARGEST_BATCH_OF_LARGE_MODELS if largest_model > LARGE_MODEL else LARGEST_BATCH
+    return int(np.clip(BATCH_BYTES // max(size, 1), 1, largest))
 
 
 def _first_batch(

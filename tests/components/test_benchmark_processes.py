@@ -17,7 +17,7 @@ from tests.components.workloads import may_raise_priority, run, tflite, workers
 from tests.process_tree import has_ended, marked, wait_until
 from tfopt.artifacts import Model
 from tfopt.artifacts.models import PREPROCESSING
-from tfopt.components.benchmark import interleaving
+from tfopt.components.benchmark import interleaving, measurement
 from tfopt.components.benchmark.model_environment import choose_cores, describe_tensorflow
 from tfopt.components.benchmark.model_process import ModelProcess, RuntimeConfig, RuntimeProcesses
 from tfopt.components.configure_runtime.component import configure_runtime
@@ -25,6 +25,12 @@ from tfopt.errors import ComponentError
 from tfopt.processes.fork_server import ForkedWorker
 from tfopt.processes.rpc import WorkerDied
 from tfopt.runtimes.environment import ONEDNN, add_variables
+
+
+@pytest.fixture(autouse=True)
+def _own_runtimes(monkeypatch) -> None:
+    """Start new processes in each benchmark, and end them with it, as outside the tests."""
+    monkeypatch.setattr(measurement, "RuntimeProcesses", RuntimeProcesses)
 
 
 def test_a_busy_process_on_the_core_adds_a_note_and_gives_no_false_verdict(models, tmp_path):

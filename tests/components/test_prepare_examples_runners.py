@@ -1,4 +1,4 @@
-"""Test that all Beam runners write the same examples, close their clients, and report a full disk of a worker."""
+"""Test that all Beam runners write the same examples and close their clients, and report a full disk of a worker."""
 
 import errno
 import os
@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.data.test_beam_runner import fail, square
+from tests.data.test_beam_runner import fail
 from tests.process_tree import wait_until
 from tfopt.artifacts import Examples
 from tfopt.components.prepare_examples.component import prepare_examples
@@ -25,7 +25,7 @@ from tfopt.data import beam_runner
         ("dask", "parquet"),
     ],
 )
-def test_every_runner_writes_the_same_files(arguments, kind, tmp_path):
+def test_every_runner_writes_the_same_files_and_closes_its_client(arguments, runner, kind, request, tmp_path):
     data = tmp_path / "data"
     data.mkdir()
     for part in range(5):
@@ -38,8 +38,14 @@ def test_every_runner_writes_the_same_files(arguments, kind, tmp_path):
             parquet.write_table(pa.table(columns), data / f"{part}.parquet", row_group_size=30)
     prepare_examples(data=data, examples=tmp_path / "here")
     with beam_runner.runner_arguments(arguments):
+        assert beam_runner.worker_count() == 2
         prepare_examples(data=data, examples=tmp_path / "there")
+        with pytest.raises(RuntimeError, match="on purpose"), beam_runner.pipeline() as pipeline:
+            pipeline | beam.Create([1]) | beam.Map(fail)
     assert Examples(tmp_path / "here").digest == Examples(tmp_path / "there").digest
+    if runner == "dask":
+        clients = request.getfixturevalue("cluster").scheduler.clients
+        wait_until(lambda: not [name for name in clients if name.startswith("Client-")], 20)
 
 
 def test_a_full_disk_on_a_worker_is_an_oserror_with_its_number(tmp_path):
@@ -66,13 +72,3 @@ def arguments(runner, request) -> list[str]:
         address = request.getfixturevalue("cluster").scheduler_address
         return ["--runner=DaskRunner", f"--dask_client_address={address}"]
     return ["--direct_running_mode=multi_processing", "--direct_num_workers=2"]
-
-
-@pytest.mark.parametrize("runner", ["dask"])
-def test_dasks_client_is_closed_after_each_run(cluster, arguments, tmp_path):
-    with beam_runner.runner_arguments(arguments):
-        assert beam_runner.worker_count() == 2
-        assert square(tmp_path) == 328350
-        with pytest.raises(RuntimeError, match="on purpose"), beam_runner.pipeline() as pipeline:
-            pipeline | beam.Create([1]) | beam.Map(fail)
-    wait_until(lambda: not [name for name in cluster.scheduler.clients if name.startswith("Client-")], 20)
