@@ -93,11 +93,11 @@ def _call_servers() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _runtimes(tmp_path_factory) -> Iterator[None]:
+def shared_runtimes(tmp_path_factory) -> Iterator[SharedRuntimes]:
     """Import each runtime once for the benchmarks of all tests; those of its processes start their own."""
     with SharedRuntimes(tmp_path_factory.mktemp("runtimes")) as shared, pytest.MonkeyPatch.context() as patch:
         patch.setattr(measurement, "RuntimeProcesses", shared)
-        yield
+        yield shared
 
 
 @pytest.fixture

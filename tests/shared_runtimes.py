@@ -27,3 +27,8 @@ class SharedRuntimes(contextlib.ExitStack):
             folder = Path(tempfile.mkdtemp(dir=self._folder))
             self._shared[key] = self.enter_context(RuntimeProcesses(cores, folder))
         return contextlib.nullcontext(self._shared[key])
+
+    def end(self) -> None:
+        """End all processes; later benchmarks start new ones."""
+        self._shared.clear()
+        self.close()

@@ -28,8 +28,9 @@ from tfopt.runtimes.environment import ONEDNN, add_variables
 
 
 @pytest.fixture(autouse=True)
-def _own_runtimes(monkeypatch) -> None:
+def _own_runtimes(shared_runtimes, monkeypatch) -> None:
     """Start new processes in each benchmark, and end them with it, as outside the tests."""
+    shared_runtimes.end()
     monkeypatch.setattr(measurement, "RuntimeProcesses", RuntimeProcesses)
 
 
