@@ -75,8 +75,7 @@ def test_smaller_larger_and_equal_models_get_their_verdict_and_copies_unique_nam
     assert [model["speedup"]["32"]["verdict"] for model in (small, large, copy)] == ["faster", "slower", "within noise"]
     assert small["latency"]["32"]["p50"] < large["latency"]["32"]["p50"]
     assert small["throughput"]["32"] > large["throughput"]["32"]
-    looks = content["interval"].pop("looks")
-    assert (looks[0], looks[-1] <= 15) == (10, True)  # fewer than 15 rounds on a slow machine
+    assert 8 <= content["interval"].pop("looks")[-1] <= 15  # fewer rounds on a slow machine
     expected = {"method": "Hodges-Lehmann, signed-rank", "level": 0.99}
     assert content["interval"] == {**expected, "min_effect": 0.2, "another_runtime": 0.02}
 
