@@ -8,10 +8,11 @@ import pytest
 
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
-from tfopt.components.evaluate import beam_pipeline, loaded_models
+from tfopt.components.evaluate import beam_pipeline, loaded_models, plan
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.model_groups import split_models
 from tfopt.data import beam_runner
+from tfopt.runtimes.saved_model import SavedModelRuntime
 
 MB = 1 << 20
 
@@ -84,16 +85,34 @@ def test_groups_give_the_same_report(inputs, together, loaded_together, tmp_path
     make_plan = beam_pipeline.make_plan
 
     def plan_with_groups(*arguments):
-        plan, *rest = make_plan(*arguments)
-        assert plan.groups == (range(6),)
+        made, *rest = make_plan(*arguments)
+        assert made.groups == (range(6),)
         groups = (range(2), range(2, 5), range(5, 6))
-        return dataclasses.replace(plan, groups=groups, stored_batches=stored_batches), *rest
+        return dataclasses.replace(made, groups=groups, stored_batches=stored_batches), *rest
 
     monkeypatch.setattr(beam_pipeline, "make_plan", plan_with_groups)
     with beam_runner.runner_arguments([f"--direct_num_workers={workers}"]):
         report = evaluate(**inputs, evaluation=tmp_path / "evaluation")["evaluation"].read()
     assert report == together
     assert 3 <= max(loaded_together) <= 3 * workers
+
+
+@pytest.mark.parametrize(("limit", "records"), [(MB, 250), (0, 32)], ids=["small models", "large models"])
+def test_large_models_run_on_32_records_at_once(inputs, together, tmp_path, monkeypatch, limit, records):
+    counts, run = set(), SavedModelRuntime.call
+
+    def counted(runtime, arrays):
+        counts.add(max(len(array) for array in arrays.values()))
+        return run(runtime, arrays)
+
+    monkeypatch.setattr(SavedModelRuntime, "call", counted)
+    monkeypatch.setattr(plan, "LARGE_MODEL", limit)
+    report = evaluate(**inputs, evaluation=tmp_path / "evaluation")["evaluation"].read()
+    assert max(counts) == records
+    for model, same in zip(report["models"], together["models"], strict=True):
+        assert bool(model["error"]) == bool(same["error"])
+        for name, metric in same["metrics"].items():
+            assert model["metrics"][name]["value"] == pytest.approx(metric["value"], rel=1e-5)
 
 
 @pytest.mark.parametrize(
