@@ -20,9 +20,9 @@ class SharedRuntimes(contextlib.ExitStack):
         self._shared: dict[Any, RuntimeProcesses] = {}
 
     def __call__(self, cores: Sequence[int], _: Path) -> AbstractContextManager[RuntimeProcesses]:
-        """Return the processes of these cores and the environment of now."""
+        """Return the processes of these cores, and of the environment and the working folder of now."""
         environment = {name: value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"}
-        key = (*cores, frozenset(environment.items()))
+        key = (*cores, Path.cwd(), frozenset(environment.items()))
         if key not in self._shared:
             folder = Path(tempfile.mkdtemp(dir=self._folder))
             self._shared[key] = self.enter_context(RuntimeProcesses(cores, folder))
