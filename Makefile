@@ -12,8 +12,8 @@ run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 
 # Else each process of the tests compiles the library and the test files again.
 unexport PYTHONDONTWRITEBYTECODE
-# Huge pages for all objects: without them, a virtual machine whose memory is contended spends half of its time on the
-# translation of addresses. Python's own allocator cannot ask for them, glibc's can.
+# Huge pages for all objects, for virtual machines with slow memory (docs/benchmarks.md, Minutes). Python's own allocator
+# cannot ask for them, glibc's can.
 test: export GLIBC_TUNABLES = glibc.malloc.hugetlb=1
 test: export PYTHONMALLOC = malloc
 # One process more than cores: tests wait for child processes, servers and disks for a quarter of their time.
