@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.components.test_quantize import MODULE
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
@@ -87,8 +88,9 @@ def test_int8_from_an_onnx_file_and_from_trained_ranges(digits_model, digits_exa
     from tfopt.components.export_onnx.component import export_onnx
     from tfopt.components.quantize.component import quantize
 
-    export_onnx(str(digits_model), str(tmp_path / "onnx"), str(digits_examples), precision="int8")
-    quantize(str(digits_model), str(digits_examples), str(tmp_path / "trained"), epochs=1)
+    (tmp_path / "module.py").write_text(MODULE)
+    export_onnx(digits_model, tmp_path / "onnx", digits_examples, precision="int8")
+    quantize(digits_model, digits_examples, tmp_path / "module.py", tmp_path / "trained", epochs=1)
     for source in ("onnx", "trained"):
         out = tmp_path / f"engine {source}"
         convert_tensorrt(str(tmp_path / source), str(out), str(digits_examples), precision="int8")
@@ -155,8 +157,8 @@ def test_scalar_inputs_stay_scalars(tmp_path):
         np.testing.assert_allclose(child.run({"x": rows, "rate": np.array(2, np.float32)})["y"], 2 * rows)
 
 
-def test_sparse_and_version_compatible_engines_are_built_and_load(digits_model, tmp_path):
-    parameters = {"sparse": True, "workspace_mb": 64, "version_compatible": True}
+@pytest.mark.parametrize("parameters", [{"sparse": True, "workspace_mb": 64}, {"version_compatible": True}])
+def test_sparse_and_version_compatible_engines_are_built_and_load(digits_model, tmp_path, parameters):
     convert_tensorrt(str(digits_model), str(tmp_path / "e"), **parameters)
     with runtimes.load(TensorRTModel(tmp_path / "e")) as child:
         assert child.run({"image": np.ones((2, 8, 8, 1), np.float32)})["digit"].shape == (2, 10)
