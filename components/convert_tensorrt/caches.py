@@ -34,11 +34,12 @@ def timing_cache(config: Any, name: str | None) -> Iterator[dict[str, Any] | Non
         return
     file = Path(name)
     stored = read(file)
-    facts = {"file": file.name, "bytes_before": len(stored), "taken": bool(stored)}
-    cache = config.create_timing_cache(stored)
-    if cache is None or not config.set_timing_cache(cache, False):  # it is of another GPU or TensorRT
-        facts["taken"] = False
-        config.set_timing_cache(config.create_timing_cache(b""), False)
+    cache, empty = config.create_timing_cache(stored), config.create_timing_cache(b"")
+    # TensorRT reads a damaged file as an empty cache, with only a warning. It rejects that of another GPU or version.
+    used = cache is not None and _size(cache) > _size(empty) and config.set_timing_cache(cache, False)
+    if not used:
+        config.set_timing_cache(empty, False)
+    facts = {"file": file.name, "bytes_before": len(stored), "taken": used}
     yield facts
 
     def merge(others: bytes) -> bytes:
@@ -48,6 +49,11 @@ def timing_cache(config: Any, name: str | None) -> Iterator[dict[str, Any] | Non
         return bytes(mine.serialize())
 
     facts["bytes_after"] = len(update(file, merge))
+
+
+def _size(cache: Any) -> int:
+    """Return the size in bytes of a ``tensorrt.ITimingCache``."""
+    return len(bytes(cache.serialize()))
 
 
 class CalibrationCache:
