@@ -1,6 +1,5 @@
 """Run passes on a model and undo each pass after which the outputs differ from those of the parent."""
 
-import gc
 from collections import Counter
 from collections.abc import Collection
 from typing import Any
@@ -18,9 +17,6 @@ from tfopt.graph.zero_signs import signed_sums
 
 RETRIES = 3  # of an optimizer that changes the outputs, each without one of the operations that it removed
 PLUMBING = {"Const", "Identity", "NoOp"}
-LARGE_BYTES = (
-    32 << 20
-)  # of a graph; the few graphs of smaller ones that wait for Python's garbage collector do not matter
 
 
 class VerifiedPasses:
@@ -71,9 +67,6 @@ class VerifiedPasses:
         except Exception as error:  # one pass that fails, or whose graph TensorFlow refuses, must not stop the others
             self.taken_back[name] = f"{type(error).__name__}: {first_line(error)}"
             return False
-        finally:
-            if child and child.graph.ByteSize() >= LARGE_BYTES:
-                gc.collect()  # the graphs that TensorFlow compared are cycles, each with all constants
         self.report.add(report)
         self.rows.append({"pass": name, **_effect(self.model, child), "error": relative_error})
         self.model = child

@@ -1,10 +1,8 @@
 """Tests of `optimize_graph`: written models, reports, presets, undone passes and errors."""
 
-import gc
 import importlib
 import subprocess
 import sys
-import weakref
 from dataclasses import replace
 from itertools import pairwise
 
@@ -15,11 +13,9 @@ import tensorflow as tf
 from tests.components.batch_norm_models import inputs_for, randomized
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
-from tfopt.components.optimize_graph import verified_passes
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.components.optimize_graph.pass_names import LAWS, PRESETS, read_passes
 from tfopt.errors import ComponentError
-from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.rewrite_order import OPT_IN
 from tfopt.graph.rewrites import laws
@@ -119,27 +115,6 @@ def test_failing_pass_does_not_affect_other_passes(exported, tmp_path, monkeypat
     assert list(report["taken_back"]) == ["drop_training_nodes"]
     assert "nowhere" in report["taken_back"]["drop_training_nodes"]
     assert "share_equal_nodes" in [row["pass"] for row in report["passes"]]
-
-
-@NIGHTLY_KERAS_2
-def test_graphs_of_compared_models_are_freed_after_each_pass(exported, tmp_path, monkeypatch):
-    """Each has all constants of the model, and Python's garbage collector may find it after many passes."""
-    graphs, alive = weakref.WeakSet(), []
-
-    class CountedRuntime(FrozenRuntime):
-        def __init__(self, *arguments):
-            super().__init__(*arguments)
-            graphs.add(self._session.graph)
-            alive.append(len(graphs))
-
-    monkeypatch.setattr(verified_passes, "FrozenRuntime", CountedRuntime)
-    monkeypatch.setattr(verified_passes, "LARGE_BYTES", 0)
-    gc.disable()
-    try:
-        optimize_graph(exported[0], tmp_path / "optimized")
-    finally:
-        gc.enable()
-    assert len(alive) > 6 and max(alive) == 2  # signatures
 
 
 def test_checks_are_removed_unless_excluded_from_the_preset(tmp_path):

@@ -9,6 +9,7 @@ from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import describe_text_inputs
 from tfopt.graph.frozen_model import Frozen, nodes
 from tfopt.graph.session import session
+from tfopt.graph.weights import feed_weights
 from tfopt.runtimes import Arrays, Runtime
 
 
@@ -29,15 +30,17 @@ class FrozenRuntime(Runtime):
         self.outputs = {name: _spec(end.dtype, end.shape) for name, end in sorted(signature.outputs.items())}
         self._fed = tensors
         self._fetched = {name: signature.outputs[name].tensor for name in self.outputs}
-        self._session = session(frozen.graph)
+        graph, self._weights = feed_weights(frozen.graph)
+        self._session = session(graph)
         if frozen.initializer:
-            self._session.run(frozen.initializer, {tensor: str(file) for tensor, file in frozen.assets.items()})
+            files = {tensor: str(file) for tensor, file in frozen.assets.items()}
+            self._session.run(frozen.initializer, {**self._weights, **files})
 
     def call(self, arrays: Arrays, *, timeout_s: float = 0) -> dict[str, NDArray[Any]]:
         """Return the outputs of the signature by name; 0 is no timeout."""
         import tensorflow as tf
 
-        feeds = {self._fed[name]: arrays[name] for name in self.inputs}
+        feeds = {**self._weights, **{self._fed[name]: arrays[name] for name in self.inputs}}
         options = tf.compat.v1.RunOptions(timeout_in_ms=int(1000 * timeout_s))
         values: dict[str, Any] = self._session.run(self._fetched, feeds, options=options)
         return {name: plain_integers(np.asarray(value)) for name, value in values.items()}

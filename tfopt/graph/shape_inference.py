@@ -14,7 +14,9 @@ def shapes_of(graph_def: Any) -> dict[tuple[str, int], Shape]:
     from tensorflow.compat.v1 import MetaGraphDef
     from tensorflow.python.grappler.item import Item
 
-    meta = MetaGraphDef(graph_def=graph_def)
+    from tfopt.graph.weights import zero_weights  # imports NumPy, which a check of the names of passes does not need
+
+    meta = MetaGraphDef(graph_def=zero_weights(graph_def))
     fetch = meta.graph_def.node.add(name="_fetch", op="NoOp").name  # Grappler needs a fetched node
     meta.collection_def["train_op"].node_list.value.append(fetch)
     for node in meta.graph_def.node:
