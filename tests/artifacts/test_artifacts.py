@@ -1,5 +1,6 @@
 """Test that artifacts open files from any source and reject other content with a reason."""
 
+import gzip
 import json
 from pathlib import Path
 
@@ -18,8 +19,10 @@ from tfopt.artifacts import (
     SavedModel,
     TensorRTModel,
     TFLiteModel,
+    models,
     unique_names,
 )
+from tfopt.artifacts.model_card import write_card
 from tfopt.errors import ComponentError
 
 
@@ -147,6 +150,26 @@ def test_payload_has_the_deployed_files_only(folder):
     assert [file.name for file in Model(folder / "plan").payload()] == ["model.plan", "compatibility.json"]
     assert [file.name for file in Model(folder / "m.engine").payload()] == ["m.engine"]  # no tag: made elsewhere
     assert Model(folder / "m.h5").sizes()["raw"] == 4
+
+
+def test_sizes_are_those_of_gzip_also_in_blocks(tmp_path, monkeypatch):
+    for name, size in (("empty", 0), ("one", 9_000), ("several", 100_001)):
+        file = tmp_path / f"{name}.tflite"
+        file.write_bytes(np.random.default_rng(0).integers(0, 20, size, np.uint8).tobytes())
+        expected = len(gzip.compress(file.read_bytes(), 6))
+        assert Model(file).sizes() == {"raw": size, "gzipped": expected}
+        with monkeypatch.context() as patch:
+            patch.setattr(models, "GZIP_BLOCK", 10_000)
+            assert Model(file).sizes()["gzipped"] == pytest.approx(expected, rel=0.02)
+
+
+def test_sizes_are_read_from_the_card_of_the_same_files(folder):
+    model = Model(folder / "lite")
+    sizes = {"raw": 4, "gzipped": 3}
+    write_card(model.path, {"digest": model.digest, "sizes": sizes})
+    assert Model(model.path).sizes() == sizes
+    (model.path / "Format-Serving" / "tflite").write_bytes(b"other")
+    assert Model(model.path).sizes() == {"raw": 5, "gzipped": len(gzip.compress(b"other"))}
 
 
 def test_digest_of_a_bare_file_includes_its_weights_file(folder):

@@ -1,7 +1,9 @@
 """Model artifacts in every format, each with its ``model_card.json``."""
 
 import gzip
+import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +19,7 @@ from tfopt.errors import ComponentError
 SERVING_DEFAULT = "serving_default"  # the key of the signature that servers use unless a request names another
 PREPROCESSING = "Format-Preprocessing"  # the SavedModel that turns text or records into the inputs of another format
 TAG = "compatibility.json"  # next to a TensorRT engine: the machine that it was built for
+GZIP_BLOCK = 16 << 20  # bytes; the blocks together differ by less than 0.1 % from one stream
 EXACT = ("fold_batch_norm", "optimize_graph")  # components that do not change outputs
 
 
@@ -150,14 +153,17 @@ class Model(Artifact):
             yield self.openvino.with_suffix(".bin")
 
     def sizes(self) -> dict[str, int]:
-        """Return the size of the `payload` in bytes, raw and gzipped file by file; empty for a failed model."""
+        """Return the size of the `payload` in bytes, raw and gzipped file by file; empty for a failed model.
+
+        They are those of the model card, if it is of these files: compressing a gigabyte takes half a minute.
+        """
         if self.failure:
             return {}
+        card = ModelCard.read(self.path)  # `card` would stay empty if it is written later
+        if card.sizes and card.digest == self.digest:
+            return card.sizes
         files = self.payload()
-        return {
-            "raw": sum(file.stat().st_size for file in files),
-            "gzipped": sum(len(gzip.compress(file.read_bytes(), 6, mtime=0)) for file in files),
-        }
+        return {"raw": sum(file.stat().st_size for file in files), "gzipped": sum(map(_gzipped_size, files))}
 
     @cached_property
     def card(self) -> ModelCard:
@@ -168,6 +174,16 @@ class Model(Artifact):
     def name(self) -> str:
         """Return the name in tables: that of the model card, else that of the file or folder."""
         return str(self.card.name or self.path.name)
+
+
+def _gzipped_size(file: Path) -> int:
+    """Return the size of a file in bytes after gzip; blocks of large files are compressed side by side, as by pigz."""
+
+    def compress(start: int) -> int:
+        return len(gzip.compress(os.pread(stream.fileno(), GZIP_BLOCK, start), 6, mtime=0))
+
+    with file.open("rb") as stream, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as threads:
+        return sum(threads.map(compress, range(0, file.stat().st_size or 1, GZIP_BLOCK)))
 
 
 def unique_names(models: list[Model]) -> list[str]:
