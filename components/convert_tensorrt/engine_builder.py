@@ -11,6 +11,7 @@ from tfopt.components.convert_tensorrt import caches, layer_report
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
+from tfopt.tensorrt.machine import build_error
 from tfopt.tensorrt.messages import Messages, load_plugins
 from tfopt.tensorrt.profiles import Profile
 
@@ -57,7 +58,7 @@ def build(
         if implicit:
             calibrator.feed.check()
         if serialized is None:
-            raise _build_error(messages.last_error("it gives no reason"))
+            raise build_error(messages.last_error("it gives no reason"))
     plan.write_bytes(serialized)
     if implicit:
         calibrator.feed.close()
@@ -101,15 +102,6 @@ def _configure(config: Any, builder: Any, profile: Profile, parameters: TensorRT
         shapes.set_shape(name, least, usual, most)
     if config.add_optimization_profile(shapes) < 0:
         raise ComponentError(f"shapes {profile}", "shapes that TensorRT can build for", "pass smaller ones")
-
-
-def _build_error(reason: str) -> ComponentError:
-    received = f"TensorRT builds no engine: {reason}"
-    if "nvinfer_lean" in reason:  # an engine for other versions contains a runtime, which is a library of its own
-        fix = "install NVIDIA's package tensorrt_lean of TensorRT's version, or leave version_compatible out"
-        return ComponentError(received, "TensorRT's lean runtime, where the linker looks for libraries", fix)
-    fix = "choose another precision, smaller shapes or a larger workspace_mb, and see nvidia-smi for memory"
-    return ComponentError(received, "a network that it has kernels and memory for", fix)
 
 
 def _inspect(plan: Path, profile: Profile, messages: Messages, parameters: TensorRTConversion) -> str:

@@ -17,14 +17,14 @@ KERNEL = np.random.default_rng(0).normal(size=(ROWS, 16)).astype(np.float32)
 X = np.random.default_rng(1).normal(size=(3, ROWS)).astype(np.float32)
 
 
-def frozen(build, initializer=None, **inputs):
+def frozen(build, **inputs):
     """Build a graph of TensorFlow 1; ``build`` returns the tensors of the outputs by name."""
     with tf.Graph().as_default() as graph:
         tensors = {name: tf.compat.v1.placeholder(*spec, name=name) for name, spec in inputs.items()}
         outputs = build(**tensors)
         read = lambda tensor: Endpoint(tensor.name, tensor.dtype.name, tuple(tensor.shape))  # noqa: E731
         ends = [{name: read(tensor) for name, tensor in side.items()} for side in (tensors, outputs)]
-        return Frozen(graph.as_graph_def(), {KEY: Signature(*ends)}, initializer)
+        return Frozen(graph.as_graph_def(), {KEY: Signature(*ends)})
 
 
 def run_both(model, **batch):
@@ -96,7 +96,7 @@ def test_a_weight_inside_a_loop_of_tensorflow_1_stays(version_1_loops):
     np.testing.assert_allclose(run_both(model, x=X)["y"], 2 * X @ KERNEL, rtol=1e-4, atol=1e-4)
 
 
-def test_the_initializer_of_a_table_gets_weights(tmp_path):
+def test_the_initializer_of_a_table_gets_weights():
     def build(x):
         filler = tf.lookup.KeyValueTensorInitializer(np.arange(ROWS * 16), KERNEL.ravel())
         table = tf.compat.v1.lookup.StaticHashTable(filler, 0.0)

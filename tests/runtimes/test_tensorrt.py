@@ -230,3 +230,9 @@ def test_a_large_batch_is_split_into_parts():
     assert split_batch(small, inputs, outputs, [Profile(ranges)]) == [small]
     whole = {"y": TensorSpec("float32", (2,))}  # no batch dimension to join the parts
     assert split_batch(values, inputs, whole, [Profile(ranges)]) == [values]
+
+
+def test_a_failed_build_names_the_missing_library_or_what_else_to_try():
+    missing = "Error Code 6: API Usage Error (Unable to load library: libnvinfer_lean.so.10: cannot open shared object)"
+    assert "tensorrt_lean" in machine.build_error(missing).fix and missing in str(machine.build_error(missing))
+    assert "workspace_mb" in machine.build_error("out of memory").fix

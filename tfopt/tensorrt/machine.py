@@ -1,4 +1,4 @@
-"""Detect GPU, driver and TensorRT version of this machine."""
+"""Detect GPU, driver and TensorRT version of this machine; errors for libraries that it lacks."""
 
 import importlib
 from dataclasses import dataclass
@@ -40,6 +40,16 @@ def detect_machine() -> Machine:
 
     capability, gpu = device.gpu_properties()
     return Machine(version, capability, gpu, driver)
+
+
+def build_error(reason: str) -> ComponentError:
+    """Return the error for an engine that TensorRT does not build, with TensorRT's reason."""
+    received = f"TensorRT builds no engine: {reason}"
+    if "nvinfer_lean" in reason:  # an engine for other versions contains a runtime, which is a library of its own
+        fix = "install NVIDIA's package tensorrt_lean of TensorRT's version, or leave version_compatible out"
+        return ComponentError(received, "TensorRT's lean runtime, where the linker looks for libraries", fix)
+    fix = "choose another precision, smaller shapes or a larger workspace_mb, and see nvidia-smi for memory"
+    return ComponentError(received, "a network that it has kernels and memory for", fix)
 
 
 def _version() -> str:
