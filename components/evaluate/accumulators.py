@@ -67,6 +67,10 @@ class Sums:
         records: Number of records.
         weight: Sum of the bootstrap weights, ``[replicates]``.
         total: Sum of each column of values, ``[models, columns]``.
+        rising: Sum of what each value exceeds the baseline's by, ``[models, columns]``.
+        falling: Sum of what the baseline's exceeds each value by, ``[models, columns]``.
+        least: Smallest value of each column, ``[models, columns]``.
+        most: Largest value of each column, ``[models, columns]``.
         resampled: Weighted sum of each column, ``[models, columns, replicates]``.
         ranks: Records by class and rank, ``[models, 2, bins]``; None without AUC.
         classes: Hits, predictions and labels of each class, ``[models, 3, classes]``; None without F1.
@@ -75,6 +79,10 @@ class Sums:
     records: int
     weight: Array
     total: Array
+    rising: Array
+    falling: Array
+    least: Array
+    most: Array
     resampled: Array
     ranks: Histogram | None = None
     classes: Histogram | None = None
@@ -85,7 +93,9 @@ class Sums:
         return cls(
             0,
             np.zeros(replicates),
-            np.zeros((models, columns)),
+            *(np.zeros((models, columns)) for _ in range(3)),
+            np.full((models, columns), np.inf),
+            np.full((models, columns), -np.inf),
             np.zeros((models, columns, replicates)),
             Histogram.empty((models, 2, bins), replicates) if bins else None,
             Histogram.empty((models, 3, classes), replicates) if classes else None,
@@ -99,6 +109,11 @@ class Sums:
         self.records += count
         self.weight += weights.sum(0)
         self.total += round_to_grain(values.sum(0), grain)
+        differences = values - values[:, :1]
+        self.rising += round_to_grain(np.maximum(differences, 0).sum(0), grain)
+        self.falling += round_to_grain(np.maximum(-differences, 0).sum(0), grain)
+        np.minimum(self.least, values.min(0, initial=np.inf), out=self.least)
+        np.maximum(self.most, values.max(0, initial=-np.inf), out=self.most)
         self.resampled += round_to_grain(resampled.reshape(models, columns, -1), grain[:, None])
 
     def add_ranks(self, model: int, weights: Array, labels: Array, bins: Array) -> None:
@@ -109,7 +124,7 @@ class Sums:
     def add_classes(self, model: int, weights: Array, predicted: Array, actual: Array) -> None:
         """Add records to the counts of classes: predicted and true membership in each, ``[records, classes]``."""
         if self.classes:
-            # Of 16 bits: weights are below 10, batches have 256 records at most, and narrow integers are added fastest.
+            # Of 16 bits: weights are below 190, batches have 256 records at most, and narrow integers are added fastest.
             members = np.stack([predicted & actual, predicted, actual], 1).astype(np.uint16)
             self.classes.counts[model] += members.sum(0, np.int64)
             self.classes.resampled[model] += np.einsum("nkc,nr->kcr", members, weights.astype(np.uint16))
@@ -119,6 +134,10 @@ class Sums:
         self.records += other.records
         self.weight += other.weight
         self.total += other.total
+        self.rising += other.rising
+        self.falling += other.falling
+        np.minimum(self.least, other.least, out=self.least)
+        np.maximum(self.most, other.most, out=self.most)
         self.resampled += other.resampled
         for own, histogram in ((self.ranks, other.ranks), (self.classes, other.classes)):
             if own and histogram:

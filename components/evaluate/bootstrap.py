@@ -1,38 +1,36 @@
-"""Poisson bootstrap: each record counts 0, 1, 2 … times in each replicate, independently of all other records.
+"""Bayesian bootstrap: each record has a standard exponential weight in each replicate, independent of all others.
 
-Drawing n of n records with replacement would need n. The Poisson bootstrap does not, so each part of the data is
-resampled by itself and the results are added up. The weights depend on the seed, the file's name and the index of the
-batch in it, never on the worker or the time.
+The weights of n records, divided by their sum, are uniformly distributed over all ways to divide 1 among them (Rubin 1981).
+Each part of the data is weighted by itself, and the results are added up. The weights depend on the seed, the file's
+name and the index of the batch in it, never on the worker or the time.
+
+A weight is a whole number of sixteenths and at least one sixteenth, so that sums of a batch are exact in 16 bits and no
+record, class or slice disappears from a replicate.
 """
 
 import zlib
 from functools import cache
-from math import exp, factorial
 
 import numpy as np
 from numpy.typing import NDArray
 
-LEVEL = 0.95
+UNIT = 16  # a weight of 1, in the unit of `bootstrap_weights`
 
 
 def bootstrap_weights(seed: int, file: str, batch: int, records: int, replicates: int) -> NDArray[np.float32]:
-    """Return the weight of each record of a batch in each replicate, ``[records, replicates]``."""
+    """Return the weight of each record of a batch in each replicate, in units of 1 / `UNIT`, ``[records, replicates]``."""
     bits = np.random.SFC64(np.random.SeedSequence([seed % 2**32, zlib.crc32(file.encode()), batch]))
     words = np.random.Generator(bits).bytes(2 * records * replicates)
-    return _counts().take(np.frombuffer(words, np.uint16)).reshape(records, replicates)
+    return _quantiles().take(np.frombuffer(words, np.uint16)).reshape(records, replicates)
 
 
-def percentile_interval(replicates: NDArray[np.float64]) -> tuple[float, float] | None:
-    """Return the central `LEVEL` of the replicates' values; None if all of them are NaN or infinite."""
-    finite = replicates[np.isfinite(replicates)]
-    if not len(finite):
-        return None
-    low, high = np.quantile(finite, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    return float(low), float(high)
+def unseen_record_weights(seed: int, replicates: int) -> NDArray[np.float64]:
+    """Return the weight of the unseen record in each replicate (`tfopt.measurement.confidence_bounds`)."""
+    return bootstrap_weights(seed, "unseen record", 0, 1, replicates)[0].astype(np.float64)
 
 
 @cache
-def _counts() -> NDArray[np.float32]:
-    """Return the Poisson(1) quantile of each 16-bit word: a lookup table, exact to 1 in 65,536."""
-    cumulative = np.cumsum([exp(-1) / factorial(count) for count in range(10)])
-    return np.searchsorted(cumulative, (np.arange(65536) + 0.5) / 65536, side="right").astype(np.float32)
+def _quantiles() -> NDArray[np.float32]:
+    """Return the exponential quantile of each 16-bit word; the largest is 189, of 256 records less than 2^16."""
+    exact = -np.log1p(-(np.arange(65536) + 0.5) / 65536)
+    return np.maximum(np.rint(UNIT * exact), 1).astype(np.float32)

@@ -7,30 +7,68 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.evaluate.accumulators import Slice, Sums, Totals
+from tfopt.components.evaluate.bootstrap import UNIT, unseen_record_weights
 from tfopt.components.evaluate.curves import auc, average_precision
-from tfopt.components.evaluate.metrics import HIGHER_IS_BETTER, class_metrics
+from tfopt.components.evaluate.metrics import ACTUAL, HIGHER_IS_BETTER, HIT, PREDICTED, class_metrics
 from tfopt.components.evaluate.plan import Plan
 from tfopt.components.evaluate.tfma_metrics import HIGHER
 from tfopt.errors import ComponentError
+from tfopt.measurement.confidence_bounds import replicate_interval, share_difference_interval, share_interval
 
 Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class ShareCounts:
+    """The records that a share and its difference to the baseline's are computed from.
+
+    Attributes:
+        hits: Records that the model has right.
+        records: All records.
+        rising: Records that the model has right and the baseline wrong.
+        falling: Records that the baseline has right and the model wrong.
+    """
+
+    hits: int
+    records: int
+    rising: int
+    falling: int
 
 
 @dataclass(frozen=True)
 class Sampled:
     """A metric with its bootstrap replicates.
 
+    The replicates contain an unseen record (`tfopt.measurement.confidence_bounds`). If several kinds of record may be the
+    worst, there are replicates for each of them.
+
     Attributes:
         value: The value over the records.
-        replicates: The values over the resampled records, ``[replicates]``.
+        low: Replicates with an unseen record that lowers the metric, ``[kinds of record, replicates]``.
+        high: Replicates with an unseen record that raises it.
         higher_is_better: True if a higher value is better.
         resolution: Largest error of the value, if it is computed from a histogram.
+        share: The counts of a share, whose intervals need no replicates.
     """
 
     value: float
-    replicates: Array
+    low: Array
+    high: Array
     higher_is_better: bool
     resolution: float | None = None
+    share: ShareCounts | None = None
+
+    def interval(self, error: float) -> tuple[float, float] | None:
+        """Return the interval of the metric."""
+        if self.share:
+            return share_interval(self.share.hits, self.share.records, error)
+        return replicate_interval(self.low, self.high, error)
+
+    def difference_interval(self, baseline: "Sampled", error: float) -> tuple[float, float] | None:
+        """Return the interval of the difference to the baseline's metric over the same records."""
+        if counts := self.share:
+            return share_difference_interval(counts.rising, counts.falling, counts.records, error)
+        return replicate_interval(self.low - baseline.high, self.high - baseline.low, error)
 
 
 def compute_metrics(plan: Plan, totals: Totals, model: int) -> dict[Slice | None, dict[str, Sampled]]:
@@ -55,47 +93,113 @@ def compute_metrics(plan: Plan, totals: Totals, model: int) -> dict[Slice | None
 
 def _defined(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]:
     """Return the metrics over one set of records, the user's first, without those that are not defined there."""
-    metrics = _user_metrics(plan, sums, model) | _means(plan, sums, model)
+    unseen = unseen_record_weights(plan.settings.seed, plan.settings.replicates)
+    metrics = _user_metrics(plan, sums, model, unseen) | _means(plan, sums, model, unseen)
     if sums.ranks:
         counts, resampled = sums.ranks.values_of(model)
-        for name, area in (("auc", auc), ("pr_auc", average_precision)):
-            value, resolution = area(counts)
-            metrics[name] = Sampled(float(value), area(resampled)[0], True, float(resolution))
-        if not counts.any(1).all():  # the curves need both classes
-            del metrics["auc"], metrics["pr_auc"]
+        if counts.any(1).all():  # the curves need both classes
+            for name, area in (("auc", auc), ("pr_auc", average_precision)):
+                value, resolution = area(counts)
+                low, high = (np.stack([area(one)[0] for one in kinds]) for kinds in _rank_extremes(resampled, unseen))
+                metrics[name] = Sampled(float(value), low, high, True, float(resolution))
     if sums.classes:
         counts, resampled = sums.classes.values_of(model)
-        replicates = class_metrics(resampled)
-        metrics |= {
-            name: Sampled(float(value), replicates[name], True) for name, value in class_metrics(counts).items()
-        }
+        ends = [[class_metrics(one) for one in kinds] for kinds in _count_extremes(counts, resampled, unseen)]
+        for name, value in class_metrics(counts).items():
+            low, high = (np.stack([one[name] for one in kinds]) for kinds in ends)
+            metrics[name] = Sampled(float(value), low, high, True)
     return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
 
 
-def _means(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]:
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return {
-            name: Sampled(
-                float(sums.total[model, column] / sums.records),
-                sums.resampled[model, column] / sums.weight,
-                name.endswith(HIGHER_IS_BETTER),
-            )
-            for column, name in enumerate(plan.scoring.metrics)
-        }
+def _rank_extremes(resampled: Array, unseen: Array) -> tuple[list[Array], list[Array]]:
+    """Return histograms ``[replicates, class, bin]`` with an unseen record of either class, ranked wrong and right."""
+    return tuple(  # type: ignore[return-value]
+        [_with_counts(resampled, unseen, [(label, last if (label == 1) == is_right else 0)]) for label in (1, 0)]
+        for last in (resampled.shape[-1] - 1,)
+        for is_right in (False, True)
+    )
 
 
-def _user_metrics(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]:
+def _count_extremes(counts: Array, resampled: Array, unseen: Array) -> tuple[list[Array], list[Array]]:
+    """Return class counts ``[replicates, 3, classes]`` with an unseen record of the rarest class, predicted wrong and right.
+
+    A record of the rarest class moves the metrics most. With one counted class, the record may also be a negative one.
+    """
+    occurring = np.where(counts[ACTUAL] > 0, counts[ACTUAL], np.iinfo(np.int64).max)
+    rarest = int(occurring.argmin())
+    others = np.where(np.arange(len(occurring)) == rarest, np.iinfo(np.int64).max, counts[PREDICTED])
+    taken = int(others.argmin())  # the class that the record is taken for
+    wrong = [(ACTUAL, rarest), *([(PREDICTED, taken)] if taken != rarest else [])]
+    right = [(HIT, rarest), (PREDICTED, rarest), (ACTUAL, rarest)]
+    low, high = [_with_counts(resampled, unseen, wrong)], [_with_counts(resampled, unseen, right)]
+    if len(occurring) == 1:
+        low.append(_with_counts(resampled, unseen, [(PREDICTED, 0)]))
+        high.append(resampled)
+    return low, high
+
+
+def _with_counts(resampled: Array, unseen: Array, cells: list[tuple[int, int]]) -> Array:
+    """Return the counts of each replicate with the unseen record in some cells."""
+    counts = resampled.astype(np.float64)
+    for first, second in cells:
+        counts[:, first, second] += unseen
+    return counts
+
+
+def _means(plan: Plan, sums: Sums, model: int, unseen: Array) -> dict[str, Sampled]:
+    """Return the means over records; the unseen record has the best value, and the worst that a record had."""
+    metrics = {}
+    for column, name in enumerate(plan.scoring.metrics):
+        worst = 1.0 if name.endswith(HIGHER_IS_BETTER) else max(0.0, sums.most[[0, model], column].max())
+        low, high = (
+            ((sums.resampled[model, column] + unseen * value) / (sums.weight + unseen))[None] for value in (0.0, worst)
+        )
+        share = _share_counts(sums, model, column) if name in plan.scoring.shares else None
+        with np.errstate(invalid="ignore", divide="ignore"):
+            value = float(sums.total[model, column] / sums.records)
+        metrics[name] = Sampled(value, low, high, name.endswith(HIGHER_IS_BETTER), share=share)
+    return metrics
+
+
+def _share_counts(sums: Sums, model: int, column: int) -> ShareCounts:
+    hits, rising, falling = (
+        round(float(values[model, column])) for values in (sums.total, sums.rising, sums.falling)
+    )
+    return ShareCounts(hits, sums.records, rising, falling)
+
+
+def _user_metrics(plan: Plan, sums: Sums, model: int, unseen: Array) -> dict[str, Sampled]:
     metrics, start = {}, len(plan.scoring.metrics)
     for metric in plan.metrics:
         columns = slice(start, start + metric.terms)
         start += metric.terms
-        resampled = zip(sums.resampled[model, columns].T, sums.weight, strict=True)
-        metrics[metric.name] = Sampled(
-            metric.value(sums.total[model, columns], sums.records),
-            np.array([metric.value(terms, weight) for terms, weight in resampled]),
-            metric.higher_is_better,
-        )
+        total = sums.total[model, columns]
+        value = metric.value(total, sums.records)
+        records = _extreme_records(sums, model, columns)
+        values = [metric.value(total + record, sums.records + 1) for record in records]
+        ends = []
+        for record in (records[int(np.nanargmin(values))], records[int(np.nanargmax(values))]):
+            resampled = (sums.resampled[model, columns] + np.outer(record, unseen)).T / UNIT
+            weights = (sums.weight + unseen) / UNIT
+            ends.append(np.array([[metric.value(*pair) for pair in zip(resampled, weights, strict=True)]]))
+        metrics[metric.name] = Sampled(value, *ends, metric.higher_is_better)
     return metrics
+
+
+def _extreme_records(sums: Sums, model: int, columns: slice) -> Array:
+    """Return terms of records that the unseen record may have, ``[records, terms]``.
+
+    All terms but one are means over the records, that one is the smallest or largest that a record had.
+    """
+    mean = sums.total[model, columns] / max(sums.records, 1)
+    least, most = sums.least[[0, model], columns].min(0), sums.most[[0, model], columns].max(0)
+    records = [mean]
+    for term in range(len(mean)):
+        for extreme in (least, most):
+            record = mean.copy()
+            record[term] = extreme[term]
+            records.append(record)
+    return np.array(records)
 
 
 def _tfma_metrics(plan: Plan, totals: Totals, model: int) -> dict[str, Sampled]:
@@ -104,5 +208,5 @@ def _tfma_metrics(plan: Plan, totals: Totals, model: int) -> dict[str, Sampled]:
         partition = totals.tfma[model, name]
         if np.isfinite(value := partition.value()):
             replicates = partition.replicates(value, plan.settings.replicates, plan.settings.seed)
-            metrics[name] = Sampled(value, replicates, name in HIGHER)
+            metrics[name] = Sampled(value, replicates[None], replicates[None], name in HIGHER)
     return metrics

@@ -45,6 +45,11 @@ class Scoring:
         return ["accuracy", *([f"top_{self.top_k}_accuracy"] if self._has_top_k else []), "log_loss"]
 
     @property
+    def shares(self) -> list[str]:
+        """The names of the metrics that are shares of records: each record has 0 or 1."""
+        return [name for name in self.metrics if name.endswith("accuracy") and name != "label_accuracy"]
+
+    @property
     def names(self) -> list[str]:
         """The names of all metrics of the task."""
         prefix = "macro_" if self.counted_classes > 1 else ""

@@ -14,7 +14,6 @@ from tfopt.artifacts.evaluation_report import (
     SliceMetrics,
 )
 from tfopt.components.evaluate.accumulators import Slice, Totals
-from tfopt.components.evaluate.bootstrap import LEVEL, percentile_interval
 from tfopt.components.evaluate.calibration_overlap import overlap_error, overlap_notes
 from tfopt.components.evaluate.curves import roc
 from tfopt.components.evaluate.estimates import Sampled, compute_metrics
@@ -22,6 +21,9 @@ from tfopt.components.evaluate.loaded_models import describe_error
 from tfopt.components.evaluate.plan import Plan
 from tfopt.components.evaluate.splits import models_tuned_on
 from tfopt.errors import ComponentError
+from tfopt.measurement.confidence_bounds import LEVEL, simultaneous_error
+
+METHOD = "exact (Clopper-Pearson, Gaffke) for shares, Bayesian bootstrap with an unseen record for other metrics"
 
 Measured = dict[Slice | None, dict[str, Sampled]]
 
@@ -76,6 +78,7 @@ def summarize(
             if not number:
                 raise
             errors[number] = describe_error(error)
+    candidates = sum(1 for error in errors[1:] if not error)
     settings, skipped = plan.settings, sum(totals.skipped.values())
     return EvaluationReport(
         split=settings.split,
@@ -86,7 +89,7 @@ def summarize(
         output_kind=_output_kind(plan),
         classes=_class_names(totals, class_names),
         counts=RecordCounts(totals.read, totals.read - skipped, skipped, dict(totals.skipped)),
-        interval=IntervalMethod("poisson bootstrap", settings.replicates, LEVEL, settings.seed),
+        interval=IntervalMethod(METHOD, settings.replicates, LEVEL, settings.seed, candidates),
         baseline=names[0],
         models=[
             ModelEvaluation(
@@ -95,7 +98,7 @@ def summarize(
                 format=model.format,
                 error=errors[number],
                 notes=overlap_notes(model, totals.overlap.get(number, ()), settings.split),
-                **_results(plan, totals, number, measured[number], measured[0]),
+                **_results(plan, totals, number, measured[number], measured[0], simultaneous_error(candidates)),
             )
             for number, model in enumerate(models)
         ],
@@ -125,14 +128,16 @@ def _class_names(totals: Totals, names: Sequence[str]) -> list[str]:
     return list(names) if len(names) == count else [str(number) for number in range(count)]
 
 
-def _results(plan: Plan, totals: Totals, number: int, measured: Measured, baseline: Measured) -> dict[str, Any]:
+def _results(
+    plan: Plan, totals: Totals, number: int, measured: Measured, baseline: Measured, error: float
+) -> dict[str, Any]:
     """Return the fields of `ModelEvaluation` that are empty for a failed model."""
     if not measured:
         return {"metrics": {}, "delta": {}, "parity": {}, "confusion": [], "roc": [], "slices": []}
     keys = sorted((key for key in measured if key), key=lambda key: (key[0], str(type(key[1])), key[1]))
     ranks = totals.sums[None].ranks
     return {
-        **_intervals(measured[None], baseline[None] if number else {}),
+        **_intervals(measured[None], baseline[None] if number else {}, error),
         "parity": _parity(plan, totals, number) if number else {},
         "confusion": [] if totals.confusion is None else totals.confusion[number].tolist(),
         "roc": [] if ranks is None else roc(ranks.counts[number]),
@@ -141,7 +146,7 @@ def _results(plan: Plan, totals: Totals, number: int, measured: Measured, baseli
                 feature=key[0],
                 value=key[1],
                 count=totals.sums[key].records,
-                **_intervals(measured[key], baseline[key] if number else {}),
+                **_intervals(measured[key], baseline[key] if number else {}, error),
             )
             for key in keys
         ],
@@ -159,14 +164,15 @@ def _parity(plan: Plan, totals: Totals, number: int) -> dict[str, float | None]:
     }
 
 
-def _intervals(own: dict[str, Sampled], baseline: dict[str, Sampled]) -> dict[str, Any]:
+def _intervals(own: dict[str, Sampled], baseline: dict[str, Sampled], error: float) -> dict[str, Any]:
     """Return a model's metrics over one set of records, and their differences to the baseline's, with intervals."""
     metrics, delta = {}, {}
     for name, metric in own.items():
-        low, high = percentile_interval(metric.replicates) or (metric.value, metric.value)
+        low, high = metric.interval(error) or (metric.value, metric.value)
+        low, high = min(low, metric.value), max(high, metric.value)
         metrics[name] = Metric(metric.value, low, high, metric.higher_is_better, metric.resolution)
         if base := baseline.get(name):
             difference = metric.value - base.value
-            low, high = percentile_interval(metric.replicates - base.replicates) or (difference, difference)
-            delta[name] = Estimate(difference, low, high)
+            low, high = metric.difference_interval(base, error) or (difference, difference)
+            delta[name] = Estimate(difference, min(low, difference), max(high, difference))
     return {"metrics": metrics, "delta": delta}

@@ -122,14 +122,16 @@ class IntervalMethod:
     Attributes:
         method: Name of the method.
         replicates: Number of bootstrap replicates.
-        level: Confidence level.
+        level: Probability that the intervals of a metric hold for all candidates together.
         seed: Seed of the bootstrap.
+        candidates: Number of candidates; each interval has the error ``(1 - level) / candidates``.
     """
 
     method: str
     replicates: int
     level: float
     seed: int
+    candidates: int = 1
 
 
 @dataclass(frozen=True)

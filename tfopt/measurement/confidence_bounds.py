@@ -1,0 +1,162 @@
+"""Confidence bounds for means of records that hold for few records, also if all of them agree.
+
+n records without a loss do not show that there is none: a loss on a share p of all records is not seen in n of them with
+probability (1 - p)^n. Each bound here therefore counts one more record, the unseen record, with the worst value that a
+record can have. All n + 1 records get weights that are uniformly distributed over all ways to divide 1 among them; the
+bound is a quantile of the weighted mean. For shares this is the exact bound of Clopper and Pearson, and for n equal records it
+is 1 - error^(1/n) of the way to the worst value: about 3.7 / n for an error of 2.5 %.
+
+Reference: Clopper and Pearson 1934, "The use of confidence or fiducial limits illustrated in the case of the binomial";
+Gaffke 2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative variable"; Learned-Miller and
+Thomas 2019, "A new confidence interval for the mean of a bounded random variable"; Rubin 1981, "The Bayesian bootstrap".
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+LEVEL = 0.95  # of all intervals of an evaluation together
+POWER = 0.8  # probability with which `records_needed` lets a model pass that is as good as the baseline
+NODES = 4000  # of the integral over the share of losses among the records that differ
+
+Array = NDArray[np.float64]
+
+
+def simultaneous_error(candidates: int) -> float:
+    """Return the error of each two-sided interval so that those of all candidates hold together (Bonferroni).
+
+    The best of several candidates is selected, so the probability that any of them passes a goal that it misses counts.
+
+    >>> round(simultaneous_error(1), 4), round(simultaneous_error(10), 4)
+    (0.05, 0.005)
+    """
+    return (1 - LEVEL) / max(candidates, 1)
+
+
+def smallest_visible_loss(records: int, candidates: int) -> float:
+    """Return the loss of a share that this number of records cannot exclude even if no record differs.
+
+    >>> round(smallest_visible_loss(62, 1), 3)
+    0.058
+    """
+    return 1.0 if records < 1 else float(-math.expm1(math.log(simultaneous_error(candidates) / 2) / records))
+
+
+def fewest_records(loss: float, candidates: int) -> int:
+    """Return how many records can exclude a loss of a share, if no record differs; the inverse of `smallest_visible_loss`.
+
+    >>> fewest_records(0.01, 1), fewest_records(0.01, 9)
+    (368, 586)
+    """
+    return math.ceil(math.log(simultaneous_error(candidates) / 2) / math.log1p(-min(loss, 1 - 1e-9)))
+
+
+def records_needed(loss: float, candidates: int, disagreement: float) -> int:
+    """Return how many records show with probability `POWER` that a model as good as the baseline loses less than ``loss``.
+
+    Args:
+        loss: The loss of a share that is to be excluded.
+        candidates: Number of candidates.
+        disagreement: Share of the records that one of the two models has right, and the other wrong.
+    """
+    from scipy.stats import norm
+
+    spread = norm.isf(simultaneous_error(candidates) / 2) + norm.isf(1 - POWER)
+    half = spread * math.sqrt(disagreement) / 2
+    # The root of loss * n = unseen + 2 * half * sqrt(n): the unseen record, and the records that differ.
+    unseen = loss * fewest_records(loss, candidates)
+    return math.ceil(((half + math.sqrt(half**2 + loss * unseen)) / loss) ** 2)
+
+
+def share_interval(hits: int, records: int, error: float) -> tuple[float, float]:
+    """Return the exact interval of a share (Clopper and Pearson).
+
+    >>> [round(end, 4) for end in share_interval(10, 10, 0.05)]
+    [0.6915, 1.0]
+    """
+    from scipy.special import betaincinv
+
+    low = betaincinv(hits, records - hits + 1, error / 2) if hits else 0.0
+    high = betaincinv(hits + 1, records - hits, 1 - error / 2) if hits < records else 1.0
+    return float(low), float(high)
+
+
+def share_difference_interval(rising: int, falling: int, records: int, error: float) -> tuple[float, float]:
+    """Return the interval of the difference of two shares of the same records.
+
+    Args:
+        rising: Records that only the first model has right.
+        falling: Records that only the second model has right.
+        records: All records.
+        error: Probability that the interval misses the difference.
+
+    >>> [round(end, 3) for end in share_difference_interval(0, 0, 62, 0.05)]
+    [-0.058, 0.058]
+    """
+    return -_loss_bound(falling, rising, records, error / 2), _loss_bound(rising, falling, records, error / 2)
+
+
+def replicate_interval(low: Array, high: Array, error: float) -> tuple[float, float] | None:
+    """Return the interval of a metric from its bootstrap replicates; None if too few of them are finite.
+
+    Args:
+        low: Replicates with an unseen record that lowers the metric, ``[kinds of record, replicates]``.
+        high: Replicates with an unseen record that raises it.
+        error: Probability that the interval misses the metric.
+    """
+    lower = [_lower_quantile(row, error / 2) for row in np.atleast_2d(low)]
+    upper = [_lower_quantile(-row, error / 2) for row in np.atleast_2d(high)]
+    ends = min(lower), -min(upper)
+    return ends if np.isfinite(ends).all() else None
+
+
+def _lower_quantile(replicates: Array, error: float) -> float:
+    """Return the quantile of the Pearson type III distribution with the replicates' mean, variance and skewness.
+
+    Weighted means of few values that differ are close to it, and its tail reaches beyond the smallest replicate, as the
+    intervals of many candidates need.
+    """
+    from scipy.special import gammaincinv, ndtri
+
+    finite = replicates[np.isfinite(replicates)]
+    if len(finite) < 20:
+        return math.nan
+    mean, deviation = float(finite.mean()), float(finite.std())
+    if deviation <= 1e-12 * max(abs(mean), 1e-300):
+        return mean
+    skewness = float(np.mean(((mean - finite) / deviation) ** 3))  # of the distance below the mean
+    if abs(skewness) < 0.02:
+        return mean + deviation * float(ndtri(error))
+    shape = 4 / skewness**2
+    probability = 1 - error if skewness > 0 else error
+    distance = (float(gammaincinv(shape, probability)) - shape) / math.sqrt(shape) * math.copysign(1, skewness)
+    return mean - deviation * distance
+
+
+def _loss_bound(losses: int, wins: int, records: int, error: float) -> float:
+    """Return the upper bound of the share of losses minus the share of wins.
+
+    With the unseen record as a loss, the weights of losses, wins and other records are Dirichlet(losses + 1, wins, rest).
+    The weight of losses and wins together is a beta variable, independent of the losses' part of it.
+    """
+    from scipy.optimize import brentq
+    from scipy.special import betainc, betaincinv
+
+    rest = records - losses - wins
+    if wins == 0:
+        return float(betaincinv(losses + 1, rest, 1 - error)) if rest else 1.0
+    # Midpoints of equal probability; the nodes near the end have their own weight, as the tail decides.
+    part = 2 * betaincinv(losses + 1, wins, (np.arange(NODES) + 0.5) / NODES) - 1
+
+    def excess(bound: float) -> float:
+        if not rest:
+            return float((part > bound).mean()) - error
+        with np.errstate(divide="ignore", invalid="ignore"):
+            reached = np.clip(np.where(part == 0, np.sign(bound) * np.inf, bound / part), 0, 1)
+        below = betainc(losses + wins + 1, rest, reached)
+        if bound >= 0:
+            return float(np.where(part > 0, 1 - below, 0).mean()) - error
+        return float(np.where(part < 0, below, 1).mean()) - error
+
+    return float(brentq(excess, -1 + 1e-12, 1 - 1e-12, xtol=1e-7))
