@@ -73,7 +73,7 @@ def evaluation_content(rows: list[Row], digests: list[str], *, slices: bool = Tr
         "output_kind": "probabilities",
         "classes": [str(digit) for digit in range(10)],
         "counts": {"read": EXAMPLES + 2, "evaluated": EXAMPLES, "skipped": 2, "skipped_because": {"no label": 2}},
-        "interval": {"method": "poisson bootstrap", "replicates": 400, "level": 0.95, "seed": 0},
+        "interval": {"method": "Bayesian bootstrap", "replicates": 400, "level": 0.95, "seed": 0},
         "baseline": rows[0].name,
         "models": [_evaluated(row, digest, slices) for row, digest in zip(rows, digests, strict=True)],
     }

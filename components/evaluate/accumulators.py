@@ -199,6 +199,7 @@ class Totals:
         sums: Sums over all records (key None) and over each slice.
         tfma: Accumulators of TFMA's metrics, by model and metric.
         confusion: Records by true and predicted class, ``[models, classes, classes]``; None if there are no counts.
+        ranges: Smallest and largest value of each output of each model.
         began: Time when the first worker had loaded its models, in seconds since 1970.
         ended: Time when the last worker had finished.
     """
@@ -214,6 +215,7 @@ class Totals:
     sums: dict[Slice | None, Sums] = field(default_factory=dict)
     tfma: dict[tuple[int, str], Partition] = field(default_factory=dict)
     confusion: Array | None = None
+    ranges: dict[int, tuple[Array, Array]] = field(default_factory=dict)
     began: float = math.inf
     ended: float = 0.0
 
@@ -227,6 +229,14 @@ class Totals:
         if self.confusion is None:
             self.confusion = np.zeros((len(self.answered), *counts.shape), np.int64)
         self.confusion[model] += counts
+
+    def add_range(self, model: int, outputs: Array) -> None:
+        """Add a model's outputs of one batch, ``[records, width]``, to their ranges."""
+        self._widen_range(model, outputs.min(0), outputs.max(0))
+
+    def _widen_range(self, model: int, least: Array, most: Array) -> None:
+        own = self.ranges.get(model)
+        self.ranges[model] = (np.minimum(own[0], least), np.maximum(own[1], most)) if own else (least, most)
 
     def add_overlap(self, overlap: Mapping[int, set[str]]) -> None:
         """Add records that models were calibrated on."""
@@ -243,6 +253,8 @@ class Totals:
         self.differences.merge(other.differences)
         if other.confusion is not None:
             self.confusion = other.confusion + (0 if self.confusion is None else self.confusion)
+        for model, (least, most) in other.ranges.items():
+            self._widen_range(model, least, most)
         for model, failure in other.failures.items():
             self.failures[model] = min(failure, self.failures.get(model, failure))
         self.add_overlap(other.overlap)

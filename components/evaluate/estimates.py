@@ -68,6 +68,10 @@ class Sampled:
         """Return the interval of the difference to the baseline's metric over the same records."""
         if counts := self.share:
             return share_difference_interval(counts.rising, counts.falling, counts.records, error)
+        return self.gap_interval(baseline, error)
+
+    def gap_interval(self, baseline: "Sampled", error: float) -> tuple[float, float] | None:
+        """Return the interval of the difference to any model's metric over the same records, from replicates."""
         return replicate_interval(self.low - baseline.high, self.high - baseline.low, error)
 
 
@@ -77,30 +81,32 @@ def compute_metrics(plan: Plan, totals: Totals, model: int) -> dict[Slice | None
     Raises:
         ComponentError: If a metric of the user raises, or is NaN over all records.
     """
-    metrics = {key: _defined(plan, sums, model) for key, sums in totals.sums.items()}
+    metrics = {key: metrics_of_records(plan, sums, model) for key, sums in totals.sums.items()}
     metrics[None] = _tfma_metrics(plan, totals, model) | metrics[None]
     named = [(text, text.rpartition(":")[2]) for text in plan.settings.metrics]
     for text, name in named:
-        if name not in metrics[None]:
+        if name not in metrics[None] and model < len(plan.models):
             raise ComponentError(
                 f"metric {text}: NaN over {totals.sums[None].records} records",
                 "a finite number",
                 f"check the labels, for which {name} may not be defined, and what {name}.finish returns",
             )
-    metrics[None] = {name: metrics[None][name] for _, name in named} | metrics[None]
+    own = {name: metrics[None][name] for _, name in named if name in metrics[None]}
+    metrics[None] = own | metrics[None]
     return metrics
 
 
-def _defined(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]:
+def metrics_of_records(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]:
     """Return the metrics over one set of records, the user's first, without those that are not defined there."""
     unseen = unseen_record_weights(plan.settings.seed, plan.settings.replicates)
     metrics = _user_metrics(plan, sums, model, unseen) | _means(plan, sums, model, unseen)
     if sums.ranks:
         counts, resampled = sums.ranks.values_of(model)
         if counts.any(1).all():  # the curves need both classes
-            for name, area in (("auc", auc), ("pr_auc", average_precision)):
+            rarer = int(counts.sum(1).argmin())  # a record of that class moves the area under the ROC curve more
+            for name, area, label in (("auc", auc, rarer), ("pr_auc", average_precision, 0)):
                 value, resolution = area(counts)
-                low, high = (np.stack([area(one)[0] for one in kinds]) for kinds in _rank_extremes(resampled, unseen))
+                low, high = (area(one)[0][None] for one in _rank_extremes(resampled, unseen, label))
                 metrics[name] = Sampled(float(value), low, high, True, float(resolution))
     if sums.classes:
         counts, resampled = sums.classes.values_of(model)
@@ -111,13 +117,11 @@ def _defined(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]:
     return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
 
 
-def _rank_extremes(resampled: Array, unseen: Array) -> tuple[list[Array], list[Array]]:
-    """Return histograms ``[replicates, class, bin]`` with an unseen record of either class, ranked wrong and right."""
-    return tuple(  # type: ignore[return-value]
-        [_with_counts(resampled, unseen, [(label, last if (label == 1) == is_right else 0)]) for label in (1, 0)]
-        for last in (resampled.shape[-1] - 1,)
-        for is_right in (False, True)
-    )
+def _rank_extremes(resampled: Array, unseen: Array, label: int) -> tuple[Array, Array]:
+    """Return histograms ``[replicates, class, bin]`` with an unseen record of a class, ranked worst and best."""
+    last = resampled.shape[-1] - 1
+    worst, best = (0, last) if label else (last, 0)
+    return _with_counts(resampled, unseen, [(label, worst)]), _with_counts(resampled, unseen, [(label, best)])
 
 
 def _count_extremes(counts: Array, resampled: Array, unseen: Array) -> tuple[list[Array], list[Array]]:
@@ -205,8 +209,8 @@ def _extreme_records(sums: Sums, model: int, columns: slice) -> Array:
 def _tfma_metrics(plan: Plan, totals: Totals, model: int) -> dict[str, Sampled]:
     metrics = {}
     for name in plan.tfma:
-        partition = totals.tfma[model, name]
-        if np.isfinite(value := partition.value()):
+        partition = totals.tfma.get((model, name))  # the constant model has none
+        if partition and np.isfinite(value := partition.value()):
             replicates = partition.replicates(value, plan.settings.replicates, plan.settings.seed)
             metrics[name] = Sampled(value, replicates[None], replicates[None], name in HIGHER)
     return metrics

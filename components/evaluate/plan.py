@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -15,6 +15,7 @@ from tfopt.artifacts.storage import local_copy
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate import records
 from tfopt.components.evaluate.accumulators import Position, grain_of
+from tfopt.components.evaluate.constant_model import constant_output
 from tfopt.components.evaluate.loaded_models import run_output, select_output
 from tfopt.components.evaluate.metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring, looks_like_logits
 from tfopt.components.evaluate.model_groups import split_models
@@ -51,6 +52,7 @@ class Plan:
         groups: Numbers of the models that are loaded together.
         stored_batches: Batches whose predictions are stored if there are several groups.
         calibrated: Identifiers of the records that each model was calibrated on.
+        constant: Output of the constant model, ``[width]``; None without one.
     """
 
     settings: Settings
@@ -68,6 +70,12 @@ class Plan:
     groups: tuple[range, ...]
     stored_batches: int
     calibrated: tuple[frozenset[str], ...] = ()
+    constant: NDArray[np.float64] | None = None
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the sums: the models, then the constant model."""
+        return len(self.models) + (self.constant is not None)
 
     @property
     def columns(self) -> int:
@@ -140,8 +148,21 @@ def make_plan(
         float(grain_of(np.abs(predictions).max())),
         groups,
         max(stored_records // batch_size, 1),
+        constant=constant_output(files, settings, features, scoring, batch_size),
     )
+    plan = _without_undefined_constant(plan, labels)
     return plan, position, predictions
+
+
+def _without_undefined_constant(plan: Plan, labels: NDArray[Any]) -> Plan:
+    """Return the plan without its constant model if a metric of the user refuses a constant output."""
+    if plan.constant is None:
+        return plan
+    try:
+        plan.values(np.broadcast_to(plan.constant, (len(labels), len(plan.constant))), labels)
+    except ComponentError:
+        return replace(plan, constant=None)
+    return plan
 
 
 def check_labels(scoring: Scoring, label: str, labels: NDArray[Any]) -> None:

@@ -133,7 +133,7 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
         for number, output in outputs.items()
         if (rows := _check_predictions(plan, number, models[number].output, output, batch.position, totals)) is not None
     }
-    values = np.zeros((len(labels), len(models), plan.columns))
+    values = np.zeros((len(labels), plan.rows, plan.columns))
     for number, rows in list(predictions.items()):
         try:
             values[:, number] = 0 if totals.broken[number] else plan.values(rows, labels)
@@ -148,12 +148,15 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
             continue
         if scoring.class_count and (classes := scoring.classes(rows)) is not None:
             totals.add_confusion(number, confusion(labels[:, 0], classes, scoring.class_count))
+    if plan.constant is not None:
+        predictions[len(models)] = np.broadcast_to(plan.constant, (len(labels), len(plan.constant)))
+        values[:, -1] = plan.values(predictions[len(models)], labels)
     actual = scoring.members(labels) if scoring.counted_classes else None
     for key, selected in _slices(settings.slices, columns, len(labels)):
         bins = (BINS if key is None else SLICE_BINS) if scoring.has_auc else 0
         if key not in totals.sums:
             counted = scoring.counted_classes
-            totals.sums[key] = Sums.empty(len(models), plan.columns, settings.replicates, bins, counted)
+            totals.sums[key] = Sums.empty(plan.rows, plan.columns, settings.replicates, bins, counted)
         sums, weights = totals.sums[key], batch.weights[selected]
         sums.add(weights, values[selected], plan.metric_grain)
         for number, rows in predictions.items():
@@ -163,6 +166,9 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
                 predicted = scoring.members(scoring.classes(rows[selected]))
                 sums.add_classes(number, weights, predicted, actual[selected])
     _check_slices(totals)
+    predictions.pop(len(models), None)
+    for number, rows in predictions.items():
+        totals.add_range(number, rows)
     _compare_outputs(plan, predictions, totals)
 
 

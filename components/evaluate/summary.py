@@ -3,8 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from tfopt.artifacts import Model
 from tfopt.artifacts.evaluation_report import (
+    ConstantModel,
     Estimate,
     EvaluationReport,
     IntervalMethod,
@@ -15,6 +18,7 @@ from tfopt.artifacts.evaluation_report import (
 )
 from tfopt.components.evaluate.accumulators import Slice, Totals
 from tfopt.components.evaluate.calibration_overlap import overlap_error, overlap_notes
+from tfopt.components.evaluate.constant_model import describe_constant
 from tfopt.components.evaluate.curves import roc
 from tfopt.components.evaluate.estimates import Sampled, compute_metrics
 from tfopt.components.evaluate.loaded_models import describe_error
@@ -23,7 +27,7 @@ from tfopt.components.evaluate.splits import models_tuned_on
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import LEVEL, simultaneous_error
 
-METHOD = "exact (Clopper-Pearson, Gaffke) for shares, Bayesian bootstrap with an unseen record for other metrics"
+METHOD = "exact for shares (Clopper-Pearson, Gaffke), else Bayesian bootstrap with an unseen record"
 
 Measured = dict[Slice | None, dict[str, Sampled]]
 
@@ -78,7 +82,9 @@ def summarize(
             if not number:
                 raise
             errors[number] = describe_error(error)
-    candidates = sum(1 for error in errors[1:] if not error)
+    constant = compute_metrics(plan, totals, len(models)) if plan.constant is not None else {}
+    candidates = sum(1 for failure in errors[1:] if not failure)
+    error = simultaneous_error(candidates)
     settings, skipped = plan.settings, sum(totals.skipped.values())
     return EvaluationReport(
         split=settings.split,
@@ -97,12 +103,17 @@ def summarize(
                 digest=model.digest,
                 format=model.format,
                 error=errors[number],
-                notes=overlap_notes(model, totals.overlap.get(number, ()), settings.split),
-                **_results(plan, totals, number, measured[number], measured[0], simultaneous_error(candidates)),
+                notes=[
+                    *overlap_notes(model, totals.overlap.get(number, ()), settings.split),
+                    *_constant_notes(totals, number, class_names),
+                ],
+                **_results(plan, totals, number, measured[number], measured[0], error),
+                over_constant=_over_constant(measured[number], constant, error),
             )
             for number, model in enumerate(models)
         ],
         metrics=list(settings.metrics),
+        constant=_constant_model(plan, constant, class_names, error),
     )
 
 
@@ -151,6 +162,44 @@ def _results(
             for key in keys
         ],
     }
+
+
+def _constant_model(
+    plan: Plan, measured: Measured, classes: Sequence[str], error: float
+) -> ConstantModel | None:
+    if plan.constant is None:
+        return None
+    name = describe_constant(plan.scoring, plan.constant, list(classes))
+    return ConstantModel(name, _intervals(measured[None], {}, error)["metrics"])
+
+
+def _over_constant(measured: Measured, constant: Measured, error: float) -> dict[str, Estimate]:
+    """Return the differences of a model's metrics over all records to those of the constant model."""
+    differences = {}
+    for name, metric in (measured.get(None) or {}).items():
+        if base := constant.get(None, {}).get(name):
+            difference = metric.value - base.value
+            low, high = metric.gap_interval(base, error) or (difference, difference)
+            differences[name] = Estimate(difference, min(low, difference), max(high, difference))
+    return differences
+
+
+def _constant_notes(totals: Totals, number: int, classes: Sequence[str]) -> list[str]:
+    """Return notes on a model that does not depend on its inputs, or always predicts one class."""
+    evaluated = int(totals.answered[number])
+    if number not in totals.ranges or totals.broken[number] or evaluated < 2:
+        return []
+    least, most = totals.ranges[number]
+    if (least == most).all():
+        return [f"the outputs are the same for all {evaluated} records"]
+    if totals.confusion is None or not totals.confusion.size:
+        return []
+    predicted = np.flatnonzero(totals.confusion[number].sum(0))
+    occurring = np.flatnonzero(totals.confusion[number].sum(1))
+    if len(predicted) == 1 and len(occurring) > 1:
+        name = classes[predicted[0]] if predicted[0] < len(classes) else predicted[0]
+        return [f"only class {name} is predicted, {len(occurring)} classes occur"]
+    return []
 
 
 def _parity(plan: Plan, totals: Totals, number: int) -> dict[str, float | None]:

@@ -5,7 +5,7 @@ from functools import partial
 
 from tfopt.artifacts import Model, unique_names
 from tfopt.artifacts.benchmark_report import BenchmarkReport
-from tfopt.artifacts.decision_report import DecisionReport, ModelDecision
+from tfopt.artifacts.decision_report import ConstantRow, DecisionReport, ModelDecision
 from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.components.select_model import reasons
 from tfopt.components.select_model.choice import choose
@@ -49,6 +49,10 @@ def decide(
     proven = criteria.confidence == "interval"
     examples = evaluation.counts.evaluated
     failures = {model.name: _failures(model, goals, proven, examples, criteria.layout) for model in measured}
+    constant = evaluation.constant if criteria.better_than_constant else None
+    for model in measured:
+        if constant and not model.error and (failure := reasons.no_better_than_constant(model, quality, constant)):
+            failures[model.name].append((reasons.CONSTANT, failure))
     passed = {model.name for model in measured if not model.error and not failures[model.name]}
     chosen = choose(measured, passed, objective)
     min_effect = float(benchmark.interval["min_effect"])
@@ -87,6 +91,8 @@ def decide(
         conditions=conditions,
         history=compare_with_history(history, chosen, baseline, watched),
         selected_digest=chosen.digest,
+        constant=constant_row(evaluation, quality),
+        records=evaluation.counts.evaluated,
     )
     return models[names.index(chosen.name)], report
 
@@ -100,6 +106,12 @@ def _join(
         _check_row("benchmark", benchmark.models, name, model, is_baseline=number == 0)
     rows = [(name, model.digest, model.format) for name, model in zip(names, models, strict=True)]
     return join_reports(rows, evaluation, benchmark)
+
+
+def constant_row(evaluation: EvaluationReport, metric: str) -> ConstantRow | None:
+    """Return the constant model's row of the decision; None if it was not evaluated."""
+    constant = evaluation.constant
+    return ConstantRow(constant.name, metric, constant.metrics[metric].value) if constant and metric in constant.metrics else None
 
 
 def _failures(

@@ -19,6 +19,8 @@ class Criteria:
         confidence: The value that is compared with a goal. ``interval``: the pessimistic bound of the confidence
             interval, if one was measured, so that a met goal is met significantly. ``point``: the measured value alone;
             accepts the risk if there are few examples.
+        better_than_constant: Reject models that are not significantly better than the constant model, which answers every
+            record with the most frequent class or the median of the labels.
         destination: The ``destination`` of `push_model`, with the metrics of earlier runs. No regression is reported
             without it, or if fewer than three runs in it were blessed.
         recent_runs: Number of the most recent blessed runs to compare with.
@@ -33,6 +35,7 @@ class Criteria:
     )
     objective: Objective = "latency"
     confidence: Literal["interval", "point"] = "interval"
+    better_than_constant: bool = True
     destination: Destination | None = None
     recent_runs: Annotated[int, Between(MIN_RUNS, 1000)] = 10
     watch: Annotated[tuple[str, ...], Reads(read_goals, ("latency max_regression 5%",), GOAL_MAPPING)] = (

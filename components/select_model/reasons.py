@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tfopt import formatting
 from tfopt.artifacts.benchmark_report import SpeedupEstimate
+from tfopt.artifacts.evaluation_report import ConstantModel
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import ModelMeasurements
 from tfopt.measurement.significance import (
@@ -15,6 +16,7 @@ from tfopt.measurement.significance import (
 )
 
 LAYOUT = "layout"  # stands for a metric in the failures of a model that the serving layout does not support
+CONSTANT = "constant"  # stands for a metric in the failures of a model that is not better than the constant model
 LONG = 24  # letters; a longer name of the selected model is not repeated in the reasons of the others
 SHORT = 16  # letters; a longer name of the selected model is not repeated in a summary
 SMALL = 0.9  # fraction of the baseline's size below which a model counts as smaller
@@ -92,6 +94,8 @@ class Explanation:
         return f"{own}; {self._short_winner} is {best}"
 
     def _short_failure(self, model: ModelMeasurements, metric: str) -> str:
+        if metric == CONSTANT:
+            return "not better than a constant answer"
         if metric == LAYOUT:
             return "format not supported by the layout"
         shortfalls = [
@@ -131,7 +135,7 @@ class Explanation:
             model: Any of the models.
             failures: As for `reasons`.
         """
-        if model is self.chosen or model.error or model.parent is None or LAYOUT in dict(failures):
+        if model is self.chosen or model.error or model.parent is None or {LAYOUT, CONSTANT} & dict(failures).keys():
             return ""
         misses = [self._miss(model, goal) for goal in self.goals if goal.metric in model.metrics]
         if any(misses):
@@ -200,6 +204,15 @@ class Explanation:
         if self.objective not in ("latency", "size", metric):
             merits.insert(0, f"{formatting.title(self.objective)} {_versus(model, model.parent, self.objective)}")
         return ", ".join(merits)
+
+
+def no_better_than_constant(model: ModelMeasurements, metric: str, constant: ConstantModel) -> str | None:
+    """Explain that a model is not significantly better than the constant model; None if it is."""
+    gain = model.gain_over_constant(metric)
+    if gain is None or gain.interval[0] > 0:
+        return None
+    own, other = (formatting.amount(metric, value) for value in (model.value(metric), constant.metrics[metric].value))
+    return f"{formatting.title(metric)} is {own}, not significantly better than {other} of a constant answer ({constant.name})"
 
 
 def _speed(model: ModelMeasurements) -> str:

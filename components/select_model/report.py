@@ -37,6 +37,7 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
         "decision": report,
         "metric": formatting.title(metric),
         "rows": [main_row(row, model, metric) for row, model in zip(report.models, measured, strict=True)],
+        "constant": _constant(report),
         "goals": report.goals,
         "charts": _draw_charts(report, measured, metric, benchmark.path / "samples.parquet"),
         "trends": trend_rows(report.history),
@@ -52,6 +53,12 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
         "version": tfopt.__version__,
     }
     (decision.path / Decision.page).write_text(render(facts), encoding="utf-8")
+
+
+def _constant(report: DecisionReport) -> dict[str, str] | None:
+    """Return the cells of the constant model's row."""
+    row = report.constant
+    return {"name": row.name, "value": formatting.amount(row.metric, row.value)} if row else None
 
 
 def render(facts: Mapping[str, Any]) -> str:

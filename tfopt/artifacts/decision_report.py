@@ -142,6 +142,21 @@ class HistoryComparison:
 
 
 @dataclass(frozen=True)
+class ConstantRow:
+    """The constant model's row: what a model that ignores its inputs reaches.
+
+    Attributes:
+        name: Its name, such as ``always class 3``.
+        metric: The main metric of the evaluation.
+        value: Its value.
+    """
+
+    name: str
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
 class DecisionReport:
     """The content of ``decision.json``.
 
@@ -158,6 +173,8 @@ class DecisionReport:
         conditions: The conditions of the measurements.
         history: The comparison with recent blessed runs.
         selected_digest: Digest of the output ``selected``.
+        constant: The constant model; None if it was not evaluated.
+        records: Number of records that quality was measured on; 0 if the report does not state it.
     """
 
     schema_version: ClassVar[int] = 1
@@ -173,6 +190,8 @@ class DecisionReport:
     conditions: MeasurementConditions
     history: HistoryComparison
     selected_digest: str
+    constant: ConstantRow | None = None
+    records: int = 0
 
     @property
     def chosen(self) -> ModelDecision:

@@ -83,6 +83,7 @@ class ModelEvaluation:
         confusion: Number of records by true class (row) and predicted class (column).
         roc: ROC curve, if there are two classes.
         slices: Metrics of slices.
+        over_constant: Differences to the constant model by metric; empty without one.
     """
 
     name: str
@@ -96,6 +97,20 @@ class ModelEvaluation:
     confusion: list[list[int]]
     roc: list[RocPoint]
     slices: list[SliceMetrics]
+    over_constant: dict[str, Estimate] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ConstantModel:
+    """The model whose output is the same for every record: the most frequent class, or the median of the labels.
+
+    Attributes:
+        name: Its name in tables, such as ``always class 3``.
+        metrics: Metrics by name.
+    """
+
+    name: str
+    metrics: dict[str, Metric]
 
 
 @dataclass(frozen=True)
@@ -151,6 +166,7 @@ class EvaluationReport:
         baseline: Name of the baseline.
         models: The models, the baseline first.
         metrics: The user's metrics, as they were named in the parameter.
+        constant: The constant model; None for the task ``other``.
     """
 
     schema_version: ClassVar[int] = 1
@@ -166,6 +182,7 @@ class EvaluationReport:
     baseline: str
     models: list[ModelEvaluation]
     metrics: list[str] = field(default_factory=list)
+    constant: ConstantModel | None = None
 
     def __post_init__(self) -> None:
         """Raise ValueError if a confusion matrix does not fit the classes."""

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation
-from tfopt.artifacts.decision_report import ModelDecision
+from tfopt.artifacts.decision_report import ConstantRow, ModelDecision
 from tfopt.cli.tables import OutputConsole, plain_table
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 
@@ -26,7 +26,7 @@ def print_summary(
     report, quality = decision.load(), evaluation.load()
     rows = report.models
     models = join_reports([(row.name, row.digest, row.format) for row in rows], quality, benchmark.load())
-    console.print(_table(rows, models, main_metric(quality), console.width // 4))
+    console.print(_table(rows, models, main_metric(quality), console.width // 4, report.constant))
     console.print(Text(formatting.visible(f"\n{report.reason}"), style="bold"))
     for regression in report.history.regressions:
         console.print(Text(formatting.visible(f"regression: {regression}"), style="yellow"))
@@ -40,7 +40,9 @@ def print_summary(
         console.print(Text("not blessed: it will not be pushed", style="red"))
 
 
-def _table(rows: list[ModelDecision], models: list[ModelMeasurements], metric: str, letters: int) -> Table:
+def _table(
+    rows: list[ModelDecision], models: list[ModelMeasurements], metric: str, letters: int, constant: ConstantRow | None
+) -> Table:
     """Return the table; `letters` is the length of a name, more where two names would become the same."""
     table = plain_table()
     table.add_column("model", no_wrap=True)
@@ -51,6 +53,9 @@ def _table(rows: list[ModelDecision], models: list[ModelMeasurements], metric: s
     for name, row, model in zip(names, rows, models, strict=True):
         style = "green" if row.chosen else "" if row.passed else "dim"
         table.add_row(*(Text(formatting.visible(cell)) for cell in (name, *_cells(row, model, metric))), style=style)
+    if constant:
+        cells = (constant.name, formatting.amount(metric, constant.value), *"----", "a constant answer, for comparison")
+        table.add_row(*(Text(formatting.visible(cell)) for cell in cells), style="dim")
     return table
 
 

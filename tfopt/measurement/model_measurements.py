@@ -118,6 +118,15 @@ class ModelMeasurements:
         low, high = (None if end is None else -end for end in (change.high, change.low))
         return Estimate(-change.value, low, high)
 
+    def gain_over_constant(self, metric: str) -> Estimate | None:
+        """Return the gain over the constant model, positive for an improvement; None if it was not evaluated."""
+        difference = self.evaluation.over_constant.get(metric) if self.evaluation else None
+        if difference is None:
+            return None
+        if self.higher_is_better(metric):
+            return _estimate(difference)
+        return Estimate(-difference.value, -difference.high, -difference.low)
+
     def speedup(self, batch: str) -> SpeedupEstimate | None:
         """Return the parent's time over this model's time, with interval and verdict; None if it was not measured."""
         return self.benchmark.speedup.get(batch) if self.benchmark else None
