@@ -1,9 +1,9 @@
 """How often a goal blesses a model that is truly worse, and one that is truly equal: by simulation.
 
-Each draw makes labels, a baseline and candidates with known true quality, sums the records as `evaluate` does, and compares
-the pessimistic bound with a goal as `select_model` does. All candidates are truly worse than the goal allows by a hair, or
-truly as good as the baseline. Prints, for each number of records and candidates, the share of draws in which at least one
-candidate that is worse passes (at most 2.5 %), and in which one given equal candidate passes.
+Each draw makes labels, a baseline and candidates with known true quality, sums the records as `evaluate` does, and
+compares the pessimistic bound with a goal as `select_model` does. All candidates are truly worse than the goal allows by
+a hair, or truly as good as the baseline. Prints, for each number of records and candidates, the share of draws in which
+at least one candidate that is worse passes (at most 2.5 %), and in which a given equal candidate passes.
 
     python benchmarks/gates.py [--draws 1000] [--records 10 30 …] [--metrics accuracy f1 …]
 """
@@ -183,7 +183,7 @@ def _auc(random: np.random.Generator, records: int, candidates: int, loss: float
 def _mean_absolute_error(
     random: np.random.Generator, records: int, candidates: int, loss: float
 ) -> tuple[Array, list[Array]]:
-    """The baseline's errors are normal (mean 0.8); a candidate's differ by noise, and are larger by ``loss`` on average."""
+    """The baseline's errors are normal (mean 0.8); a candidate's differ by noise, and are larger by ``loss``."""
     labels = random.normal(0, 3, (records, 1)).astype(np.float32)
     errors = random.normal(size=labels.shape)
     outputs = [labels + errors]
@@ -194,7 +194,7 @@ def _mean_absolute_error(
 
 
 def _user(random: np.random.Generator, records: int, candidates: int, loss: float) -> tuple[Array, list[Array]]:
-    """The baseline is within tolerance for 90 % of the records; a candidate loses a share of them, whatever the label."""
+    """The baseline is within tolerance for 90 % of the records; a candidate loses a share of them."""
     labels = random.normal(0, 3, (records, 1)).astype(np.float32)
     near = random.random(labels.shape) < 0.9
     outputs = [labels + np.where(near, 0.1, 1.0)]

@@ -93,7 +93,9 @@ class Sums:
         return cls(
             0,
             np.zeros(replicates),
-            *(np.zeros((models, columns)) for _ in range(3)),
+            np.zeros((models, columns)),
+            np.zeros((models, columns)),
+            np.zeros((models, columns)),
             np.full((models, columns), np.inf),
             np.full((models, columns), -np.inf),
             np.zeros((models, columns, replicates)),
@@ -124,7 +126,7 @@ class Sums:
     def add_classes(self, model: int, weights: Array, predicted: Array, actual: Array) -> None:
         """Add records to the counts of classes: predicted and true membership in each, ``[records, classes]``."""
         if self.classes:
-            # Of 16 bits: weights are below 190, batches have 256 records at most, and narrow integers are added fastest.
+            # Of 16 bits: weights are below 190, batches have 256 records at most; narrow integers are added fastest.
             members = np.stack([predicted & actual, predicted, actual], 1).astype(np.uint16)
             self.classes.counts[model] += members.sum(0, np.int64)
             self.classes.resampled[model] += np.einsum("nkc,nr->kcr", members, weights.astype(np.uint16))

@@ -1,6 +1,7 @@
 """Bayesian bootstrap: each record has a standard exponential weight in each replicate, independent of all others.
 
-The weights of n records, divided by their sum, are uniformly distributed over all ways to divide 1 among them (Rubin 1981).
+The weights of n records, divided by their sum, are uniformly distributed over all ways to divide 1 among them (Rubin
+1981, "The Bayesian bootstrap").
 Each part of the data is weighted by itself, and the results are added up. The weights depend on the seed, the file's
 name and the index of the batch in it, never on the worker or the time.
 
@@ -18,19 +19,19 @@ UNIT = 16  # a weight of 1, in the unit of `bootstrap_weights`
 
 
 def bootstrap_weights(seed: int, file: str, batch: int, records: int, replicates: int) -> NDArray[np.float32]:
-    """Return the weight of each record of a batch in each replicate, in units of 1 / `UNIT`, ``[records, replicates]``."""
+    """Return the weight of each record of a batch in each replicate, ``[records, replicates]``, in units of 1 / `UNIT`."""
     bits = np.random.SFC64(np.random.SeedSequence([seed % 2**32, zlib.crc32(file.encode()), batch]))
     words = np.random.Generator(bits).bytes(2 * records * replicates)
-    return _quantiles().take(np.frombuffer(words, np.uint16)).reshape(records, replicates)
+    return np.asarray(_quantiles().take(np.frombuffer(words, np.uint16)).reshape(records, replicates))
 
 
 def unseen_record_weights(seed: int, replicates: int) -> NDArray[np.float64]:
     """Return the weight of the unseen record in each replicate (`tfopt.measurement.confidence_bounds`)."""
-    return bootstrap_weights(seed, "unseen record", 0, 1, replicates)[0].astype(np.float64)
+    return np.asarray(bootstrap_weights(seed, "unseen record", 0, 1, replicates)[0], np.float64)
 
 
 @cache
 def _quantiles() -> NDArray[np.float32]:
     """Return the exponential quantile of each 16-bit word; the largest is 189, of 256 records less than 2^16."""
     exact = -np.log1p(-(np.arange(65536) + 0.5) / 65536)
-    return np.maximum(np.rint(UNIT * exact), 1).astype(np.float32)
+    return np.asarray(np.maximum(np.rint(UNIT * exact), 1), np.float32)

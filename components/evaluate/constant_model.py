@@ -41,8 +41,8 @@ def constant_output(
     counts = np.bincount(known, minlength=scoring.class_count) + SMOOTHING
     shares = counts / counts.sum()
     if scoring.task == "binary":
-        return _logit(shares[1:]) if scoring.is_logits else shares[1:]
-    return np.log(shares) if scoring.is_logits else shares
+        return _logit(shares[1:]) if scoring.is_logits else np.asarray(shares[1:])
+    return np.asarray(np.log(shares) if scoring.is_logits else shares)
 
 
 def describe_constant(scoring: Scoring, output: Array, classes: list[str]) -> str:
@@ -54,7 +54,7 @@ def describe_constant(scoring: Scoring, output: Array, classes: list[str]) -> st
     if scoring.task in (REGRESSION, MULTI_LABEL):
         if len(output) > 1:
             return "the medians of the labels" if scoring.task == REGRESSION else "each label's more frequent value"
-        return f"always {formatting.amount("label", float(output[0]))}, the median of the labels"
+        return f"always {formatting.amount('label', float(output[0]))}, the median of the labels"
     predicted = scoring.classes(output[None])
     assert predicted is not None
     number = int(predicted[0])

@@ -39,8 +39,8 @@ class ShareCounts:
 class Sampled:
     """A metric with its bootstrap replicates.
 
-    The replicates contain an unseen record (`tfopt.measurement.confidence_bounds`). If several kinds of record may be the
-    worst, there are replicates for each of them.
+    The replicates contain an unseen record (`tfopt.measurement.confidence_bounds`). If several kinds of record may be
+    the worst, there are replicates for each of them.
 
     Attributes:
         value: The value over the records.
@@ -125,7 +125,7 @@ def _rank_extremes(resampled: Array, unseen: Array, label: int) -> tuple[Array, 
 
 
 def _count_extremes(counts: Array, resampled: Array, unseen: Array) -> tuple[list[Array], list[Array]]:
-    """Return class counts ``[replicates, 3, classes]`` with an unseen record of the rarest class, predicted wrong and right.
+    """Return class counts ``[replicates, 3, classes]`` with an unseen record of the rarest class, wrong and right.
 
     A record of the rarest class moves the metrics most. With one counted class, the record may also be a negative one.
     """
@@ -166,9 +166,7 @@ def _means(plan: Plan, sums: Sums, model: int, unseen: Array) -> dict[str, Sampl
 
 
 def _share_counts(sums: Sums, model: int, column: int) -> ShareCounts:
-    hits, rising, falling = (
-        round(float(values[model, column])) for values in (sums.total, sums.rising, sums.falling)
-    )
+    hits, rising, falling = (round(float(values[model, column])) for values in (sums.total, sums.rising, sums.falling))
     return ShareCounts(hits, sums.records, rising, falling)
 
 
@@ -180,13 +178,15 @@ def _user_metrics(plan: Plan, sums: Sums, model: int, unseen: Array) -> dict[str
         total = sums.total[model, columns]
         value = metric.value(total, sums.records)
         records = _extreme_records(sums, model, columns)
-        values = [metric.value(total + record, sums.records + 1) for record in records]
+        values = np.array([metric.value(total + record, sums.records + 1) for record in records])
+        if not np.isfinite(value) or not np.isfinite(values).any():
+            continue
         ends = []
         for record in (records[int(np.nanargmin(values))], records[int(np.nanargmax(values))]):
             resampled = (sums.resampled[model, columns] + np.outer(record, unseen)).T / UNIT
             weights = (sums.weight + unseen) / UNIT
             ends.append(np.array([[metric.value(*pair) for pair in zip(resampled, weights, strict=True)]]))
-        metrics[metric.name] = Sampled(value, *ends, metric.higher_is_better)
+        metrics[metric.name] = Sampled(value, ends[0], ends[1], metric.higher_is_better)
     return metrics
 
 

@@ -84,7 +84,7 @@ def summarize(
             errors[number] = describe_error(error)
     constant = compute_metrics(plan, totals, len(models)) if plan.constant is not None else {}
     candidates = sum(1 for failure in errors[1:] if not failure)
-    error = simultaneous_error(candidates)
+    level_error = simultaneous_error(candidates)
     settings, skipped = plan.settings, sum(totals.skipped.values())
     return EvaluationReport(
         split=settings.split,
@@ -107,13 +107,13 @@ def summarize(
                     *overlap_notes(model, totals.overlap.get(number, ()), settings.split),
                     *_constant_notes(totals, number, class_names),
                 ],
-                **_results(plan, totals, number, measured[number], measured[0], error),
-                over_constant=_over_constant(measured[number], constant, error),
+                **_results(plan, totals, number, measured[number], measured[0], level_error),
+                over_constant=_over_constant(measured[number], constant, level_error),
             )
             for number, model in enumerate(models)
         ],
         metrics=list(settings.metrics),
-        constant=_constant_model(plan, constant, class_names, error),
+        constant=_constant_model(plan, constant, class_names, level_error),
     )
 
 
@@ -147,8 +147,9 @@ def _results(
         return {"metrics": {}, "delta": {}, "parity": {}, "confusion": [], "roc": [], "slices": []}
     keys = sorted((key for key in measured if key), key=lambda key: (key[0], str(type(key[1])), key[1]))
     ranks = totals.sums[None].ranks
+    is_copy = plan.models[number] is not plan.models[0] and plan.models[number][1] == plan.models[0][1]
     return {
-        **_intervals(measured[None], baseline[None] if number else {}, error),
+        **_intervals(measured[None], baseline[None] if number else {}, error, is_copy=is_copy),
         "parity": _parity(plan, totals, number) if number else {},
         "confusion": [] if totals.confusion is None else totals.confusion[number].tolist(),
         "roc": [] if ranks is None else roc(ranks.counts[number]),
@@ -157,16 +158,14 @@ def _results(
                 feature=key[0],
                 value=key[1],
                 count=totals.sums[key].records,
-                **_intervals(measured[key], baseline[key] if number else {}, error),
+                **_intervals(measured[key], baseline[key] if number else {}, error, is_copy=is_copy),
             )
             for key in keys
         ],
     }
 
 
-def _constant_model(
-    plan: Plan, measured: Measured, classes: Sequence[str], error: float
-) -> ConstantModel | None:
+def _constant_model(plan: Plan, measured: Measured, classes: Sequence[str], error: float) -> ConstantModel | None:
     if plan.constant is None:
         return None
     name = describe_constant(plan.scoring, plan.constant, list(classes))
@@ -213,7 +212,9 @@ def _parity(plan: Plan, totals: Totals, number: int) -> dict[str, float | None]:
     }
 
 
-def _intervals(own: dict[str, Sampled], baseline: dict[str, Sampled], error: float) -> dict[str, Any]:
+def _intervals(
+    own: dict[str, Sampled], baseline: dict[str, Sampled], error: float, *, is_copy: bool = False
+) -> dict[str, Any]:
     """Return a model's metrics over one set of records, and their differences to the baseline's, with intervals."""
     metrics, delta = {}, {}
     for name, metric in own.items():
@@ -222,6 +223,9 @@ def _intervals(own: dict[str, Sampled], baseline: dict[str, Sampled], error: flo
         metrics[name] = Metric(metric.value, low, high, metric.higher_is_better, metric.resolution)
         if base := baseline.get(name):
             difference = metric.value - base.value
+            if is_copy:  # its outputs are those of the baseline, for unseen records too
+                delta[name] = Estimate(difference, difference, difference)
+                continue
             low, high = metric.difference_interval(base, error) or (difference, difference)
             delta[name] = Estimate(difference, min(low, difference), max(high, difference))
     return {"metrics": metrics, "delta": delta}

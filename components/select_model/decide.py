@@ -111,7 +111,11 @@ def _join(
 def constant_row(evaluation: EvaluationReport, metric: str) -> ConstantRow | None:
     """Return the constant model's row of the decision; None if it was not evaluated."""
     constant = evaluation.constant
-    return ConstantRow(constant.name, metric, constant.metrics[metric].value) if constant and metric in constant.metrics else None
+    return (
+        ConstantRow(constant.name, metric, constant.metrics[metric].value)
+        if constant and metric in constant.metrics
+        else None
+    )
 
 
 def _failures(

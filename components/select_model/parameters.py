@@ -19,8 +19,8 @@ class Criteria:
         confidence: The value that is compared with a goal. ``interval``: the pessimistic bound of the confidence
             interval, if one was measured, so that a met goal is met significantly. ``point``: the measured value alone;
             accepts the risk if there are few examples.
-        better_than_constant: Reject models that are not significantly better than the constant model, which answers every
-            record with the most frequent class or the median of the labels.
+        better_than_constant: Reject models that are not significantly better than the constant model, which answers
+            every record with the most frequent class or the median of the labels.
         destination: The ``destination`` of `push_model`, with the metrics of earlier runs. No regression is reported
             without it, or if fewer than three runs in it were blessed.
         recent_runs: Number of the most recent blessed runs to compare with.

@@ -212,7 +212,8 @@ def no_better_than_constant(model: ModelMeasurements, metric: str, constant: Con
     if gain is None or gain.interval[0] > 0:
         return None
     own, other = (formatting.amount(metric, value) for value in (model.value(metric), constant.metrics[metric].value))
-    return f"{formatting.title(metric)} is {own}, not significantly better than {other} of a constant answer ({constant.name})"
+    title = formatting.title(metric)
+    return f"{title} is {own}, not significantly better than {other} of a constant answer ({constant.name})"
 
 
 def _speed(model: ModelMeasurements) -> str:

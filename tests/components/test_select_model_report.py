@@ -280,7 +280,8 @@ def test_slices_parity_lineage_environment_and_commands_are_there(inspect, page)
     for expected in (
         "label = 9", "Parity with the baseline", "export_tflite precision=int8",
         "Verified: 64 records, largest difference 1.2e-06", "Intel(R) Xeon(R)", "1,000 evaluated of 1,002 read",
-        "Bayesian bootstrap, 400 replicates, 95% for all 1 candidates together, seed 0", "the best epoch of trained was selected on the same examples",
+        "Bayesian bootstrap, 400 replicates, 95% for all 1 candidates together, seed 0",
+        "the best epoch of trained was selected on the same examples",
         "tfopt select_model --baseline trained/ --candidates folded/ tflite_float32/",
         "--goals 'accuracy max_degradation 0.01' --objective latency --confidence interval --layout auto --watch",
         "--benchmark benchmark/ --examples examples/ --split eval --batch-sizes 1 32 --threads 1 --seconds 6.0 "

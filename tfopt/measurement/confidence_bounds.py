@@ -1,14 +1,16 @@
 """Confidence bounds for means of records that hold for few records, also if all of them agree.
 
-n records without a loss do not show that there is none: a loss on a share p of all records is not seen in n of them with
-probability (1 - p)^n. Each bound here therefore counts one more record, the unseen record, with the worst value that a
-record can have. All n + 1 records get weights that are uniformly distributed over all ways to divide 1 among them; the
-bound is a quantile of the weighted mean. For shares this is the exact bound of Clopper and Pearson, and for n equal records it
-is 1 - error^(1/n) of the way to the worst value: about 3.7 / n for an error of 2.5 %.
+n records without a loss do not show that there is none: a loss on a share p of all records is not seen in n of them
+with probability (1 - p)^n. Each bound here therefore counts one more record, the unseen record, with the worst value
+that a record can have. All n + 1 records get weights that are uniformly distributed over all ways to divide 1 among
+them; the bound is a quantile of the weighted mean. For shares this is the exact bound of Clopper and Pearson, and for n
+equal records it is 1 - error^(1/n) of the way to the worst value: about 3.7 / n for an error of 2.5 %.
 
-Reference: Clopper and Pearson 1934, "The use of confidence or fiducial limits illustrated in the case of the binomial";
-Gaffke 2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative variable"; Learned-Miller and
-Thomas 2019, "A new confidence interval for the mean of a bounded random variable"; Rubin 1981, "The Bayesian bootstrap".
+Reference:
+    Clopper and Pearson 1934, "The use of confidence or fiducial limits illustrated in the case of the binomial".
+    Gaffke 2005, "Three test statistics for a nonparametric one-sided hypothesis on the mean of a nonnegative variable".
+    Learned-Miller and Thomas 2019, "A new confidence interval for the mean of a bounded random variable".
+    Rubin 1981, "The Bayesian bootstrap".
 """
 
 import math
@@ -45,7 +47,9 @@ def smallest_visible_loss(records: int, candidates: int) -> float:
 
 
 def fewest_records(loss: float, candidates: int) -> int:
-    """Return how many records can exclude a loss of a share, if no record differs; the inverse of `smallest_visible_loss`.
+    """Return how many records can exclude a loss of a share, if no record differs.
+
+    It is the inverse of `smallest_visible_loss`.
 
     >>> fewest_records(0.01, 1), fewest_records(0.01, 9)
     (368, 586)
@@ -54,7 +58,7 @@ def fewest_records(loss: float, candidates: int) -> int:
 
 
 def records_needed(loss: float, candidates: int, disagreement: float) -> int:
-    """Return how many records show with probability `POWER` that a model as good as the baseline loses less than ``loss``.
+    """Return how many records show that an equally good model loses less than ``loss``, with probability `POWER`.
 
     Args:
         loss: The loss of a share that is to be excluded.
@@ -63,7 +67,7 @@ def records_needed(loss: float, candidates: int, disagreement: float) -> int:
     """
     from scipy.stats import norm
 
-    spread = norm.isf(simultaneous_error(candidates) / 2) + norm.isf(1 - POWER)
+    spread = float(norm.isf(simultaneous_error(candidates) / 2) + norm.isf(1 - POWER))
     half = spread * math.sqrt(disagreement) / 2
     # The root of loss * n = unseen + 2 * half * sqrt(n): the unseen record, and the records that differ.
     unseen = loss * fewest_records(loss, candidates)
@@ -139,7 +143,7 @@ def _lower_quantile(replicates: Array, error: float) -> float:
 def _loss_bound(losses: int, wins: int, records: int, error: float) -> float:
     """Return the upper bound of the share of losses minus the share of wins.
 
-    With the unseen record as a loss, the weights of losses, wins and other records are Dirichlet(losses + 1, wins, rest).
+    With the unseen record as a loss, losses, wins and other records weigh Dirichlet(losses + 1, wins, rest).
     The weight of losses and wins together is a beta variable, independent of the losses' part of it.
     """
     from scipy.optimize import brentq
