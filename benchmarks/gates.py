@@ -1,8 +1,8 @@
 """How often a goal blesses a model that is truly worse, and one that is truly equal: by simulation.
 
 Each draw makes labels, a baseline and candidates with known true quality, sums the records as `evaluate` does, and
-compares the pessimistic bound with a goal as `select_model` does. All candidates are truly worse than the goal allows by
-a hair, or truly as good as the baseline. Prints, for each number of records and candidates, the share of draws in which
+compares the pessimistic bound with a goal as `select_model` does. All candidates are truly worse than the goal allows
+by a hair, or truly as good as the baseline. Prints, for each number of records and candidates, the share of draws in which
 at least one candidate that is worse passes (at most 2.5 %), and in which a given equal candidate passes.
 
     python benchmarks/gates.py [--draws 1000] [--records 10 30 …] [--metrics accuracy f1 …]
@@ -86,7 +86,7 @@ def _plan(metric: str, models: int, seed: int) -> Plan:
     tasks = {"mean_absolute_error": "regression", "half_tolerance": "other"}
     scoring = Scoring(tasks.get(metric, "binary"), False, 1, 5)
     own = (_half_tolerance(),) if metric == "half_tolerance" else ()
-    columns = len(scoring.metrics) + len(own)
+    columns = len(scoring.metrics) + sum(metric.terms for metric in own)
     settings = Settings(seed=seed)
     plan = SimpleNamespace(
         settings=settings, scoring=scoring, metrics=own, tfma=(), metric_grain=np.full(columns, 2.0**-28), models=models

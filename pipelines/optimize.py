@@ -33,6 +33,7 @@ class Selection:
     output: Inherited
     metrics: Inherited
     goals: Inherited
+    confidence: Inherited
     objective: Inherited
     seconds: Inherited
     batch_sizes: Inherited
@@ -140,6 +141,7 @@ def select_and_push(
         evaluation=evaluated.outputs["evaluation"],
         benchmark=measured.outputs["benchmark"],
         goals=selection.goals,
+        confidence=selection.confidence,
         objective=selection.objective,
         destination=selection.destination,
         layout=selection.layout,

@@ -77,6 +77,9 @@ def prepare_and_train(
         missing=training.missing,
         pack=training.pack,
         splits=training.splits,
+        goals=selection.goals,
+        metrics=selection.metrics,
+        confidence=selection.confidence,
     )
     examples = prepared.outputs["examples"]
     trained = steps.train(

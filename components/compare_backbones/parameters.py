@@ -94,7 +94,7 @@ class Settings:
         "quality max_degradation 1%",
     )
     objective: Literal["latency", "size", "size_gzipped", "memory", "quality"] = "latency"
-    confidence: Literal["interval", "point"] = "interval"
+    confidence: Literal["interval", "estimate", "point"] = "interval"
     epochs: Annotated[int, Between(1)] = 3
     records: Annotated[int, Between(1)] = 10_000
     batch_size: Annotated[int, Between(1)] = 64

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, Self
 from tfopt.component import Between, Names, Reads
 from tfopt.components.prepare_examples.tf_example import FIELDS
 from tfopt.errors import ComponentError
+from tfopt.measurement.goals import GOAL_MAPPING, read_goals
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,10 @@ class Settings:
         max_rejected: Largest accepted fraction of unusable rows (wrong column count, unparsable number, NaN,
             undecodable image, no label).
         seed: Seed of the assignment of rows to splits.
+        goals: The goals of `select_model`. A goal on accuracy that the evaluated split cannot show, because it has too few
+            records, is refused before anything is trained.
+        metrics: The metrics of `evaluate`; if there are any, the goal quality is not about accuracy.
+        confidence: As in `select_model`; with ``estimate`` no goal is refused.
         sparse: For TFRecords: sparse features, ``NAME=POSITIONS:VALUES:SIZE``, each from a feature with positions from
             0 to SIZE - 1 and one with as many values.
     """
@@ -189,6 +194,9 @@ class Settings:
     max_rejected: Annotated[float, Between(0, 1)] = 0.01
     seed: int = 0
     sparse: Annotated[tuple[str, ...], Reads(Sparse.parse, ("words=word_ids:counts:5000",))] = ()
+    goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",), GOAL_MAPPING)] = ()
+    metrics: tuple[str, ...] = ()
+    confidence: Literal["interval", "estimate", "point"] = "interval"
 
     @property
     def parsed_splits(self) -> Splits:

@@ -4,6 +4,7 @@ import json
 import logging
 
 from tfopt.artifacts import Examples
+from tfopt.artifacts.examples_manifest import ExamplesManifest
 from tfopt.artifacts.report_schema import dump
 from tfopt.components.prepare_examples.files import open_for_writing, remove_files
 from tfopt.components.prepare_examples.manifest import artifact_metadata, build_manifest, count_examples
@@ -15,6 +16,7 @@ from tfopt.components.prepare_examples.shards import Layout, Shard
 from tfopt.components.prepare_examples.statistics import NO_VALUES, Rejects, Survey
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.errors import ComponentError, nearest
+from tfopt.measurement.evidence import check_goals
 
 log = logging.getLogger(__name__)
 
@@ -45,10 +47,20 @@ def prepare(uri: str, examples: Examples, settings: Settings) -> None:
     except BaseException:
         remove_files(f"{target}/{name}" for name in layout.names())
         raise
+    if settings.goals and settings.confidence == "interval":
+        _check_goals(manifest, settings)
     written = ", ".join(f"{name} {count}" for name, count in (manifest.splits or {}).items())
     dropped = f", {manifest.dropped} dropped" if manifest.dropped else ""
     log.info("written: %s; %d rows rejected%s", written, rejects.count, dropped)
     examples.metadata |= artifact_metadata(manifest)
+
+
+def _check_goals(manifest: ExamplesManifest, settings: Settings) -> None:
+    """Raise ComponentError if the evaluated split has too few records for a goal on accuracy."""
+    splits = manifest.splits or {}
+    split = next((name for name in ("test", "eval") if name in splits), None)
+    if split:
+        check_goals(settings.goals, split, splits[split], bool(manifest.label_counts) and not settings.metrics)
 
 
 def check_survey(survey: Survey, source: Source, settings: Settings) -> None:

@@ -17,8 +17,8 @@ class Criteria:
         goals: Conditions that a candidate must meet.
         objective: The metric that the selected model is best at.
         confidence: The value that is compared with a goal. ``interval``: the pessimistic bound of the confidence
-            interval, if one was measured, so that a met goal is met significantly. ``point``: the measured value alone;
-            accepts the risk if there are few examples.
+            interval, if one was measured, so that a met goal is met significantly. ``estimate``: the measured value
+            alone, which proves nothing; the decision states it. ``point`` is the former name of ``estimate``.
         better_than_constant: Reject models that are not significantly better than the constant model, which answers
             every record with the most frequent class or the median of the labels.
         destination: The ``destination`` of `push_model`, with the metrics of earlier runs. No regression is reported
@@ -34,7 +34,7 @@ class Criteria:
         "quality max_degradation 1%",
     )
     objective: Objective = "latency"
-    confidence: Literal["interval", "point"] = "interval"
+    confidence: Literal["interval", "estimate", "point"] = "interval"
     better_than_constant: bool = True
     destination: Destination | None = None
     recent_runs: Annotated[int, Between(MIN_RUNS, 1000)] = 10

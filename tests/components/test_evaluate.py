@@ -123,7 +123,34 @@ def test_a_difference_lies_in_its_interval_and_is_zero_for_an_equal_model(result
             assert delta["value"] == pytest.approx(value(row, metric) - value(baseline, metric), abs=1e-12)
             assert delta["low"] <= delta["value"] <= delta["high"]
     assert noisy["delta"]["log_loss"]["low"] > 0, "the noise is significant"
-    assert all(delta == {"value": 0, "low": 0, "high": 0} for delta in copy["delta"].values())
+    assert all(delta["value"] == 0 and delta["low"] < 0 < delta["high"] for delta in copy["delta"].values())
+
+
+def test_the_same_files_as_the_baseline_have_nothing_to_prove(run):
+    _, row = run()["models"]
+    assert all(delta == {"value": 0, "low": 0, "high": 0} for delta in row["delta"].values())
+
+
+def test_a_model_without_a_difference_may_lose_on_unseen_records(result):
+    report = result.read()
+    records, candidates = report["counts"]["evaluated"], report["interval"]["candidates"]
+    assert candidates == 3
+    loss = 1 - (0.05 / 3 / 2) ** (1 / records)
+    delta = report["models"][3]["delta"]["accuracy"]
+    assert (-delta["low"], delta["high"]) == pytest.approx((loss, loss), rel=1e-6)
+
+
+def test_the_constant_model_is_evaluated_and_every_model_compared_with_it(result, digits):
+    report = result.read()
+    labels = digits["label"][:, 0]
+    share = np.bincount(labels).max() / len(labels)
+    constant = report["constant"]
+    assert constant["name"].startswith("always class ")
+    assert constant["metrics"]["accuracy"]["value"] == pytest.approx(share)
+    for row in report["models"]:
+        gain = row["over_constant"]["accuracy"]
+        assert gain["value"] == pytest.approx(row["metrics"]["accuracy"]["value"] - share)
+        assert 0 < gain["low"] < gain["value"] < gain["high"]
 
 
 def test_parity_compares_the_outputs(result, digits, digits_model, lite):

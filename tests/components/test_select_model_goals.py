@@ -59,7 +59,7 @@ def test_an_insignificant_goal_needs_more_examples_and_the_point_meets_it(tmp_pa
     decision = decide([TRAINED, DIGITS[4]], tmp_path / "a", goals=goals)
     assert reason(decision, "tflite int8") == (
         "10.6x as fast, but not proven: loses 0.40 points of accuracy, perhaps 0.85 points; the goal allows 0.60 "
-        "points; about 5,100 examples instead of 1,000 could prove it"
+        "points; about 10,000 examples instead of 1,000 could prove it"
     )
     assert decide([TRAINED, DIGITS[4]], tmp_path / "b", goals=goals, confidence="point")["selected"] == "tflite int8"
 

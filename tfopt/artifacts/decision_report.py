@@ -166,7 +166,7 @@ class DecisionReport:
         reason: The decision in one sentence.
         objective: The objective, as it was passed.
         goals: The goals, as they were passed.
-        confidence: ``interval`` or ``point``.
+        confidence: ``interval``, or ``estimate`` (``point``) if goals were compared with measured values.
         layout: The serving layout that the selected model must fit.
         watch: The watched goals, as they were passed.
         models: All models, the baseline first.
@@ -183,7 +183,7 @@ class DecisionReport:
     reason: str
     objective: str
     goals: list[str]
-    confidence: Literal["interval", "point"]
+    confidence: Literal["interval", "estimate", "point"]
     layout: str
     watch: list[str]
     models: list[ModelDecision]

@@ -8,6 +8,7 @@ from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation
 from tfopt.artifacts.decision_report import ConstantRow, ModelDecision
 from tfopt.cli.tables import OutputConsole, plain_table
+from tfopt.measurement.evidence import describe_visible_loss
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 
 
@@ -30,6 +31,12 @@ def print_summary(
     console.print(Text(formatting.visible(f"\n{report.reason}"), style="bold"))
     for regression in report.history.regressions:
         console.print(Text(formatting.visible(f"regression: {regression}"), style="yellow"))
+    if report.confidence != "interval":
+        warning = "goals were compared with measured values (confidence=estimate): nothing is proven"
+        console.print(Text(warning, style="yellow"))
+    elif quality.task not in ("regression", "other"):
+        text = describe_visible_loss(quality.counts.evaluated, quality.interval.candidates)
+        console.print(Text(text, style="dim"))
     if quality.chosen_on_it:
         warning = "evaluated on the examples that the best epochs were chosen on (split eval); a split test avoids this"
         console.print(Text(warning, style="dim"))

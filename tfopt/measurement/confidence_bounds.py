@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 LEVEL = 0.95  # of all intervals of an evaluation together
 POWER = 0.8  # probability with which `records_needed` lets a model pass that is as good as the baseline
-NODES = 1000  # of the integral over the share of losses among the records that differ
 
 Array = NDArray[np.float64]
 
@@ -152,17 +151,24 @@ def _loss_bound(losses: int, wins: int, records: int, error: float) -> float:
     rest = records - losses - wins
     if wins == 0:
         return float(betaincinv(losses + 1, rest, 1 - error)) if rest else 1.0
-    # Midpoints of equal probability; the nodes near the end have their own weight, as the tail decides.
-    part = 2 * betaincinv(losses + 1, wins, (np.arange(NODES) + 0.5) / NODES) - 1
+    if rest == 0:
+        return float(2 * betaincinv(losses + 1, wins, 1 - error) - 1)
+    probabilities, weights = _tail_nodes()
+    part = 2 * betaincinv(losses + 1, wins, probabilities) - 1
 
     def excess(bound: float) -> float:
-        if not rest:
-            return float((part > bound).mean()) - error
         with np.errstate(divide="ignore", invalid="ignore"):
             reached = np.clip(np.where(part == 0, np.sign(bound) * np.inf, bound / part), 0, 1)
         below = betainc(losses + wins + 1, rest, reached)
         if bound >= 0:
-            return float(np.where(part > 0, 1 - below, 0).mean()) - error
-        return float(np.where(part < 0, below, 1).mean()) - error
+            return float(weights @ np.where(part > 0, 1 - below, 0)) - error
+        return float(weights @ np.where(part < 0, below, 1)) - error
 
     return float(brentq(excess, -1 + 1e-12, 1 - 1e-12, xtol=1e-7))
+
+
+@cache
+def _tail_nodes() -> tuple[Array, Array]:
+    """Return the midpoints and the lengths of intervals of probability, dense near 1, where the tail is."""
+    edges = np.concatenate([np.linspace(0, 0.99, 801), 1 - np.geomspace(0.01, 1e-9, 201)[1:], [1.0]])
+    return (edges[1:] + edges[:-1]) / 2, np.diff(edges)
