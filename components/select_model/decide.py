@@ -87,6 +87,7 @@ def decide(
         conditions=conditions,
         history=compare_with_history(history, chosen, baseline, watched),
         selected_digest=chosen.digest,
+        notes=list(evaluation.notes),
     )
     return models[names.index(chosen.name)], report
 

@@ -1,6 +1,6 @@
 """The content of ``decision.json`` and ``blessing.json``: the selected model, the reasons, the permission to push."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tfopt.artifacts.report_schema import AGAIN
@@ -158,6 +158,7 @@ class DecisionReport:
         conditions: The conditions of the measurements.
         history: The comparison with recent blessed runs.
         selected_digest: Digest of the output ``selected``.
+        notes: The notes of the evaluation: what weakens its metrics, each with a number.
     """
 
     schema_version: ClassVar[int] = 1
@@ -173,6 +174,7 @@ class DecisionReport:
     conditions: MeasurementConditions
     history: HistoryComparison
     selected_digest: str
+    notes: list[str] = field(default_factory=list)
 
     @property
     def chosen(self) -> ModelDecision:

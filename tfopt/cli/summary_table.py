@@ -30,6 +30,8 @@ def print_summary(
     console.print(Text(formatting.visible(f"\n{report.reason}"), style="bold"))
     for regression in report.history.regressions:
         console.print(Text(formatting.visible(f"regression: {regression}"), style="yellow"))
+    for note in report.notes:
+        console.print(Text(formatting.visible(f"note: {note}"), style="yellow"))
     if quality.chosen_on_it:
         warning = "evaluated on the examples that the best epochs were chosen on (split eval); a split test avoids this"
         console.print(Text(warning, style="dim"))
