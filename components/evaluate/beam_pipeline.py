@@ -21,6 +21,7 @@ from tfopt.components.evaluate.record_checks import (
     TrainingParts,
     add_notes,
     check_skipped,
+    name_conflicts,
     read_training,
     split_training,
     training_files,
@@ -32,6 +33,7 @@ from tfopt.components.evaluate.user_metrics import load_metrics
 from tfopt.data import beam_runner
 from tfopt.data.beam_result import ResultFile
 from tfopt.data.feature_schema import read_manifest
+from tfopt.data.learned_names import check_names
 from tfopt.errors import ComponentError
 
 log = logging.getLogger(__name__)
@@ -57,6 +59,7 @@ def evaluate_models(
     local = [type(model).open(local_copy(model.uri), model.metadata) for model in models]
     local[0].signature = baseline.signature
     names = unique_names(local)
+    check_names(local[0].card, read_manifest(examples.uri), settings.label, f"baseline {baseline.uri}")
     loaded = runtimes.load(local[0])
     try:
         plan, position, predictions = make_plan(settings, local, loaded, files, metrics)
@@ -77,6 +80,7 @@ def evaluate_models(
         totals = _run_pipeline(plan, files, training, ResultFile(f"{target}/.totals"))
         if totals.refusal:
             raise ComponentError(*totals.refusal[1])
+        totals.failures |= name_conflicts(local, examples, settings.label)
         check_counts(expected.result(), totals, names)
     check_skipped(totals.read, totals.skipped, settings)
     report = summarize(plan, totals, local, names, _class_names(examples, settings.label))

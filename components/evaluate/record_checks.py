@@ -4,13 +4,16 @@ import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tfopt.artifacts import Examples
+from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.artifacts.storage import local_copy
+from tfopt.components.evaluate.accumulators import Position
 from tfopt.components.evaluate.fingerprints import Fingerprints, RecordChecks, hash_records
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.records import Part, split_into_parts
 from tfopt.components.evaluate.splits import TRAINING_SPLIT, has_split, split_files
+from tfopt.data.feature_schema import read_manifest
+from tfopt.data.learned_names import find_conflict
 from tfopt.data.tfrecords import read_blocks
 from tfopt.errors import ComponentError
 
@@ -52,6 +55,13 @@ def read_training(parts: Sequence[Part], label: str) -> RecordChecks:
         except ComponentError:  # a damaged file: trainings refuse it, metrics do not depend on it
             checks.is_whole = False
     return checks
+
+
+def name_conflicts(models: Sequence[Model], examples: Examples, label: str) -> dict[int, tuple[Position, str]]:
+    """Return why candidates cannot be evaluated on the examples: they learned other numbers for the same names."""
+    manifest = read_manifest(examples.uri)
+    conflicts = [find_conflict(model.card, manifest, label) for model in models]
+    return {number: (("", 0), conflict) for number, conflict in enumerate(conflicts) if conflict}
 
 
 def check_skipped(read: int, skipped: dict[str, int], settings: Settings) -> None:

@@ -29,6 +29,7 @@ def build_manifest(
         label=source.label,
         label_counts={name: _label_counts([shard for shard in shards if shard.split == name]) for name in written},
         classes=list(source.classes or schema.classes),
+        packed={schema.pack.name: [name for name in schema.columns if name != source.label]} if schema.pack else None,
         read=survey.rows,
         rejected=RejectedRows(rejects.count, [RejectedRow(*reject) for reject in rejects.shown]),
         dropped=sum(shard.dropped for shard in shards) if settings.missing == "drop" else None,

@@ -173,6 +173,9 @@ class Settings:
         max_rejected: Largest accepted fraction of unusable rows (wrong column count, unparsable number, NaN,
             undecodable image, no label).
         seed: Seed of the assignment of rows to splits.
+        classes: Names of the classes of a label of words, or of class folders, in the order of their numbers; by
+            default the sorted words. With it, classes have the same numbers in all examples, also where one of them
+            does not occur. A row with another class is unusable.
         sparse: For TFRecords: sparse features, ``NAME=POSITIONS:VALUES:SIZE``, each from a feature with positions from
             0 to SIZE - 1 and one with as many values.
     """
@@ -188,6 +191,7 @@ class Settings:
     missing: Literal["omit", "default", "drop", "error"] = "omit"
     max_rejected: Annotated[float, Between(0, 1)] = 0.01
     seed: int = 0
+    classes: tuple[str, ...] = ()
     sparse: Annotated[tuple[str, ...], Reads(Sparse.parse, ("words=word_ids:counts:5000",))] = ()
 
     @property
