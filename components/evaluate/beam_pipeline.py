@@ -21,6 +21,7 @@ from tfopt.components.evaluate.record_checks import (
     TrainingParts,
     add_notes,
     check_skipped,
+    example_notes,
     name_conflicts,
     read_training,
     split_training,
@@ -66,6 +67,7 @@ def evaluate_models(
     except BaseException:
         loaded.close()
         raise
+    inputs = loaded.inputs
     plan = replace(
         plan,
         models=tuple((model.uri, copy.digest) for model, copy in zip(models, local, strict=True)),
@@ -84,6 +86,7 @@ def evaluate_models(
         check_counts(expected.result(), totals, names)
     check_skipped(totals.read, totals.skipped, settings)
     report = summarize(plan, totals, local, names, _class_names(examples, settings.label))
+    report = replace(report, notes=example_notes(read_manifest(examples.uri), plan.features, inputs))
     return add_notes(report, totals.checks, training)
 
 
