@@ -67,9 +67,17 @@ class ColumnChecks:
     differing: set[str] = field(default_factory=set)
     rounded: Counter[str] = field(default_factory=Counter)
 
-    def add(self, names: Sequence[str], values: Sequence[Any], label: str) -> None:
-        """Add a row."""
-        for name, value in zip(names, values, strict=True) if _has_long_numbers(values) else ():
+    def add(self, names: Sequence[str], values: Sequence[Any], label: str, *, is_text: bool) -> None:
+        """Add a row.
+
+        Args:
+            names: Names of its columns.
+            values: Their values.
+            label: The label.
+            is_text: True if all values are texts.
+        """
+        is_short = is_text and max(map(len, values)) <= SHORT  # a fast path for small numbers, such as pixels
+        for name, value in () if is_short else zip(names, values, strict=True):
             if count := _count_rounded(value):
                 self.rounded[name] += count
         if label not in names or (own := _key(values[names.index(label)])) is None:
@@ -135,13 +143,6 @@ def one_class_notes(label_counts: Mapping[str, Mapping[str, int]], classes: Sequ
         for where, counts in totals.items()
         if len(counts) == 1
     ]
-
-
-def _has_long_numbers(values: Sequence[Any]) -> bool:
-    """Return True if a value may be rounded: a fast path for rows of small numbers, such as pixels."""
-    if values and isinstance(values[0], str):
-        return max(map(len, values)) > SHORT
-    return True
 
 
 def _count_rounded(value: Any) -> int:

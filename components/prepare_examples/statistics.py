@@ -115,7 +115,7 @@ class Survey:
     def _add_kinds(self, row: Row, source: Source) -> None:
         names, kinds, values = _kinds(row, source)
         self._count((names, kinds), 1)
-        self.checks.add(names, values, source.label)
+        self.checks.add(names, values, source.label, is_text=source.has_text_cells)
         if source.is_table and not source.has_text_cells:
             self.lists.update(name for name, value in zip(names, values, strict=True) if isinstance(value, list))
         if Kind.MISSING in kinds:

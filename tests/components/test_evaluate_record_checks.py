@@ -136,3 +136,16 @@ def test_a_bounded_set_depends_on_the_records_alone(monkeypatch, seed):
     np.testing.assert_array_equal(total.evaluated.records, expected.records)
     np.testing.assert_array_equal(total.evaluated.counts, expected.counts)
     assert 1 < expected.counts.sum() / len(expected.records) < 1.7
+
+
+def test_a_small_part_is_sampled_as_the_large_one_that_is_merged_with_it(monkeypatch):
+    monkeypatch.setattr(fingerprints, "MOST", 100)
+    hashes = np.random.default_rng(9).integers(0, 2**63, (140, 2)).astype(np.uint64)
+    small, large, whole = Fingerprints(), Fingerprints(), Fingerprints()
+    small.add(hashes[:20])
+    large.add(hashes[20:])
+    whole.add(hashes)
+    whole.compact()
+    small.merge(large)
+    assert small.level == whole.level == 1
+    np.testing.assert_array_equal(small.records, whole.records)

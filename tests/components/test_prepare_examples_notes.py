@@ -70,7 +70,7 @@ def test_checks_do_not_depend_on_the_order_of_rows(seed):
     names, total = ("same", "many", "seven", "other", "id", "label"), ColumnChecks()
     parts = [ColumnChecks() for _ in range(5)]
     for row in rows:
-        draw.choice(parts).add(names, row, "label")
+        draw.choice(parts).add(names, row, "label", is_text=True)
     for part in parts:
         total.merge(part)
     assert total.pairs.keys() == {"same", "many"}
@@ -98,3 +98,24 @@ def test_evaluate_passes_the_notes_on_and_adds_its_own(tmp_path):
         f"feature 'id' has integers up to {ID + 59}, and the model takes float32, which rounds those beyond 16777216",
     ]
     assert "column 'y' equals the label 'label' in all 60 rows" in report["notes"][0]
+
+
+def test_values_of_json_are_checked_too(tmp_path):
+    rows = [{"a": "x", "id": ID + n, "many": [ID + 1, 2], "label": n % 2} for n in range(60)]
+    (tmp_path / "data.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    columns = ["id:float32", "many:float32"]
+    examples = prepare_examples(tmp_path / "data.jsonl", tmp_path / "examples", columns=columns)["examples"]
+    own = json.loads((examples.path / "examples.json").read_text())["notes"]
+    assert [note.split(" whole")[0] for note in own] == ["column 'id': 59", "column 'many': 60"]
+
+
+def test_a_column_that_differs_in_one_part_is_no_copy():
+    parts = {part: ColumnChecks() for part in ("differs", "equal")}
+    for number in range(20):
+        parts["differs"].add(("y", "label"), (str(number), str(number % 2)), "label", is_text=True)
+        parts["equal"].add(("y", "label"), (str(number % 2), str(number % 2)), "label", is_text=True)
+    for order in (("differs", "equal"), ("equal", "differs")):
+        total = ColumnChecks()
+        for part in order:
+            total.merge(parts[part])
+        assert not total.notes("label", [])
