@@ -32,6 +32,7 @@ class Selection:
     label: Inherited
     output: Inherited
     metrics: Inherited
+    max_skipped: Inherited
     goals: Inherited
     confidence: Inherited
     objective: Inherited
@@ -131,7 +132,7 @@ def select_and_push(
         warm_start: ``trained`` and ``recipe``: artifacts that `push_model` stores for the next run.
     """
     compared: dict[str, Any] = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
-    quality = {"label": selection.label, "output": selection.output, "metrics": selection.metrics}
+    quality = {name: getattr(selection, name) for name in ("label", "output", "metrics", "max_skipped")}
     evaluated = steps.evaluate(**compared, **quality, module=module)
     speed = {name: getattr(selection, name) for name in ("seconds", "batch_sizes", "objective")}
     measured = steps.benchmark(**compared, **speed)

@@ -24,6 +24,7 @@ class Training:
     columns: Inherited
     missing: Inherited
     pack: Inherited
+    classes: Inherited
     epochs: Inherited
     min_change: Inherited
     splits: Inherited = ("train:8", "eval:1", "test:1")
@@ -76,6 +77,7 @@ def prepare_and_train(
         columns=training.columns,
         missing=training.missing,
         pack=training.pack,
+        classes=training.classes,
         splits=training.splits,
         goals=selection.goals,
         metrics=selection.metrics,

@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.components.evaluate.fingerprints import RecordChecks
 from tfopt.components.evaluate.tfma_metrics import Partition
 
 BINS, SLICE_BINS = 512, 128  # of the AUC's histograms; there is one for each replicate, and a slice has fewer records
@@ -202,6 +203,7 @@ class Totals:
         tfma: Accumulators of TFMA's metrics, by model and metric.
         confusion: Records by true and predicted class, ``[models, classes, classes]``; None if there are no counts.
         ranges: Smallest and largest value of each output of each model.
+        checks: Hashes and labels of the records.
         began: Time when the first worker had loaded its models, in seconds since 1970.
         ended: Time when the last worker had finished.
     """
@@ -218,6 +220,7 @@ class Totals:
     tfma: dict[tuple[int, str], Partition] = field(default_factory=dict)
     confusion: Array | None = None
     ranges: dict[int, tuple[Array, Array]] = field(default_factory=dict)
+    checks: RecordChecks = field(default_factory=RecordChecks)
     began: float = math.inf
     ended: float = 0.0
 
@@ -260,6 +263,7 @@ class Totals:
         for model, failure in other.failures.items():
             self.failures[model] = min(failure, self.failures.get(model, failure))
         self.add_overlap(other.overlap)
+        self.checks.merge(other.checks)
         for own, partition in other.tfma.items():
             self.tfma.setdefault(own, Partition(partition.name)).merge(partition)
         self.refusal = min((refusal for refusal in (self.refusal, other.refusal) if refusal), default=None)

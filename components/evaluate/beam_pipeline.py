@@ -17,6 +17,16 @@ from tfopt.components.evaluate.calibration_overlap import calibration_records
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.plan import Plan, make_plan
+from tfopt.components.evaluate.record_checks import (
+    TrainingParts,
+    add_notes,
+    check_skipped,
+    example_notes,
+    name_conflicts,
+    read_training,
+    split_training,
+    training_files,
+)
 from tfopt.components.evaluate.score_shard import score_parts
 from tfopt.components.evaluate.splits import choose_split, split_files
 from tfopt.components.evaluate.summary import check_counts, summarize
@@ -24,6 +34,7 @@ from tfopt.components.evaluate.user_metrics import load_metrics
 from tfopt.data import beam_runner
 from tfopt.data.beam_result import ResultFile
 from tfopt.data.feature_schema import read_manifest
+from tfopt.data.learned_names import check_names
 from tfopt.errors import ComponentError
 
 log = logging.getLogger(__name__)
@@ -49,12 +60,14 @@ def evaluate_models(
     local = [type(model).open(local_copy(model.uri), model.metadata) for model in models]
     local[0].signature = baseline.signature
     names = unique_names(local)
+    check_names(local[0].card, read_manifest(examples.uri), settings.label, f"baseline {baseline.uri}")
     loaded = runtimes.load(local[0])
     try:
         plan, position, predictions = make_plan(settings, local, loaded, files, metrics)
     except BaseException:
         loaded.close()
         raise
+    inputs = loaded.inputs
     plan = replace(
         plan,
         models=tuple((model.uri, copy.digest) for model, copy in zip(models, local, strict=True)),
@@ -65,25 +78,38 @@ def evaluate_models(
     MODEL_POOL.offer(offered)
     with ThreadPoolExecutor(1) as background:
         expected = background.submit(_count_records, examples, settings.split, files)
-        totals = _run_pipeline(plan, files, ResultFile(f"{target}/.totals"))
+        training = training_files(examples, settings.split)
+        totals = _run_pipeline(plan, files, training, ResultFile(f"{target}/.totals"))
         if totals.refusal:
             raise ComponentError(*totals.refusal[1])
+        totals.failures |= name_conflicts(local, examples, settings.label)
         check_counts(expected.result(), totals, names)
-    return summarize(plan, totals, local, names, _class_names(examples, settings.label))
+    check_skipped(totals.read, totals.skipped, settings)
+    report = summarize(plan, totals, local, names, _class_names(examples, settings.label))
+    report = replace(report, notes=example_notes(read_manifest(examples.uri), plan.features, inputs))
+    return add_notes(report, totals.checks, training)
 
 
-def _run_pipeline(plan: Plan, files: list[str], result: ResultFile) -> Totals:
-    """Run the pipeline and return the totals, which the last step writes to the file."""
+def _run_pipeline(plan: Plan, files: list[str], training: list[str], result: ResultFile) -> Totals:
+    """Run the pipeline and return the totals, which the last step writes to the file.
+
+    Args:
+        plan: The plan.
+        files: The evaluated files.
+        training: The files of the training split, whose records are compared with the evaluated ones.
+        result: The file.
+    """
     workers = beam_runner.worker_count()
     parts = records.split_into_parts(files, workers)
     log.info("evaluating %d models on %d parts of %d files", len(plan.models), len(parts), len(files))
     # A worker loads groups of models once for all of its parts.
     shares = [[part] for part in parts] if len(plan.groups) == 1 else [parts[n::workers] for n in range(workers)]
+    compared = [TrainingParts((part,)) for part in split_training(training, workers)]
     try:
         with beam_runner.pipeline() as pipeline:
             (
                 pipeline
-                | "Parts" >> beam.Create(shares)
+                | "Parts" >> beam.Create([*shares, *compared])
                 | "Score" >> beam.ParDo(ScorePart(plan))
                 | "Merge" >> beam.CombinePerKey(MergeTotals(len(plan.models)))
                 | "Write" >> beam.Map(_write, result)
@@ -114,9 +140,13 @@ class ScorePart(beam.DoFn):  # type: ignore[misc]  # Beam has no types
         """Store the plan; the workers load the models."""
         self.plan = plan
 
-    def process(self, parts: list[records.Part]) -> Iterator[tuple[int, Totals]]:
-        """Yield the totals of the parts."""
-        yield 0, score_parts(self.plan, parts)
+    def process(self, parts: list[records.Part] | TrainingParts) -> Iterator[tuple[int, Totals]]:
+        """Yield the totals of the parts; of the training split, only the hashes of its records."""
+        if isinstance(parts, TrainingParts):
+            checks = read_training(parts.parts, self.plan.settings.label)
+            yield 0, replace(Totals.empty(len(self.plan.models)), checks=checks)
+        else:
+            yield 0, score_parts(self.plan, parts)
 
 
 class MergeTotals(beam.CombineFn):  # type: ignore[misc]  # Beam has no types

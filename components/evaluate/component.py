@@ -24,6 +24,10 @@ def evaluate(
     calibrated on another split that contains the same records, a note reports this. The step fails unless every record
     is accounted for.
 
+    Notes, which reach the decision, state how many records were skipped, are copies of others, have the same features
+    and another label, or are in the split ``train`` too, whose records are read for this (of large data a part, which
+    the note states). A model whose card has other class numbers than the examples is not evaluated.
+
     Classification reports accuracy, top-k accuracy and log loss. Two classes also have precision, recall and F1 of
     class 1, the ROC curve, and the areas under it (``auc``) and under the precision-recall curve (``pr_auc``), from
     histograms whose resolution is stated. For up to 100 classes there are the means of precision, recall and F1 over
@@ -45,7 +49,8 @@ def evaluate(
 
     Raises:
         ComponentError: If the baseline cannot be run on the examples, the label does not fit the task, a metric of the
-            module raises or does not return numbers, or the records read, evaluated and skipped do not add up.
+            module raises or does not return numbers, the records read, evaluated and skipped do not add up, more
+            records than ``max_skipped`` cannot be used, or the examples number the baseline's classes otherwise.
 
     Reference:
         Chamandy et al., "Estimating Uncertainty for Massive Data Streams", 2012 (the Poisson bootstrap).

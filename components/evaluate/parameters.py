@@ -25,6 +25,8 @@ class Settings:
         slices: Features (integers or text, one value each). All metrics are also computed for each value of each.
         top_k: Number of the largest classes among which ``top_K_accuracy`` looks for the label.
         replicates: Number of bootstrap replicates.
+        max_skipped: Largest accepted fraction of records that cannot be used: no label, a feature missing or of another
+            type, a label that is not finite. A note of the report states how many were skipped.
         seed: Seed of the bootstrap; the same seed gives the same interval on every runner.
     """
 
@@ -36,4 +38,5 @@ class Settings:
     slices: Annotated[tuple[str, ...], Names()] = ()
     top_k: Annotated[int, Between(2)] = 5
     replicates: Annotated[int, Between(100, 10_000)] = 400
+    max_skipped: Annotated[float, Between(0, 1)] = 0.0
     seed: int = 0

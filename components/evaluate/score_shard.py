@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tfopt.components.evaluate.accumulators import BINS, SLICE_BINS, Position, Slice, Sums, Totals
 from tfopt.components.evaluate.bootstrap import bootstrap_weights
 from tfopt.components.evaluate.calibration_overlap import find_overlap
+from tfopt.components.evaluate.fingerprints import Hashes, hash_records
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel, describe_error, required_inputs
 from tfopt.components.evaluate.metrics import confusion
 from tfopt.components.evaluate.model_groups import predict_in_groups
@@ -21,6 +22,7 @@ from tfopt.components.evaluate.plan import Plan, check_labels
 from tfopt.components.evaluate.prefetch import PREFETCHED, prefetch
 from tfopt.components.evaluate.records import Decoder, Part, read_parts
 from tfopt.components.evaluate.tfma_metrics import Partition
+from tfopt.data.batches import RECORDS
 from tfopt.errors import ComponentError
 from tfopt.processes import heap
 
@@ -85,6 +87,7 @@ class Batch:
         columns: Label, slices and inputs of the usable records.
         weights: Bootstrap weights of the usable records, ``[records, replicates]``.
         overlap: Records that each model was calibrated on.
+        hashes: Hashes of the usable records.
     """
 
     position: Position
@@ -93,6 +96,7 @@ class Batch:
     columns: Columns
     weights: NDArray[np.float32]
     overlap: dict[int, set[str]]
+    hashes: Hashes
 
 
 def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]]) -> Iterator[Batch]:
@@ -101,7 +105,9 @@ def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]
         usable, columns, skipped = decoder.decode(records)
         weights = bootstrap_weights(settings.seed, file, index, len(records), settings.replicates)
         overlap = find_overlap(records.numpy(), plan.calibrated) if any(plan.calibrated) else {}
-        yield Batch((file, index), len(records), skipped, columns, weights[usable] if skipped else weights, overlap)
+        weights = weights[usable] if skipped else weights
+        hashes = hash_records(columns[RECORDS], settings.label)
+        yield Batch((file, index), len(records), skipped, columns, weights, overlap, hashes)
 
 
 def _predict(models: Sequence[LoadedModel], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Outputs]]:
@@ -128,6 +134,7 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
     if not len(labels):
         return
     check_labels(scoring, settings.label, labels)
+    totals.checks.add(batch.hashes, labels)
     predictions = {
         number: rows
         for number, output in outputs.items()

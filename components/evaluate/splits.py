@@ -8,6 +8,7 @@ from tfopt.artifacts.storage import is_remote, list_remote_files
 from tfopt.errors import ComponentError
 
 AUTO, UNSEEN, SEEN = "auto", "test", "eval"
+TRAINING_SPLIT = "train"
 TRAINING_STEPS = ("train", "prune", "cluster", "quantize")  # they keep the epoch that is best on SEEN
 
 
@@ -31,6 +32,11 @@ def split_files(examples: Examples, split: str) -> list[str]:
         examples.split(split)  # raises an error that lists the splits
     address = f"{examples.uri.rstrip('/')}/Split-{split}/"
     raise ComponentError(f"{address}: no files", Examples.contents, "name another split, or check the address")
+
+
+def has_split(examples: Examples, split: str) -> bool:
+    """Return True if the examples have records of the split."""
+    return bool(_files(examples, split))
 
 
 def models_tuned_on(models: Sequence[Model], names: Sequence[str], split: str) -> list[str]:

@@ -25,6 +25,10 @@ def prepare_examples(data: Input[Files], examples: Output[Examples], *, settings
     with a varying number of values and sparse features, which `train` passes to a model as ragged and sparse tensors
     (docs/training.md).
 
+    The classes of a label of words have the numbers of their sorted names, or of ``classes``: declare them where data
+    of another day must have the same numbers. ``examples.json`` and the log have notes, with numbers, on columns that
+    equal the label, whole numbers that float32 rounds, and data or splits of one class.
+
     Args:
         data: A CSV, TSV, JSON lines (``.jsonl``, ``.ndjson``; all three plain or ``.gz``), Parquet, NPZ or TFRecord
             file, a folder of such files, or a folder with one subfolder of images per class. May be an address such as
@@ -33,8 +37,8 @@ def prepare_examples(data: Input[Files], examples: Output[Examples], *, settings
         settings: Parameters of the preparation.
 
     Raises:
-        ComponentError: If a file is damaged, the label or a column is not as declared, too many rows are unusable, or
-            a split would be empty.
+        ComponentError: If a file is damaged, the label or a column is not as declared, too many rows are unusable, a
+            split would be empty, or two classes differ only in case or spaces and are not declared.
     """
     from tfopt.components.prepare_examples.prepare import prepare
 

@@ -10,6 +10,7 @@ from tfopt.artifacts.examples_manifest import (
     RejectedRows,
     SparseParts,
 )
+from tfopt.components.prepare_examples.column_checks import one_class_notes
 from tfopt.components.prepare_examples.feature_summary import FeatureSummary
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Source
@@ -23,12 +24,18 @@ def build_manifest(
 ) -> ExamplesManifest:
     """Return the content of ``examples.json``. It has no path, time or runner, so equal data give equal files."""
     written = count_examples(shards, settings)
+    classes = list(source.classes or schema.classes)
+    label_counts = {name: _label_counts([shard for shard in shards if shard.split == name]) for name in written}
+    as_float = [name for name, dtype in schema.columns.items() if dtype == "float32" or schema.pack]
+    notes = [*survey.checks.notes(source.label, as_float), *one_class_notes(label_counts, classes)]
     return ExamplesManifest(
         splits=written,
         features=_features(shards, schema, source, sum(written.values())),
         label=source.label,
-        label_counts={name: _label_counts([shard for shard in shards if shard.split == name]) for name in written},
-        classes=list(source.classes or schema.classes),
+        label_counts=label_counts,
+        classes=classes,
+        packed={schema.pack.name: [name for name in schema.columns if name != source.label]} if schema.pack else None,
+        notes=notes or None,
         read=survey.rows,
         rejected=RejectedRows(rejects.count, [RejectedRow(*reject) for reject in rejects.shown]),
         dropped=sum(shard.dropped for shard in shards) if settings.missing == "drop" else None,

@@ -178,6 +178,9 @@ class Settings:
             records, is refused before anything is trained.
         metrics: The metrics of `evaluate`; if there are any, the goal quality is not about accuracy.
         confidence: As in `select_model`; with ``estimate`` no goal is refused.
+        classes: Names of the classes of a label of words, or of class folders, in the order of their numbers; by
+            default the sorted words. With it, classes have the same numbers in all examples, also where one of them
+            does not occur. A row with another class is unusable.
         sparse: For TFRecords: sparse features, ``NAME=POSITIONS:VALUES:SIZE``, each from a feature with positions from
             0 to SIZE - 1 and one with as many values.
     """
@@ -193,6 +196,7 @@ class Settings:
     missing: Literal["omit", "default", "drop", "error"] = "omit"
     max_rejected: Annotated[float, Between(0, 1)] = 0.01
     seed: int = 0
+    classes: tuple[str, ...] = ()
     sparse: Annotated[tuple[str, ...], Reads(Sparse.parse, ("words=word_ids:counts:5000",))] = ()
     goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",), GOAL_MAPPING)] = ()
     metrics: tuple[str, ...] = ()

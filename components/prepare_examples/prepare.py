@@ -52,6 +52,8 @@ def prepare(uri: str, examples: Examples, settings: Settings) -> None:
     written = ", ".join(f"{name} {count}" for name, count in (manifest.splits or {}).items())
     dropped = f", {manifest.dropped} dropped" if manifest.dropped else ""
     log.info("written: %s; %d rows rejected%s", written, rejects.count, dropped)
+    for note in manifest.notes or ():
+        log.warning("note: %s", note)
     examples.metadata |= artifact_metadata(manifest)
 
 

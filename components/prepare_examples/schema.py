@@ -15,6 +15,7 @@ from tfopt.components.prepare_examples.cells import (
     convert_cell,
     parse_cell,
 )
+from tfopt.components.prepare_examples.class_names import number_classes
 from tfopt.components.prepare_examples.parameters import Pack, Settings, Sparse
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.statistics import MOST_CLASSES, NO_VALUES, Survey
@@ -32,7 +33,7 @@ class Schema:
     Attributes:
         label: Name of the label.
         columns: Type of each column: ``int64``, ``float32`` or ``string``.
-        classes: Sorted words of a label of words; empty for another label.
+        classes: Names of the classes of a label of words, by number; empty for another label.
         pack: The feature that all columns except the label are packed into.
         sparse: The sparse features.
         declared: Names of the columns whose type the settings declare.
@@ -70,8 +71,13 @@ class Schema:
                 f"{self.label}: {len(label)} values, one label is expected" if len(label) else "no label"
             )
         if self.classes:
-            features[self.label] = [self.classes.index(label[0].decode(errors="replace"))]
+            features[self.label] = [self._class_number(label[0].decode(errors="replace"))]
         return self._packed(features, self.pack) if self.pack else features
+
+    def _class_number(self, name: str) -> int:
+        if name not in self.classes:
+            raise UnusableError(f"{self.label}: {name[:50]!r} is none of the declared classes")
+        return self.classes.index(name)
 
     def _pack_integers(self, cells: list[str], pack: Pack) -> Features | None:
         """Pack a row of integers, such as pixels, 10 times faster than other rows; return None for other rows."""
@@ -148,18 +154,23 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
     columns.setdefault(source.label, "int64")
     _check_label(survey, source, settings)
     pack = settings.packed_feature
-    words = [name for name, dtype in columns.items() if dtype == "string" and name != source.label]
-    if pack and words:
+    text_columns = [name for name, dtype in columns.items() if dtype == "string" and name != source.label]
+    if pack and text_columns:
         raise ComponentError(
-            f"pack={pack}: column {words[0]!r} holds words ({_first_text(survey, words[0])})",
+            f"pack={pack}: column {text_columns[0]!r} holds words ({_first_text(survey, text_columns[0])})",
             "columns of numbers besides the label",
             "leave pack out, or remove those columns from the data",
         )
-    classes = (
-        tuple(sorted(word.decode(errors="replace") for word in survey.words))
-        if columns[source.label] == "string"
-        else ()
-    )
+    classes: tuple[str, ...] = ()
+    if columns[source.label] == "string":
+        words = {word.decode(errors="replace") for word in survey.words}
+        classes = number_classes(words, settings.classes, source.label)
+    elif settings.classes:
+        raise ComponentError(
+            f"classes={list(settings.classes)}: the label {source.label!r} is {columns[source.label]}",
+            "a label of words, because a number is its own class",
+            f'leave classes out or, if the numbers are names, pass columns=["{source.label}:string"]',
+        )
     for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
     return Schema(

@@ -9,6 +9,7 @@ import numpy as np
 
 from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.cells import encode
+from tfopt.components.prepare_examples.column_checks import ColumnChecks
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.value_kinds import Kind, kind_of_value, kinds_of
 
@@ -54,6 +55,7 @@ class Survey:
         incomplete: Number of rows with a missing value.
         first_missing: The first missing value of each column.
         lists: Columns with lists.
+        checks: Comparison of the columns with the label and with float32.
     """
 
     rows: int = 0
@@ -68,6 +70,7 @@ class Survey:
     incomplete: int = 0
     first_missing: dict[str, Location] = field(default_factory=dict)
     lists: set[str] = field(default_factory=set)
+    checks: ColumnChecks = field(default_factory=ColumnChecks)
 
     def add(self, row: Row, source: Source) -> None:
         """Add one row."""
@@ -98,6 +101,7 @@ class Survey:
         _merge_first(self.first_missing, other.first_missing)
         self.incomplete += other.incomplete
         self.lists |= other.lists
+        self.checks.merge(other.checks)
         self.words = _capped(self.words | other.words)
 
     def kinds(self) -> dict[str, list[int]]:
@@ -111,6 +115,7 @@ class Survey:
     def _add_kinds(self, row: Row, source: Source) -> None:
         names, kinds, values = _kinds(row, source)
         self._count((names, kinds), 1)
+        self.checks.add(names, values, source.label, is_text=source.has_text_cells)
         if source.is_table and not source.has_text_cells:
             self.lists.update(name for name, value in zip(names, values, strict=True) if isinstance(value, list))
         if Kind.MISSING in kinds:

@@ -73,6 +73,8 @@ def select_model(
     log.info("%s", report.reason)
     for regression in report.history.regressions:
         log.warning("regression: %s", regression)
+    for note in report.notes:
+        log.warning("note: %s", note)
     decision.metadata |= {
         "selected": report.selected,
         "blessed": int(report.blessed),

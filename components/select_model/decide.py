@@ -93,6 +93,7 @@ def decide(
         selected_digest=chosen.digest,
         constant=constant_row(evaluation, quality),
         records=evaluation.counts.evaluated,
+        notes=list(evaluation.notes),
     )
     return models[names.index(chosen.name)], report
 

@@ -1,6 +1,7 @@
 """Test the table at the end of a run: its content, and its width in several terminals."""
 
 import io
+import json
 import re
 from dataclasses import replace
 
@@ -14,10 +15,10 @@ from tfopt.components.select_model.component import select_model
 
 @pytest.fixture
 def printed(tmp_path):
-    def show(rows=DIGITS, chosen_on_it=(), notes=(), **settings) -> str:
+    def show(rows=DIGITS, chosen_on_it=(), notes=(), record_notes=(), **settings) -> str:
         models = make_models(rows, tmp_path / "models")
         evaluation, benchmark = write_reports(rows, models, tmp_path, samples=False)
-        content = evaluation.read() | {"chosen_on_it": list(chosen_on_it)}
+        content = evaluation.read() | {"chosen_on_it": list(chosen_on_it), "notes": list(record_notes)}
         content["models"][-1]["notes"] = list(notes)
         evaluation.write(content)
         goals = settings.pop("goals", ["accuracy max_degradation 0.01"])
@@ -77,3 +78,12 @@ def test_long_names_that_differ_stay_different(printed):
     text = printed([*DIGITS[:2], *(replace(DIGITS[2], name=name) for name in names)], width=100)
     shown = [line.split("  ")[0] for line in text.splitlines()[3:5]]
     assert shown == ["pruned 50%,.. tflite int8", "pruned 50% .. tflite int8"]
+
+
+def test_notes_on_the_records_reach_the_table_the_page_and_the_decision(printed, tmp_path, capsys):
+    note = "7 of 20 evaluated records are in split 'train' too"
+    printed(DIGITS[:3], record_notes=[note])
+    assert f"note: {note}" in capsys.readouterr().out
+    (decision,) = (file.parent for file in tmp_path.glob("*/decision.json"))
+    assert json.loads((decision / "decision.json").read_text())["notes"] == [note]
+    assert "7 of 20 evaluated records are in split" in (decision / "report.html").read_text()

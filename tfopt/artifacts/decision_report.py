@@ -1,6 +1,6 @@
 """The content of ``decision.json`` and ``blessing.json``: the selected model, the reasons, the permission to push."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tfopt.artifacts.report_schema import AGAIN
@@ -175,6 +175,7 @@ class DecisionReport:
         selected_digest: Digest of the output ``selected``.
         constant: The constant model; None if it was not evaluated.
         records: Number of records that quality was measured on; 0 if the report does not state it.
+        notes: The notes of the evaluation: what weakens its metrics, each with a number.
     """
 
     schema_version: ClassVar[int] = 1
@@ -192,6 +193,7 @@ class DecisionReport:
     selected_digest: str
     constant: ConstantRow | None = None
     records: int = 0
+    notes: list[str] = field(default_factory=list)
 
     @property
     def chosen(self) -> ModelDecision:

@@ -122,12 +122,14 @@ class RecordCounts:
         evaluated: Records that the metrics are computed from.
         skipped: Records that could not be used.
         skipped_because: Skipped records by reason.
+        distinct: Number of different records among the evaluated ones; None if there are too many to compare all.
     """
 
     read: int
     evaluated: int
     skipped: int
     skipped_because: dict[str, int]
+    distinct: int | None = None
 
 
 @dataclass(frozen=True)
@@ -167,6 +169,7 @@ class EvaluationReport:
         models: The models, the baseline first.
         metrics: The user's metrics, as they were named in the parameter.
         constant: The constant model; None for the task ``other``.
+        notes: Remarks on the records and examples, each with a number; `select_model` passes them on.
     """
 
     schema_version: ClassVar[int] = 1
@@ -183,6 +186,7 @@ class EvaluationReport:
     models: list[ModelEvaluation]
     metrics: list[str] = field(default_factory=list)
     constant: ConstantModel | None = None
+    notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Raise ValueError if a confusion matrix does not fit the classes."""

@@ -89,6 +89,8 @@ class ExamplesManifest:
         label: The label feature.
         label_counts: For each split, the number of examples by class index.
         classes: Names of the classes, by index.
+        packed: For each packed feature, the names of its columns, in their order.
+        notes: Remarks on the data, each with a number.
         read: Number of rows in the data.
         rejected: Rejected rows.
         dropped: Number of rows that were left out because a value is missing; None if such rows are written.
@@ -101,6 +103,8 @@ class ExamplesManifest:
     label: str | None = None
     label_counts: dict[str, dict[str, int]] | None = None
     classes: list[str] | None = None
+    packed: dict[str, list[str]] | None = None
+    notes: list[str] | None = None
     read: int | None = None
     rejected: RejectedRows | None = None
     dropped: int | None = None

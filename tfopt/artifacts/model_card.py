@@ -46,6 +46,21 @@ class CalibrationExamples:
 
 
 @dataclass(frozen=True)
+class LearnedNames:
+    """Names in the examples that a model was trained on; a model made from another has those of the other.
+
+    Attributes:
+        label: The label feature.
+        classes: Names of the classes, by index.
+        packed: For each packed feature, the names of its columns.
+    """
+
+    label: str | None = None
+    classes: list[str] | None = None
+    packed: dict[str, list[str]] | None = None
+
+
+@dataclass(frozen=True)
 class ModelCard:
     """The content of ``model_card.json``; empty if tfopt did not make the model.
 
@@ -59,6 +74,7 @@ class ModelCard:
         inputs: Names of the inputs that it got; None if the card is older than this key.
         lineage: The steps that made its ancestors, first to last.
         data: ``digest`` of the examples that the component read, or None.
+        learned: Names of classes and of packed columns that the model learned to number.
         versions: Versions of tfopt and of the libraries that affect the model.
         calibration: The examples that the model was calibrated on.
         fine_tuned: The second round of fine-tuning and others that a component made.
@@ -77,6 +93,7 @@ class ModelCard:
     inputs: list[str] | None = None
     lineage: list[LineageStep] = field(default_factory=list)
     data: dict[str, Any] | None = None
+    learned: LearnedNames | None = None
     versions: dict[str, str] = field(default_factory=dict)
     calibration: CalibrationExamples | None = None
     fine_tuned: dict[str, Any] | None = None

@@ -82,7 +82,8 @@ class Evaluation(Report[EvaluationReport]):
             for model in report.models
         ]
         counted = f"{report.counts.evaluated:,} examples of split {report.split}"
-        return html.table(f"Evaluation on {counted}, differences to {report.baseline}", columns, rows)
+        notes = "".join(f"; note: {note}" for note in report.notes)
+        return html.table(f"Evaluation on {counted}, differences to {report.baseline}{notes}", columns, rows)
 
 
 class Benchmark(Report[BenchmarkReport]):

@@ -37,6 +37,8 @@ def print_summary(
     elif quality.task not in ("regression", "other"):
         text = describe_visible_loss(quality.counts.evaluated, quality.interval.candidates)
         console.print(Text(text, style="dim"))
+    for note in report.notes:
+        console.print(Text(formatting.visible(f"note: {note}"), style="yellow"))
     if quality.chosen_on_it:
         warning = "evaluated on the examples that the best epochs were chosen on (split eval); a split test avoids this"
         console.print(Text(warning, style="dim"))

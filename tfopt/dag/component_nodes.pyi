@@ -273,6 +273,7 @@ class ComponentNodes:
         slices: list[str] | tuple[str, ...] = [],
         top_k: int = 5,
         replicates: int = 400,
+        max_skipped: float = 0.0,
         seed: int = 0,
         signature: str = 'serving_default',
         trust_model_code: bool = False,
@@ -293,6 +294,7 @@ class ComponentNodes:
             slices: Features (integers or text, one value each). All metrics are also computed for each value of each.
             top_k: Number of the largest classes among which ``top_K_accuracy`` looks for the label.
             replicates: Number of bootstrap replicates.
+            max_skipped: Largest accepted fraction of records that cannot be used: no label, a feature missing or of another type, a label that is not finite. A note of the report states how many were skipped.
             seed: Seed of the bootstrap; the same seed gives the same interval on every runner.
             signature: Name of the signature of the models to run or convert, in formats with signatures.
             trust_model_code: Run Python code that a Keras file contains, such as that of a Lambda layer; off: refuse such files.
@@ -509,6 +511,7 @@ class ComponentNodes:
         missing: Literal['omit', 'default', 'drop', 'error'] = 'omit',
         max_rejected: float = 0.01,
         seed: int = 0,
+        classes: list[str] | tuple[str, ...] = [],
         sparse: list[str] | tuple[str, ...] = [],
     ) -> Any:
         """Turn data files into split TFRecords of tf.Example, with counts and a summary of every feature.
@@ -527,6 +530,7 @@ class ComponentNodes:
             missing: For tables: treatment of missing values, which are an empty cell, a JSON null or absent key, and a Parquet null. ``omit`` writes the example without that feature, ``default`` writes 0 or an empty text, ``drop`` leaves the row out and counts it, ``error`` refuses the data. A row without a label is unusable with ``omit`` and ``default``.
             max_rejected: Largest accepted fraction of unusable rows (wrong column count, unparsable number, NaN, undecodable image, no label).
             seed: Seed of the assignment of rows to splits.
+            classes: Names of the classes of a label of words, or of class folders, in the order of their numbers; by default the sorted words. With it, classes have the same numbers in all examples, also where one of them does not occur. A row with another class is unusable.
             sparse: For TFRecords: sparse features, ``NAME=POSITIONS:VALUES:SIZE``, each from a feature with positions from 0 to SIZE - 1 and one with as many values.
         """
 

@@ -17,6 +17,7 @@ from tfopt.artifacts.storage import is_remote
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
 from tfopt.errors import ComponentError, disk_full_error
 from tfopt.execution.failed_models import as_row, refuse_failed
+from tfopt.execution.learned_names import check_learned_names
 from tfopt.execution.model_card import write_card
 from tfopt.execution.parity_check import check_parity
 from tfopt.keras_models.model_code import is_trusted, trusted_code
@@ -56,6 +57,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
             _set_signature([*inputs.values(), *staged.values()], parameters[SIGNATURE.name])
         with as_row(staged, parameters, _origin(component, inputs, parameters)):
             refuse_failed(inputs)
+            check_learned_names(inputs, parameters)
             if component.purpose not in MEASURING:
                 call_server.start_ahead()
             outputs = [str(_resolved(target)) for target in targets.values() if not is_remote(target.uri)]

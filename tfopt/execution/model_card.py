@@ -7,8 +7,12 @@ from typing import Any
 import tfopt
 from tfopt.artifacts import CARD, Examples, Model, model_card
 from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_versions
+from tfopt.artifacts.storage import is_remote
+from tfopt.data.feature_schema import read_manifest
+from tfopt.data.learned_names import learned_facts
 from tfopt.declaration.component import Component
 from tfopt.execution.failed_models import PARAMETER
+from tfopt.execution.learned_names import LABEL
 
 
 def write_card(component: Component, model: Model, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> None:
@@ -39,9 +43,19 @@ def write_card(component: Component, model: Model, inputs: Mapping[str, Any], pa
         "data": {"digest": data.digest} if data else None,
         "versions": {"tfopt": tfopt.__version__, **installed_versions((*RUNTIME_PACKAGES, *CONVERTERS))},
     }
+    if learned := parent.card.facts.get("learned") if parent else _learned(data, parameters):
+        facts["learned"] = learned
     model_card.write_card(model.path, facts | model.metadata)
     shown = {"format": model.format, "digest": model.digest, "bytes": facts["sizes"].get("raw", 0)}
     model.metadata = shown | model.metadata
+
+
+def _learned(data: Examples | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the names in the examples that a new model was trained on."""
+    label = parameters.get(LABEL)
+    if data is None or label is None or is_remote(data.uri):
+        return {}
+    return learned_facts(read_manifest(data.path), label)
 
 
 def _ancestor(parent: Model) -> dict[str, Any]:

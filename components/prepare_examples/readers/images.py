@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.storage import is_remote
 from tfopt.components.prepare_examples import tf_example
+from tfopt.components.prepare_examples.class_names import check_folders, number_classes
 from tfopt.components.prepare_examples.files import open_for_reading, relative_name
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
@@ -40,6 +41,7 @@ def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
             "images in every class folder",
             "add images, or remove the folder",
         )
+    check_folders(classes, settings.classes)
     if not pack or len(pack.shape) != 3 or pack.shape[2] not in MODES:
         height, width, channels = _size(next(iter(files)))
         raise ComponentError(
@@ -53,7 +55,7 @@ def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
         root,
         files,
         label,
-        classes=tuple(sorted(classes)),
+        classes=number_classes(classes, settings.classes, label),
         image=pack.shape,
         shapes={pack.name: pack.shape},
         columns=(pack.name, label),

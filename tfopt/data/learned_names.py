@@ -1,0 +1,82 @@
+"""Names that a model learned to number: classes by their number, and the order of packed columns.
+
+They are in ``examples.json``, in the card of a model that was trained on the examples, and in the cards of the models
+made from it.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tfopt.artifacts.examples_manifest import ExamplesManifest
+from tfopt.artifacts.model_card import LearnedNames, ModelCard
+from tfopt.errors import ComponentError
+
+UNNAMED = re.compile(r"c[0-9]+")  # columns of a table without a header
+
+
+def learned_facts(manifest: ExamplesManifest, label: str) -> dict[str, Any]:
+    """Return the entry of a model card for a model trained on examples; empty if they have no names."""
+    classes = manifest.classes if manifest.label == label else None
+    facts = {"label": label, "classes": classes or None, "packed": manifest.packed}
+    return facts if facts["classes"] or facts["packed"] else {}
+
+
+def find_conflict(card: ModelCard, manifest: ExamplesManifest, label: str | None) -> str | None:
+    """Describe the first name with another number in the examples than in the model; None if there is none.
+
+    Names that only one of both has at its end are no conflict: the others have the same numbers.
+
+    Args:
+        card: The card of the model.
+        manifest: The manifest of the examples.
+        label: The label that is used; None if labels are not used.
+    """
+    learned = card.learned or LearnedNames()
+    if label is not None and learned.label == label == manifest.label:
+        position = _first_difference(learned.classes or (), manifest.classes or ())
+        if position is not None:
+            names = (learned.classes or [])[position], (manifest.classes or [])[position]
+            return f"it learned class {position} as {names[0]!r}; in the examples it is {names[1]!r}"
+    return _packed_conflict(learned.packed or {}, manifest.packed or {})
+
+
+def check_names(card: ModelCard, manifest: ExamplesManifest, label: str | None, model: str) -> None:
+    """Raise ComponentError if the examples number classes or packed columns otherwise than the model learned.
+
+    Args:
+        card: The card of the model.
+        manifest: The manifest of the examples.
+        label: The label that is used; None if labels are not used.
+        model: The model in the error.
+    """
+    conflict = find_conflict(card, manifest, label)
+    if conflict:
+        raise ComponentError(f"{model}: {conflict}", "the numbers that the model learned", _fix(card))
+
+
+def _fix(card: ModelCard) -> str:
+    learned = card.learned or LearnedNames()
+    fixes = [f"prepare the examples with classes={learned.classes}"] if learned.classes else []
+    fixes += ["keep the order of the packed columns"] if learned.packed else []
+    return "; ".join(fixes)
+
+
+def _packed_conflict(learned: Mapping[str, Sequence[str]], packed: Mapping[str, Sequence[str]]) -> str | None:
+    for feature in sorted(learned.keys() & packed.keys()):
+        if any(all(map(UNNAMED.fullmatch, names)) for names in (learned[feature], packed[feature])):
+            continue
+        position = _first_difference(learned[feature], packed[feature])
+        if position is not None:
+            names = learned[feature][position], packed[feature][position]
+            differing = sum(one != other for one, other in zip(learned[feature], packed[feature], strict=False))
+            return (
+                f"it learned value {position} of {feature!r} from column {names[0]!r}; in the examples it is column "
+                f"{names[1]!r} ({differing} values come from other columns)"
+            )
+    return None
+
+
+def _first_difference(one: Sequence[str], other: Sequence[str]) -> int | None:
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((position for position, (own, their) in pairs if own != their), None)
