@@ -32,7 +32,9 @@ class Selection:
     label: Inherited
     output: Inherited
     metrics: Inherited
+    slices: Inherited
     goals: Inherited
+    slice_records: Inherited
     objective: Inherited
     seconds: Inherited
     batch_sizes: Inherited
@@ -130,7 +132,7 @@ def select_and_push(
         warm_start: ``trained`` and ``recipe``: artifacts that `push_model` stores for the next run.
     """
     compared: dict[str, Any] = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
-    quality = {"label": selection.label, "output": selection.output, "metrics": selection.metrics}
+    quality = {name: getattr(selection, name) for name in ("label", "output", "metrics", "slices")}
     evaluated = steps.evaluate(**compared, **quality, module=module)
     speed = {name: getattr(selection, name) for name in ("seconds", "batch_sizes", "objective")}
     measured = steps.benchmark(**compared, **speed)
@@ -140,6 +142,7 @@ def select_and_push(
         evaluation=evaluated.outputs["evaluation"],
         benchmark=measured.outputs["benchmark"],
         goals=selection.goals,
+        slice_records=selection.slice_records,
         objective=selection.objective,
         destination=selection.destination,
         layout=selection.layout,

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.measurement.metric_names import AREAS, COUNTED, MEANS, top_k_metric
+
 Array = NDArray[Any]
 
 SMALLEST = float(np.finfo(np.float32).eps)  # probabilities are clipped to it, as the loss of 0 is infinite
@@ -36,20 +38,15 @@ class Scoring:
     @property
     def metrics(self) -> list[str]:
         """The names of the metrics that are means over records, in the order of `values`."""
-        if self.task == OTHER:
-            return []
-        if self.task == REGRESSION:
-            return ["mean_absolute_error", "mean_squared_error"]
-        if self.task == MULTI_LABEL:
-            return ["label_accuracy", "exact_match_accuracy", "log_loss"]
-        return ["accuracy", *([f"top_{self.top_k}_accuracy"] if self._has_top_k else []), "log_loss"]
+        first, rest = MEANS[self.task][:1], MEANS[self.task][1:]
+        return [*first, *([top_k_metric(self.top_k)] if self._has_top_k else []), *rest]
 
     @property
     def names(self) -> list[str]:
         """The names of all metrics of the task."""
         prefix = "macro_" if self.counted_classes > 1 else ""
-        counted = [f"{prefix}{name}" for name in ("precision", "recall", "f1") if self.counted_classes]
-        return [*self.metrics, *counted, *(["auc", "pr_auc"] if self.has_auc else [])]
+        counted = [f"{prefix}{name}" for name in COUNTED if self.counted_classes]
+        return [*self.metrics, *counted, *(AREAS if self.has_auc else ())]
 
     @property
     def _has_top_k(self) -> bool:
