@@ -28,12 +28,16 @@ class Scoring:
         is_logits: True if the output needs a softmax or sigmoid to be a probability.
         width: Number of output values of a record.
         top_k: The k of top-k accuracy.
+        threshold: Probability above which a label is predicted, for one output and for several labels.
+        one_hot: True if the label of a classification has one value for each class.
     """
 
     task: str
     is_logits: bool
     width: int
     top_k: int
+    threshold: float = 0.5
+    one_hot: bool = False
 
     @property
     def metrics(self) -> list[str]:
@@ -100,6 +104,10 @@ class Scoring:
             columns.append(_rank(predictions, labels) < self.top_k)
         return np.stack([*columns, loss], 1)
 
+    def targets(self, labels: Array) -> Array:
+        """Return the class of each record, ``[records, 1]``, from one-hot labels; other labels as they are."""
+        return labels.argmax(1)[:, None] if self.one_hot else labels
+
     def probabilities(self, predictions: Array) -> Array:
         """Return the probabilities of classes or labels; the numbers as they are if the task has no classes."""
         if not self.is_logits:
@@ -115,7 +123,8 @@ class Scoring:
         return self._positive(predictions)[:, 0] if self.task == "binary" else self._positive(predictions)
 
     def _positive(self, predictions: Array) -> Array:
-        return (predictions > (0.0 if self.is_logits else 0.5)).astype(np.int64)
+        limit = float(_logit(np.float64(self.threshold))) if self.is_logits else self.threshold
+        return (predictions > limit).astype(np.int64)
 
     def members(self, classes: Array | None) -> NDArray[np.bool_]:
         """Return which counted classes records belong to, ``[records, classes]``, from labels or predicted classes."""

@@ -1,4 +1,4 @@
-"""Test that a goal on a metric or slice that no evaluation can have is refused when a DAG is built, planned or compiled."""
+"""Test that a goal on a metric or slice that no evaluation can have is refused before the first step."""
 
 from typing import Any
 
