@@ -33,8 +33,10 @@ class Selection:
     output: Inherited
     metrics: Inherited
     max_skipped: Inherited
+    slices: Inherited
     goals: Inherited
     confidence: Inherited
+    slice_records: Inherited
     objective: Inherited
     seconds: Inherited
     batch_sizes: Inherited
@@ -132,7 +134,9 @@ def select_and_push(
         warm_start: ``trained`` and ``recipe``: artifacts that `push_model` stores for the next run.
     """
     compared: dict[str, Any] = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
-    quality = {name: getattr(selection, name) for name in ("label", "output", "metrics", "max_skipped")}
+    quality = {
+        name: getattr(selection, name) for name in ("label", "output", "metrics", "slices", "max_skipped")
+    }
     evaluated = steps.evaluate(**compared, **quality, module=module)
     speed = {name: getattr(selection, name) for name in ("seconds", "batch_sizes", "objective")}
     measured = steps.benchmark(**compared, **speed)
@@ -143,6 +147,7 @@ def select_and_push(
         benchmark=measured.outputs["benchmark"],
         goals=selection.goals,
         confidence=selection.confidence,
+        slice_records=selection.slice_records,
         objective=selection.objective,
         destination=selection.destination,
         layout=selection.layout,

@@ -10,6 +10,8 @@ UNITS = {"latency": "ms", "latency_p90": "ms", "latency_p99": "ms", "load": "s",
 BYTES = ("size", "size_gzipped", "memory")
 NAMES = {"latency_p90": "latency (p90)", "latency_p99": "latency (p99)", "size_gzipped": "gzipped size"}
 
+_SLICE = re.compile(r"([^\[]+)\[([^=\]]+)=(.*)\]")  # a metric over the records with one value of a feature
+
 # Characters that move the cursor, color or overwrite what a terminal shows, or change the order of other characters.
 _INVISIBLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -73,16 +75,29 @@ def _json(value: Any) -> str:
 
 def is_share(metric: str) -> bool:
     """Return True for a metric from 0 to 1 that is shown in percent."""
-    return metric.endswith(SHARES)
+    return whole(metric).endswith(SHARES)
+
+
+def whole(metric: str) -> str:
+    """Return the name of a metric without its slice.
+
+    >>> whole("accuracy[city=Oslo]"), whole("log_loss")
+    ('accuracy', 'log_loss')
+    """
+    match = _SLICE.fullmatch(metric)
+    return match[1] if match else metric
 
 
 def title(metric: str) -> str:
     """Return the name of a metric in prose.
 
-    >>> title("top_5_accuracy"), title("size_gzipped")
-    ('top 5 accuracy', 'gzipped size')
+    >>> title("top_5_accuracy"), title("size_gzipped"), title("log_loss[city=Oslo]")
+    ('top 5 accuracy', 'gzipped size', 'log loss where city is Oslo')
     """
-    return NAMES.get(metric, metric.replace("_", " "))
+    match = _SLICE.fullmatch(metric)
+    where = f" where {match[2]} is {match[3]}" if match else ""
+    metric = whole(metric)
+    return NAMES.get(metric, metric.replace("_", " ")) + where
 
 
 def amount(metric: str, value: float) -> str:

@@ -1,7 +1,6 @@
 """Declaration of the `cluster` component: signature, documentation, input checks."""
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
-from tfopt.artifacts.lineage import check_order
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.cluster.parameters import Settings
 from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
@@ -45,7 +44,6 @@ def cluster(
         Han, Mao and Dally, "Deep Compression", ICLR 2016, section 3; Arthur and Vassilvitskii, "k-means++: The
         Advantages of Careful Seeding", SODA 2007.
     """
-    check_order(model, "cluster")
     check_fine_tuning_inputs(examples, module, verb="cluster", recover=settings.recover)
     from tfopt.components.cluster.cluster_weights import cluster_weights
 

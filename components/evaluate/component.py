@@ -28,7 +28,7 @@ def evaluate(
     and another label, or are in the split ``train`` too, whose records are read for this (of large data a part, which
     the note states). A model whose card has other class numbers than the examples is not evaluated.
 
-    Classification reports accuracy, top-k accuracy and log loss. Two classes also have precision, recall and F1 of
+    Classification, of integer or one-hot labels, reports accuracy, top-k accuracy and log loss. Two classes also have precision, recall and F1 of
     class 1, the ROC curve, and the areas under it (``auc``) and under the precision-recall curve (``pr_auc``), from
     histograms whose resolution is stated. For up to 100 classes there are the means of precision, recall and F1 over
     the classes (``macro_f1``), and a confusion matrix: the number of records by true class (rows) and predicted class

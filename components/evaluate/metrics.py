@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.measurement.metric_names import AREAS, COUNTED, MEANS, top_k_metric
+
 Array = NDArray[Any]
 
 SMALLEST = float(np.finfo(np.float32).eps)  # probabilities are clipped to it, as the loss of 0 is infinite
@@ -26,23 +28,22 @@ class Scoring:
         is_logits: True if the output needs a softmax or sigmoid to be a probability.
         width: Number of output values of a record.
         top_k: The k of top-k accuracy.
+        threshold: Probability above which a label is predicted, for one output and for several labels.
+        one_hot: True if the label of a classification has one value for each class.
     """
 
     task: str
     is_logits: bool
     width: int
     top_k: int
+    threshold: float = 0.5
+    one_hot: bool = False
 
     @property
     def metrics(self) -> list[str]:
         """The names of the metrics that are means over records, in the order of `values`."""
-        if self.task == OTHER:
-            return []
-        if self.task == REGRESSION:
-            return ["mean_absolute_error", "mean_squared_error"]
-        if self.task == MULTI_LABEL:
-            return ["label_accuracy", "exact_match_accuracy", "log_loss"]
-        return ["accuracy", *([f"top_{self.top_k}_accuracy"] if self._has_top_k else []), "log_loss"]
+        first, rest = MEANS[self.task][:1], MEANS[self.task][1:]
+        return [*first, *([top_k_metric(self.top_k)] if self._has_top_k else []), *rest]
 
     @property
     def shares(self) -> list[str]:
@@ -53,8 +54,8 @@ class Scoring:
     def names(self) -> list[str]:
         """The names of all metrics of the task."""
         prefix = "macro_" if self.counted_classes > 1 else ""
-        counted = [f"{prefix}{name}" for name in ("precision", "recall", "f1") if self.counted_classes]
-        return [*self.metrics, *counted, *(["auc", "pr_auc"] if self.has_auc else [])]
+        counted = [f"{prefix}{name}" for name in COUNTED if self.counted_classes]
+        return [*self.metrics, *counted, *(AREAS if self.has_auc else ())]
 
     @property
     def _has_top_k(self) -> bool:
@@ -108,6 +109,10 @@ class Scoring:
             columns.append(_rank(predictions, labels) < self.top_k)
         return np.stack([*columns, loss], 1)
 
+    def targets(self, labels: Array) -> Array:
+        """Return the class of each record, ``[records, 1]``, from one-hot labels; other labels as they are."""
+        return labels.argmax(1)[:, None] if self.one_hot else labels
+
     def probabilities(self, predictions: Array) -> Array:
         """Return the probabilities of classes or labels; the numbers as they are if the task has no classes."""
         if not self.is_logits:
@@ -123,7 +128,8 @@ class Scoring:
         return self._positive(predictions)[:, 0] if self.task == "binary" else self._positive(predictions)
 
     def _positive(self, predictions: Array) -> Array:
-        return (predictions > (0.0 if self.is_logits else 0.5)).astype(np.int64)
+        limit = float(_logit(np.float64(self.threshold))) if self.is_logits else self.threshold
+        return (predictions > limit).astype(np.int64)
 
     def members(self, classes: Array | None) -> NDArray[np.bool_]:
         """Return which counted classes records belong to, ``[records, classes]``, from labels or predicted classes."""

@@ -15,9 +15,13 @@ class Settings:
         label: The label feature: an integer class, or numbers in a regression.
         split: Split to evaluate on. ``auto`` uses ``test`` if there is one, else ``eval``. Training keeps the epoch
             that is best on ``eval``, so metrics on it are slightly optimistic; ``chosen_on_it`` names such models.
-        task: Meaning of the output. ``auto`` derives it from the label's type, its values and the width of the output:
-            a label of several integers 0 and 1, one for each output, is ``multi_label``. With ``other``, and with
-            ``auto`` if ``metrics`` are given and no task fits, only these metrics are computed.
+        task: Meaning of the output. ``auto`` derives it from the label's type, its values and the width of the output,
+            logs it with the reason, and checks every record. A label with one value for each output is the class if
+            exactly one of them is 1 (one-hot), and ``multi_label`` if they are other integers 0 and 1. With ``other``,
+            and with ``auto`` if ``metrics`` are given and no task fits, only these metrics are computed.
+        output_kind: Whether the output of classes is probabilities. ``auto`` takes it for logits if it has values
+            outside of 0 to 1, or if those of the classes do not add up to 1, and logs it.
+        threshold: Probability above which a label is predicted, for the tasks binary and multi_label.
         metrics: Your own metrics (docs/metrics.md): ``module:FUNCTION`` of the input module,
             ``PACKAGE.MODULE:FUNCTION`` of an installed one, or ``tfma:CLASS`` of TensorFlow Model Analysis. The first
             one is the main metric, which goals call quality.
@@ -33,6 +37,8 @@ class Settings:
     label: str = "label"
     split: str = "auto"
     task: Literal["auto", "classification", "binary", "multi_label", "regression", "other"] = "auto"
+    output_kind: Literal["auto", "logits", "probabilities"] = "auto"
+    threshold: Annotated[float, Between(0, 1)] = 0.5
     metrics: Annotated[tuple[str, ...], Reads(read_metrics, ("module:mean_iou",)), Names()] = ()
     output: str | None = None
     slices: Annotated[tuple[str, ...], Names()] = ()

@@ -17,9 +17,10 @@ from tfopt.components.evaluate import records
 from tfopt.components.evaluate.accumulators import Position, grain_of
 from tfopt.components.evaluate.constant_model import constant_output
 from tfopt.components.evaluate.loaded_models import run_output, select_output
-from tfopt.components.evaluate.metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring, looks_like_logits
+from tfopt.components.evaluate.metrics import OTHER, Scoring
 from tfopt.components.evaluate.model_groups import split_models
 from tfopt.components.evaluate.parameters import Settings
+from tfopt.components.evaluate.task_choice import BINARY, CLASSIFICATION, check_labels, choose_scoring
 from tfopt.components.evaluate.tfma_metrics import Partition
 from tfopt.components.evaluate.user_metrics import TFMA, UserMetric, measure_first_batch
 from tfopt.data.batches import check_features, feature_specs
@@ -123,12 +124,11 @@ def make_plan(
             "finite outputs",
             "check its weights for NaN and the inputs for values out of range",
         )
-    task = _task(settings, predictions, labels)
-    scoring = Scoring(task, looks_like_logits(predictions, task), predictions.shape[1], settings.top_k)
+    scoring = choose_scoring(settings, predictions, labels)
     check_labels(scoring, settings.label, labels)
     tfma = tuple(metric.name for metric in metrics if metric.module == TFMA)
     for name in tfma:
-        Partition(name).add(labels, scoring.probabilities(predictions), 0)
+        Partition(name).add(scoring.targets(labels), scoring.probabilities(predictions), 0)
     own = [metric for metric in metrics if metric.module != TFMA]
     metrics = measure_first_batch(own, scoring.names, labels, outputs)
     values = _values(scoring, metrics, outputs.shape[1:], predictions, labels)
@@ -165,25 +165,6 @@ def _without_undefined_constant(plan: Plan, labels: NDArray[Any]) -> Plan:
     return plan
 
 
-def check_labels(scoring: Scoring, label: str, labels: NDArray[Any]) -> None:
-    """Raise ComponentError unless every label is a class of the output, or 0 or 1 for each of several labels."""
-    if scoring.task == MULTI_LABEL and not np.isin(labels, (0, 1)).all():
-        raise ComponentError(
-            f"label {label!r} has the value {labels[~np.isin(labels, (0, 1))][0]:g}",
-            f"0 or 1 for each output, for task={MULTI_LABEL}",
-            "store 1 for each label that a record has, or pass task=regression",
-        )
-    if not (classes := scoring.class_count):
-        return
-    wrong = labels[(labels < 0) | (labels >= classes)]
-    if len(wrong):
-        raise ComponentError(
-            f"label {label!r} has the value {int(wrong[0])}",
-            f"a class from 0 to {classes - 1}, as the output has {scoring.width} values",
-            "number the classes from 0, or pass task=regression if it is no class",
-        )
-
-
 def _read_features(files: list[str]) -> dict[str, TensorSpec]:
     """Return the features of the first records; a single record may lack the label."""
     features: dict[str, TensorSpec] = {}
@@ -215,10 +196,13 @@ def _check_label(settings: Settings, features: Mapping[str, TensorSpec]) -> None
             "int64 classes, numbered from 0 as the model's output is, or float targets",
             "prepare the examples with the classes numbered; text does not say which output it belongs to",
         )
-    if settings.task in ("classification", "binary") and (spec.dtype != "int64" or spec.shape[1] != 1):
+    is_class = spec.dtype == "int64" and spec.shape[1] == 1
+    may_be_one_hot = settings.task == CLASSIFICATION and (spec.shape[1] or 0) > 1
+    if settings.task in (CLASSIFICATION, BINARY) and not (is_class or may_be_one_hot):
+        one_hot = ", or one-hot values" if settings.task == CLASSIFICATION else ""
         raise ComponentError(
             f"label {name!r} is {spec}",
-            f"one int64 for task={settings.task}",
+            f"one int64{one_hot} for task={settings.task}",
             "pass task=regression, or store classes as integers",
         )
 
@@ -259,32 +243,6 @@ def _first_batch(
     )
 
 
-def _task(settings: Settings, predictions: NDArray[Any], labels: NDArray[Any]) -> str:
-    width, size = predictions.shape[1], labels.shape[1]
-    task: str = settings.task
-    if task == "auto":
-        if labels.dtype.kind == "O":
-            task = OTHER
-        elif labels.dtype.kind == "f" or size > 1:
-            is_multi_label = labels.dtype.kind != "f" and width == size and np.isin(labels, (0, 1)).all()
-            task = MULTI_LABEL if is_multi_label else REGRESSION
-        elif width > 1:
-            task = "classification"
-        else:
-            task = "binary" if np.isin(labels, (0, 1)).all() else REGRESSION
-    fits = {"classification": width > 1, "binary": width == 1, OTHER: bool(settings.metrics)}
-    if settings.task == "auto" and settings.metrics and not fits.get(task, width == size):
-        return OTHER
-    if not fits.get(task, width == size):
-        expected = {"classification": "2 or more", "binary": "1", OTHER: "any, with metrics=module:FUNCTION,"}
-        raise ComponentError(
-            f"output of {width} values a record, label {settings.label!r} of {size}",
-            f"{expected.get(task, f'{size} (as the label)')} for task={task}",
-            "pass the task that fits the model, output=NAME to evaluate another output, or metrics=module:FUNCTION",
-        )
-    return task
-
-
 def _values(
     scoring: Scoring,
     metrics: tuple[UserMetric, ...],
@@ -294,4 +252,4 @@ def _values(
 ) -> NDArray[np.float64]:
     shaped = predictions.reshape(len(predictions), *output_shape)
     terms = [metric.record_terms(labels, shaped) for metric in metrics]
-    return np.concatenate([scoring.values(predictions, labels), *terms], 1)
+    return np.concatenate([scoring.values(predictions, scoring.targets(labels)), *terms], 1)

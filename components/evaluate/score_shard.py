@@ -18,9 +18,10 @@ from tfopt.components.evaluate.fingerprints import Hashes, hash_records
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel, describe_error, required_inputs
 from tfopt.components.evaluate.metrics import confusion
 from tfopt.components.evaluate.model_groups import predict_in_groups
-from tfopt.components.evaluate.plan import Plan, check_labels
+from tfopt.components.evaluate.plan import Plan
 from tfopt.components.evaluate.prefetch import PREFETCHED, prefetch
 from tfopt.components.evaluate.records import Decoder, Part, read_parts
+from tfopt.components.evaluate.task_choice import check_labels, check_probabilities
 from tfopt.components.evaluate.tfma_metrics import Partition
 from tfopt.data.batches import RECORDS
 from tfopt.errors import ComponentError
@@ -130,20 +131,23 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
     totals.read += batch.read
     totals.skipped += batch.skipped
     totals.add_overlap(batch.overlap)
-    labels = columns[settings.label]
-    if not len(labels):
+    stored = columns[settings.label]
+    if not len(stored):
         return
-    check_labels(scoring, settings.label, labels)
-    totals.checks.add(batch.hashes, labels)
+    check_labels(scoring, settings.label, stored)
+    totals.checks.add(batch.hashes, stored)
+    labels = scoring.targets(stored)
     predictions = {
         number: rows
         for number, output in outputs.items()
         if (rows := _check_predictions(plan, number, models[number].output, output, batch.position, totals)) is not None
     }
+    if 0 in predictions:
+        check_probabilities(scoring, settings, predictions[0])
     values = np.zeros((len(labels), plan.rows, plan.columns))
     for number, rows in list(predictions.items()):
         try:
-            values[:, number] = 0 if totals.broken[number] else plan.values(rows, labels)
+            values[:, number] = 0 if totals.broken[number] else plan.values(rows, stored)
             for name in () if totals.broken[number] else plan.tfma:
                 partition = totals.tfma.setdefault((number, name), Partition(name))
                 partition.add(labels, scoring.probabilities(rows), batch.position[1])
@@ -157,7 +161,7 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
             totals.add_confusion(number, confusion(labels[:, 0], classes, scoring.class_count))
     if plan.constant is not None:
         predictions[len(models)] = np.broadcast_to(plan.constant, (len(labels), len(plan.constant)))
-        values[:, -1] = plan.values(predictions[len(models)], labels)
+        values[:, -1] = plan.values(predictions[len(models)], stored)
     actual = scoring.members(labels) if scoring.counted_classes else None
     for key, selected in _slices(settings.slices, columns, len(labels)):
         bins = (BINS if key is None else SLICE_BINS) if scoring.has_auc else 0

@@ -17,14 +17,13 @@ from tfopt.artifacts.storage import local_copy
 from tfopt.components.evaluate.metrics import LARGEST
 from tfopt.components.evaluate.tfma_metrics import check_name
 from tfopt.errors import ComponentError, nearest
+from tfopt.measurement.goals import QUALITY
+from tfopt.measurement.metric_names import COSTS, ERROR
 from tfopt.training.user_module import UserModule
 
 MODULE, TFMA = "module", "tfma"  # the input `module`, and TensorFlow Model Analysis
 REFERENCE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
-MEASURED = (  # names that goals use for other measurements
-    *("quality", "accuracy", "error", "latency", "latency_p90", "latency_p99", "throughput"),
-    *("size", "size_gzipped", "memory", "load"),
-)
+MEASURED = (QUALITY, "accuracy", ERROR, *COSTS)  # names that goals use for other measurements
 
 Array = NDArray[Any]
 

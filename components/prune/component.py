@@ -1,7 +1,6 @@
 """Declaration of the `prune` component: signature, documentation, input checks."""
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
-from tfopt.artifacts.lineage import check_order
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.prune.parameters import Settings
 from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
@@ -51,7 +50,6 @@ def prune(
         Mishra et al., "Accelerating Sparse Deep Neural Networks", 2021, for 2:4; Fang et al., "DepGraph: Towards Any
         Structural Pruning", CVPR 2023, for channels.
     """
-    check_order(model, "prune")
     check_fine_tuning_inputs(examples, module, verb="prune", recover=settings.recover)
     from tfopt.components.prune.channels.prune_channels import prune_channels
     from tfopt.components.prune.prune_weights import prune_weights

@@ -1,7 +1,6 @@
 """Declaration of the `quantize` component: signature, documentation, input checks."""
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
-from tfopt.artifacts.lineage import check_order
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.quantize.parameters import Settings
 from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
@@ -44,7 +43,6 @@ def quantize(
         ``docs/adr/0005-quantization-aware-training.md``; Jacob et al., "Quantization and Training of Neural Networks
         for Efficient Integer-Arithmetic-Only Inference", CVPR 2018.
     """
-    check_order(model, "quantize")
     check_fine_tuning_inputs(examples, module, verb="quantize", recover=settings.recover)
     from tfopt.components.quantize.quantize_aware import quantize_model
 

@@ -1,7 +1,6 @@
 """Declaration of the `quantize_graph` component."""
 
 from tfopt.artifacts import Examples, SavedModel
-from tfopt.artifacts.lineage import check_order
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.quantize_graph.parameters import GraphQuantization
 from tfopt.execution.failed_models import OnFailure
@@ -47,7 +46,6 @@ def quantize_graph(
         Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
         CVPR 2018, section 2.
     """
-    check_order(model, "quantize_graph")
     quantization.check()
     examples.split(quantization.split)
     from tfopt.components.quantize_graph.quantize import quantize

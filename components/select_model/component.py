@@ -32,7 +32,8 @@ def select_model(
     (largest difference to the baseline's output). A fourth kind, "accuracy max_regression 1%", compares every model,
     the baseline too, with the median of the models selected in earlier blessed runs. It is missed only if the
     difference is significant, because those models were evaluated on other data. Speed is compared with runs on the
-    same CPU, threads and batch sizes.
+    same CPU, threads and batch sizes. "accuracy[label=3] max_degradation 1%" is a goal for one slice of the evaluation,
+    the records whose label is 3; "accuracy[city=*]" one for every city with at least ``slice_records`` records.
 
     Among the candidates that meet the goals and are significantly better than the baseline at the objective, the best
     is selected; of those that are indistinguishable from it, the smallest. Speed is compared by the ratio to the
@@ -52,8 +53,8 @@ def select_model(
         criteria: Goals, objective and other criteria.
 
     Raises:
-        ComponentError: If a goal cannot be parsed or its metric was not measured, a report does not contain one of the
-            models, or a file of the run history is damaged.
+        ComponentError: If a goal cannot be parsed, its metric or slice was not measured, a report does not contain one
+            of the models, or a file of the run history is damaged.
     """
     from tfopt.components.select_model.decide import decide
     from tfopt.components.select_model.output_model import write_selected

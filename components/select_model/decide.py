@@ -44,7 +44,14 @@ def decide(
     _check_baseline(baseline, quality)
     conditions = measurement_conditions(evaluation, benchmark)
     history = RunHistory(runs, conditions)
-    goals = resolve_goals(read_goals(criteria.goals), quality, baseline.metrics, partial(history.reference, WINNER))
+    resolve = partial(
+        resolve_goals,
+        main_metric=quality,
+        measured=baseline.metrics,
+        slices=list(baseline.evaluation.slices) if baseline.evaluation else [],
+        slice_records=criteria.slice_records,
+    )
+    goals = resolve(read_goals(criteria.goals), past=partial(history.reference, WINNER))
     objective = quality if criteria.objective == QUALITY else criteria.objective
     proven = criteria.confidence == "interval"
     examples = evaluation.counts.evaluated
@@ -77,7 +84,7 @@ def decide(
         )
         for model in measured
     ]
-    watched = resolve_goals(read_goals(criteria.watch), quality, baseline.metrics)
+    watched = resolve(read_goals(criteria.watch))
     report = DecisionReport(
         selected=chosen.name,
         blessed=chosen.name in passed,

@@ -26,6 +26,8 @@ class Criteria:
         recent_runs: Number of the most recent blessed runs to compare with.
         watch: Goals that only produce a warning when missed; they do not affect the blessing. The selected model is
             compared with earlier selected models, the baseline with earlier baselines.
+        slice_records: Smallest number of records that a slice needs for a goal on it; "accuracy[city=*] threshold 0.9"
+            leaves out smaller slices, and the log names them.
         layout: As in `push_model`: a model in a format that its server does not load is not selected, whatever its
             metrics, so that the best of the other models is pushed.
     """
@@ -43,4 +45,5 @@ class Criteria:
         "latency max_regression 10%",
         "size max_regression 10%",
     )
+    slice_records: Annotated[int, Between(1)] = 30
     layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto"

@@ -101,7 +101,7 @@ class Explanation:
         shortfalls = [
             goal.shortfall(model, proven=self.proven)
             for goal in self.goals
-            if goal.metric == metric and metric in model.metrics
+            if goal.metric == metric and model.estimate(metric)
         ]
         missing = max(shortfalls, default=0.0)
         by = f" by {formatting.distance(metric, missing)}" if missing else ""
@@ -137,10 +137,10 @@ class Explanation:
         """
         if model is self.chosen or model.error or model.parent is None or {LAYOUT, CONSTANT} & dict(failures).keys():
             return ""
-        misses = [self._miss(model, goal) for goal in self.goals if goal.metric in model.metrics]
+        misses = [self._miss(model, goal) for goal in self.goals if model.estimate(goal.metric)]
         if any(misses):
             return "; ".join(filter(None, misses))
-        if self.objective not in model.metrics or any(goal.metric not in model.metrics for goal in self.goals):
+        if self.objective not in model.metrics or not all(model.estimate(goal.metric) for goal in self.goals):
             return ""
         return self._behind(model)
 

@@ -56,7 +56,7 @@ def compare_with_history(
 def _trend(history: RunHistory, role: Role, model: ModelMeasurements, goal: Goal) -> Trend:
     if goal.kind == "max_regression":
         goal = replace(goal, reference=history.reference(role, goal.metric))
-    estimate = model.metrics.get(goal.metric)
+    estimate = model.estimate(goal.metric)
     return Trend(
         goal=goal.text,
         metric=goal.metric,

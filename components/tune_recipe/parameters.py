@@ -19,6 +19,8 @@ class SearchSettings:
         label: The label feature.
         output: The output to evaluate, if the model has several.
         metrics: Your own metrics, in the syntax of `evaluate`. The first one is the main metric.
+        slices: Features whose slices goals may name, in the syntax of `evaluate`.
+        slice_records: Smallest number of records that a slice needs for a goal on it, as in `select_model`.
         formats: Formats that the winner may have: some of saved_model, tflite, onnx and openvino.
         trials: Maximum number of recipes to try.
         minutes: Maximum duration of the search. A trial that has started is finished, and the last round comes on top.
@@ -40,6 +42,8 @@ class SearchSettings:
     label: str = "label"
     output: str | None = None
     metrics: Annotated[tuple[str, ...], Names()] = ()
+    slices: Annotated[tuple[str, ...], Names()] = ()
+    slice_records: Annotated[int, Between(1)] = 30
     formats: Annotated[tuple[str, ...], Names()] = FORMATS
     trials: Annotated[int, Between(1, 1000)] = 20
     minutes: Annotated[float, Between(0.1)] = 30.0

@@ -15,6 +15,7 @@ from tfopt.artifacts.recipe_report import RelativeMetrics
 from tfopt.component import find
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.measurement.goals import QUALITY, Goal, read_goals, resolve_goals
+from tfopt.measurement.metric_names import check_goal_metrics
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 from tfopt.measurement.significance import is_significantly_better
 
@@ -95,6 +96,7 @@ class TrialMeasurer:
         """Store the arguments; ``module`` is the user's file with metrics."""
         self.parent, self.examples, self.settings, self.module = parent, examples, settings, module
         self.goals = read_goals(settings.goals)
+        check_goal_metrics(self.goals, task="auto", top_k=5, metrics=settings.metrics, slices=settings.slices)
 
     def measure(self, children: Sequence[Model], folder: Path) -> list[TrialMeasurement]:
         """Evaluate and benchmark models; the reports are stored in ``folder``.
@@ -112,6 +114,7 @@ class TrialMeasurer:
                 label=settings.label,
                 output=settings.output,
                 metrics=list(settings.metrics),
+                slices=list(settings.slices),
                 module=self.module,
                 split="eval",  # the split test stays unseen, for the evaluation of the winner
                 seed=settings.seed,
@@ -128,7 +131,9 @@ class TrialMeasurer:
         quality, speed = Evaluation(folder / "evaluation").load(), Benchmark(folder / "benchmark").load()
         rows = [(name, m.digest, m.format) for name, m in zip(unique_names(models), models, strict=True)]
         measured, metric = join_reports(rows, quality, speed), main_metric(quality)
-        goals = resolve_goals(self.goals, metric, measured[0].metrics)
+        slices = measured[0].evaluation.slices if measured[0].evaluation else []
+        least = self.settings.slice_records
+        goals = resolve_goals(self.goals, metric, measured[0].metrics, slices=slices, slice_records=least)
         objective = metric if settings.objective == QUALITY else settings.objective
         return [TrialMeasurement(model, metric, goals, objective, quality.counts.evaluated) for model in measured[1:]]
 
@@ -140,6 +145,7 @@ class TrialMeasurer:
                 candidates=list(children),
                 **{name: folder / name for name in ("evaluation", "benchmark", "selected", "decision", "blessing")},
                 goals=list(self.settings.goals),
+                slice_records=self.settings.slice_records,
                 objective=self.settings.objective,
             )
         return Decision(folder / "decision").load()

@@ -43,6 +43,12 @@ def test_check_order_accepts_the_legal_order_with_omissions(tmp_path):
     check_order(model(tmp_path, ["prune", "cluster"]), "export_tflite")
 
 
+def test_a_second_fold_has_nothing_to_fold(tmp_path):
+    check_order(model(tmp_path, ["fold_batch_norm", "cluster"]), "fold_batch_norm")
+    with pytest.raises(ComponentError, match="cluster after cluster"):
+        check_order(model(tmp_path, ["cluster", "fold_batch_norm"]), "cluster")
+
+
 def test_channel_pruning_has_no_effect_to_preserve(tmp_path):
     check_order(model(tmp_path, ["prune"], {"pattern": "channel"}), "prune")
 

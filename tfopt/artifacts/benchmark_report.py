@@ -76,7 +76,7 @@ class ModelBenchmark:
         format: Format of the model.
         error: The reason why the model was not measured, or None.
         environment: Environment variables that the model was run with.
-        sizes: Bytes of the model's files, ``raw`` and ``gzipped``.
+        sizes: Bytes of the model's files, ``raw`` and ``gzipped``; of a Keras file, without its optimizer's state.
         import_seconds: Seconds to import the runtime.
         load_seconds: Seconds to load the model.
         first_call_seconds: Seconds of the first call.

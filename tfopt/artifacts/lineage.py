@@ -1,7 +1,8 @@
 """Check the order of steps: reject a step that would undo the effect of an earlier one.
 
 The legal order is fold_batch_norm, prune, cluster, quantize, then an exporter; each may be left out. Zeros survive
-clustering and quantization, shared weights survive quantization, and no model is quantized twice.
+clustering and quantization, shared weights survive quantization, and no model is quantized twice. The runner of
+components checks the lineage of a step's input, and a DAG is checked when it is built.
 """
 
 from collections.abc import Sequence
@@ -30,16 +31,19 @@ CONFLICTS = {
     "cast_precision": {"quantization": "the trained ranges would be rounded again"},
     "quantize_graph": {"quantization": "the trained ranges would be replaced by calibrated ones"},
 }
+# A second run of these finds nothing more to do, so it undoes no effect that followed the first one.
+IDEMPOTENT = ("fold_batch_norm",)
 
 
 def check_order(model: Model, step: str) -> None:
     """Raise ComponentError if a component would undo the effect of an earlier step in the model's lineage.
 
     Args:
-        model: The component's input.
+        model: The component's input; its model card is only read if the component may not follow some steps.
         step: The component's name.
     """
-    check_steps(model.name, applied_steps(model), step)
+    if step in CONFLICTS:
+        check_steps(model.name, applied_steps(model), step)
 
 
 def check_steps(name: str, done: Sequence[LineageStep], step: str) -> None:
@@ -50,6 +54,8 @@ def check_steps(name: str, done: Sequence[LineageStep], step: str) -> None:
         done: The earlier steps, first to last.
         step: The component's name.
     """
+    if step in IDEMPOTENT and any(previous.component == step for previous in done):
+        return
     for effect, reason in CONFLICTS.get(step, {}).items():
         earlier = next((previous.component for previous in done if effect_of(previous) == effect), None)
         if earlier:

@@ -1,5 +1,6 @@
 """Model artifacts in every format, each with its ``model_card.json``."""
 
+import contextlib
 import gzip
 import os
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import ClassVar
 from tfopt.artifacts import report_schema
 from tfopt.artifacts.base import CARD, FAILURE, Artifact, check_links, files_below
 from tfopt.artifacts.formats import FORMATS
+from tfopt.artifacts.keras_file import without_optimizer
 from tfopt.artifacts.model_card import ModelCard
 from tfopt.artifacts.onnx_external_data import external_data
 from tfopt.errors import ComponentError
@@ -155,16 +157,18 @@ class Model(Artifact):
     def sizes(self) -> dict[str, int]:
         """Return the size of the `payload` in bytes, raw and gzipped file by file; empty for a failed model.
 
-        The gzipped size is that of the model card, if it is of these files: compressing a gigabyte takes half a minute.
+        A Keras file counts without the state of its optimizer, which prediction does not need. The gzipped size is that
+        of the model card, if it is of these files: compressing a gigabyte takes half a minute.
         """
         if self.failure:
             return {}
-        files = self.payload()
         card = ModelCard.read(self.path)  # `card` would stay empty if it is written later
         gzipped = card.sizes.get("gzipped") if card.digest == self.digest else None
-        if gzipped is None:
-            gzipped = sum(map(_gzipped_size, files))
-        return {"raw": sum(file.stat().st_size for file in files), "gzipped": gzipped}
+        with contextlib.ExitStack() as copies:
+            files = [copies.enter_context(without_optimizer(file)) for file in self.payload()]
+            if gzipped is None:
+                gzipped = sum(map(_gzipped_size, files))
+            return {"raw": sum(file.stat().st_size for file in files), "gzipped": gzipped}
 
     @cached_property
     def card(self) -> ModelCard:

@@ -248,6 +248,8 @@ def _values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
             check_address(name, value)
 
     values: dict[str, Any] = arguments.run_file.values(dag, arguments.set, check)
+    defaults = {name: parameter.default for name, parameter in dag.parameters.items() if not parameter.required}
+    dag.check_goals(defaults | values)
     return values
 
 

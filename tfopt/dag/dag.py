@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Artifact
+from tfopt.artifacts import Artifact, Evaluation
 from tfopt.artifacts.storage import is_remote
 from tfopt.component import Component
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError, nearest
+from tfopt.measurement.goals import read_goals
+from tfopt.measurement.metric_names import check_goal_metrics
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,8 @@ class Placeholder:
         )
 
 
+# Parameters of `evaluate` that its metrics depend on; a component without one of them evaluates with this value.
+EVALUATED: dict[str, Any] = {"task": "auto", "top_k": 5, "metrics": [], "slices": []}
 Value = StepOutput | PipelineInput
 Wire = Value | tuple[Value, ...]
 
@@ -126,7 +130,38 @@ class Dag:
         values |= {name: p.check(arguments.get(name, p.default), self.name) for name, p in self.parameters.items()}
         for step in self.steps.values():
             step.component.check(self.resolve(step, values))
+        self.check_goals(values)
         return values
+
+    def check_goals(self, values: Mapping[str, Any]) -> None:
+        """Raise ComponentError for a goal whose metric the evaluation that it is checked on cannot have.
+
+        Args:
+            values: The values of the pipeline's parameters. A goal is not checked if one that it depends on is absent.
+        """
+        known = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+        for step in self.steps.values():
+            goals = [name for name, declared in step.component.parameters.items() if _reads_goals(declared)]
+            evaluating = self._evaluating(step)
+            if not goals or evaluating is None:
+                continue
+            measured = {name: _known(evaluating, name, known, default) for name, default in EVALUATED.items()}
+            for name in goals:
+                texts = _known(step, name, known, [])
+                if texts is not None and None not in measured.values():
+                    try:
+                        check_goal_metrics(read_goals(texts), **measured)
+                    except ComponentError as error:
+                        raise ComponentError(
+                            f"{step.id}: {name}: {error.received}", error.expected, error.fix
+                        ) from None
+
+    def _evaluating(self, step: Step) -> Step | None:
+        """Return the step whose evaluation the goals of a step are checked on; None if it has none that is known."""
+        wires = [wire for wire in step.inputs.values() if isinstance(wire, StepOutput) and wire.type is Evaluation]
+        if wires:
+            return self.steps[wires[0].step]
+        return step if "metrics" in step.component.parameters else None
 
     def resolve(self, step: Step, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a step's parameters with the pipeline's values in place of placeholders."""
@@ -134,6 +169,21 @@ class Dag:
             name: values[value.parameter.name] if isinstance(value, Placeholder) else value
             for name, value in step.parameters.items()
         }
+
+
+def _reads_goals(declared: Parameter) -> bool:
+    return declared.reads is not None and declared.reads.parse is read_goals
+
+
+def _known(step: Step, name: str, values: Mapping[str, Any], default: Any) -> Any:
+    """Return the value of a step's parameter; the default if it has no such parameter, None if only the run knows."""
+    declared = step.component.parameters.get(name)
+    if declared is None:
+        return default
+    value = step.parameters.get(name, declared.default)
+    if isinstance(value, Placeholder):
+        value = values.get(value.parameter.name)
+    return declared.names.split(list(value)) if declared.names and value is not None else value
 
 
 def resolve_source(source: PipelineInput, path: Any) -> str | None:

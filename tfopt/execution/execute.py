@@ -11,6 +11,7 @@ from typing import Any
 
 from tfopt.artifacts import Artifact, Examples, Model, placement, staging, storage
 from tfopt.artifacts.folder_lock import lock_folder
+from tfopt.artifacts.lineage import check_order
 from tfopt.artifacts.outputs import Outputs
 from tfopt.artifacts.scratch import scratch_folder
 from tfopt.artifacts.storage import is_remote
@@ -58,6 +59,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
         with as_row(staged, parameters, _origin(component, inputs, parameters)):
             refuse_failed(inputs)
             check_learned_names(inputs, parameters)
+            _check_order(component, inputs)
             if component.purpose not in MEASURING:
                 call_server.start_ahead()
             outputs = [str(_resolved(target)) for target in targets.values() if not is_remote(target.uri)]
@@ -73,6 +75,13 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
                 write_card(component, artifact, inputs, parameters)
     heap.trim()  # engines run steps one after the other in one process
     return Outputs(targets)
+
+
+def _check_order(component: Component, inputs: Mapping[str, Any]) -> None:
+    """Raise ComponentError if the component would undo the effect of an earlier step on its first input, the parent."""
+    parent = next(iter(inputs.values()), None)
+    if isinstance(parent, Model):
+        check_order(parent, component.name)
 
 
 def check_declared(component: Component) -> None:

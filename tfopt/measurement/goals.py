@@ -1,13 +1,18 @@
 """Parse and check goals: a metric, one of four kinds, and a number, which three of the kinds also take in percent.
 
+A metric may be that of a slice, the records with one value of a feature, or of every slice of a feature.
+
 accuracy threshold 0.95          at least 0.95, as higher accuracy is better
 latency threshold 5              at most 5 ms, as lower latency is better
 latency min_improvement 20%      at least 20 % below the baseline's
 accuracy max_degradation 0.01    at most 0.01 (one point) below the baseline's
 quality max_degradation 1%       the evaluation's main metric, at most 1 % worse than the baseline's
 latency max_regression 10%       not significantly more than 10 % above the median of the last blessed runs
+accuracy[label=3] threshold 0.9  at least 0.9 over the records whose label is 3
+accuracy[city=*] max_degradation 1%   at most 1 % below the baseline's in every city with enough records
 """
 
+import logging
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,16 +20,21 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tfopt import formatting
+from tfopt.artifacts.evaluation_report import SliceMetrics
 from tfopt.declaration.parameters import MappingForm
 from tfopt.errors import ComponentError, nearest
-from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.measurement.model_measurements import ModelMeasurements, slice_metric
 from tfopt.model_store.run_history import HistoricalMedian
 
 Objective = Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"]
 KINDS = ("threshold", "min_improvement", "max_degradation", "max_regression")
 QUALITY = "quality"
-GRAMMAR = re.compile(r"(\S+)\s+(\S+)\s+(\S+?)(%?)")
+EVERY = "*"  # stands for every slice of a feature
+GRAMMAR = re.compile(r"([^\s\[]+(?:\[[^\]]*\])?)\s+(\S+)\s+(\S+?)(%?)")
+SLICED = re.compile(r"([^\[]+)\[([^=\]]+)=([^\]]+)\]")
 ROUNDING = 1e-9  # relative tolerance of comparisons: 0.97 - 0.98 is not exactly -0.01
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -33,7 +43,7 @@ class Goal:
 
     Attributes:
         text: The goal as the user wrote it.
-        metric: Name of the metric.
+        metric: Name of the metric; that of a slice is ``METRIC[FEATURE=VALUE]``.
         kind: One of `KINDS`.
         number: The number in the goal; a fraction if it was written in percent.
         relative: True if the number is a fraction of the baseline's value or of the reference.
@@ -57,7 +67,7 @@ class Goal:
         """
         if model.error:
             return None
-        if self.metric not in model.metrics:
+        if model.estimate(self.metric) is None:
             return f"{formatting.title(self.metric)} was not measured for it; the goal is {self.text!r}"
         compared = self._compare(model, proven)
         if compared is None or _reaches(*compared):
@@ -81,7 +91,8 @@ class Goal:
         counts in the model's favor.
         """
         sign = 1 if model.higher_is_better(self.metric) else -1
-        estimate = model.metrics[self.metric]
+        estimate = model.estimate(self.metric)
+        assert estimate  # `failure` has checked it
         low, high = estimate.interval if proven else (estimate.value, estimate.value)
         if self.kind == "threshold":
             return (low if sign > 0 else -high), sign * self.number
@@ -116,7 +127,10 @@ class Goal:
             return f"{change}; {allowed}"
         both_worse = gain < 0 and bound < 0
         perhaps = formatting.distance(self.metric, -bound) if both_worse else _describe_gain(self.metric, bound)
-        more = _examples_needed(gain, bound, required, examples) if self.metric in model.quality else ""
+        slice_of = model.slices.get(self.metric)
+        examples = slice_of.count if slice_of else examples
+        is_quality = slice_of or self.metric in model.quality
+        more = _examples_needed(gain, bound, required, examples) if is_quality else ""
         return f"not proven: {change}, perhaps {perhaps}; {allowed}{more}"
 
     def _describe_regression(self, model: ModelMeasurements, required: float) -> str:
@@ -156,19 +170,28 @@ def resolve_goals(
     main_metric: str,
     measured: Collection[str],
     past: Callable[[str], HistoricalMedian | None] = lambda _: None,
+    slices: Sequence[SliceMetrics] = (),
+    slice_records: int = 1,
 ) -> list[Goal]:
     """Replace "quality" by the main metric, add references from earlier runs, and check that metrics were measured.
+
+    A goal for every slice of a feature becomes one for each slice that has enough records.
 
     Args:
         goals: Parsed goals.
         main_metric: The metric that "quality" stands for.
         measured: Names of the measured metrics.
         past: Returns the reference value of a metric in earlier runs.
+        slices: The evaluated slices of the baseline.
+        slice_records: Smallest number of records of a slice that a goal is checked on.
 
     Raises:
-        ComponentError: If a goal's metric was not measured; the error lists the measured ones.
+        ComponentError: If a goal's metric was not measured; the error lists the measured ones. If the feature of a
+            slice was not evaluated, or a slice has too few records.
     """
     resolved = [replace(goal, metric=main_metric) if goal.metric == QUALITY else goal for goal in goals]
+    sliced = [goal for goal in resolved if SLICED.fullmatch(goal.metric)]
+    resolved = [goal for goal in resolved if goal not in sliced]
     resolved = [
         replace(goal, reference=past(goal.metric)) if goal.kind == "max_regression" else goal for goal in resolved
     ]
@@ -179,7 +202,62 @@ def resolve_goals(
                 f"one of {', '.join(measured)}; or {QUALITY}, which here is {main_metric}",
                 nearest(goal.metric, [*measured, QUALITY]),
             )
-    return resolved
+    return resolved + [one for goal in sliced for one in _resolve_slices(goal, main_metric, slices, slice_records)]
+
+
+def slice_of(metric: str) -> tuple[str, str, str] | None:
+    """Return metric, feature and value of a slice's metric; None if a metric has no slice.
+
+    >>> slice_of("accuracy[city=Oslo]"), slice_of("accuracy")
+    (('accuracy', 'city', 'Oslo'), None)
+    """
+    match = SLICED.fullmatch(metric)
+    return (match[1], match[2], match[3]) if match else None
+
+
+def _resolve_slices(goal: Goal, main_metric: str, slices: Sequence[SliceMetrics], least: int) -> list[Goal]:
+    """Return a goal for each slice that a goal stands for."""
+    parts = slice_of(goal.metric)
+    assert parts
+    metric, feature, value = parts
+    metric = main_metric if metric == QUALITY else metric
+    found = _slices_of(goal, feature, value, slices, least)
+    measured = [one for one in found if metric in one.metrics]
+    if not measured:
+        names = list(dict.fromkeys(name for one in found for name in one.metrics))
+        raise _refusal(
+            goal.text, f"a metric of the slices of {feature}: {', '.join(names)}", nearest(metric, [*names, QUALITY])
+        )
+    names = [slice_metric(metric, feature, one.value) for one in measured]
+    return [replace(goal, metric=name, text=goal.text.replace(goal.metric, name)) for name in names]
+
+
+def _slices_of(goal: Goal, feature: str, value: str, slices: Sequence[SliceMetrics], least: int) -> list[SliceMetrics]:
+    """Return the slices of a feature that have enough records, or the one with a value."""
+    same = [one for one in slices if one.feature == feature]
+    if not same:
+        features = list(dict.fromkeys(one.feature for one in slices))
+        fix = nearest(feature, features) if features else f"pass slices={feature} to evaluate"
+        expected = f"a feature that was evaluated in slices: {', '.join(features) or 'there is none'}"
+        raise ComponentError(f"goal {goal.text!r}: {feature} was not evaluated in slices", expected, fix)
+    found = same if value == EVERY else [one for one in same if str(one.value) == value]
+    if not found:
+        values = [str(one.value) for one in same]
+        raise ComponentError(
+            f"goal {goal.text!r}: no record with {feature}={value}",
+            f"one of the {len(values)} values, or {EVERY} for all of them",
+            nearest(value, values),
+        )
+    if large := [one for one in found if one.count >= least]:
+        if small := [str(one.value) for one in found if one not in large]:
+            log.warning("goal %r: not checked, fewer than %d records: %s", goal.text, least, ", ".join(small))
+        return large
+    largest = max(found, key=lambda one: one.count)
+    raise ComponentError(
+        f"goal {goal.text!r}: {largest.count} records with {feature}={largest.value}",
+        f"slices of {least} records or more, slice_records={least}",
+        f"evaluate more records, or pass slice_records={largest.count}",
+    )
 
 
 def goal_text(mapping: Mapping[str, str]) -> str:
@@ -238,6 +316,11 @@ def _check_sense(text: str, metric: str, kind: str, number: float, percent: bool
         raise _refusal(
             text, "a plain number: a threshold compares with no baseline", f"write {metric} threshold {number:g}"
         )
+    if "[" in metric and not SLICED.fullmatch(metric):
+        raise _refusal(text, "METRIC[FEATURE=VALUE], or METRIC[FEATURE=*]", "name the feature and its value")
+    if "[" in metric and kind == "max_regression":
+        fix = f"write {metric} max_degradation 1%, or a goal for all records"
+        raise _refusal(text, "a goal for all records: the run history has no slices", fix)
     if kind != "threshold" and number < 0:
         other = "max_degradation" if kind == "min_improvement" else "min_improvement"
         raise _refusal(text, "a number from 0", f"write {metric} {other} {-number:g}{'%' if percent else ''}")

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TypeVar
 
+from tfopt import formatting
 from tfopt.artifacts import Model
 from tfopt.artifacts import evaluation_report as evaluations
 from tfopt.artifacts.benchmark_report import BenchmarkReport, ModelBenchmark, SpeedupEstimate
-from tfopt.artifacts.evaluation_report import EvaluationReport, Metric, ModelEvaluation
+from tfopt.artifacts.evaluation_report import EvaluationReport, Metric, ModelEvaluation, SliceMetrics
 
 Row = TypeVar("Row", ModelEvaluation, ModelBenchmark)
 
@@ -83,13 +84,29 @@ class ModelMeasurements:
         """Return the metrics of the evaluation."""
         return self.evaluation.metrics if self.evaluation else {}
 
+    @cached_property
+    def slices(self) -> dict[str, SliceMetrics]:
+        """Return the slice of each metric of a slice, by its name in goals: ``accuracy[city=Oslo]``."""
+        slices = self.evaluation.slices if self.evaluation else []
+        return {slice_metric(metric, one.feature, one.value): one for one in slices for metric in one.metrics}
+
+    def estimate(self, metric: str) -> Estimate | None:
+        """Return the estimate of a metric, also of a slice's; None if it was not measured."""
+        if metric in self.slices:
+            return _estimate(self.slices[metric].metrics[formatting.whole(metric)])
+        return self.metrics.get(metric)
+
     def value(self, metric: str) -> float:
         """Return the value of a metric."""
-        return self.metrics[metric].value
+        estimate = self.estimate(metric)
+        if estimate is None:
+            raise KeyError(metric)
+        return estimate.value
 
     def higher_is_better(self, metric: str) -> bool:
         """Return True if higher values of a metric are better."""
-        quality = self.quality.get(metric)
+        slice_of = self.slices.get(metric)
+        quality = slice_of.metrics[formatting.whole(metric)] if slice_of else self.quality.get(metric)
         return quality.higher_is_better if quality else metric == "throughput"
 
     def change(self, metric: str) -> Estimate:
@@ -100,7 +117,9 @@ class ModelMeasurements:
         """
         if self.parent is None:
             return NOTHING
-        paired = self.evaluation.delta.get(metric) if self.evaluation else None
+        slice_of = self.slices.get(metric)
+        deltas = slice_of.delta if slice_of else self.evaluation.delta if self.evaluation else {}
+        paired = deltas.get(formatting.whole(metric))
         if paired:
             return _estimate(paired)
         base = self.parent.value(metric)
@@ -182,6 +201,15 @@ def from_sizes(model: Model, parent: ModelMeasurements | None) -> ModelMeasureme
         [],
     )
     return ModelMeasurements(model.name, model.digest, model.format, None, row, parent)
+
+
+def slice_metric(metric: str, feature: str, value: int | str) -> str:
+    """Return the name of a slice's metric in goals.
+
+    >>> slice_metric("accuracy", "label", 3)
+    'accuracy[label=3]'
+    """
+    return f"{metric}[{feature}={value}]"
 
 
 def find_row(rows: Sequence[Row], digest: str, name: str) -> Row | None:

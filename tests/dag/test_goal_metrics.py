@@ -1,0 +1,104 @@
+"""Test that a goal on a metric or slice that no evaluation can have is refused before the first step."""
+
+from typing import Any
+
+import pytest
+
+from tfopt.artifacts import Examples, Model
+from tfopt.cli.main import main
+from tfopt.component import Input
+from tfopt.components.evaluate.metrics import Scoring
+from tfopt.dag.tracing import Steps, load, trace
+from tfopt.errors import ComponentError
+from tfopt.measurement.metric_names import MEANS, task_metrics
+from tfopt.trace import Inherited
+
+
+@pytest.mark.parametrize("task", [task for task in MEANS if task != "other"])
+@pytest.mark.parametrize("width", [1, 2, 3, 12, 200])
+def test_every_metric_of_evaluate_is_known_beforehand(task, width):
+    names = Scoring(task, True, width, 5).names
+    assert set(names) <= set(task_metrics(task, 5)) <= set(task_metrics("auto", 5))
+
+
+def selection(goals: Any, **evaluating: Any):
+    """Return a pipeline that selects between two models by goals."""
+
+    def select(steps: Steps, models: Input[Model], examples: Input[Examples]) -> None:
+        """Select a model."""
+        compared: Any = {"baseline": models, "candidates": [models]}
+        evaluated = steps.evaluate(**compared, examples=examples, **evaluating).outputs
+        measured = steps.benchmark(**compared, examples=examples).outputs
+        steps.select_model(**compared, evaluation=evaluated["evaluation"], benchmark=measured["benchmark"], goals=goals)
+
+    return select
+
+
+@pytest.mark.parametrize(
+    ("goal", "evaluating"),
+    [
+        ("accuracy threshold 0.9", {}),
+        ("quality max_degradation 1%", {}),
+        ("size_gzipped threshold 9", {}),
+        ("error threshold 9", {}),
+        ("top_3_accuracy threshold 0.9", {"top_k": 3}),
+        ("macro_f1 threshold 0.9", {"task": "multi_label"}),
+        ("mean_iou threshold 0.9", {"metrics": ["module:mean_iou"], "task": "other"}),
+        ("accuracy[city=Oslo] threshold 0.9", {"slices": ["label", "city"]}),
+        ("mean_iou[city=*] threshold 0.9", {"slices": ["city"], "metrics": ["module:mean_iou"]}),
+    ],
+)
+def test_possible_metrics_are_accepted(goal, evaluating):
+    trace(selection([goal], **evaluating))
+
+
+@pytest.mark.parametrize(
+    ("goal", "evaluating", "expected", "fix"),
+    [
+        ("acuracy threshold 0.9", {}, "accuracy", "did you mean accuracy"),
+        ("top_3_accuracy threshold 0.9", {}, "top_5_accuracy", "did you mean top_5_accuracy"),
+        ("accuracy threshold 0.9", {"task": "regression"}, "mean_absolute_error", "mean_squared_error"),
+        ("mean_iuo threshold 0.9", {"metrics": ["module:mean_iou"]}, "mean_iou", "did you mean mean_iou"),
+        ("accuracy[city=Oslo] threshold 0.9", {}, "there is none", "pass slices=city"),
+        ("accuracy[citi=Oslo] threshold 0.9", {"slices": ["city"]}, "city", "did you mean city"),
+        ("latency[city=Oslo] threshold 9", {"slices": ["city"]}, "a metric of an evaluation", "known: accuracy"),
+    ],
+)
+def test_impossible_metrics_are_refused_when_the_dag_is_built(goal, evaluating, expected, fix):
+    with pytest.raises(ComponentError) as refusal:
+        trace(selection([goal], **evaluating))
+    assert f"select_model: goals: goal {goal!r}" in refusal.value.received
+    assert expected in refusal.value.expected
+    assert fix in refusal.value.fix
+
+
+def test_a_goal_that_depends_on_the_run_is_checked_with_its_values(tmp_path):
+    def judge(steps: Steps, model: Input[Model], examples: Input[Examples], *, metrics: Inherited) -> None:
+        """Select a model."""
+        select = selection(["mean_iou threshold 0.9"], metrics=metrics)
+        select(steps, model, examples)
+
+    dag = trace(judge)
+    sources = dict.fromkeys(dag.sources, "gs://bucket/folder")
+    dag.values({**sources, "metrics": ["my.module:mean_iou"]})
+    with pytest.raises(ComponentError, match="mean_iou threshold"):
+        dag.values(sources)
+
+
+@pytest.mark.parametrize("pipeline", ["optimize", "retrain", "tune"])
+def test_shipped_pipelines_refuse_a_misspelled_goal_before_the_first_step(pipeline):
+    dag = load(pipeline)
+    values: dict[str, Any] = {name: "gs://bucket/folder" for name, source in dag.sources.items() if not source.optional}
+    for name, goal in (("acuracy", "acuracy threshold 0.9"), ("city", "accuracy[city=*] threshold 0.9")):
+        with pytest.raises(ComponentError, match=name):
+            dag.values({**values, "goals": [goal]})
+    dag.values({**values, "goals": [goal], "slices": ["city"]})
+
+
+@pytest.mark.parametrize("command", ["compile", "plan"])
+def test_commands_refuse_a_misspelled_goal(command, tmp_path, capsys):
+    options = {"compile": ["--output", str(tmp_path / "x.yaml")], "plan": []}[command]
+    sources = ["--set", "model=gs://b/m", "--set", "examples=gs://b/e"]
+    assert main([command, "optimize", *sources, "--set", "goals=acuracy threshold 0.9", *options]) == 1
+    assert "did you mean accuracy" in capsys.readouterr().err
+    assert not (tmp_path / "x.yaml").exists()
