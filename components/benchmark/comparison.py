@@ -55,7 +55,7 @@ class CommonRounds:
         rounds = min(map(len, times))
         loads = [model.round_loads(batch_size)[:rounds] for model in (first, second)]
         disturbed = np.array([any(load.is_disturbed for load in pair) for pair in zip(*loads, strict=True)])
-        quiet = np.flatnonzero(~disturbed)
+        quiet = np.flatnonzero(~disturbed).tolist()
         waits = [float(np.mean([own[index].waited for index in quiet] or [0.0])) for own in loads]
         return cls((times[0][:rounds], times[1][:rounds]), disturbed, (waits[0], waits[1]), schedule.errors[rounds])
 

@@ -67,6 +67,7 @@ def decide(
             pareto=model.name in front,
             chosen=model is chosen,
             reasons=not_made.get(model.name) or explain.reasons(model, failures[model.name]),
+            disturbed=model.disturbed_metrics,
             metrics={metric: estimate.value for metric, estimate in model.metrics.items()},
             missed_by=explain.missed_by(model, failures[model.name]),
             summary="not made" if model.name in not_made else explain.summary(model, failures[model.name]),
@@ -87,6 +88,7 @@ def decide(
         conditions=conditions,
         history=compare_with_history(history, chosen, baseline, watched),
         selected_digest=chosen.digest,
+        unstable=[model.name for model in measured if model.disturbed_metrics],
     )
     return models[names.index(chosen.name)], report
 

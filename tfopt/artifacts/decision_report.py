@@ -1,6 +1,6 @@
 """The content of ``decision.json`` and ``blessing.json``: the selected model, the reasons, the permission to push."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tfopt.artifacts.report_schema import AGAIN
@@ -63,6 +63,7 @@ class ModelDecision:
         metrics: The values of its metrics by name.
         missed_by: By how much it misses each goal or, if it meets all of them, the selected model.
         summary: The most important reason in a few words.
+        disturbed: Metrics of speed that were not compared, because other processes used the machine.
     """
 
     name: str
@@ -76,6 +77,7 @@ class ModelDecision:
     metrics: dict[str, float]
     missed_by: str = ""
     summary: str = ""
+    disturbed: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ class Trend:
         high: Upper end of its interval.
         median: The median of the earlier values; None if too few are comparable.
         regression: The sentence that reports a regression, or None.
+        disturbed: True if the value is not compared, because other processes used the machine.
     """
 
     goal: str
@@ -122,6 +125,7 @@ class Trend:
     high: float | None
     median: float | None
     regression: str | None
+    disturbed: bool = False
 
 
 @dataclass(frozen=True)
@@ -158,6 +162,7 @@ class DecisionReport:
         conditions: The conditions of the measurements.
         history: The comparison with recent blessed runs.
         selected_digest: Digest of the output ``selected``.
+        unstable: Names of the models whose speed was not compared, because other processes used the machine.
     """
 
     schema_version: ClassVar[int] = 1
@@ -173,6 +178,12 @@ class DecisionReport:
     conditions: MeasurementConditions
     history: HistoryComparison
     selected_digest: str
+    unstable: list[str] = field(default_factory=list)
+
+    @property
+    def is_undecided(self) -> bool:
+        """True if no candidate is selected or blessed, and speeds that were not compared may be the reason."""
+        return bool(self.unstable) and (not self.blessed or self.chosen.parent)
 
     @property
     def chosen(self) -> ModelDecision:
