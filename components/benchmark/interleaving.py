@@ -122,7 +122,7 @@ def _repeat_disturbed(
                 for group in _memory_groups([baseline, *disturbed[number]]):
                     _start(group, settings, input_file)
                     _run_turns(group, batch_size, number, settings, others)
-                    _end_processes(model for model in group if not model.is_baseline)
+                    _end_processes([model for model in group if model is not baseline])
                 _end_processes([baseline])
         attempts += 1
 

@@ -23,7 +23,7 @@ MOST_BUSY_ELSEWHERE = 0.2
 
 @dataclass(frozen=True)
 class RoundLoad:
-    """What other processes did during the turns that a model and the baseline took in one round.
+    """Load by other processes during the turns that a model and the baseline took in one round.
 
     Attributes:
         waited: Share of its turns that the model was ready to run, but waited for its cores.
