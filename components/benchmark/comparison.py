@@ -8,7 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.benchmark_report import SpeedupEstimate
+from tfopt.artifacts.benchmark_report import UNSTABLE, SpeedupEstimate
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, RuntimeConfig
 from tfopt.components.benchmark.parameters import Settings
@@ -23,9 +23,52 @@ def compare(
     model: MeasuredModel, other: MeasuredModel, batch_size: int, min_effect: float, schedule: LookSchedule
 ) -> SpeedupEstimate:
     """Compute the speedup of a model over another one from the rounds that both were measured in."""
-    other_times, times, look_error = _common_rounds(other, model, batch_size, schedule)
+    rounds = CommonRounds.of(other, model, batch_size, schedule)
     systematic_error = _systematic_error(model, other)
-    return speedup(other_times, times, min_effect=min_effect, systematic_error=systematic_error, error=look_error)
+    return rounds.speedup(min_effect=min_effect, systematic_error=systematic_error, error=rounds.look_error)
+
+
+@dataclass(frozen=True)
+class CommonRounds:
+    """The rounds of two models at one batch size.
+
+    Attributes:
+        times: Median times of both, relative to those of the baseline in the same turns.
+        disturbed: True for each round in which other processes used the machine during the turns of one of them.
+        waits: Mean share of the other rounds that each of them waited for its cores.
+        look_error: Probability that the interval of the look after these rounds misses the true ratio.
+    """
+
+    times: tuple[NDArray[np.float64], NDArray[np.float64]]
+    disturbed: NDArray[np.bool_]
+    waits: tuple[float, float]
+    look_error: float
+
+    @classmethod
+    def of(cls, first: MeasuredModel, second: MeasuredModel, batch_size: int, schedule: LookSchedule) -> "CommonRounds":
+        """Return the rounds that both models were measured in.
+
+        Models are measured from the first round on, without gaps, and stop at a look. Their times are relative to those
+        of the baseline in the same turns, because large models take their turns minutes apart.
+        """
+        times = first.relative_times(batch_size), second.relative_times(batch_size)
+        rounds = min(map(len, times))
+        loads = [model.round_loads(batch_size)[:rounds] for model in (first, second)]
+        disturbed = np.array([any(load.is_disturbed for load in pair) for pair in zip(*loads, strict=True)])
+        quiet = np.flatnonzero(~disturbed).tolist()
+        waits = [float(np.mean([own[index].waited for index in quiet] or [0.0])) for own in loads]
+        return cls((times[0][:rounds], times[1][:rounds]), disturbed, (waits[0], waits[1]), schedule.errors[rounds])
+
+    def speedup(self, *, min_effect: float, error: float, systematic_error: float = 0.0) -> SpeedupEstimate:
+        """Compute the speedup of the second model over the first one."""
+        return speedup(
+            *self.times,
+            min_effect=min_effect,
+            systematic_error=systematic_error,
+            error=error,
+            disturbed=self.disturbed,
+            waits=self.waits,
+        )
 
 
 @dataclass(frozen=True)
@@ -99,6 +142,18 @@ class Look:
         ]
         return [self.baseline, *still_open] if still_open else []
 
+    def find_unstable(self) -> list[MeasuredModel]:
+        """Return the open candidates with a comparison for which too many rounds were disturbed."""
+        if not self.baseline:
+            return []
+        return [
+            model
+            for model in self.models
+            if model is not self.baseline
+            and self.batch_size in model.open_sizes
+            and any(other is not model and self._compare(model, other).is_unstable for other in self._rivals(model))
+        ]
+
     def describe_stop(self, model: MeasuredModel) -> str:
         """Return why a candidate needs no further rounds."""
         count = f"{len(model.samples[self.batch_size])} of {max(self.schedule.errors)} rounds"
@@ -117,10 +172,14 @@ class Look:
 
     def _is_decided(self, model: MeasuredModel, other: MeasuredModel) -> bool:
         """Return True if one of two models is faster, or if they are equivalent."""
-        if model is other or self._compare(model, other).verdict != "within noise":
+        if model is other:
             return True
-        other_times, times, error = _common_rounds(other, model, self.batch_size, self.schedule)
-        ratio, margin = speedup(other_times, times, min_effect=0.0, error=error), 1 + max(EQUIVALENCE, self.min_effect)
+        verdict = self._compare(model, other).verdict
+        if verdict != "within noise":
+            return verdict != UNSTABLE
+        rounds = CommonRounds.of(other, model, self.batch_size, self.schedule)
+        ratio = rounds.speedup(min_effect=0.0, error=rounds.look_error)
+        margin = 1 + max(EQUIVALENCE, self.min_effect)
         return 1 / margin < ratio.low <= ratio.high < margin
 
     def _rivals(self, model: MeasuredModel) -> Sequence[MeasuredModel]:
@@ -132,27 +191,16 @@ class Look:
 
     def _is_futile(self, model: MeasuredModel, other: MeasuredModel) -> bool:
         ratio = self._compare(model, other)
-        other_times, times, _ = _common_rounds(other, model, self.batch_size, self.schedule)
-        spread = speedup(other_times, times, min_effect=0.0, error=SPREAD_ERROR)
+        if ratio.is_unstable:  # its spread is that of the disturbance
+            return False
+        rounds = CommonRounds.of(other, model, self.batch_size, self.schedule)
+        spread = speedup(*rounds.times, min_effect=0.0, error=SPREAD_ERROR)
         margin = math.log1p(_systematic_error(model, other)) + math.log1p(self._min_effect(other))
         error = standard_error(spread.low, spread.high)
-        return self.schedule.is_futile(len(times), math.log(ratio.value), error, margin)
+        return self.schedule.is_futile(ratio.rounds, math.log(ratio.value), error, margin)
 
 
 def _systematic_error(model: MeasuredModel, other: MeasuredModel) -> float:
     """Return the relative difference that all rounds of two models may share, because their processes differ."""
     is_same_runtime = RuntimeConfig.of(model.model) == RuntimeConfig.of(other.model)
     return 0.0 if is_same_runtime else RUNTIME_DIFFERENCE
-
-
-def _common_rounds(
-    first: MeasuredModel, second: MeasuredModel, batch_size: int, schedule: LookSchedule
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float]:
-    """Return the median times of two models in the rounds of both, and the error of the look after them.
-
-    Models are measured from the first round on, without gaps, and stop at a look. Their times are relative to those of
-    the baseline in the same turns, because large models take their turns minutes apart.
-    """
-    times = first.relative_times(batch_size), second.relative_times(batch_size)
-    rounds = min(map(len, times))
-    return times[0][:rounds], times[1][:rounds], schedule.errors[rounds]

@@ -1,5 +1,7 @@
 """Declaration of the `benchmark` component."""
 
+import logging
+
 from tfopt.artifacts import Benchmark, Examples, Model
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.benchmark.parameters import Settings
@@ -22,7 +24,13 @@ def benchmark(
     that disturbances of the machine affect all of them alike. Models of more than 2.5 GiB together do so in several
     groups, each with the baseline. The processes get the environment variables that `configure_runtime` stored with the
     model. A call takes named numpy arrays and returns named numpy arrays. Speed against the baseline is a ratio with a
-    99 % interval and a verdict: *faster*, *slower* or *within noise*.
+    99 % interval and a verdict: *faster*, *slower*, *within noise* or *unstable*.
+
+    A round is disturbed if a model waited for its cores for more than 5 % of its turns, or other processes used more
+    than 20 % of the machine's other cores, which share memory bandwidth and caches with the model's. The interval holds
+    whatever these rounds would have shown on a quiet machine. If it is unbounded, the rounds are run again as long as
+    the measurement takes less than twice the seconds of all models; after that the verdict is *unstable*: the models
+    are not compared.
 
     After a few numbers of rounds, fixed in advance, a model stops if its comparisons are decided: with the baseline at
     each batch size, and with the fastest model at that of the objective. It also stops if the remaining rounds would
@@ -54,6 +62,13 @@ def benchmark(
     benchmark.metadata["models"] = len(report.models)
     benchmark.metadata["failed"] = sum(bool(model.error) for model in report.models)
     size = str(settings.sizes[0])
+    unstable = [model.name for model in report.models if any(ratio.is_unstable for ratio in model.speedup.values())]
+    benchmark.metadata["unstable"] = len(unstable)
+    if unstable:
+        logging.getLogger(__name__).warning(
+            "unstable, not compared with the baseline, because other processes used the machine: %s",
+            ", ".join(unstable),
+        )
     benchmark.metadata |= {
         f"latency_ms[{model.name}]": model.latency[size].p50 for model in report.models if size in model.latency
     }

@@ -4,6 +4,9 @@ Large models do so in groups that fit into memory, each with the baseline, which
 
 At a few numbers of rounds, fixed in advance, models whose comparisons are decided stop (`interim_looks`).
 
+After the last round, rounds that other processes disturbed are run again, as long as time is left and comparisons are
+unstable because of them. Whether a round is disturbed does not depend on its times, so this biases no interval.
+
 New processes are not needed for the load time. The physical memory that a model gets determines how it shares the
 caches for as long as it is loaded: repeated measurements of one load of a small model agreed within 0.1 %, and the next
 load of the same file was up to 10 % faster or slower. Part of this difference belongs to the process and persists over
@@ -22,7 +25,8 @@ import numpy as np
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.benchmark.comparison import Look
-from tfopt.components.benchmark.measured_model import MeasuredModel
+from tfopt.components.benchmark.measured_model import MeasuredModel, RoundLoad
+from tfopt.components.benchmark.model_environment import OtherCores, choose_cores
 from tfopt.components.benchmark.parameters import TURNS, Settings
 from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.speedup import FEWEST_ROUNDS
@@ -66,6 +70,7 @@ def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, inp
     generator, order = random.Random(settings.seed), list(models)
     schedule, start = LookSchedule.of(_affordable_rounds(order, settings)), time.monotonic()
     rounds = max(schedule.errors)
+    others = OtherCores(choose_cores(settings.threads))
     for model in order:
         model.open_sizes = set(model.is_warm)
     for number in range(rounds):
@@ -79,13 +84,47 @@ def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, inp
             generator.shuffle(group)
             _start(group, settings, input_file)
             for batch_size in settings.sizes:
-                _run_turns([model for model in group if batch_size in model.open_sizes], batch_size, number, settings)
+                turn_group = [model for model in group if batch_size in model.open_sizes]
+                _run_turns(turn_group, batch_size, number, settings, others)
             _end_processes(model for model in group if not model.is_baseline)
         _end_processes([baseline])
         if number + 1 in schedule.errors and number + 1 < rounds:
             for batch_size in settings.sizes:
                 _stop_decided(order, batch_size, settings, schedule)
+    deadline = start + OVERTIME * settings.seconds * len(_remaining(order))
+    _repeat_disturbed(order, settings, input_file, schedule, others, deadline)
     return schedule
+
+
+def _repeat_disturbed(
+    models: Sequence[MeasuredModel],
+    settings: Settings,
+    input_file: InputFile,
+    schedule: LookSchedule,
+    others: OtherCores,
+    deadline: float,
+) -> None:
+    """Run disturbed rounds again until no comparison is unstable because of them, or the time has passed."""
+    attempts, baseline = 0, next(model for model in models if model.is_baseline)
+    while time.monotonic() < deadline:
+        unstable = {size: Look.of(models, size, settings, schedule).find_unstable() for size in settings.sizes}
+        if not any(unstable.values()):
+            return
+        log.info("other processes disturb the measurement: %.0f s left to repeat", deadline - time.monotonic())
+        for batch_size, affected in unstable.items():
+            disturbed = {
+                number: [model for model in affected if model.round_loads(batch_size)[number].is_disturbed]
+                for number in range(max(map(len, (model.samples[batch_size] for model in affected)), default=0))
+            }
+            numbers = [number for number, concerned in disturbed.items() if concerned]
+            if numbers:
+                number = numbers[attempts % len(numbers)]
+                for group in _memory_groups([baseline, *disturbed[number]]):
+                    _start(group, settings, input_file)
+                    _run_turns(group, batch_size, number, settings, others)
+                    _end_processes([model for model in group if model is not baseline])
+                _end_processes([baseline])
+        attempts += 1
 
 
 def _stop_decided(models: Sequence[MeasuredModel], batch_size: int, settings: Settings, schedule: LookSchedule) -> None:
@@ -182,18 +221,24 @@ def _drop_slow_sizes(model: MeasuredModel, baseline: MeasuredModel, settings: Se
         raise CallFailed("; ".join(model.notes))
 
 
-def _run_turns(group: Sequence[MeasuredModel], batch_size: int, number: int, settings: Settings) -> None:
+def _run_turns(
+    group: Sequence[MeasuredModel], batch_size: int, number: int, settings: Settings, others: OtherCores
+) -> None:
     """Warm up each model again, which is quick now, and run one burst of it in every turn.
+
+    A round that a model has already been measured in is replaced if this one is not disturbed.
 
     Args:
         group: The models, the baseline among them if it supports the batch size.
         batch_size: Examples in a call.
         number: Number of the round; the baseline may take turns in several groups of it.
         settings: Parameters of the measurement.
+        others: The cores that the models do not run on.
     """
     for model in _remaining(group):
         with model.recording_failure():
             model.process.call("prepare", batch_size, settings.turn_seconds / 2)
+    before = others.seconds()
     unrecorded = settings.turn_seconds * UNRECORDED_SHARE
     bursts = []
     for turn in range(TURNS):
@@ -201,18 +246,20 @@ def _run_turns(group: Sequence[MeasuredModel], batch_size: int, number: int, set
             with model.recording_failure():
                 calls, foreign = model.process.call("burst", settings.turn_seconds - unrecorded, unrecorded)
                 bursts.append((model, calls, foreign))
+    elsewhere = others.used_share(before)
+    remaining = _remaining(group)
     samples = {
-        model.name: np.concatenate([calls for owner, calls, _ in bursts if owner is model])
-        for model in _remaining(group)
+        model.name: np.concatenate([calls for owner, calls, _ in bursts if owner is model]) for model in remaining
     }
-    baseline = next((model for model in group if model.is_baseline), None)
-    for model in _remaining(group):
-        rounds = model.samples.setdefault(batch_size, [])
-        rounds[number:] = [np.concatenate([*rounds[number:], samples[model.name]])]
-        if baseline and model is not baseline:
-            model.baseline_samples.setdefault(batch_size, []).append(samples[baseline.name])
-        own_load = [foreign for owner, _, foreign in bursts if owner is model]
-        model.foreign_load.setdefault(batch_size, []).extend(own_load)
+    waited = {
+        model.name: max(0.0, float(np.mean([share for owner, _, share in bursts if owner is model])))
+        for model in remaining
+    }
+    baseline = next((model for model in remaining if model.is_baseline), None)
+    for model in remaining:
+        load = RoundLoad(waited[model.name], waited[baseline.name] if baseline else 0.0, elsewhere)
+        paired = samples[baseline.name] if baseline and model is not baseline else None
+        model.record(batch_size, number, samples[model.name], paired, load)
     if baseline:
         baseline.baseline_samples = baseline.samples
 

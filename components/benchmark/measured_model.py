@@ -16,6 +16,31 @@ from tfopt.processes.rpc import CallFailed
 
 log = logging.getLogger(__name__)
 
+MOST_WAITED = 0.05  # share of a round that a model waited for its cores; more disturbs the round
+# Share of the other cores' time that was used; more disturbs the round. A tick of 10 ms in 0.1 s must not.
+MOST_BUSY_ELSEWHERE = 0.2
+
+
+@dataclass(frozen=True)
+class RoundLoad:
+    """Load by other processes during the turns that a model and the baseline took in one round.
+
+    Attributes:
+        waited: Share of its turns that the model was ready to run, but waited for its cores.
+        baseline_waited: The same of the baseline.
+        elsewhere: Share of the time of the machine's other cores that was used. Other cores share the memory bandwidth
+            and the last cache: a model that needs them became 40 % slower, a small one did not change.
+    """
+
+    waited: float = 0.0
+    baseline_waited: float = 0.0
+    elsewhere: float = 0.0
+
+    @property
+    def is_disturbed(self) -> bool:
+        """True if the ratio of the two models may differ from that on a quiet machine."""
+        return max(self.waited, self.baseline_waited) > MOST_WAITED or self.elsewhere > MOST_BUSY_ELSEWHERE
+
 
 @dataclass
 class MeasuredModel:
@@ -34,7 +59,7 @@ class MeasuredModel:
         open_sizes: Batch sizes at which further rounds are needed.
         samples: For each batch size, the nanoseconds of the calls of each round.
         baseline_samples: The same of the baseline, in the turns that it took with this model.
-        foreign_load: For each batch size, the share of its cores' time that other processes used, in each turn.
+        loads: For each batch size, what other processes did in each round.
     """
 
     name: str
@@ -49,7 +74,7 @@ class MeasuredModel:
     open_sizes: set[int] = field(default_factory=set)
     samples: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
     baseline_samples: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
-    foreign_load: dict[int, list[float]] = field(default_factory=dict)
+    loads: dict[int, list[RoundLoad]] = field(default_factory=dict)
 
     @contextlib.contextmanager
     def recording_failure(self) -> Iterator[None]:
@@ -78,9 +103,45 @@ class MeasuredModel:
         """Return the median nanoseconds of a call in each round."""
         return _medians(self.samples[batch_size])
 
+    def round_loads(self, batch_size: int) -> Sequence[RoundLoad]:
+        """Return what other processes did in each round; nothing where this is not known."""
+        return self.loads.get(batch_size) or [RoundLoad()] * len(self.samples[batch_size])
+
     def relative_times(self, batch_size: int) -> NDArray[np.float64]:
         """Return the median time of a call in each round, divided by the baseline's; shape ``[rounds]``."""
         return self.round_medians(batch_size) / _medians(self.baseline_samples[batch_size])
+
+    def record(
+        self,
+        batch_size: int,
+        number: int,
+        calls: NDArray[np.int64],
+        baseline_calls: NDArray[np.int64] | None,
+        load: RoundLoad,
+    ) -> None:
+        """Store the calls of a round.
+
+        Args:
+            batch_size: Examples in a call.
+            number: Number of the round. The baseline takes turns with several groups of a round, so its calls are
+                added. A disturbed round of another model is replaced if this one is not disturbed.
+            calls: Nanoseconds of the calls.
+            baseline_calls: The same of the baseline in these turns; None for the baseline itself.
+            load: What other processes did meanwhile.
+        """
+        samples, loads = self.samples.setdefault(batch_size, []), self.loads.setdefault(batch_size, [])
+        if number < len(samples) and not self._replaces(loads[number], load):
+            return
+        if self.is_baseline and number < len(samples) and not loads[number].is_disturbed:
+            calls = np.concatenate([samples[number], calls])
+        samples[number : number + 1] = [calls]
+        loads[number : number + 1] = [load]
+        if baseline_calls is not None:
+            self.baseline_samples.setdefault(batch_size, [])[number : number + 1] = [baseline_calls]
+
+    def _replaces(self, earlier: RoundLoad, load: RoundLoad) -> bool:
+        """Test whether calls of the same round are used: those of a quiet repetition, or of another group's turns."""
+        return not load.is_disturbed and (self.is_baseline or earlier.is_disturbed)
 
     def _drop(self, reason: str) -> None:
         self.error = reason

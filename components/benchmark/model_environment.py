@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,31 @@ class MachineLoad:
             "busy": round(1 - (spent[3] + spent[4]) / total, 3),
             "stolen": round(spent[7] / total, 3),
         }
+
+
+class OtherCores:
+    """The cores of the machine that the models do not run on."""
+
+    def __init__(self, own: Sequence[int]) -> None:
+        """Leave out the cores of the models."""
+        self._own = {f"cpu{core}" for core in own}
+
+    def seconds(self) -> tuple[float, float]:
+        """Return the seconds since boot that these cores were used, and all their seconds, summed over them."""
+        used = total = 0
+        for line in (read_text(Path("/proc/stat")) or "").splitlines():
+            name, *spent = line.split()
+            if re.fullmatch(r"cpu\d+", name) and name not in self._own:
+                user, nice, system, idle, waiting, *others = map(int, spent[:8])
+                used += user + nice + system + sum(others)
+                total += user + nice + system + sum(others) + idle + waiting
+        tick = 1 / os.sysconf("SC_CLK_TCK")
+        return used * tick, total * tick
+
+    def used_share(self, since: tuple[float, float]) -> float:
+        """Return the share of their time that was used since an earlier result of `seconds`."""
+        used, total = (after - before for before, after in zip(since, self.seconds(), strict=True))
+        return used / total if total > 0 else 0.0
 
 
 def _ticks() -> list[int]:

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tfopt.artifacts.benchmark_report import Latency, ModelBenchmark
+from tfopt.artifacts.benchmark_report import MOST_DISTURBED, Latency, ModelBenchmark
 from tfopt.components.benchmark.comparison import Look
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.measurement.interim_looks import LookSchedule
@@ -80,6 +80,7 @@ def _latency(model: MeasuredModel, batch_size: int) -> Latency:
         samples=len(calls),
         disturbed=_foreign_load(model, batch_size),
         stable=not _instability(model, batch_size),
+        disturbed_rounds=_disturbed_rounds(model, batch_size),
     )
 
 
@@ -93,17 +94,22 @@ def _spread(model: MeasuredModel, batch_size: int) -> float:
 
 
 def _foreign_load(model: MeasuredModel, batch_size: int) -> float:
-    # Ticks of 10 ms are too coarse for one turn; their mean is not. An idle model's share can be below 0.
-    return max(0.0, float(np.mean(model.foreign_load[batch_size])))
+    return float(np.mean([load.waited for load in model.round_loads(batch_size)]))
+
+
+def _disturbed_rounds(model: MeasuredModel, batch_size: int) -> int:
+    return sum(load.is_disturbed for load in model.round_loads(batch_size))
 
 
 def _instability(model: MeasuredModel, batch_size: int) -> list[str]:
     """Return the reasons why the numbers of a batch size are not stable."""
     spread, foreign = _spread(model, batch_size), _foreign_load(model, batch_size)
+    rounds, disturbed = len(model.samples[batch_size]), _disturbed_rounds(model, batch_size)
     reasons = {
         "not settled when the warm-up ended": not model.is_warm[batch_size],
         f"the middle half of the rounds spreads over {spread:.0%}": spread > STABLE_SPREAD,
         f"other processes had its cores for {foreign:.0%} of the time": foreign > STABLE_FOREIGN_LOAD,
+        f"other processes used the machine in {disturbed} of {rounds} rounds": disturbed > MOST_DISTURBED * rounds,
     }
     return [f"batch size {batch_size}: {reason}" for reason, applies in reasons.items() if applies]
 

@@ -23,6 +23,10 @@ def choose(models: Sequence[ModelMeasurements], passed: Collection[str], objecti
         eligible = [model for model in eligible if is_significantly_better(model, objective)]
     if not eligible:
         return baseline
+    if compared := [model for model in eligible if not model.disturbance(objective)]:
+        eligible = compared
+    else:  # speeds of a disturbed machine rank nothing
+        return min(eligible, key=lambda model: (_sizes(model), model.digest, model.name))
     best = max(eligible, key=lambda model: (model.gain(objective).value, model.digest, model.name))
     equals = [model for model in eligible if is_indistinguishable(model, best, objective)]
     return min(equals, key=lambda model: (_sizes(model), -model.gain(objective).value, model.digest, model.name))

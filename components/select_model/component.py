@@ -42,6 +42,10 @@ def select_model(
     not, the best candidate that meets the goals is selected, whether or not it is better than the baseline at the
     objective.
 
+    On a machine that other processes use, `benchmark` may find a comparison *unstable*. Then it is no evidence: the
+    candidate misses each goal on latency, throughput or load, and is not significantly better in speed. Such speeds are
+    not compared with earlier runs, nor later runs with them.
+
     Args:
         baseline: The model that the candidates are compared with; always a candidate itself.
         candidates: The other models, the same as in evaluate and benchmark.
@@ -72,6 +76,8 @@ def select_model(
     _bless(blessing, report)
     log = logging.getLogger(__name__)
     log.info("%s", report.reason)
+    if report.unstable:
+        log.warning("unstable, speed not compared: %s", ", ".join(report.unstable))
     for regression in report.history.regressions:
         log.warning("regression: %s", regression)
     for note in report.notes:
@@ -80,6 +86,7 @@ def select_model(
         "selected": report.selected,
         "blessed": int(report.blessed),
         "reason": report.reason,
+        "unstable": len(report.unstable),
         "regressions": len(report.history.regressions),
     }
 

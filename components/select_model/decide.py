@@ -78,6 +78,7 @@ def decide(
             pareto=model.name in front,
             chosen=model is chosen,
             reasons=not_made.get(model.name) or explain.reasons(model, failures[model.name]),
+            disturbed=model.disturbed_metrics,
             metrics={metric: estimate.value for metric, estimate in model.metrics.items()},
             missed_by=explain.missed_by(model, failures[model.name]),
             summary="not made" if model.name in not_made else explain.summary(model, failures[model.name]),
@@ -101,6 +102,7 @@ def decide(
         constant=constant_row(evaluation, quality),
         records=evaluation.counts.evaluated,
         notes=list(evaluation.notes),
+        unstable=[model.name for model in measured if model.disturbed_metrics],
     )
     return models[names.index(chosen.name)], report
 

@@ -7,7 +7,7 @@ from tfopt import formatting
 from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.artifacts.evaluation_report import ConstantModel
 from tfopt.measurement.goals import Goal
-from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements, describe_disturbance
 from tfopt.measurement.significance import (
     is_indistinguishable,
     is_significantly_better,
@@ -45,7 +45,17 @@ class Explanation:
     min_effect: float
 
     def verdict(self, models: Sequence[ModelMeasurements], *, blessed: bool) -> str:
-        """Return the decision in one sentence."""
+        """Return the decision in one sentence, and a second one if comparisons of speed are unstable."""
+        unstable = [model for model in models if model.disturbed_metrics]
+        if not unstable:
+            return self._verdict(models, blessed=blessed)
+        count = f"{len(unstable)} of {len(models)} models" if len(models) > 1 else "the model"
+        return (
+            f"{self._verdict(models, blessed=blessed)} The speed of {count} is unstable and was not compared, because "
+            "other processes used the machine: run the benchmark again when it is idle, or with more seconds."
+        )
+
+    def _verdict(self, models: Sequence[ModelMeasurements], *, blessed: bool) -> str:
         name = self.chosen.name
         if self.chosen.parent:
             return f"{name}: {self._merits(self.chosen)}."
@@ -88,6 +98,8 @@ class Explanation:
         own, best = (self._short_objective(one) for one in (model, self.chosen))
         if model.parent and self.baseline_passed and not is_significantly_better(model, self.objective):
             ratio = objective_speedup(model, self.objective)
+            if model.disturbance(self.objective):
+                return NOT_COMPARED
             return f"{own}: {ratio.verdict}" if ratio else f"{own}: not significantly better"
         if model.parent and self._is_equal(model):
             return f"{own}; {self._short_winner} is smaller"
@@ -98,6 +110,8 @@ class Explanation:
             return "not better than a constant answer"
         if metric == LAYOUT:
             return "format not supported by the layout"
+        if model.disturbance(metric):
+            return NOT_COMPARED
         shortfalls = [
             goal.shortfall(model, proven=self.proven)
             for goal in self.goals
@@ -117,6 +131,8 @@ class Explanation:
         """Return the value of the objective: for speed the ratio to the baseline."""
         if model.parent is None:
             return "baseline"
+        if model.disturbance(self.objective):
+            return "unstable"
         ratio = objective_speedup(model, self.objective)
         return (
             formatting.ratio(ratio.value) if ratio else formatting.amount(self.objective, model.value(self.objective))
@@ -138,6 +154,8 @@ class Explanation:
         if model is self.chosen or model.error or model.parent is None or {LAYOUT, CONSTANT} & dict(failures).keys():
             return ""
         misses = [self._miss(model, goal) for goal in self.goals if model.estimate(goal.metric)]
+        if any(model.disturbance(goal.metric) for goal in self.goals) and not any(misses):
+            return ""
         if any(misses):
             return "; ".join(filter(None, misses))
         if self.objective not in model.metrics or not all(model.estimate(goal.metric) for goal in self.goals):
@@ -153,6 +171,8 @@ class Explanation:
     def _behind(self, model: ModelMeasurements) -> str:
         """Return by how much a model that meets the goals misses the selected one."""
         chosen, objective = self.chosen, formatting.title(self.objective)
+        if model.disturbance(self.objective) or chosen.disturbance(self.objective):
+            return ""
         if self.baseline_passed and not is_significantly_better(model, self.objective):
             if ratio := objective_speedup(model, self.objective):
                 return f"misses a significant speedup by {formatting.ratio(1 + self.min_effect - ratio.low)}"
@@ -189,6 +209,8 @@ class Explanation:
         if model.parent and self._is_equal(model):
             size = formatting.relative_size(chosen.value("size"), model.value("size"))
             return [f"indistinguishable from {winner} in {formatting.title(objective)}; {winner} is {size}"]
+        if unstable := model.disturbance(objective) or chosen.disturbance(objective):
+            return [f"{formatting.title(objective)} is {unstable}; {winner} is preferred by size"]
         return [f"{winner} is {_better(objective)}: {_versus(chosen, model, objective)}"]
 
     def _merits(self, model: ModelMeasurements) -> str:
@@ -221,13 +243,15 @@ def _speed(model: ModelMeasurements) -> str:
     ratio = model.speedup(model.small_batch)
     if not ratio:
         return ""
+    if ratio.is_unstable:
+        return f"speed {describe_disturbance(ratio.disturbed_rounds, ratio.rounds)}"
     speed = _format_speedup(ratio)
     return speed if ratio.verdict == "faster" else f"{speed}: {ratio.verdict}"
 
 
 def _short_speed(model: ModelMeasurements) -> str:
     ratio = model.speedup(model.small_batch)
-    return formatting.ratio(ratio.value) if ratio else ""
+    return "" if not ratio else "speed unstable" if ratio.is_unstable else formatting.ratio(ratio.value)
 
 
 def _format_speedup(ratio: SpeedupEstimate) -> str:
@@ -252,7 +276,9 @@ def _is_small(model: ModelMeasurements) -> bool:
 def _not_significant(model: ModelMeasurements, parent: ModelMeasurements, objective: str) -> str:
     """Return what was measured instead of a significant improvement, and whether the model is smaller."""
     ratio = objective_speedup(model, objective)
-    if ratio:
+    if disturbance := model.disturbance(objective):
+        text = f"{formatting.title(objective)} is {disturbance}"
+    elif ratio:
         speed, verdict = _format_speedup(ratio), ratio.verdict
         text = f"slower: {speed}" if verdict == "slower" else f"not significantly faster: {speed}, {verdict}"
     else:

@@ -19,7 +19,7 @@ from tfopt import formatting
 from tfopt.artifacts.decision_report import EarlierRun, HistoryComparison, Role, Trend
 from tfopt.charts.figure import COLORS, page_theme, render
 from tfopt.measurement.goals import Goal
-from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements
 from tfopt.model_store.run_history import MIN_RUNS, PARENT, WINNER, RunHistory
 
 TITLES: dict[Role, str] = {WINNER: "selected model", PARENT: "baseline"}
@@ -56,7 +56,7 @@ def compare_with_history(
 def _trend(history: RunHistory, role: Role, model: ModelMeasurements, goal: Goal) -> Trend:
     if goal.kind == "max_regression":
         goal = replace(goal, reference=history.reference(role, goal.metric))
-    estimate = model.estimate(goal.metric)
+    estimate, is_disturbed = model.estimate(goal.metric), bool(model.disturbance(goal.metric))
     return Trend(
         goal=goal.text,
         metric=goal.metric,
@@ -67,7 +67,8 @@ def _trend(history: RunHistory, role: Role, model: ModelMeasurements, goal: Goal
         low=estimate.low if estimate else None,
         high=estimate.high if estimate else None,
         median=goal.reference.value if goal.reference else None,
-        regression=goal.failure(model, proven=True, examples=0) if estimate else None,
+        regression=goal.failure(model, proven=True, examples=0) if estimate and not is_disturbed else None,
+        disturbed=is_disturbed,
     )
 
 
@@ -116,6 +117,8 @@ def draw_sparkline(trend: Trend, key: str) -> str:
 
 
 def _verdict(trend: Trend, fewest: int) -> str:
+    if trend.disturbed:
+        return NOT_COMPARED
     compared = sum(value is not None for value in trend.earlier)
     return "no regression" if compared >= fewest else f"only {compared} runs to compare with"
 

@@ -36,9 +36,12 @@ def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> d
         "p99": _amount(model, "latency_p99"),
         "unstable": latency is not None and not latency.stable,
         "notes": model.benchmark.notes if model.benchmark else [],
-        "speedup": formatting.ratio(ratio.value) if ratio else "",
-        "speedup_between": f"{formatting.ratio(ratio.low)} to {formatting.ratio(ratio.high)}" if ratio else "",
+        "speedup": formatting.ratio(ratio.value) if ratio and not ratio.is_unstable else "",
+        "speedup_between": f"{formatting.ratio(ratio.low)} to {formatting.ratio(ratio.high)}"
+        if ratio and not ratio.is_unstable
+        else "",
         "verdict": ratio.verdict if ratio else "",
+        "not_compared": model.disturbance("latency") or "",
         "size": _amount(model, "size"),
         "gzipped": _amount(model, "size_gzipped"),
         "smaller": formatting.relative_size(model.value("size"), model.parent.value("size"))

@@ -1,7 +1,9 @@
 """The content of ``benchmark.json``: latency, throughput, size and speedup of each model."""
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Final, Literal
+
+MOST_DISTURBED = 0.15  # share of the rounds; with more, an interval of 60 rounds is unbounded and latency is unstable
 
 
 @dataclass(frozen=True)
@@ -14,8 +16,9 @@ class Latency:
         p99: 99th percentile, in milliseconds.
         mean: Mean, in milliseconds.
         samples: Number of recorded calls.
-        disturbed: Share of the time in which other processes used the model's cores.
-        stable: True if the measurement is repeatable: warmed up, rounds close together, cores free.
+        disturbed: Share of the time that the model waited for its cores, because other processes used them.
+        stable: True if the measurement is repeatable: warmed up, rounds close together, machine free.
+        disturbed_rounds: Rounds in which other processes used the machine, its other cores included.
     """
 
     p50: float
@@ -25,9 +28,12 @@ class Latency:
     samples: int
     disturbed: float
     stable: bool
+    disturbed_rounds: int = 0
 
 
-Verdict = Literal["faster", "slower", "within noise"]
+# "unstable": other processes disturbed so many rounds that their results could be anything; nothing was compared.
+Verdict = Literal["faster", "slower", "within noise", "unstable"]
+UNSTABLE: Final[Verdict] = "unstable"
 
 
 @dataclass(frozen=True)
@@ -38,13 +44,23 @@ class SpeedupEstimate:
         value: Estimate; 2 is twice as fast.
         low: Lower end of the interval.
         high: Upper end of the interval.
-        verdict: The comparison with the other model.
+        verdict: The comparison with the other model. If it is ``unstable``, value and interval are those of the
+            disturbed rounds: they may be far from the ratio on a quiet machine.
+        rounds: Rounds that were compared; 0 if not recorded.
+        disturbed_rounds: Rounds among them in which other processes used the machine.
     """
 
     value: float
     low: float
     high: float
     verdict: Verdict
+    rounds: int = 0
+    disturbed_rounds: int = 0
+
+    @property
+    def is_unstable(self) -> bool:
+        """True if nothing was compared, because other processes disturbed too many rounds."""
+        return self.verdict == UNSTABLE
 
 
 @dataclass(frozen=True)

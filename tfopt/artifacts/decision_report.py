@@ -63,6 +63,7 @@ class ModelDecision:
         metrics: The values of its metrics by name.
         missed_by: By how much it misses each goal or, if it meets all of them, the selected model.
         summary: The most important reason in a few words.
+        disturbed: Metrics of speed that were not compared, because other processes used the machine.
     """
 
     name: str
@@ -76,6 +77,7 @@ class ModelDecision:
     metrics: dict[str, float]
     missed_by: str = ""
     summary: str = ""
+    disturbed: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ class Trend:
         high: Upper end of its interval.
         median: The median of the earlier values; None if too few are comparable.
         regression: The sentence that reports a regression, or None.
+        disturbed: True if the value is not compared, because other processes used the machine.
     """
 
     goal: str
@@ -122,6 +125,7 @@ class Trend:
     high: float | None
     median: float | None
     regression: str | None
+    disturbed: bool = False
 
 
 @dataclass(frozen=True)
@@ -176,6 +180,7 @@ class DecisionReport:
         constant: The constant model; None if it was not evaluated.
         records: Number of records that quality was measured on; 0 if the report does not state it.
         notes: The notes of the evaluation: what weakens its metrics, each with a number.
+        unstable: Names of the models whose speed was not compared, because other processes used the machine.
     """
 
     schema_version: ClassVar[int] = 1
@@ -194,6 +199,12 @@ class DecisionReport:
     constant: ConstantRow | None = None
     records: int = 0
     notes: list[str] = field(default_factory=list)
+    unstable: list[str] = field(default_factory=list)
+
+    @property
+    def is_undecided(self) -> bool:
+        """True if no candidate is selected or blessed, and speeds that were not compared may be the reason."""
+        return bool(self.unstable) and (not self.blessed or self.chosen.parent)
 
     @property
     def chosen(self) -> ModelDecision:

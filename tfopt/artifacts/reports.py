@@ -206,6 +206,8 @@ def _speed(model: ModelBenchmark, size: str) -> tuple[str, str]:
     """Return the median latency at a batch size, and the speedup."""
     latency, speedup = model.latency.get(size), model.speedup.get(size)
     compared = f"{ratio(speedup.value)}, {speedup.verdict}" if speedup else "-"
+    if speedup and speedup.is_unstable:
+        compared = "unstable: not compared"
     return amount("latency", latency.p50) if latency else "-", compared
 
 

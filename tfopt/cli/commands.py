@@ -32,7 +32,7 @@ from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, nearest
 from tfopt.formatting import indented
 
-NOT_BLESSED = 3  # exit code
+NOT_BLESSED, UNDECIDED = 3, 4  # exit codes
 
 
 def _add_list(subparsers: Subparsers) -> None:
@@ -188,7 +188,8 @@ def _add_run_options(parser: CommandParser, json_help: str) -> None:
     parser.add_argument(
         "--require-blessing",
         action="store_true",
-        help=f"end with exit code {NOT_BLESSED} if no model meets the goals, so that a CI job fails",
+        help=f"end with exit code {NOT_BLESSED} if no model meets the goals, so that a CI job fails; "
+        f"with {UNDECIDED} if the machine was too busy to compare speeds, and no other model was selected and blessed",
     )
     add_json_option(parser, json_help)
     add_file_option(parser)
@@ -264,8 +265,10 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         _print_results({type(artifact): artifact for artifact in artifacts})
     decisions = [artifact for artifact in artifacts if isinstance(artifact, Decision)]
-    is_blessed = all(decision.load().blessed for decision in decisions)
-    return NOT_BLESSED if arguments.require_blessing and not is_blessed else 0
+    reports = [decision.load() for decision in decisions] if arguments.require_blessing else []
+    if any(report.is_undecided for report in reports):
+        return UNDECIDED
+    return 0 if all(report.blessed for report in reports) else NOT_BLESSED
 
 
 def _check_source(dag: Dag, name: str, value: Any) -> None:

@@ -57,7 +57,11 @@ def _print_table(runs: list[RunRecord]) -> None:
             run.time[:16].replace("T", " "),
             str(run.version) if run.version and run.blessed else "-",
             run.winner.name,
-            ", ".join(f"{formatting.title(name)} {formatting.amount(name, value)}" for name, value in metrics),
+            ", ".join(
+                f"{formatting.title(name)} {formatting.amount(name, value)}"
+                f"{' (unstable)' if name in run.winner.disturbed else ''}"
+                for name, value in metrics
+            ),
             run.reason,
         )
         table.add_row(*(Text(visible(cell)) for cell in cells))

@@ -1,8 +1,8 @@
 """The ``tfopt`` command, which containers run as ``python -m tfopt.run``: argument parser, exit codes, terminal log.
 
-Exit codes: 0 success, 1 a component refused its arguments or failed, 2 wrong usage, 3 no model meets the goals (with
-``run --require-blessing``), 130 interrupted by Ctrl-C, 141 the output is a pipe whose reader has ended, 143 ended by
-SIGTERM.
+Exit codes: 0 success, 1 a component refused its arguments or failed, 2 wrong usage, 3 no model meets the goals, 4 the
+machine was too busy to compare speeds (both with ``run --require-blessing``), 130 interrupted by Ctrl-C, 141 the output
+is a pipe whose reader has ended, 143 ended by SIGTERM.
 """
 
 import argparse

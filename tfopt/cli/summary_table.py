@@ -6,6 +6,7 @@ from rich.text import Text
 
 from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation
+from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.artifacts.decision_report import ConstantRow, ModelDecision
 from tfopt.cli.tables import OutputConsole, plain_table
 from tfopt.measurement.evidence import describe_visible_loss
@@ -77,10 +78,16 @@ def _cells(row: ModelDecision, model: ModelMeasurements, metric: str) -> list[st
         formatting.amount(metric, metrics[metric].value) if metric in metrics else "-",
         formatting.change(metric, change.value).removesuffix(" points") if change else "-",
         formatting.amount("latency", metrics["latency"].value) if "latency" in metrics else "-",
-        formatting.ratio(speedup.value) if speedup else "-",
+        _speed(speedup),
         formatting.data_size(metrics["size"].value) if "size" in metrics else "-",
         _result(row),
     ]
+
+
+def _speed(speedup: SpeedupEstimate | None) -> str:
+    if not speedup:
+        return "-"
+    return speedup.verdict if speedup.is_unstable else formatting.ratio(speedup.value)
 
 
 def _result(row: ModelDecision) -> str:

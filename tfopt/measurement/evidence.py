@@ -37,7 +37,8 @@ def check_goals(goals: Sequence[str], split: str, records: int, quality_is_share
     """
     for goal in read_goals(goals):
         share = quality_is_share if goal.metric == QUALITY else formatting.is_share(goal.metric)
-        loss = _allowed_loss(goal) if share else None
+        is_slice = "[" in goal.metric
+        loss = _allowed_loss(goal) if share and not is_slice else None
         if loss is None or smallest_visible_loss(records, 1) <= loss:
             continue
         visible = 100 * smallest_visible_loss(records, 1)

@@ -70,7 +70,11 @@ class Goal:
         if model.estimate(self.metric) is None:
             return f"{formatting.title(self.metric)} was not measured for it; the goal is {self.text!r}"
         compared = self._compare(model, proven)
-        if compared is None or _reaches(*compared):
+        if compared is None:
+            return None
+        if disturbance := model.disturbance(self.metric):
+            return f"{formatting.title(self.metric)} is {disturbance}; the goal is {self.text!r}"
+        if _reaches(*compared):
             return None
         if self.kind == "threshold":
             return self._describe_threshold(model, *compared)
@@ -79,9 +83,13 @@ class Goal:
         return self._describe_loss(model, *compared, examples)
 
     def shortfall(self, model: ModelMeasurements, *, proven: bool) -> float:
-        """Compute by how much a measured metric misses this goal, in the metric's unit; 0 if it meets the goal."""
+        """Compute by how much a metric misses this goal, in its unit; 0 if it meets the goal or was not compared."""
         compared = self._compare(model, proven)
-        return 0.0 if compared is None or _reaches(*compared) else compared[1] - compared[0]
+        return (
+            0.0
+            if compared is None or model.disturbance(self.metric) or _reaches(*compared)
+            else compared[1] - compared[0]
+        )
 
     def _compare(self, model: ModelMeasurements, proven: bool) -> tuple[float, float] | None:
         """Return what the goal is checked on and the least that it requires; None if it does not apply to the model.

@@ -12,7 +12,7 @@ from typing import TypeVar
 from tfopt import formatting
 from tfopt.artifacts import Model
 from tfopt.artifacts import evaluation_report as evaluations
-from tfopt.artifacts.benchmark_report import BenchmarkReport, ModelBenchmark, SpeedupEstimate
+from tfopt.artifacts.benchmark_report import MOST_DISTURBED, BenchmarkReport, ModelBenchmark, SpeedupEstimate
 from tfopt.artifacts.evaluation_report import EvaluationReport, Metric, ModelEvaluation, SliceMetrics
 
 Row = TypeVar("Row", ModelEvaluation, ModelBenchmark)
@@ -33,6 +33,8 @@ class Estimate:
 
 
 NOTHING = Estimate(0.0, 0.0, 0.0)
+SPEED_METRICS = ("latency", "latency_p90", "latency_p99", "throughput", "load")  # depend on the load of the machine
+NOT_COMPARED = "unstable: not compared"
 
 
 @dataclass(frozen=True)
@@ -95,6 +97,26 @@ class ModelMeasurements:
         if metric in self.slices:
             return _estimate(self.slices[metric].metrics[formatting.whole(metric)])
         return self.metrics.get(metric)
+    def disturbance(self, metric: str) -> str | None:
+        """Return why a metric of speed cannot be compared, because other processes used the machine; else None.
+
+        A candidate is compared by its rounds with the baseline, the baseline by all of its rounds.
+        """
+        if metric not in SPEED_METRICS or not self.benchmark:
+            return None
+        batch = self.large_batch if metric == "throughput" else self.small_batch
+        latency, ratio = self.benchmark.latency.get(batch), self.speedup(batch)
+        if ratio:
+            return describe_disturbance(ratio.disturbed_rounds, ratio.rounds) if ratio.is_unstable else None
+        rounds = self.benchmark.rounds.get(batch, 0)
+        if not latency or latency.disturbed_rounds <= MOST_DISTURBED * rounds:
+            return None
+        return describe_disturbance(latency.disturbed_rounds, rounds)
+
+    @property
+    def disturbed_metrics(self) -> list[str]:
+        """Return the metrics that cannot be compared, because other processes used the machine."""
+        return [metric for metric in self.metrics if self.disturbance(metric)]
 
     def value(self, metric: str) -> float:
         """Return the value of a metric."""
@@ -221,6 +243,16 @@ def find_row(rows: Sequence[Row], digest: str, name: str) -> Row | None:
 def main_metric(evaluation: EvaluationReport) -> str:
     """Return the metric that "quality" stands for: the first that the evaluation lists for the parent."""
     return next(iter(evaluation.models[0].metrics))
+
+
+def describe_disturbance(disturbed: int, rounds: int) -> str:
+    """Return why a speed is not compared.
+
+    >>> describe_disturbance(43, 60)
+    'unstable: not compared, because other processes used the machine in 43 of 60 rounds'
+    """
+    count = f" in {disturbed} of {rounds} rounds" if rounds else ""
+    return f"{NOT_COMPARED}, because other processes used the machine{count}"
 
 
 def _estimate(entry: evaluations.Estimate) -> Estimate:

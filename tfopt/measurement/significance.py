@@ -8,6 +8,8 @@ MEMORY_NOISE = 0.05  # peak memory is measured once; allocators and threads chan
 
 def is_significantly_better(model: ModelMeasurements, objective: str) -> bool:
     """Test whether a model is significantly better than its parent at the objective."""
+    if model.disturbance(objective):
+        return False
     if ratio := objective_speedup(model, objective):
         return ratio.verdict == "faster"
     return model.gain(objective).interval[0] > noise(model, objective)
@@ -16,9 +18,11 @@ def is_significantly_better(model: ModelMeasurements, objective: str) -> bool:
 def is_indistinguishable(model: ModelMeasurements, best: ModelMeasurements, objective: str) -> bool:
     """Test whether two models may be equally good at the objective.
 
-    If one of them is the fastest model, their ratio was measured. Otherwise the intervals of their gains overlap.
+    If one of them is the fastest model, their ratio was measured. If it is unstable, or neither is the fastest, they
+    may be equally good if the intervals of their gains overlap.
     """
-    if ratio := _ratio_to_fastest(model, best, objective):
+    ratio = _ratio_to_fastest(model, best, objective)
+    if ratio and not ratio.is_unstable:
         return ratio.verdict != "slower"
     first, second = model.gain(objective), best.gain(objective)
     return first.interval[1] + noise(model, objective) >= second.interval[0]

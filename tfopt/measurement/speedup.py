@@ -8,8 +8,15 @@ only assumption of Wilcoxon's signed-rank distribution, so its estimate and its 
 the pairwise means of the rounds, and a pair of their order statistics. A bootstrap or t-interval would only be
 approximate for so few rounds with the heavy tails of a shared machine, and a single disturbed round would change it.
 
+Load that lasts for the whole measurement does not cancel: it slows long calls, which the scheduler interrupts, and
+models that need the shared memory bandwidth more than others. A round that is known to be disturbed may therefore have
+had any ratio on a quiet machine. The interval covers them all: its lower end is computed as if these rounds had the
+ratio 0, its upper end as if it were infinite (worst-case bounds for missing data). If an end is not finite, the
+comparison is unstable.
+
 Reference: Hodges and Lehmann 1963, "Estimates of location based on rank tests"; Hollander, Wolfe and Chicken 2014,
-"Nonparametric statistical methods", sections 3.2 and 3.3.
+"Nonparametric statistical methods", sections 3.2 and 3.3; Manski 2003, "Partial identification of probability
+distributions", chapter 1 (worst-case bounds).
 """
 
 from functools import cache
@@ -17,7 +24,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.benchmark_report import SpeedupEstimate, Verdict
+from tfopt.artifacts.benchmark_report import UNSTABLE, SpeedupEstimate, Verdict
 
 # Several candidates are compared at several batch sizes at once, and each false "faster" may be pushed.
 LEVEL = 0.99
@@ -32,6 +39,8 @@ def speedup(
     min_effect: float,
     systematic_error: float = 0.0,
     error: float = 1 - LEVEL,
+    disturbed: NDArray[np.bool_] | None = None,
+    waits: tuple[float, float] = (0.0, 0.0),
 ) -> SpeedupEstimate:
     """Compare the median times of two models, round by round.
 
@@ -41,10 +50,32 @@ def speedup(
         min_effect: Relative difference that counts as within noise.
         systematic_error: Relative difference that all rounds may share for other reasons; it widens the interval.
         error: Probability that the interval misses the true ratio.
+        disturbed: True for each round in which other processes used the machine.
+        waits: Share of their time that the baseline and the candidate waited for their cores in the other rounds. It
+            may have slowed each of them by as much, so it widens the interval.
     """
-    value, low, high = (float(end) for end in np.exp(hodges_lehmann(np.log(baseline) - np.log(candidate), error)))
-    low, high = low / (1 + systematic_error), high * (1 + systematic_error)
-    return SpeedupEstimate(value, low, high, verdict(low, high, min_effect))
+    ratios = np.log(baseline) - np.log(candidate)
+    disturbed = np.zeros(len(ratios), np.bool_) if disturbed is None else disturbed
+    value, low, high = np.exp(_pessimistic_interval(ratios, disturbed, error)).tolist()
+    is_unstable = not (low > 0 and np.isfinite(high))
+    if is_unstable:
+        value, low, high = np.exp(hodges_lehmann(ratios, error)).tolist()
+    low *= (1 - waits[0]) / (1 + systematic_error)
+    high *= (1 + systematic_error) / (1 - waits[1])
+    result = UNSTABLE if is_unstable else verdict(low, high, min_effect)
+    return SpeedupEstimate(value, low, high, result, len(ratios), int(disturbed.sum()))
+
+
+def _pessimistic_interval(
+    ratios: NDArray[np.float64], disturbed: NDArray[np.bool_], error: float
+) -> tuple[float, float, float]:
+    """Return the estimate from the quiet rounds, and an interval that holds whatever the other rounds had been."""
+    if disturbed.all():
+        return 0.0, -np.inf, np.inf
+    value = hodges_lehmann(ratios[~disturbed], 1.0)[0]
+    _, low, _ = hodges_lehmann(np.where(disturbed, -np.inf, ratios), error)
+    _, _, high = hodges_lehmann(np.where(disturbed, np.inf, ratios), error)
+    return value, low, high
 
 
 def verdict(low: float, high: float, min_effect: float) -> Verdict:

@@ -10,7 +10,7 @@ import json
 import os
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final
 
@@ -48,12 +48,18 @@ class ModelRecord:
         digest: Digest of its files.
         format: Its format.
         metrics: The values of its metrics by name.
+        disturbed: Metrics of speed that other processes disturbed: later runs are not compared with them.
     """
 
     name: str
     digest: str
     format: str
     metrics: dict[str, float]
+    disturbed: list[str] = field(default_factory=list)
+
+    def undisturbed(self, metric: str) -> float | None:
+        """Return the value of a metric; None if it was not measured, or other processes disturbed it."""
+        return None if metric in self.disturbed else self.metrics.get(metric)
 
 
 @dataclass(frozen=True)
@@ -109,8 +115,8 @@ class RunHistory:
     conditions: MeasurementConditions | None = None
 
     def values(self, role: Role, metric: str) -> list[float | None]:
-        """List a metric of each run's winner or parent; None where it is missing or not comparable."""
-        return [run.model(role).metrics.get(metric) if self._is_comparable(run, metric) else None for run in self.runs]
+        """List a metric of each run's winner or parent; None where it is missing, disturbed or not comparable."""
+        return [run.model(role).undisturbed(metric) if self._is_comparable(run, metric) else None for run in self.runs]
 
     def reference(self, role: Role, metric: str) -> HistoricalMedian | None:
         """Compute the median that a metric is compared with; None if fewer than `MIN_RUNS` runs are comparable."""
@@ -217,7 +223,7 @@ def _create_file(file: Path, text: str) -> Path:
 
 
 def _model_record(model: ModelDecision) -> ModelRecord:
-    return ModelRecord(model.name, model.digest, model.format, model.metrics)
+    return ModelRecord(model.name, model.digest, model.format, model.metrics, model.disturbed)
 
 
 def _read_run(file: Path) -> RunRecord:
