@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.export_openvino import openvino_graph
+from tfopt.components.export_openvino import float_part, openvino_graph
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.int8_overflow import is_range_reduced
@@ -29,7 +29,6 @@ def quantize(
     feed: list[Batch],
     parameters: OpenVINOConversion,
     measure_error: Callable[[Any], float],
-    in_float: Collection[str] = (),
 ) -> tuple[Any, dict[str, Any], dict[str, Any]]:
     """Return the int8 form of a model, the arguments of NNCF for it, and metadata for the model card.
 
@@ -41,7 +40,6 @@ def quantize(
         feed: Inputs by name, to calibrate on.
         parameters: Preset and range of the weights.
         measure_error: Returns the error of an int8 form on records that it was not calibrated on.
-        in_float: The names of the ops that stay in float.
 
     Raises:
         ComponentError: If NNCF fails, or nothing in the model can be computed in 8 bits.
@@ -53,10 +51,11 @@ def quantize(
             "a float model: quantizing twice adds up two rounding errors",
             "pass the model from before it was quantized, or choose precision='float32' to convert it as it is",
         )
+    floating = float_part.find(model)
     errors: dict[str, float] = {}
     forms: dict[str, tuple[Any, dict[str, Any]]] = {}
     for ranges in RANGES:
-        settings = _settings(model, parameters, ranges, in_float)
+        settings = _settings(model, parameters, ranges, floating.operations)
         forms[ranges] = _quantize(model, feed, settings), settings
         errors[ranges] = measure_error(forms[ranges][0])
     chosen = min(errors, key=errors.__getitem__)
@@ -71,6 +70,7 @@ def quantize(
             **{"preset": settings["preset"].value, "attention": openvino_graph.has_attention(model)},
             **{"reduce_range": is_range_reduced(parameters.reduce_range)},
             **{"activation_ranges": {"chosen": chosen, "error": errors}, "stability": stability},
+            **floating.facts(),
         },
     )
 
@@ -105,7 +105,7 @@ def _settings(model: Any, parameters: OpenVINOConversion, ranges: str, in_float:
     return {
         "preset": nncf.QuantizationPreset[preset.upper()],
         "model_type": nncf.ModelType.TRANSFORMER if attention else None,
-        "ignored_scope": nncf.IgnoredScope(names=sorted(in_float)) if in_float else None,
+        "ignored_scope": nncf.IgnoredScope(names=list(in_float), validate=False) if in_float else None,
         "advanced_parameters": advanced,
     }
 

@@ -60,13 +60,18 @@ def describe_parity(outputs: Mapping[str, Mapping[str, Any]]) -> str:
     """Summarize the parity in a model card in one line, by the output with the largest relative error.
 
     >>> describe_parity({"digit": Parity(0.1361, 0.001, 1.0, 0.75, 200).facts()})
-    'agrees on 150 of 200 records, largest difference 0.136'
+    'agrees on 150 of 200 records, largest difference 0.136 (13.6% of the range)'
     """
     name, worst = max(outputs.items(), key=lambda output: float(output[1]["relative_error"]))
     agreement, records = worst["agreement"], worst["records"]
     text = f"{records} records" if agreement is None else f"agrees on {round(agreement * records)} of {records} records"
     where = f" in {name}" if len(outputs) > 1 else ""
-    return f"{text}, largest difference {distance('error', worst['max_abs_error'])}{where}"
+    error = f"{distance('error', worst['max_abs_error'])} ({_percent(float(worst['relative_error']))} of the range)"
+    return f"{text}, largest difference {error}{where}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.1f}%"
 
 
 def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | None, *, fix: str) -> dict[str, Any]:
