@@ -71,6 +71,8 @@ def select_model(
     _bless(blessing, report)
     log = logging.getLogger(__name__)
     log.info("%s", report.reason)
+    for warning in report.chosen.warnings:
+        log.warning("%s: %s", report.selected, warning)
     for regression in report.history.regressions:
         log.warning("regression: %s", regression)
     decision.metadata |= {

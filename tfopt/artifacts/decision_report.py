@@ -1,6 +1,6 @@
 """The content of ``decision.json`` and ``blessing.json``: the selected model, the reasons, the permission to push."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tfopt.artifacts.report_schema import AGAIN
@@ -63,6 +63,7 @@ class ModelDecision:
         metrics: The values of its metrics by name.
         missed_by: By how much it misses each goal or, if it meets all of them, the selected model.
         summary: The most important reason in a few words.
+        warnings: How its conversion changed more answers than rounding explains, or than other conversions did.
     """
 
     name: str
@@ -76,6 +77,7 @@ class ModelDecision:
     metrics: dict[str, float]
     missed_by: str = ""
     summary: str = ""
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

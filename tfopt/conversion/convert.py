@@ -126,11 +126,11 @@ def convert_in_child(
     converted.metadata |= run_in_child(
         convert_model, convert, model, examples, converted.path, parameters, doing=f"converting to {name}"
     )
-    log.info("%s", summarize(converted))
     if kept := converted.metadata.get("kept_in_float"):
         log.info("%s: %s", name, describe(kept))
     for warning in converted.metadata["verified"].get("warnings", ()):
         log.warning("%s: %s", name, warning)
+    log.info("%s", summarize(converted))
 
 
 def summarize(converted: Model) -> str:
