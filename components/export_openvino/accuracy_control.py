@@ -64,6 +64,7 @@ def quantize(
         subset_size=len(feed),
         preset=settings["preset"],
         model_type=settings["model_type"],
+        ignored_scope=settings["ignored_scope"],
         advanced_quantization_parameters=settings["advanced_parameters"],
     )
     with OpenVINORuntime(compile_model(controlled), "an int8 form") as child:

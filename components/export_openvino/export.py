@@ -12,6 +12,9 @@ from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
+from tfopt.measurement.parity import compare, noise
+
+BATCH = 32
 
 
 def export(model: Model, examples: Examples | None, target: Path, parameters: OpenVINOConversion) -> dict[str, Any]:
@@ -57,14 +60,21 @@ def _quantize(
     converted: Any, parent: runtimes.Runtime, examples: Examples, sampled: Batch, parameters: OpenVINOConversion
 ) -> tuple[Any, dict[str, Any]]:
     from tfopt.components.export_openvino import accuracy_control, quantization
+    from tfopt.runtimes.openvino import OpenVINORuntime, compile_model
 
     feed = list(split_batches(sampled, parent.inputs, 1))
-    quantized, settings, facts = quantization.quantize(converted, feed, parameters)
+    held_out, _ = draw_held_out(examples, parent, sampled, parameters)
+    batches = list(split_batches(held_out, parent.inputs, BATCH))
+
+    def measure_error(form: Any) -> float:
+        with OpenVINORuntime(compile_model(form), "an int8 form") as child:
+            return noise(compare(parent, child, batches).values())
+
+    quantized, settings, facts = quantization.quantize(converted, feed, parameters, measure_error)
     if parameters.max_degradation is None:
         return quantized, facts
-    inputs, _ = draw_held_out(examples, parent, sampled, parameters)
     controlled, control_facts = accuracy_control.quantize(
-        *(converted, quantized, feed, list(split_batches(inputs, parent.inputs, 1)), parent),
+        *(converted, quantized, feed, list(split_batches(held_out, parent.inputs, 1)), parent),
         limit=parameters.max_degradation,
         settings=settings,
     )

@@ -22,7 +22,7 @@ def describe(content: bytes) -> dict[str, Any]:
         ComponentError: If the file reads variables that nothing writes: its weights are missing.
     """
     file = schema.ModelT.InitFromPackedBuf(content, 0)
-    codes = [_name(code) for code in file.operatorCodes]
+    codes = [op_name(code) for code in file.operatorCodes]
     ops = [(codes[op.opcodeIndex], op, graph) for graph in file.subgraphs for op in graph.operators or []]
     names = {name for name, _, _ in ops}
     if "READ_VARIABLE" in names and "ASSIGN_VARIABLE" not in names:
@@ -46,7 +46,7 @@ def describe(content: bytes) -> dict[str, Any]:
 def dense_scale_bytes(content: bytes) -> int:
     """Return the size of the scales and zero points of single channels in dense layers, of weights and biases."""
     file = schema.ModelT.InitFromPackedBuf(content, 0)
-    codes = [_name(code) for code in file.operatorCodes]
+    codes = [op_name(code) for code in file.operatorCodes]
     dense = [
         (graph, index)
         for graph in file.subgraphs
@@ -68,6 +68,7 @@ def _signature_types(file: Any) -> dict[str, str]:
     }
 
 
-def _name(code: Any) -> str:
+def op_name(code: Any) -> str:
+    """Return the name of an operator code, also of a custom one."""
     custom: bytes | None = code.customCode
     return custom.decode() if custom else OPS[max(code.builtinCode, code.deprecatedBuiltinCode)]

@@ -133,8 +133,7 @@ def limit_degradation(
     worst = model.rank_by_error(content) if tried[0]["degradation"] > limit else []
     while tried[-1]["degradation"] > limit and tried[-1]["in_float"] < len(worst) // 2:
         count = min(max(1, 2 * int(tried[-1]["in_float"])), len(worst) // 2)
-        in_float = [(f"^{re.escape(name)}(;|$)", "float32") for name in worst[:count]]  # each matches one layer
-        content = model.quantize([*rules, *in_float])
+        content = model.quantize([*rules, *float_rules(worst[:count])])
         tried.append({"in_float": count, "degradation": measure(content)})
     last = tried[-1]
     if last["degradation"] > limit:
@@ -144,6 +143,11 @@ def limit_degradation(
             "allow more, calibrate on more examples, or choose a higher precision",
         )
     return content, {"left_in_float": worst[: int(last["in_float"])], "tried": tried}
+
+
+def float_rules(names: Iterable[str]) -> list[Rule]:
+    """Return the rules that leave layers in float; each matches one layer."""
+    return [(f"^{re.escape(name)}(;|$)", "float32") for name in names]
 
 
 def _layers(content: bytes) -> list[tuple[list[str], str, bool]]:

@@ -1,11 +1,13 @@
 """LiteRT's converter: its options for each precision, with readable errors."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.lite.python.convert import mlir_quantize
 
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.data.batches import Batch
@@ -20,7 +22,12 @@ INTEGER = {
 
 
 def convert(
-    saved_model: Path, parameters: TFLiteConversion, feed: list[Batch] | None, *, dense_channels: bool = True
+    saved_model: Path,
+    parameters: TFLiteConversion,
+    feed: list[Batch] | None,
+    *,
+    dense_channels: bool = True,
+    in_float: Sequence[str] = (),
 ) -> bytes:
     """Return the flatbuffer of a SavedModel's ``serving_default``.
 
@@ -29,6 +36,7 @@ def convert(
         parameters: The parameters of the conversion.
         feed: Real inputs by name to calibrate on, for the integer precisions; None if the ranges were trained.
         dense_channels: True to give each channel of a dense layer a scale of its own.
+        in_float: In int8, the ops to leave in float, each by the name of its first output.
 
     Raises:
         ComponentError: If an op cannot be converted; the ops are named.
@@ -50,8 +58,16 @@ def convert(
         ops.append(OPS.SELECT_TF_OPS)
     converter.target_spec.supported_ops = ops
     converter._experimental_disable_per_channel_quantization_for_dense_layers = not dense_channels
+    converter._experimental_calibrate_only = bool(in_float)  # its quantizer has no list of ops to leave in float
     try:
-        return bytes(converter.convert())
+        content = bytes(converter.convert())
+        if not in_float:
+            return content
+        return bytes(
+            mlir_quantize(
+                content, denylisted_nodes=list(in_float), disable_per_channel_for_dense_layers=not dense_channels
+            )
+        )
     except Exception as error:
         raise _conversion_error(error, parameters) from error
 

@@ -5,8 +5,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tfopt.components.export_tflite import activation_ranges, flatbuffer, litert_converter
+from tfopt.components.export_tflite import activation_ranges, flatbuffer, float_part, litert_converter
 from tfopt.components.export_tflite.parameters import TFLiteConversion
+from tfopt.conversion.exact_values import FloatPart
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
 
@@ -32,15 +33,16 @@ def quantize(
     Raises:
         ComponentError: If an op cannot be converted, nothing is sparse, or the degradation exceeds the limit.
     """
-    facts: dict[str, Any] = {}
+    facts, floating = _inspect(serving, parameters, feed or []) if calibrated else ({}, FloatPart())
     precision, limit = parameters.precision, parameters.max_degradation
-    if calibrated and not parameters.select_tf_ops:
-        facts["stability"] = _stability(litert_converter.convert_float(serving, parameters), feed or [])
     if precision != "int4" and not parameters.recipe:
-        content = litert_converter.convert(serving, parameters, feed if calibrated else None)
+        in_float = floating.operations
+        content = litert_converter.convert(serving, parameters, feed if calibrated else None, in_float=in_float)
         _check_sparse(content, parameters)
         if feed and calibrated and precision == "int8" and parameters.tolerance is None:
-            convert = partial(litert_converter.convert, serving, parameters, feed, dense_channels=False)
+            convert = partial(
+                *(litert_converter.convert, serving, parameters, feed), dense_channels=False, in_float=in_float
+            )
             content, scale_facts = choose_dense_scales(content, convert, measure, limit)
             facts |= scale_facts
         degradation = None if limit is None else measure(content)
@@ -59,6 +61,7 @@ def quantize(
     )
     rules = parameters.rules()
     model.check(rules)
+    rules = [*layer_quantization.float_rules(floating.operations), *rules]
     if limit is None:
         return model.quantize(rules), facts
     content, degradation_facts = layer_quantization.limit_degradation(model, rules, limit, measure)
@@ -101,6 +104,17 @@ def _check_sparse(content: bytes, parameters: TFLiteConversion) -> None:
             "a pruned model",
             "prune it first (tfopt prune), or leave sparse out",
         )
+
+
+def _inspect(serving: Path, parameters: TFLiteConversion, feed: list[Batch]) -> tuple[dict[str, Any], FloatPart]:
+    """Return the stability of the ranges for the model card, and the ops to leave in float."""
+    content = litert_converter.convert_float(serving, parameters)
+    facts = {} if parameters.select_tf_ops else {"stability": _stability(content, feed)}
+    floating = float_part.find(content)
+    # Integer inputs are rounded before any op reads them; LiteRT's quantizer to 16 bits leaves no listed op in float.
+    if floating and (parameters.integer_io or parameters.precision != "int8"):
+        return facts | {"rounded": floating.exact}, FloatPart()
+    return facts | floating.facts(), floating
 
 
 def _stability(content: bytes, feed: list[Batch]) -> dict[str, Any]:

@@ -78,6 +78,8 @@ def select_model(
     log.info("%s", report.reason)
     if report.unstable:
         log.warning("unstable, speed not compared: %s", ", ".join(report.unstable))
+    for warning in report.chosen.warnings:
+        log.warning("%s: %s", report.selected, warning)
     for regression in report.history.regressions:
         log.warning("regression: %s", regression)
     for note in report.notes:

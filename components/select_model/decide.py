@@ -9,6 +9,7 @@ from tfopt.artifacts.decision_report import ConstantRow, DecisionReport, ModelDe
 from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.components.select_model import reasons
 from tfopt.components.select_model.choice import choose
+from tfopt.components.select_model.conversion_warnings import conversion_warnings
 from tfopt.components.select_model.parameters import Criteria
 from tfopt.components.select_model.regressions import compare_with_history
 from tfopt.errors import ComponentError
@@ -68,6 +69,7 @@ def decide(
     not_made = {
         name: [f"not made: {model.failure}"] for name, model in zip(names, models, strict=True) if model.failure
     }
+    warnings = conversion_warnings(models, names)
     decisions = [
         ModelDecision(
             name=model.name,
@@ -82,6 +84,7 @@ def decide(
             metrics={metric: estimate.value for metric, estimate in model.metrics.items()},
             missed_by=explain.missed_by(model, failures[model.name]),
             summary="not made" if model.name in not_made else explain.summary(model, failures[model.name]),
+            warnings=warnings[model.name],
         )
         for model in measured
     ]

@@ -27,6 +27,7 @@ def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> d
         "reasons": decided.reasons,
         "missed_by": decided.missed_by,
         "summary": decided.summary,
+        "warnings": decided.warnings,
         "status": "chosen" if decided.chosen else "passed" if decided.passed else "rejected",
         "format": decided.format.replace("_", " "),
         "quality": _amount(model, metric),

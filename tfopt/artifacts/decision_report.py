@@ -64,6 +64,7 @@ class ModelDecision:
         missed_by: By how much it misses each goal or, if it meets all of them, the selected model.
         summary: The most important reason in a few words.
         disturbed: Metrics of speed that were not compared, because other processes used the machine.
+        warnings: How its conversion changed more answers than rounding explains, or than other conversions did.
     """
 
     name: str
@@ -78,6 +79,7 @@ class ModelDecision:
     missed_by: str = ""
     summary: str = ""
     disturbed: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)

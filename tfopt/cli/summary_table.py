@@ -30,6 +30,9 @@ def print_summary(
     models = join_reports([(row.name, row.digest, row.format) for row in rows], quality, benchmark.load())
     console.print(_table(rows, models, main_metric(quality), console.width // 4, report.constant))
     console.print(Text(formatting.visible(f"\n{report.reason}"), style="bold"))
+    for row in rows:
+        for warning in row.warnings if row.passed else ():
+            console.print(Text(formatting.visible(f"{row.name}: {warning}"), style="yellow"))
     for regression in report.history.regressions:
         console.print(Text(formatting.visible(f"regression: {regression}"), style="yellow"))
     if report.confidence != "interval":

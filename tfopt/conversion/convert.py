@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.formats import FORMATS
+from tfopt.conversion.exact_values import describe
 from tfopt.declaration.parameters import Between
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size
@@ -125,6 +126,10 @@ def convert_in_child(
     converted.metadata |= run_in_child(
         convert_model, convert, model, examples, converted.path, parameters, doing=f"converting to {name}"
     )
+    if kept := converted.metadata.get("kept_in_float"):
+        log.info("%s: %s", name, describe(kept))
+    for warning in converted.metadata["verified"].get("warnings", ()):
+        log.warning("%s: %s", name, warning)
     log.info("%s", summarize(converted))
 
 

@@ -5,11 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.calibrate import create_calibrator
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from tfopt.conversion import calibration
+from tfopt.conversion import calibration, onnx_float_part
+from tfopt.conversion.exact_values import FloatPart
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
 
@@ -38,6 +40,7 @@ def quantize(
     root.setLevel(logging.ERROR)  # the quantizer recommends the preprocessing that was just done
     try:
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
+        floating = _find_float_part(prepared)
         stable = _stability(prepared, feed)
         quantize_static(
             prepared,
@@ -48,6 +51,7 @@ def quantize(
             weight_type=QuantType.QInt8,
             per_channel=per_channel,
             reduce_range=reduced,
+            nodes_to_exclude=floating.operations,
             extra_options=SYMMETRIC if symmetric else {},
         )
     except ComponentError:
@@ -61,7 +65,19 @@ def quantize(
     finally:
         root.setLevel(level)
     prepared.unlink()
-    return {"reduce_range": reduced, "stability": stable}
+    if floating:
+        quantized = onnx.load(target)
+        onnx_float_part.restore_inputs(quantized, set(floating.operations))
+        onnx.save(quantized, target)
+    return {"reduce_range": reduced, "stability": stable, **floating.facts()}
+
+
+def _find_float_part(file: Path) -> FloatPart:
+    model = onnx.load(file)
+    floating = onnx_float_part.find(model)
+    if floating:
+        onnx.save(model, file)  # with the names of its nodes
+    return floating
 
 
 class _Reader:

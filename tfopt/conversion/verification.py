@@ -1,5 +1,6 @@
 """Comparison of a converted file with its parent, and the limits it must meet."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from tfopt.artifacts import Examples
@@ -8,6 +9,7 @@ from tfopt.conversion.convert import Calibration
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError
+from tfopt.measurement.exact_tests import least_share
 from tfopt.measurement.parity import Parity, compare
 from tfopt.runtimes import Runtime
 
@@ -19,6 +21,8 @@ MAX_ERROR = {"float32": 1e-4, "fp32": 1e-4}  # largest difference, as a fraction
 # correlation: the largest difference says little, since a steep output differs much somewhere in any lower precision.
 MIN_AGREEMENT = dict.fromkeys(("float16", "fp16", "bf16", "tf32"), (0.95, 0.99))
 MIN_AGREEMENT_INTEGER = (0.5, 0.5)
+# Integers are rounded by less than this if calibrated well. Beyond it the model is usable, and the card has a warning.
+USUAL_CHANGES, USUAL_CORRELATION = 0.05, 0.9
 
 ADVICE = {
     **dict.fromkeys(("float32", "fp32"), "pass a larger tolerance if this is known to be harmless"),
@@ -56,7 +60,11 @@ def verify(
     outputs = compare(parent, child, split_batches(inputs, parent.inputs, 1, 3, 32))
     for name, parity in outputs.items():
         _check_parity(name, parity, precision, parameters.tolerance, with_examples=examples is not None)
-    return {"run": True, **facts, "outputs": {name: parity.facts() for name, parity in outputs.items()}}
+    warnings = [text for name, parity in outputs.items() for text in _warnings(name, parity, precision, examples)]
+    return {
+        **{"run": True, **facts, "outputs": {name: parity.facts() for name, parity in outputs.items()}},
+        **({"warnings": warnings} if warnings else {}),
+    }
 
 
 def draw_held_out(
@@ -80,6 +88,22 @@ def _check_open_batch(parent: Runtime, child: Runtime) -> None:
                 f"an open batch size, as in {spec}",
                 "report this, with the model",
             )
+
+
+def _warnings(name: str, parity: Parity, precision: str, examples: Examples | None) -> Iterator[str]:
+    """Describe differences that are within the limits, and beyond what rounding to this precision explains."""
+    if precision in MAX_ERROR or precision in MIN_AGREEMENT:  # their limits are narrow
+        return
+    if examples and parity.agreement is not None:  # classes of random inputs mean little
+        changed = round((1 - parity.agreement) * parity.records)
+        if (least := least_share(changed, parity.records)) > USUAL_CHANGES:
+            yield (
+                f"output {name!r}: {changed} of {parity.records} records change their class, which proves a share of "
+                f"over {least:.1%}"
+            )
+    if parity.correlation is not None and parity.correlation < USUAL_CORRELATION:
+        error = f"{parity.relative_error:.1%} of the range"
+        yield f"output {name!r}: correlation {parity.correlation:.2f} with the parent, largest difference {error}"
 
 
 def _check_parity(name: str, parity: Parity, precision: str, tolerance: float | None, *, with_examples: bool) -> None:

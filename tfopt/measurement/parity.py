@@ -33,6 +33,8 @@ class Parity:
         constant: True if the child's output is the same for all records and the parent's is not.
         correlation: Pearson correlation over all values. It detects wrong outputs if most values are near zero and
             the mean error is therefore small. None for constant values and values that are not floats.
+        noise: Root of the mean square error, divided by the standard deviation of the parent's values. None where the
+            correlation of the parent's values is not defined.
     """
 
     max_abs_error: float
@@ -42,6 +44,7 @@ class Parity:
     records: int
     constant: bool = False
     correlation: float | None = None
+    noise: float | None = None
 
     @property
     def relative_error(self) -> float:
@@ -57,13 +60,18 @@ def describe_parity(outputs: Mapping[str, Mapping[str, Any]]) -> str:
     """Summarize the parity in a model card in one line, by the output with the largest relative error.
 
     >>> describe_parity({"digit": Parity(0.1361, 0.001, 1.0, 0.75, 200).facts()})
-    'agrees on 150 of 200 records, largest difference 0.136'
+    'agrees on 150 of 200 records, largest difference 0.136 (13.6% of the range)'
     """
     name, worst = max(outputs.items(), key=lambda output: float(output[1]["relative_error"]))
     agreement, records = worst["agreement"], worst["records"]
     text = f"{records} records" if agreement is None else f"agrees on {round(agreement * records)} of {records} records"
     where = f" in {name}" if len(outputs) > 1 else ""
-    return f"{text}, largest difference {distance('error', worst['max_abs_error'])}{where}"
+    error = f"{distance('error', worst['max_abs_error'])} ({_percent(float(worst['relative_error']))} of the range)"
+    return f"{text}, largest difference {error}{where}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.1f}%"
 
 
 def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | None, *, fix: str) -> dict[str, Any]:
@@ -140,6 +148,11 @@ def degradation(parities: Iterable[Parity]) -> float:
     return max((_disagreement(parity) for parity in parities), default=0.0)
 
 
+def noise(parities: Iterable[Parity]) -> float:
+    """Return the largest noise of all outputs, or the largest relative error of those without one."""
+    return max((parity.relative_error if parity.noise is None else parity.noise for parity in parities), default=0.0)
+
+
 def check_same_signature(parent: Runtime, child: Runtime) -> None:
     """Raise ComponentError unless names, dtypes and shapes are the same (a batch size may become fixed or dynamic)."""
     for side in ("inputs", "outputs"):
@@ -189,6 +202,7 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
         records=len(parent),
         constant=_is_constant(child) and not _is_constant(parent),
         correlation=_correlation(parent, child),
+        noise=_noise(parent, child),
     )
 
 
@@ -196,6 +210,12 @@ def _correlation(parent: NDArray[Any], child: NDArray[Any]) -> float | None:
     if not np.isfinite(parent).all() or np.ptp(parent) == 0 or np.ptp(child) == 0:
         return None
     return float(np.corrcoef(parent.ravel(), child.ravel())[0, 1])
+
+
+def _noise(parent: NDArray[Any], child: NDArray[Any]) -> float | None:
+    if not np.isfinite(parent).all() or np.ptp(parent) == 0:
+        return None
+    return float(np.sqrt(np.mean(np.square(parent - child))) / parent.std())
 
 
 def _exact(parent: NDArray[Any], child: NDArray[Any]) -> Parity:

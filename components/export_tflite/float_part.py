@@ -1,0 +1,91 @@
+"""The operations of a LiteRT file that 8 bits break."""
+
+from typing import Any
+
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from numpy.typing import NDArray
+
+from tfopt.components.export_tflite import flatbuffer
+from tfopt.conversion.exact_values import FloatPart, Operation, Role, find_float_part
+
+PRODUCTS = {"FULLY_CONNECTED", "BATCH_MATMUL", "CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "SVDF"}
+RECURRENT = {"LSTM", "RNN", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"}
+LAYERS = PRODUCTS | RECURRENT | {"BIDIRECTIONAL_SEQUENCE_LSTM", "BIDIRECTIONAL_SEQUENCE_RNN", "WHILE", "IF"}
+LOOKUPS = ("GATHER", "GATHER_ND", "EMBEDDING_LOOKUP")  # in stored weights they are layers; their indices are integers
+COMPARISONS = {"EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "SIGN"}
+ROUNDINGS = {"FLOOR", "CEIL", "ROUND", "FLOOR_DIV", "FLOOR_MOD"}
+EXACT = COMPARISONS | ROUNDINGS | {"ONE_HOT", "ARG_MAX", "ARG_MIN", "TOPK_V2", "UNIQUE", "WHERE"}
+SCALING = ("ADD", "SUB", "MUL", "DIV")
+SCALES_APART = 100  # of weights, from which on 8 bits of a common scale lose the smaller inputs
+FLOATS = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16, schema.TensorType.FLOAT64)
+
+
+def find(content: bytes) -> FloatPart:
+    """Return the ops of a float file to leave in float, each by the name of its first output."""
+    file = schema.ModelT.InitFromPackedBuf(content, 0)
+    graph = file.subgraphs[0]
+    kinds = [flatbuffer.op_name(code) for code in file.operatorCodes]
+    names = [tensor.name.decode() for tensor in graph.tensors]
+    operations: list[Operation] = []
+    scaled: set[str] = set()
+    for op in graph.operators:
+        if op.outputs is None or not len(op.outputs):
+            continue
+        kind, writes = kinds[op.opcodeIndex], tuple(names[index] for index in op.outputs)
+        reads = tuple(names[index] for index in op.inputs if index >= 0 and _stored(file, index) is None)
+        role = _role(file, op, kind)
+        # The converter multiplies weights by the scales of a normalization where it can.
+        if kind == "FULLY_CONNECTED" and scaled.intersection(reads) and _are_columns_scaled(file, op.inputs[1]):
+            role = "scaling"
+        if role == "scaling":
+            scaled |= set(writes)
+        operations.append(Operation(writes[0], kind, role, reads, writes))
+    return find_float_part(operations, {names[index] for index in graph.inputs})
+
+
+def _role(file: Any, op: Any, kind: str) -> Role:
+    tensors = file.subgraphs[0].tensors
+    indices = [index for index in op.inputs if index >= 0]
+    if kind in LAYERS or (kind in LOOKUPS and any(_is_float_constant(file, index) for index in indices)):
+        return "layer"
+    reads_floats = any(tensors[index].type in FLOATS and _stored(file, index) is None for index in indices)
+    if kind == "CAST":
+        return "exact" if reads_floats and tensors[op.outputs[0]].type not in FLOATS else "plain"
+    if kind in EXACT and reads_floats:
+        return "exact"
+    if kind in SCALING and reads_floats and any(_has_columns(file, index) for index in indices):
+        return "scaling"
+    return "plain"
+
+
+def _has_columns(file: Any, index: int) -> bool:
+    """Return True if a tensor is a constant of different numbers."""
+    numbers = _numbers(file, index)
+    return numbers is not None and np.unique(numbers).size > 1
+
+
+def _are_columns_scaled(file: Any, index: int) -> bool:
+    """Return True if the weights of most inputs differ from each other by orders of magnitude."""
+    numbers = _numbers(file, index)
+    if numbers is None:
+        return False
+    largest = np.abs(numbers.reshape(-1, file.subgraphs[0].tensors[index].shape[-1])).max(axis=0)
+    low, high = np.quantile(largest[largest > 0], (0.1, 0.9)) if largest.any() else (1.0, 1.0)
+    return bool(high > SCALES_APART * low)
+
+
+def _numbers(file: Any, index: int) -> NDArray[np.float32] | None:
+    stored = _stored(file, index)
+    if stored is None or file.subgraphs[0].tensors[index].type != schema.TensorType.FLOAT32:
+        return None
+    return np.frombuffer(np.asarray(stored, np.uint8).tobytes(), np.float32)
+
+
+def _is_float_constant(file: Any, index: int) -> bool:
+    return _stored(file, index) is not None and file.subgraphs[0].tensors[index].type in FLOATS
+
+
+def _stored(file: Any, index: int) -> Any:
+    data = file.buffers[file.subgraphs[0].tensors[index].buffer].data
+    return None if data is None or not len(data) else data

@@ -1,0 +1,76 @@
+"""Warnings about conversions: their own, and those of a comparison with other conversions of the same precision."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tfopt.artifacts import Model
+from tfopt.measurement.exact_tests import changes_more
+
+FAR_BELOW = 10  # times the unexplained part of the other conversion
+GOOD_CORRELATION = 0.99  # no warning from here on, however good the other one is
+
+
+@dataclass(frozen=True)
+class _Conversion:
+    """The parity of one output of a converted model with its parent.
+
+    Attributes:
+        name: Name of the model.
+        records: Number of compared records.
+        changed: Number of them with another class; None without classes.
+        correlation: Correlation of the values; None if it is not defined.
+    """
+
+    name: str
+    records: int
+    changed: int | None
+    correlation: float | None
+
+
+def conversion_warnings(models: Sequence[Model], names: Sequence[str]) -> dict[str, list[str]]:
+    """Return the warnings about each model by its name.
+
+    Args:
+        models: The models; their cards have the parity with the models that they were made from.
+        names: Their names in the decision.
+    """
+    warnings: dict[str, list[str]] = {name: [] for name in names}
+    alike: dict[tuple[str, str], list[_Conversion]] = defaultdict(list)
+    for name, model in zip(names, models, strict=True):
+        facts = {} if model.failure else model.card.facts
+        verified = facts.get("verified")
+        if not isinstance(verified, Mapping) or not facts.get("precision"):
+            continue
+        warnings[name] += verified.get("warnings", ())
+        for output, parity in verified.get("outputs", {}).items():
+            alike[str(facts["precision"]), output].append(_conversion(name, parity))
+    for (precision, _), conversions in alike.items():
+        for one in conversions:
+            if text := _compare(one, conversions, precision):
+                warnings[one.name].append(text)
+    return warnings
+
+
+def _conversion(name: str, parity: Mapping[str, float | None]) -> _Conversion:
+    records, agreement = int(parity["records"] or 0), parity.get("agreement")
+    changed = None if agreement is None else round((1 - agreement) * records)
+    return _Conversion(name, records, changed, parity.get("correlation"))
+
+
+def _compare(one: _Conversion, others: Sequence[_Conversion], precision: str) -> str:
+    """Return the sentence about a conversion that is far worse than the best other one; empty if it is not."""
+    for other in sorted(others, key=lambda other: (other.changed or 0) / max(other.records, 1)):
+        if one.changed is None or other.changed is None:
+            break
+        if changes_more(one.changed, one.records, other.changed, other.records):
+            return (
+                f"{one.changed} of {one.records} records change their class in {precision}; with {other.name} "
+                f"{other.changed} of {other.records} do"
+            )
+    best = max(others, key=lambda other: -2.0 if other.correlation is None else other.correlation)
+    if one.correlation is None or best.correlation is None or one.correlation >= GOOD_CORRELATION:
+        return ""
+    if 1 - one.correlation <= FAR_BELOW * (1 - best.correlation):
+        return ""
+    return f"correlation {one.correlation:.3f} with its parent in {precision}; {best.name} has {best.correlation:.3f}"

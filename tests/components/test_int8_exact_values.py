@@ -1,0 +1,116 @@
+"""Test that int8 files compute what they must: codes, sentinels, one-hot columns, columns of different scales."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.components.exporters import EXPORTERS, OPENVINO, TFLITE, write_split
+from tests.runtimes.formulas import saved
+
+RECORDS = 96
+
+
+def network(columns: int, seed: int = 0):
+    """Return a function of two dense layers with four outputs."""
+    draw = np.random.default_rng(seed)
+    first = tf.constant(draw.normal(size=(columns, 12)) / columns**0.5, tf.float32)
+    second = tf.constant(draw.normal(size=(12, 4)), tf.float32)
+    return lambda x: {"y": tf.nn.relu(x @ first) @ second}
+
+
+def code_model():
+    """Column 0 is a shop's number, which selects a row of an embedding."""
+    draw = np.random.default_rng(1)
+    rows = draw.normal(size=(RECORDS, 5))
+    rows[:, 0] = draw.integers(0, 20, RECORDS)
+    table, layers = tf.constant(draw.normal(size=(20, 6)), tf.float32), network(10)
+    return rows, lambda x: layers(tf.concat([tf.gather(table, tf.cast(x[:, 0], tf.int32)), x[:, 1:]], 1))
+
+
+def sentinel_model():
+    """Missing values are -999, which the model replaces."""
+    draw = np.random.default_rng(1)
+    rows = draw.normal(size=(RECORDS, 5))
+    rows[draw.uniform(size=rows.shape) < 0.2] = -999
+    layers = network(5)
+    return rows, lambda x: layers(tf.where(tf.equal(x, -999.0), 0.7, x))
+
+
+def one_hot_model():
+    """Columns 0 and 1 are a month and a day of the year."""
+    draw = np.random.default_rng(1)
+    rows = draw.normal(size=(RECORDS, 5))
+    rows[:, 0], rows[:, 1] = draw.integers(0, 12, RECORDS), draw.integers(0, 365, RECORDS)
+    layers = network(27)
+
+    def serve(x):
+        month, week = tf.one_hot(tf.cast(x[:, 0], tf.int32), 12), tf.one_hot(tf.cast(x[:, 1] // 31.0, tf.int32), 12)
+        return layers(tf.concat([month, week, x[:, 2:]], 1))
+
+    return rows, serve
+
+
+def normalized_model(floor: float | None = 1e-7):
+    """Columns of a table with standard deviations from 0.001 to 4000."""
+    draw = np.random.default_rng(1)
+    scales = np.float32([0.001, 0.1, 1.0, 60.0, 4000.0])
+    rows = (draw.normal(size=(RECORDS, 5)) + 2) * scales
+    layers = network(5)
+    return rows, lambda x: layers((x - 2 * scales) / (tf.maximum(tf.sqrt(scales**2), floor) if floor else scales))
+
+
+def folded_model():
+    """The same with scales that LiteRT's converter folds into the weights."""
+    return normalized_model(None)
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        *((code_model, "exact"), (sentinel_model, "exact"), (one_hot_model, "exact")),
+        *((normalized_model, "scaling"), (folded_model, "scaling")),
+    ],
+)
+def test_int8_keeps_exact_values_and_scales_of_columns_in_float(exporter, make, reason, tmp_path):
+    rows, serve = make()
+    model = saved(tmp_path / "model", serve, x=([None, 5], tf.float32))
+    examples = write_split(tmp_path / "examples", {"x": rows[:64].astype(np.float32)})
+    write_split(examples, {"x": rows[64:].astype(np.float32)}, "eval")
+    facts = exporter.export(model, examples, tmp_path / "out", "int8")
+    parity = facts["verified"]["outputs"]["y"]
+    assert parity["agreement"] > 0.93 and parity["relative_error"] < 0.05
+    assert facts["kept_in_float"][reason] and "warnings" not in facts["verified"]
+
+
+def test_integer_inputs_cannot_stay_exact_which_the_card_tells(tmp_path):
+    rows, serve = code_model()
+    model = saved(tmp_path / "model", serve, x=([None, 5], tf.float32))
+    examples = write_split(tmp_path / "examples", {"x": rows.astype(np.float32)})
+    facts = TFLITE.export(model, examples, tmp_path / "out", "int8", integer_io=True)
+    assert "CAST" in facts["rounded"].values() and "kept_in_float" not in facts
+    assert any("change their class" in warning for warning in facts["verified"]["warnings"])
+
+
+@pytest.mark.parametrize(("spread", "chosen"), [(1.5, "minmax"), (0.0, "mean")])
+def test_openvino_takes_the_ranges_that_held_out_records_say_are_closer(spread, chosen, tmp_path):
+    """Some records of a convolution over time are far larger than the others, or only one to calibrate on."""
+    draw = np.random.default_rng(3)
+    first, second = (tf.constant(draw.normal(size=(5, size, 16)) / 5, tf.float32) for size in (2, 16))
+    last = tf.constant(draw.normal(size=(16, 3)), tf.float32)
+
+    def serve(x):
+        hidden = tf.nn.relu(tf.nn.conv1d(tf.nn.relu(tf.nn.conv1d(x, first, 1, "SAME")), second, 1, "SAME"))
+        return {"y": tf.reduce_max(hidden, 1) @ last}
+
+    records = draw.normal(size=(128, 32, 2)) * np.exp(draw.normal(size=(128, 1, 1)) * spread)
+    records[0] *= 1.0 if spread else 500.0
+    model = saved(tmp_path / "model", serve, x=([None, 32, 2], tf.float32))
+    examples = write_split(tmp_path / "examples", {"x": records[:64].reshape(64, -1).astype(np.float32)})
+    write_split(examples, {"x": records[64:].reshape(64, -1).astype(np.float32)}, "eval")
+    facts = OPENVINO.export(model, examples, tmp_path / "out", "int8")
+    errors = facts["activation_ranges"]["error"]
+    assert facts["activation_ranges"]["chosen"] == chosen == min(errors, key=errors.get)
+    assert max(errors.values()) > 3 * errors[chosen]
+    assert facts["verified"]["outputs"]["y"]["noise"] == pytest.approx(errors[chosen], rel=0.01)
+    assert facts["verified"]["outputs"]["y"]["correlation"] > 0.99

@@ -1,0 +1,64 @@
+"""Test which operations stay in float: around exact values and scales of columns before the first layers."""
+
+from tfopt.conversion.exact_values import Operation, describe, find_float_part
+
+
+def op(name: str, role: str, *reads: str) -> Operation:
+    return Operation(name, name.upper(), role, reads, (name,))
+
+
+def test_a_comparison_keeps_its_inputs_and_their_other_readers_in_float():
+    """Replace a sentinel: the select reads it too, and the absolute value passes it on."""
+    part = find_float_part(
+        [
+            op("slice", "plain", "x"),
+            op("equal", "exact", "slice"),
+            op("abs", "plain", "slice"),
+            op("select", "plain", "equal", "abs"),
+            op("dense", "layer", "select"),
+            op("relu", "plain", "dense"),
+        ],
+        ["x"],
+    )
+    assert part.operations == ["slice", "equal", "abs", "select"]
+    assert part.exact == {"equal": "EQUAL"} and not part.scaling
+
+
+def test_operations_behind_a_layer_and_other_inputs_stay_in_8_bits():
+    part = find_float_part(
+        [
+            op("cast", "exact", "code"),
+            op("lookup", "layer", "cast"),
+            op("gain", "plain", "lookup"),
+            op("half", "plain", "image"),
+            op("dense", "layer", "half"),
+            op("greater", "exact", "dense"),
+            op("both", "plain", "greater", "gain"),
+        ],
+        ["code", "image"],
+    )
+    assert part.operations == ["cast"]
+
+
+def test_an_operation_that_also_reads_a_layer_is_the_last_one_in_float():
+    operations = [
+        op("sub", "scaling", "x", "mean"),
+        op("mean", "plain"),
+        op("dense", "layer", "x"),
+        op("concat", "plain", "sub", "dense"),
+        op("relu", "plain", "concat"),
+    ]
+    part = find_float_part([operations[1], operations[0], *operations[2:]], ["x"])
+    assert part.operations == ["sub", "concat"] and part.scaling == {"sub": "SUB"}
+
+
+def test_constants_and_models_without_exact_values_are_left_alone():
+    part = find_float_part([op("table", "plain"), op("less", "exact", "table"), op("dense", "layer", "x")], ["x"])
+    assert not part and part.facts() == {}
+
+
+def test_the_model_card_and_the_log_name_the_reasons():
+    part = find_float_part([op("floor", "exact", "x"), op("mul", "scaling", "floor")], ["x"])
+    kept = part.facts()["kept_in_float"]
+    assert kept == {"exact": {"floor": "FLOOR"}, "scaling": {"mul": "MUL"}, "operations": ["floor", "mul"]}
+    assert describe(kept).endswith("exact values for FLOOR, scales of columns by MUL")

@@ -1,0 +1,125 @@
+"""Find the operations that 8 bits break: before the first layers, on exact values or on columns of different scales.
+
+A tensor in 8 bits has 256 values on one scale. A category code, a sentinel such as -999 or a day of the year is another
+number then, so that a comparison, a cast to integers or a lookup behind it returns something else. A normalization by
+columns multiplies the rounding errors of small columns. Exporters leave these operations in float.
+"""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Role = Literal["layer", "exact", "scaling", "plain"]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation of a float graph in any format.
+
+    Attributes:
+        name: Its name, unique in the graph.
+        kind: Its type in the terms of the format.
+        role: ``exact`` if it needs exact values: comparisons, casts from floats to integers, lookups, rounding, modulo.
+            ``scaling`` if it adds or multiplies a number for each column. ``layer`` if its results are sums over
+            weights, which have rounding errors in 8 bits anyway, or if it has a graph of its own. ``plain`` otherwise.
+        reads: The computed tensors that it reads, without constants.
+        writes: Its results.
+    """
+
+    name: str
+    kind: str
+    role: Role
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class FloatPart:
+    """The operations to leave in float.
+
+    Attributes:
+        operations: Their names, in topological order.
+        exact: Names and types of those that need exact values.
+        scaling: Names and types of those that scale columns.
+    """
+
+    operations: list[str] = field(default_factory=list)
+    exact: dict[str, str] = field(default_factory=dict)
+    scaling: dict[str, str] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        """Return True if an operation has to stay in float."""
+        return bool(self.operations)
+
+    def facts(self) -> dict[str, object]:
+        """Return the entry of the model card; empty if nothing stays in float."""
+        if not self:
+            return {}
+        return {"kept_in_float": {"exact": self.exact, "scaling": self.scaling, "operations": self.operations}}
+
+
+def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) -> FloatPart:
+    """Return the operations before the first layers that need exact values or scale columns, and their neighbors.
+
+    These are the operations that such an operation depends on, those that read the same tensors, and those that follow
+    until a layer: what remains of a sentinel after a comparison would determine the scale of their results.
+
+    Args:
+        operations: All operations, in topological order.
+        inputs: The names of the graph's inputs.
+    """
+    before_layers = _before_layers(operations, inputs)
+    wanted = [op for op in operations if op.role in ("exact", "scaling") and before_layers.intersection(op.reads)]
+    tainted = _upstream(operations, before_layers, {name for op in wanted for name in op.reads})
+    in_float = []
+    for op in operations:
+        if op.role == "layer" or not tainted.intersection(op.reads):
+            continue
+        in_float.append(op.name)
+        tainted |= before_layers.intersection(op.writes)
+    return FloatPart(
+        in_float,
+        {op.name: op.kind for op in wanted if op.role == "exact"},
+        {op.name: op.kind for op in wanted if op.role == "scaling"},
+    )
+
+
+def describe(kept: Mapping[str, Mapping[str, str]]) -> str:
+    """Describe in a few words what stays in float.
+
+    >>> describe({"exact": {"a": "Equal", "b": "Equal"}, "scaling": {"c": "Mul"}})
+    'in float before the first layers: exact values for Equal (2), scales of columns by Mul'
+    """
+    parts = [
+        f"{title} {', '.join(_count(kept[role]))}"
+        for role, title in (("exact", "exact values for"), ("scaling", "scales of columns by"))
+        if kept[role]
+    ]
+    return f"in float before the first layers: {', '.join(parts)}"
+
+
+def _count(kinds: Mapping[str, str]) -> Iterator[str]:
+    for kind in dict.fromkeys(kinds.values()):
+        number = list(kinds.values()).count(kind)
+        yield kind if number == 1 else f"{kind} ({number})"
+
+
+def _before_layers(operations: Sequence[Operation], inputs: Collection[str]) -> set[str]:
+    """Return the tensors that are computed from inputs, constants and each other without a layer."""
+    reached, constant = set(inputs), set()
+    for op in operations:
+        computed = [name for name in op.reads if name not in constant]
+        if not computed:
+            constant |= set(op.writes)
+        elif op.role != "layer" and reached.issuperset(computed):
+            reached |= set(op.writes)
+    return reached
+
+
+def _upstream(operations: Sequence[Operation], before_layers: set[str], tensors: set[str]) -> set[str]:
+    """Return those of the tensors that are before the first layers, and all that they are computed from."""
+    found = tensors & before_layers
+    for op in reversed(operations):
+        if found.intersection(op.writes):
+            found |= before_layers.intersection(op.reads)
+    return found

@@ -1,0 +1,73 @@
+"""The operations of an ONNX file that 8 bits break, and their inputs in the quantized file."""
+
+from collections.abc import Collection
+
+import numpy as np
+import onnx
+from onnx import TensorProto, numpy_helper
+
+from tfopt.conversion.exact_values import FloatPart, Operation, Role, find_float_part
+
+LAYERS = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "LSTM", "GRU", "RNN", "Loop", "If", "Scan"}
+LOOKUPS = {"Gather", "GatherND", "GatherElements"}  # in stored weights they are layers; their indices are integers
+COMPARISONS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "IsInf", "Sign"}
+EXACT = COMPARISONS | {"Floor", "Ceil", "Round", "Mod", "OneHot", "ArgMax", "ArgMin", "TopK", "Unique", "NonZero"}
+SCALING = {"Add", "Sub", "Mul", "Div"}
+FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
+
+
+def find(model: onnx.ModelProto) -> FloatPart:
+    """Return the nodes to leave in float; nodes without a name get one, by which the quantizer can exclude them."""
+    graph = onnx.shape_inference.infer_shapes(model).graph
+    for number, (node, inferred) in enumerate(zip(model.graph.node, graph.node, strict=True)):
+        node.name = inferred.name = node.name or f"{node.op_type}_{number}_of_tfopt"
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    types = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
+    operations = [
+        Operation(
+            node.name,
+            node.op_type,
+            _role(node, constants, types),
+            tuple(name for name in node.input if name and name not in constants),
+            tuple(name for name in node.output if name),
+        )
+        for node in graph.node
+        if node.op_type != "Constant"
+    ]
+    return find_float_part(operations, {value.name for value in graph.input} - set(constants))
+
+
+def restore_inputs(model: onnx.ModelProto, nodes: Collection[str]) -> None:
+    """Let these nodes of a quantized model read the float tensors, not their 8-bit values.
+
+    The quantizer replaces a tensor for all of its readers, also for those that are excluded from quantization.
+    """
+    producers = {name: node for node in model.graph.node for name in node.output}
+    for node in model.graph.node:
+        if node.name not in nodes:
+            continue
+        for index, name in enumerate(node.input):
+            dequantize = producers.get(name)
+            if dequantize is None or dequantize.op_type != "DequantizeLinear":
+                continue
+            quantize = producers.get(dequantize.input[0])
+            if quantize is not None and quantize.op_type == "QuantizeLinear":
+                node.input[index] = quantize.input[0]
+
+
+def _role(node: onnx.NodeProto, constants: dict[str, np.ndarray], types: dict[str, int]) -> Role:
+    stored = [constants[name] for name in node.input if name in constants]
+    if node.op_type in LAYERS or (node.op_type in LOOKUPS and node.input[0] in constants):
+        return "layer"
+    reads_floats = any(types.get(name, TensorProto.FLOAT) in FLOATS for name in node.input if name not in constants)
+    if node.op_type == "Cast":
+        target = next(attribute.i for attribute in node.attribute if attribute.name == "to")
+        return "exact" if reads_floats and target not in FLOATS else "plain"
+    if node.op_type in EXACT and reads_floats:
+        return "exact"
+    if node.op_type in SCALING and any(array.dtype.kind == "f" and np.unique(array).size > 1 for array in stored):
+        return "scaling"
+    return "plain"
