@@ -6,6 +6,7 @@ the path: ``tfopt.components.train.component`` is ``components/train/component.p
 """
 
 import importlib
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,10 @@ if sys.platform != "linux":  # file locks, the fork server and the death signal 
         f"received: Python on {sys.platform}\nexpected: Python on Linux\n"
         "how to fix: run tfopt in a container (docs/images.md), in a virtual machine, or in WSL 2 on Windows"
     )
+
+# By default, the first process in which TensorFlow sees a GPU reserves nearly all its memory, and the other processes
+# of a step fail for lack of it. Children inherit the variable, which TensorFlow reads when it first uses a GPU.
+os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
 if TYPE_CHECKING:
     from tfopt.component import Between as Between

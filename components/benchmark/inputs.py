@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import read_batches
+from tfopt.data.hidden_gpus import hide_gpus
 from tfopt.data.sample_inputs import OPEN_SIZE, random_batch
+from tfopt.processes.subprocess_call import run_in_child
 
 
 class Inputs:
@@ -34,10 +36,15 @@ class Inputs:
         file = self._folder / f"{hashlib.sha256(key.encode()).hexdigest()}.pickle"
         if not file.exists():
             batched = {name: spec for name, spec in specs.items() if spec.shape}  # records do not contain scalar inputs
-            arrays = read_records(self._examples, batched, self._records) if self._examples else {}
+            arrays = self._read(batched) if self._examples else {}
             rest = {name: spec for name, spec in specs.items() if name not in arrays}
             file.write_bytes(pickle.dumps(arrays | random_batch(rest, records=self._records, seed=self._seed)))
         return file
+
+    def _read(self, specs: Mapping[str, TensorSpec]) -> dict[str, NDArray[Any]]:
+        """Read records in a child process: TensorFlow in this one would use the GPU until the measurement ends."""
+        call = (read_records, [*self._examples], dict(specs), self._records)
+        return run_in_child(*call, doing="reading the examples")
 
     def facts(self) -> dict[str, Any]:
         """Return the source of the inputs for the report."""
@@ -47,6 +54,7 @@ class Inputs:
 
 
 def read_records(files: Sequence[Path], specs: Mapping[str, TensorSpec], records: int) -> dict[str, NDArray[Any]]:
-    """Return the first records of the files, repeated if there are too few."""
+    """Return the first records of the files, repeated if there are too few; the process sees no GPU afterwards."""
+    hide_gpus()
     batch = next(iter(read_batches(files, specs, batch_size=records)))
     return {name: array[np.arange(records) % len(array)] for name, array in batch.items()}

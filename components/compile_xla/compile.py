@@ -24,7 +24,14 @@ from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph import pass_manager as passes
-from tfopt.graph.comparison import Comparison, Loader, largest_error, special_inputs, why_no_special_values
+from tfopt.graph.comparison import (
+    Comparison,
+    Loader,
+    largest_error,
+    special_inputs,
+    tolerance_of,
+    why_no_special_values,
+)
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.report import Report
@@ -65,6 +72,7 @@ class _ParentResults:
         no_special: Why there are no special values; None if there are.
         batches: Inputs by batch size.
         lengths: Inputs of each bucket of sequence lengths.
+        tolerance: Allowed error of an output, as a fraction of its range.
     """
 
     comparison: Comparison
@@ -72,6 +80,7 @@ class _ParentResults:
     no_special: str | None
     batches: dict[int, Batch]
     lengths: dict[int, Batch]
+    tolerance: float
 
 
 def _write_verified(
@@ -86,17 +95,17 @@ def _write_verified(
     after = functools.cache(lambda key: runtimes.load(SavedModel(target), signature=key))
     errors = _compare_outputs(parent.comparison, lambda key: nullcontext(after(key)))
     output, error = largest_error(errors)
-    if error > settings.tolerance:
+    if error > parent.tolerance:
         raise ComponentError(
             f"{output} differs by {error:.2g} of its range",
-            f"at most {settings.tolerance:g}",
+            f"at most {parent.tolerance:g}",
             "pass a larger tolerance",
         )
     report["special_values"] = _compare_special_values(
-        parent.special, lambda key: nullcontext(after(key)), settings.tolerance
+        parent.special, lambda key: nullcontext(after(key)), parent.tolerance
     ) or (parent.no_special or "the same results")
     if settings.buckets:
-        error = check_lengths(model, SavedModel(target), settings.buckets, settings.tolerance)
+        error = check_lengths(model, SavedModel(target), settings.buckets, parent.tolerance)
         report["sequence_buckets"] = {"lengths": settings.buckets, "error": error}
     if settings.warm_up:
         padded = [_rows(parent.lengths[bucket], size) for bucket in settings.buckets for size in parent.batches]
@@ -105,7 +114,7 @@ def _write_verified(
     report["warm_up"] = {"batch_sizes": list(parent.batches)} if settings.warm_up else "not requested"
     verified = {
         "inputs": parent.comparison.source,
-        "tolerance": settings.tolerance,
+        "tolerance": parent.tolerance,
         "skipped": parent.comparison.skipped,
         "outputs": errors,
     }
@@ -128,7 +137,9 @@ def _write(
         parent = before(model.signature)
         lengths = draw_lengths(parent, settings.buckets) if settings.warm_up and settings.buckets else {}
         batches = _draw_batches(parent, examples, settings.sizes)
-        return report, _ParentResults(comparison, special, why_no_special_values(frozen), batches, lengths)
+        allowed = tolerance_of(frozen) if settings.tolerance is None else settings.tolerance
+        no_special = why_no_special_values(frozen)
+        return report, _ParentResults(comparison, special, no_special, batches, lengths, allowed)
 
 
 def _write_model(frozen: Frozen, serving: Path, settings: Settings, signature: str) -> dict[str, Any]:

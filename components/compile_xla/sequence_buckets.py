@@ -13,6 +13,7 @@ from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Signature
 from tfopt.measurement.parity import compare
+from tfopt.measurement.tensor_float_32 import without_tensor_float_32
 from tfopt.runtimes import Runtime
 
 RECORDS = 4  # of each length that is compared
@@ -71,6 +72,7 @@ def draw_lengths(model: Runtime, buckets: list[int]) -> dict[int, Batch]:
     return batches
 
 
+@without_tensor_float_32()
 def check_lengths(parent: SavedModel, child: SavedModel, buckets: list[int], tolerance: float) -> float:
     """Compare a model that pads with its parent, on sequences of lengths around the buckets; return the largest error.
 

@@ -11,6 +11,7 @@ from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.conversion.verification import verify
 from tfopt.data.batches import sample_records
 from tfopt.data.feature_schema import feature_specs
+from tfopt.data.hidden_gpus import hide_gpus
 from tfopt.tensorrt import machine, profiles
 from tfopt.tensorrt.tag import CompatibilityTag
 
@@ -23,7 +24,7 @@ def convert(model: Model, examples: Examples | None, target: Path, parameters: T
     """
     from tfopt.components.convert_tensorrt import onnx_network
 
-    _hide_gpu_from_tensorflow()
+    hide_gpus()  # the comparison needs outputs in float32, which TensorFlow would round to TF32 on a GPU
     here = machine.detect_machine()
     plan = target / "Format-Serving" / "model.plan"
     plan.parent.mkdir()
@@ -59,13 +60,6 @@ def derive_profile(
         usual_batch=parameters.usual_batch,
         largest_batch=parameters.largest_batch,
     )
-
-
-def _hide_gpu_from_tensorflow() -> None:
-    # The comparison needs outputs in float32; on a GPU TensorFlow would round to TF32, and take all memory.
-    import tensorflow as tf
-
-    tf.config.set_visible_devices([], "GPU")
 
 
 def _feature_specs(examples: Examples | None, parameters: TensorRTConversion) -> dict[str, TensorSpec] | None:

@@ -34,6 +34,8 @@ def choose_auto_settings(settings: Settings, examples: Examples, module: Path) -
     """Return the settings with each ``auto`` replaced by a precision or a jit_compile mode."""
     if "auto" not in (settings.precision, settings.jit_compile):
         return settings
+    if settings.jit_compile == "auto" and settings.deterministic:
+        log.info("XLA is not tried: not all of its kernels are deterministic; --no-deterministic tries it as well")
     doing = "trying precisions and XLA on a few steps"
     times, failures = run_in_child(time_choices, str(examples.path), str(module), settings, doing=doing)
     for (precision, jit), reason in failures.items():

@@ -170,6 +170,14 @@ def test_error_of_the_compiler_is_reported_without_its_headings(tmp_path):
         _compare_outputs(Failing(), tmp_path)
 
 
+@pytest.mark.parametrize(("dtype", "expected"), [("float32", 1e-4), ("float16", 1e-2), ("bfloat16", 5e-2)])
+def test_the_default_tolerance_is_that_of_the_precision_of_the_parent(tmp_path, dtype, expected):
+    serve = lambda x: {"y": tf.cast(tf.math.tanh(tf.cast(x, dtype)), tf.float32)}  # noqa: E731
+    saved(tmp_path / "m", serve, x=([None, 3], tf.float32))
+    made = compile_xla(model=SavedModel(tmp_path / "m"), compiled=tmp_path / "out", batch_sizes=["2"])["compiled"]
+    assert made.metadata["verified"]["tolerance"] == expected
+
+
 def test_batch_size_zero_is_refused(digits_model, tmp_path):
     with pytest.raises(ComponentError, match="whole numbers"):
         compile_xla(model=digits_model, compiled=tmp_path / "compiled", batch_sizes=["0"])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -11,6 +12,7 @@ from tests.components.train_modules import DIGITS, LINEAR, SMALL, with_mean, wri
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.train import auto_settings
 from tfopt.components.train.auto_settings import time_choices
 from tfopt.components.train.class_weights import compute_class_weights
 from tfopt.components.train.component import train
@@ -121,6 +123,16 @@ def test_auto_times_each_choice_in_turns(tmp_path, digits_examples):
         str(digits_examples), str(tmp_path / "m.py"), dataclasses.replace(settings, deterministic=True)
     )
     assert list(durations) == [("float32", "off")]
+
+
+def test_the_log_of_auto_reports_that_a_deterministic_training_does_not_try_xla(monkeypatch, caplog):
+    monkeypatch.setattr(auto_settings, "run_in_child", lambda *_, **__: ({("float32", "off"): [1.0]}, {}))
+    for deterministic in (True, False):
+        caplog.clear()
+        settings = dataclasses.replace(SETTINGS, jit_compile="auto", deterministic=deterministic)
+        with caplog.at_level("INFO"):
+            auto_settings.choose_auto_settings(settings, Examples(Path("examples")), Path("m.py"))
+        assert ("XLA is not tried" in caplog.text and "--no-deterministic" in caplog.text) == deterministic
 
 
 @pytest.mark.nightly

@@ -165,7 +165,7 @@ class ComponentNodes:
         sequence_buckets: list[str] | tuple[str, ...] = [],
         warm_up: bool = True,
         cache: bool = False,
-        tolerance: float = 0.0001,
+        tolerance: float | None = None,
         on_failure: Literal['raise', 'row'] = 'raise',
         signature: str = 'serving_default',
         trust_model_code: bool = False,
@@ -182,7 +182,7 @@ class ComponentNodes:
             sequence_buckets: Lengths to which the model pads its input along an open second axis, before the compiled program: ``16 32 64``. Each length is compiled once, instead of every length that occurs; longer sequences are compiled at their own. Padding is with zeros, and steps that were added are cut off the outputs. Only for a model that ignores such steps, as with masks, which is verified for each bucket.
             warm_up: Write warm-up requests, for each bucket too.
             cache: Store the programs that XLA compiled in ``assets.extra/xla_cache``.
-            tolerance: Refuse the result if an output differs by more than this fraction of its range.
+            tolerance: Refuse the result if an output differs by more than this fraction of its range. The default is 0.0001, or 0.01 if the graph computes in float16, or 0.05 if it computes in bfloat16.
             on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and evaluate, benchmark and select_model list it as a failed model, which is never selected.
             signature: Name of the signature of the models to run or convert, in formats with signatures.
             trust_model_code: Run Python code that a Keras file contains, such as that of a Lambda layer; off: refuse such files.

@@ -26,6 +26,7 @@ from tfopt.graph.special_values import (
 )
 from tfopt.graph.state import changes_state
 from tfopt.measurement.parity import compare
+from tfopt.measurement.tensor_float_32 import without_tensor_float_32
 from tfopt.runtimes import Arrays, Runtime
 
 Loader = Callable[[str], AbstractContextManager[Runtime]]  # a signature of a model by its key
@@ -44,6 +45,7 @@ class Comparison:
         skipped: Keys of the signatures that are not compared, with the reason.
     """
 
+    @without_tensor_float_32()
     def __init__(
         self,
         keys: Iterable[str],
@@ -97,6 +99,7 @@ class Comparison:
                 reasons, "a signature that can be run here", "export serving_default with plain tensors"
             )
 
+    @without_tensor_float_32()
     def errors(self, child: Loader) -> dict[str, dict[str, Any]]:
         """Return the parity facts of each output of a child by ``signature/output``; see `parity.compare`."""
         facts: dict[str, dict[str, Any]] = {}
@@ -105,6 +108,7 @@ class Comparison:
                 facts |= self._errors(key, runtime)
         return facts
 
+    @without_tensor_float_32()
     def check(self, child: Loader, tolerance: float, *, rounds: bool = False, unchecked: bool = False) -> float:
         """Return the largest error of a child on ordinary values, after a comparison on special ones.
 
@@ -140,6 +144,7 @@ class Comparison:
             probe.outcome = outcome
         return largest
 
+    @without_tensor_float_32()
     def special_differences(self, child: Loader, kinds: Collection[str], tolerance: float = float("inf")) -> list[str]:
         """Return how the outputs of a child differ on special values: one line for each signature and kind.
 

@@ -13,6 +13,7 @@ from tfopt.artifacts.tensor_spec import describe_specs, same_shape
 from tfopt.data.sample_inputs import compared_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
+from tfopt.measurement.tensor_float_32 import without_tensor_float_32
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.runtimes.preprocessed import with_inputs_of
 
@@ -74,6 +75,7 @@ def _percent(share: float) -> str:
     return f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.1f}%"
 
 
+@without_tensor_float_32()
 def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | None, *, fix: str) -> dict[str, Any]:
     """Load a child model, compare it with its parent, and return the differences for the model card.
 
