@@ -2,8 +2,8 @@
 
 Each draw makes labels, a baseline and candidates with known true quality, sums the records as `evaluate` does, and
 compares the pessimistic bound with a goal as `select_model` does. All candidates are truly worse than the goal allows
-by a hair, or truly as good as the baseline. Prints, for each number of records and candidates, the share of draws in which
-at least one candidate that is worse passes (at most 2.5 %), and in which a given equal candidate passes.
+by a hair, or truly as good as the baseline. For each number of records and candidates, prints the share of draws in
+which at least one worse candidate passes (at most 2.5 %), and in which a given equal candidate passes.
 
     python benchmarks/gates.py [--draws 1000] [--records 10 30 …] [--metrics accuracy f1 …]
 """

@@ -34,7 +34,6 @@ class Selection:
     metrics: Inherited
     max_skipped: Inherited
     slices: Inherited
-    goals: Inherited
     confidence: Inherited
     slice_records: Inherited
     objective: Inherited
@@ -45,6 +44,7 @@ class Selection:
     register: Inherited
     model_name: Inherited
     destination_uri: Inherited
+    goals: Inherited = ("quality max_degradation 1%",)
     destination: Destination = "pushed"
     keep: Annotated[int, Between(0)] = 0  # without None, which KFP's local engine cannot pass on
 
@@ -134,9 +134,7 @@ def select_and_push(
         warm_start: ``trained`` and ``recipe``: artifacts that `push_model` stores for the next run.
     """
     compared: dict[str, Any] = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
-    quality = {
-        name: getattr(selection, name) for name in ("label", "output", "metrics", "slices", "max_skipped")
-    }
+    quality = {name: getattr(selection, name) for name in ("label", "output", "metrics", "slices", "max_skipped")}
     evaluated = steps.evaluate(**compared, **quality, module=module)
     speed = {name: getattr(selection, name) for name in ("seconds", "batch_sizes", "objective")}
     measured = steps.benchmark(**compared, **speed)

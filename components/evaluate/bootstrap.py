@@ -19,7 +19,7 @@ UNIT = 16  # a weight of 1, in the unit of `bootstrap_weights`
 
 
 def bootstrap_weights(seed: int, file: str, batch: int, records: int, replicates: int) -> NDArray[np.float32]:
-    """Return the weight of each record of a batch in each replicate in units of 1 / `UNIT`, ``[records, replicates]``."""
+    """Return the weight of each record of a batch, ``[records, replicates]``, in units of 1 / `UNIT`."""
     bits = np.random.SFC64(np.random.SeedSequence([seed % 2**32, zlib.crc32(file.encode()), batch]))
     words = np.random.Generator(bits).bytes(2 * records * replicates)
     return np.asarray(_quantiles().take(np.frombuffer(words, np.uint16)).reshape(records, replicates))

@@ -17,24 +17,27 @@ def evaluate(
 ) -> None:
     """Measure the predictive quality of each model, and how far each candidate is from the baseline.
 
-    All models, of any format, run on the same records in the same batches, on Beam. Each metric has a 95 % interval,
-    and so has its difference to the baseline. The intervals come from a Poisson bootstrap in which a record has the
-    same weights for all models, so that common variation cancels. A candidate is a row with the reason if it cannot be
-    loaded or run, outputs NaN, or was calibrated on the evaluated split; the other rows are not affected. If it was
-    calibrated on another split that contains the same records, a note reports this. The step fails unless every record
-    is accounted for.
+    All models, of any format, run on the same records in the same batches, on Beam. Each metric has an interval, and so
+    has its difference to the baseline; those of all candidates hold together with 95 % (Bonferroni). Intervals of
+    shares are exact (Clopper and Pearson; Gaffke), those of other metrics come from a Bayesian bootstrap in which a
+    record has the same weights for all models, so that common variation cancels. Each counts one unseen record that is
+    as bad as a record can be, so that a few records without a difference prove little (docs/verdicts.md). The constant
+    model, which answers every record with the most frequent class or the median of the labels, is evaluated too. A
+    candidate is a row with the reason if it cannot be loaded or run, outputs NaN, or was calibrated on the evaluated
+    split; the other rows are not affected. If it was calibrated on another split that contains the same records, a note
+    reports this. The step fails unless every record is accounted for.
 
     Notes, which reach the decision, state how many records were skipped, are copies of others, have the same features
     and another label, or are in the split ``train`` too, whose records are read for this (of large data a part, which
     the note states). A model whose card has other class numbers than the examples is not evaluated.
 
-    Classification, of integer or one-hot labels, reports accuracy, top-k accuracy and log loss. Two classes also have precision, recall and F1 of
-    class 1, the ROC curve, and the areas under it (``auc``) and under the precision-recall curve (``pr_auc``), from
-    histograms whose resolution is stated. For up to 100 classes there are the means of precision, recall and F1 over
-    the classes (``macro_f1``), and a confusion matrix: the number of records by true class (rows) and predicted class
-    (columns). Several labels of a record, each 0 or 1, have the share of right labels, of records in which all are
-    right (``exact_match_accuracy``), log loss, and the means of precision, recall and F1 over the labels. Regression
-    reports the mean absolute and squared error.
+    Classification, of integer or one-hot labels, reports accuracy, top-k accuracy and log loss. Two classes also have
+    precision, recall and F1 of class 1, the ROC curve, and the areas under it (``auc``) and under the precision-recall
+    curve (``pr_auc``), from histograms whose resolution is stated. For up to 100 classes there are the means of
+    precision, recall and F1 over the classes (``macro_f1``), and a confusion matrix: the number of records by true
+    class (rows) and predicted class (columns). Several labels of a record, each 0 or 1, have the share of right labels,
+    of records in which all are right (``exact_match_accuracy``), log loss, and the means of precision, recall and F1
+    over the labels. Regression reports the mean absolute and squared error.
 
     ``metrics`` adds your own: functions of a batch of labels and predictions (docs/metrics.md). They have intervals,
     differences and slices like the others, and goals, reports and the run history take them by their name.
@@ -53,7 +56,8 @@ def evaluate(
             records than ``max_skipped`` cannot be used, or the examples number the baseline's classes otherwise.
 
     Reference:
-        Chamandy et al., "Estimating Uncertainty for Massive Data Streams", 2012 (the Poisson bootstrap).
+        Rubin 1981, "The Bayesian bootstrap"; Gaffke 2005, "Three test statistics for a nonparametric one-sided
+        hypothesis on the mean of a nonnegative variable".
     """
     from tfopt.components.evaluate.evaluation import evaluate as evaluate_models
     from tfopt.components.evaluate.evaluation import save_report

@@ -41,7 +41,7 @@ def quantize(
         _check_sparse(content, parameters)
         if feed and calibrated and precision == "int8" and parameters.tolerance is None:
             convert = partial(
-                *(litert_converter.convert, serving, parameters, feed), dense_channels=False, in_float=in_float
+                litert_converter.convert, serving, parameters, feed, dense_channels=False, in_float=in_float
             )
             content, scale_facts = choose_dense_scales(content, convert, measure, limit)
             facts |= scale_facts

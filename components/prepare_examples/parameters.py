@@ -174,8 +174,8 @@ class Settings:
         max_rejected: Largest accepted fraction of unusable rows (wrong column count, unparsable number, NaN,
             undecodable image, no label).
         seed: Seed of the assignment of rows to splits.
-        goals: The goals of `select_model`. A goal on accuracy that the evaluated split cannot show, because it has too few
-            records, is refused before anything is trained.
+        goals: The goals of `select_model`. A goal on accuracy that the evaluated split cannot show, because it has too
+            few records, is refused before anything is trained.
         metrics: The metrics of `evaluate`; if there are any, the goal quality is not about accuracy.
         confidence: As in `select_model`; with ``estimate`` no goal is refused.
         classes: Names of the classes of a label of words, or of class folders, in the order of their numbers; by

@@ -75,8 +75,8 @@ def test_the_tail_of_replicates_is_that_of_their_distribution(skewed):
 
 
 def test_the_worst_kind_of_unseen_record_decides():
-    replicates = np.random.default_rng(0).normal(size=(2, 400))
-    low, high = replicate_interval(replicates - [[0], [5]], replicates + [[0], [5]], 0.05)
+    replicates, shift = np.random.default_rng(0).normal(size=(2, 400)), np.array([[0.0], [5.0]])
+    low, high = replicate_interval(replicates - shift, replicates + shift, 0.05)
     assert low < -6 < 6 < high
     assert replicate_interval(np.full((1, 400), np.nan), replicates, 0.05) is None
 

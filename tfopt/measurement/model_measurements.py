@@ -97,6 +97,7 @@ class ModelMeasurements:
         if metric in self.slices:
             return _estimate(self.slices[metric].metrics[formatting.whole(metric)])
         return self.metrics.get(metric)
+
     def disturbance(self, metric: str) -> str | None:
         """Return why a metric of speed cannot be compared, because other processes used the machine; else None.
 
