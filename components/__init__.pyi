@@ -305,6 +305,8 @@ class _Evaluate(Component):
         label: str = 'label',
         split: str = 'auto',
         task: Literal['auto', 'classification', 'binary', 'multi_label', 'regression', 'other'] = 'auto',
+        output_kind: Literal['auto', 'logits', 'probabilities'] = 'auto',
+        threshold: float = 0.5,
         metrics: list[str] | tuple[str, ...] = [],
         output: str | None = None,
         slices: list[str] | tuple[str, ...] = [],
@@ -324,7 +326,9 @@ class _Evaluate(Component):
             evaluation: Metrics, differences, output parity, confusion matrices and slices in ``evaluation.json``.
             label: The label feature: an integer class, or numbers in a regression.
             split: Split to evaluate on. ``auto`` uses ``test`` if there is one, else ``eval``. Training keeps the epoch that is best on ``eval``, so metrics on it are slightly optimistic; ``chosen_on_it`` names such models.
-            task: Meaning of the output. ``auto`` derives it from the label's type, its values and the width of the output: a label of several integers 0 and 1, one for each output, is ``multi_label``. With ``other``, and with ``auto`` if ``metrics`` are given and no task fits, only these metrics are computed.
+            task: Meaning of the output. ``auto`` derives it from the label's type, its values and the width of the output, logs it with the reason, and checks every record. A label with one value for each output is the class if exactly one of them is 1 (one-hot), and ``multi_label`` if they are other integers 0 and 1. With ``other``, and with ``auto`` if ``metrics`` are given and no task fits, only these metrics are computed.
+            output_kind: Whether the output of classes is probabilities. ``auto`` takes it for logits if it has values outside of 0 to 1, or if those of the classes do not add up to 1, and logs it.
+            threshold: Probability above which a label is predicted, for the tasks binary and multi_label.
             metrics: Your own metrics (docs/metrics.md): ``module:FUNCTION`` of the input module, ``PACKAGE.MODULE:FUNCTION`` of an installed one, or ``tfma:CLASS`` of TensorFlow Model Analysis. The first one is the main metric, which goals call quality.
             output: The output to evaluate, if a model has several.
             slices: Features (integers or text, one value each). All metrics are also computed for each value of each.
@@ -858,6 +862,7 @@ class _SelectModel(Component):
         destination: str | None = None,
         recent_runs: int = 10,
         watch: list[str] | tuple[str, ...] = ['quality max_regression 1%', 'latency max_regression 10%', 'size max_regression 10%'],
+        slice_records: int = 30,
         layout: Literal['auto', 'tf_serving', 'triton', 'plain'] = 'auto',
     ) -> dict[str, Artifact]:
         """Select exactly one model: the best candidate that meets every goal, or the baseline.
@@ -876,6 +881,7 @@ class _SelectModel(Component):
             destination: The ``destination`` of `push_model`, with the metrics of earlier runs. No regression is reported without it, or if fewer than three runs in it were blessed.
             recent_runs: Number of the most recent blessed runs to compare with.
             watch: Goals that only produce a warning when missed; they do not affect the blessing. The selected model is compared with earlier selected models, the baseline with earlier baselines.
+            slice_records: Smallest number of records that a slice needs for a goal on it; "accuracy[city=*] threshold 0.9" leaves out smaller slices, and the log names them.
             layout: As in `push_model`: a model in a format that its server does not load is not selected, whatever its metrics, so that the best of the other models is pushed.
         """
 
@@ -978,6 +984,8 @@ class _TuneRecipe(Component):
         label: str = 'label',
         output: str | None = None,
         metrics: list[str] | tuple[str, ...] = [],
+        slices: list[str] | tuple[str, ...] = [],
+        slice_records: int = 30,
         formats: list[str] | tuple[str, ...] = ['saved_model', 'tflite', 'onnx', 'openvino'],
         trials: int = 20,
         minutes: float = 30.0,
@@ -1005,6 +1013,8 @@ class _TuneRecipe(Component):
             label: The label feature.
             output: The output to evaluate, if the model has several.
             metrics: Your own metrics, in the syntax of `evaluate`. The first one is the main metric.
+            slices: Features whose slices goals may name, in the syntax of `evaluate`.
+            slice_records: Smallest number of records that a slice needs for a goal on it, as in `select_model`.
             formats: Formats that the winner may have: some of saved_model, tflite, onnx and openvino.
             trials: Maximum number of recipes to try.
             minutes: Maximum duration of the search. A trial that has started is finished, and the last round comes on top.

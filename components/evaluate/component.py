@@ -24,13 +24,13 @@ def evaluate(
     calibrated on another split that contains the same records, a note reports this. The step fails unless every record
     is accounted for.
 
-    Classification, of integer or one-hot labels, reports accuracy, top-k accuracy and log loss. Two classes also have precision, recall and F1 of
-    class 1, the ROC curve, and the areas under it (``auc``) and under the precision-recall curve (``pr_auc``), from
-    histograms whose resolution is stated. For up to 100 classes there are the means of precision, recall and F1 over
-    the classes (``macro_f1``), and a confusion matrix: the number of records by true class (rows) and predicted class
-    (columns). Several labels of a record, each 0 or 1, have the share of right labels, of records in which all are
-    right (``exact_match_accuracy``), log loss, and the means of precision, recall and F1 over the labels. Regression
-    reports the mean absolute and squared error.
+    Classification, of integer or one-hot labels, reports accuracy, top-k accuracy and log loss. Two classes also have
+    precision, recall and F1 of class 1, the ROC curve, and the areas under it (``auc``) and under the precision-recall
+    curve (``pr_auc``), from histograms whose resolution is stated. For up to 100 classes there are the means of
+    precision, recall and F1 over the classes (``macro_f1``), and a confusion matrix: the number of records by true
+    class (rows) and predicted class (columns). Several labels of a record, each 0 or 1, have the share of right labels,
+    of records in which all are right (``exact_match_accuracy``), log loss, and the means of precision, recall and F1
+    over the labels. Regression reports the mean absolute and squared error.
 
     ``metrics`` adds your own: functions of a batch of labels and predictions (docs/metrics.md). They have intervals,
     differences and slices like the others, and goals, reports and the run history take them by their name.

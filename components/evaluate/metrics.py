@@ -123,7 +123,7 @@ class Scoring:
         return self._positive(predictions)[:, 0] if self.task == "binary" else self._positive(predictions)
 
     def _positive(self, predictions: Array) -> Array:
-        limit = float(_logit(np.float64(self.threshold))) if self.is_logits else self.threshold
+        limit = float(_logit(np.asarray(self.threshold))) if self.is_logits else self.threshold
         return (predictions > limit).astype(np.int64)
 
     def members(self, classes: Array | None) -> NDArray[np.bool_]:

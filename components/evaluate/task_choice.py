@@ -112,12 +112,12 @@ def _choose_output_kind(settings: Settings, predictions: Array, task: str) -> Ch
         return Choice(settings.output_kind, f"output_kind={settings.output_kind}")
     if looks_like_logits(predictions, task):
         outside = bool(((predictions < 0) | (predictions > 1)).any())
-        found = "some are outside of 0 to 1" if outside else "their sums are not 1"
+        reason = "some are outside of 0 to 1" if outside else "their sums are not 1"
         return Choice(
-            LOGITS, f"{found} in the first {len(predictions)} records; output_kind={PROBABILITIES} changes it"
+            LOGITS, f"{reason} in the first {len(predictions)} records; output_kind={PROBABILITIES} changes it"
         )
-    found = f"all are from 0 to 1 in the first {len(predictions)} records"
-    return Choice(PROBABILITIES, f"{found}; output_kind={LOGITS} changes it")
+    reason = f"all are from 0 to 1 in the first {len(predictions)} records"
+    return Choice(PROBABILITIES, f"{reason}; output_kind={LOGITS} changes it")
 
 
 def _check_threshold(settings: Settings, task: str) -> None:
