@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tfopt.components.evaluate.metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring, looks_like_logits
 from tfopt.components.evaluate.parameters import Settings
+from tfopt.data.one_hot import is_one_hot
 from tfopt.errors import ComponentError
 
 log = logging.getLogger(__name__)
@@ -78,15 +79,6 @@ def _derive_task(width: int, labels: Array) -> Choice:
     if are_bits:
         return Choice(BINARY, f"the label is 0 or 1 {first}, and the output is one value")
     return Choice(REGRESSION, f"the label is not only 0 and 1 {first}, and the output is one value")
-
-
-def is_one_hot(labels: Array) -> NDArray[np.bool_]:
-    """Return for each record whether exactly one of its values is 1 and the others are 0.
-
-    >>> is_one_hot(np.array([[0, 1], [1, 1], [0, 0], [0.5, 0.5]])).tolist()
-    [True, False, False, False]
-    """
-    return np.asarray(np.isin(labels, (0, 1)).all(1) & (np.equal(labels, 1).sum(1) == 1))
 
 
 def _check_fit(settings: Settings, task: str, width: int, labels: Array) -> None:
