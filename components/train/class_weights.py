@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.train.parameters import read_class_weights
@@ -34,7 +35,7 @@ def compute_class_weights(
         return None
     spec = stored[label]
     size = spec.shape[1] or 0
-    labels = np.zeros((0, 0))
+    labels: NDArray[Any] = np.zeros((0, 0))
     if len(model.outputs) == 1 and (size > 1 or (size == 1 and spec.dtype == "int64")) and spec.dtype != "string":
         labels = np.concatenate([batch[label] for batch in read_batches(files, {label: spec}, batch_size=4096)])
     if not size or not labels.size or (size > 1 and not is_one_hot(labels).all()):

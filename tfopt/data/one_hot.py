@@ -1,4 +1,4 @@
-"""Recognize one-hot labels: one value for each class, of which exactly one is 1 and the others are 0."""
+"""Recognize one-hot labels: one value for each class, exactly one 1 and the others 0."""
 
 from typing import Any
 
