@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tfopt.components.evaluate.metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring, looks_like_logits
 from tfopt.components.evaluate.parameters import Settings
+from tfopt.data.one_hot import is_one_hot
 from tfopt.errors import ComponentError
 
 log = logging.getLogger(__name__)
@@ -80,15 +81,6 @@ def _derive_task(width: int, labels: Array) -> Choice:
     return Choice(REGRESSION, f"the label is not only 0 and 1 {first}, and the output is one value")
 
 
-def is_one_hot(labels: Array) -> NDArray[np.bool_]:
-    """Return for each record whether exactly one of its values is 1 and the others are 0.
-
-    >>> is_one_hot(np.array([[0, 1], [1, 1], [0, 0], [0.5, 0.5]])).tolist()
-    [True, False, False, False]
-    """
-    return np.asarray(np.isin(labels, (0, 1)).all(1) & (np.equal(labels, 1).sum(1) == 1))
-
-
 def _check_fit(settings: Settings, task: str, width: int, labels: Array) -> None:
     size = labels.shape[1]
     fits = {CLASSIFICATION: width > 1 and size in (1, width), BINARY: width == 1, OTHER: bool(settings.metrics)}
@@ -112,12 +104,12 @@ def _choose_output_kind(settings: Settings, predictions: Array, task: str) -> Ch
         return Choice(settings.output_kind, f"output_kind={settings.output_kind}")
     if looks_like_logits(predictions, task):
         outside = bool(((predictions < 0) | (predictions > 1)).any())
-        found = "some are outside of 0 to 1" if outside else "their sums are not 1"
+        reason = "some are outside of 0 to 1" if outside else "their sums are not 1"
         return Choice(
-            LOGITS, f"{found} in the first {len(predictions)} records; output_kind={PROBABILITIES} changes it"
+            LOGITS, f"{reason} in the first {len(predictions)} records; output_kind={PROBABILITIES} changes it"
         )
-    found = f"all are from 0 to 1 in the first {len(predictions)} records"
-    return Choice(PROBABILITIES, f"{found}; output_kind={LOGITS} changes it")
+    reason = f"all are from 0 to 1 in the first {len(predictions)} records"
+    return Choice(PROBABILITIES, f"{reason}; output_kind={LOGITS} changes it")
 
 
 def _check_threshold(settings: Settings, task: str) -> None:

@@ -5,10 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.train.parameters import read_class_weights
 from tfopt.data.batches import read_batches
+from tfopt.data.one_hot import is_one_hot
 from tfopt.errors import ComponentError
 
 
@@ -24,22 +26,25 @@ def compute_class_weights(
         model: A model with one output.
         files: The files of the split ``train``.
         stored: How each feature is stored.
-        label: The label feature, a class number.
+        label: The label feature, a class number or one-hot.
 
     Raises:
         ComponentError: If the model or the label has no classes to weight, or a class has no examples.
     """
     if not text:
         return None
-    if len(model.outputs) > 1 or stored[label].dtype != "int64" or stored[label].shape[1] != 1:
+    spec = stored[label]
+    size = spec.shape[1] or 0
+    labels: NDArray[Any] = np.zeros((0, 0))
+    if len(model.outputs) == 1 and (size > 1 or (size == 1 and spec.dtype == "int64")) and spec.dtype != "string":
+        labels = np.concatenate([batch[label] for batch in read_batches(files, {label: spec}, batch_size=4096)])
+    if not size or not labels.size or (size > 1 and not is_one_hot(labels).all()):
         raise ComponentError(
-            f"class_weights={text} for {len(model.outputs)} outputs and label {label!r}, {stored[label]}",
-            "one output that is trained on one class number (int64)",
+            f"class_weights={text} for {len(model.outputs)} outputs and label {label!r}, {spec}",
+            "one output that is trained on one class number (int64), or on one-hot classes",
             "leave class_weights out, or weight inside the module's own loss",
         )
-    labels = np.concatenate(
-        [batch[label].ravel() for batch in read_batches(files, {label: stored[label]}, batch_size=4096)]
-    )
+    labels = labels.ravel() if size == 1 else labels.argmax(1)
     classes, counts = np.unique(labels, return_counts=True)
     weights = read_class_weights(text)
     if weights is None:

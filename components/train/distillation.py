@@ -227,4 +227,6 @@ def _example_weights(class_weight: Mapping[int, float] | None, labels: Any) -> A
     if not class_weight:
         return None
     table = tf.constant([class_weight[number] for number in range(len(class_weight))], tf.float32)
+    if labels.shape.rank == 2 and labels.shape[1] > 1:  # one-hot
+        return tf.gather(table, tf.argmax(labels, 1))
     return tf.gather(table, tf.cast(tf.reshape(labels, [-1]), tf.int32))

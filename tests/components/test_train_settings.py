@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.components.train_modules import DIGITS, LINEAR, SMALL, with_mean, write
+from tests.conftest import write_examples
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
@@ -207,6 +208,22 @@ def test_classes_that_cannot_be_weighed_are_refused(tmp_path, digits_examples):
     one_label = write(tmp_path / "f.py", LINEAR)
     with pytest.raises(ComponentError, match="one class number"):
         train(with_mean(tmp_path), one_label, tmp_path / "out", label="mean", class_weights="balanced")
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+def test_one_hot_classes_are_trained_and_weighed_as_integers_are(tmp_path, digits_examples, dtype):
+    stored = {"image": TensorSpec("float32", (None, 64)), "label": TensorSpec("int64", (None, 1))}
+    digits = next(read_batches(Examples(digits_examples).split("train"), stored, batch_size=300))
+    one_hot = np.eye(10, dtype=dtype)[digits["label"].ravel()]
+    features = {"image": digits["image"], "label": digits["label"], "classes": one_hot}
+    for split in ("train", "eval"):
+        write_examples(tmp_path / "examples" / f"Split-{split}" / "a_tfrecord", features)
+    kernels = []
+    for label, loss in (("label", "sparse_categorical_crossentropy"), ("classes", "categorical_crossentropy")):
+        module = write(tmp_path / f"{label}.py", LINEAR.replace("sparse_categorical_crossentropy", loss))
+        options = {"epochs": 1, "label": label, "class_weights": "balanced"}
+        kernels.append(kernel(train(tmp_path / "examples", module, tmp_path / f"out {label}", **options)["trained"]))
+    np.testing.assert_allclose(*kernels, atol=1e-5)
 
 
 SETTINGS = Settings(epochs=1, batch_size=32, patience=1)

@@ -139,15 +139,14 @@ class Dag:
         Args:
             values: The values of the pipeline's parameters. A goal is not checked if one that it depends on is absent.
         """
-        known = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
         for step in self.steps.values():
             goals = [name for name, declared in step.component.parameters.items() if _reads_goals(declared)]
             evaluating = self._evaluating(step)
             if not goals or evaluating is None:
                 continue
-            measured = {name: _known(evaluating, name, known, default) for name, default in EVALUATED.items()}
+            measured = {name: _value_of(evaluating, name, values, default) for name, default in EVALUATED.items()}
             for name in goals:
-                texts = _known(step, name, known, [])
+                texts = _value_of(step, name, values, [])
                 if texts is not None and None not in measured.values():
                     try:
                         check_goal_metrics(read_goals(texts), **measured)
@@ -175,7 +174,7 @@ def _reads_goals(declared: Parameter) -> bool:
     return declared.reads is not None and declared.reads.parse is read_goals
 
 
-def _known(step: Step, name: str, values: Mapping[str, Any], default: Any) -> Any:
+def _value_of(step: Step, name: str, values: Mapping[str, Any], default: Any) -> Any:
     """Return the value of a step's parameter; the default if it has no such parameter, None if only the run knows."""
     declared = step.component.parameters.get(name)
     if declared is None:

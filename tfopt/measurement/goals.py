@@ -229,10 +229,10 @@ def _resolve_slices(goal: Goal, main_metric: str, slices: Sequence[SliceMetrics]
     assert parts
     metric, feature, value = parts
     metric = main_metric if metric == QUALITY else metric
-    found = _slices_of(goal, feature, value, slices, least)
-    measured = [one for one in found if metric in one.metrics]
+    selected = _slices_of(goal, feature, value, slices, least)
+    measured = [one for one in selected if metric in one.metrics]
     if not measured:
-        names = list(dict.fromkeys(name for one in found for name in one.metrics))
+        names = list(dict.fromkeys(name for one in selected for name in one.metrics))
         raise _refusal(
             goal.text, f"a metric of the slices of {feature}: {', '.join(names)}", nearest(metric, [*names, QUALITY])
         )
@@ -248,19 +248,19 @@ def _slices_of(goal: Goal, feature: str, value: str, slices: Sequence[SliceMetri
         fix = nearest(feature, features) if features else f"pass slices={feature} to evaluate"
         expected = f"a feature that was evaluated in slices: {', '.join(features) or 'there is none'}"
         raise ComponentError(f"goal {goal.text!r}: {feature} was not evaluated in slices", expected, fix)
-    found = same if value == EVERY else [one for one in same if str(one.value) == value]
-    if not found:
+    selected = same if value == EVERY else [one for one in same if str(one.value) == value]
+    if not selected:
         values = [str(one.value) for one in same]
         raise ComponentError(
             f"goal {goal.text!r}: no record with {feature}={value}",
             f"one of the {len(values)} values, or {EVERY} for all of them",
             nearest(value, values),
         )
-    if large := [one for one in found if one.count >= least]:
-        if small := [str(one.value) for one in found if one not in large]:
+    if large := [one for one in selected if one.count >= least]:
+        if small := [str(one.value) for one in selected if one not in large]:
             log.warning("goal %r: not checked, fewer than %d records: %s", goal.text, least, ", ".join(small))
         return large
-    largest = max(found, key=lambda one: one.count)
+    largest = max(selected, key=lambda one: one.count)
     raise ComponentError(
         f"goal {goal.text!r}: {largest.count} records with {feature}={largest.value}",
         f"slices of {least} records or more, slice_records={least}",

@@ -62,11 +62,11 @@ def check_goal_metrics(
     for goal in goals:
         parts = slice_of(goal.metric)
         name, feature = parts[:2] if parts else (goal.metric, None)
-        known = quality if parts else [*quality, *COSTS, ERROR]
-        if name not in known:
+        names = quality if parts else [*quality, *COSTS, ERROR]
+        if name not in names:
             where = "a metric of an evaluation" if parts else "a metric that is measured"
             hint = "" if metrics else ", or one of your own in metrics=module:FUNCTION"
-            raise ComponentError(f"goal {goal.text!r}", f"{where}: {', '.join(known)}{hint}", nearest(name, known))
+            raise ComponentError(f"goal {goal.text!r}", f"{where}: {', '.join(names)}{hint}", nearest(name, names))
         if feature and feature not in slices:
             fix = nearest(feature, slices) if slices else f"pass slices={feature}"
             evaluated = ", ".join(slices) or "there is none"
