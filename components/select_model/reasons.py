@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from tfopt import formatting
 from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.measurement.goals import Goal
-from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements, describe_disturbance
+from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements
 from tfopt.measurement.significance import (
     is_indistinguishable,
     is_significantly_better,
@@ -230,7 +230,7 @@ def _speed(model: ModelMeasurements) -> str:
     if not ratio:
         return ""
     if ratio.is_unstable:
-        return f"speed {describe_disturbance(ratio.disturbed_rounds, ratio.rounds)}"
+        return f"speed {model.disturbance('latency')}"
     speed = _format_speedup(ratio)
     return speed if ratio.verdict == "faster" else f"{speed}: {ratio.verdict}"
 
