@@ -135,7 +135,7 @@ def describe_loaded(trials: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         judged = len(rows) - verdicts["unstable"]
         yield (
             f"{load} busy: {len(compared) - wrong} of {len(compared)} comparisons hold ({unstable} unstable), "
-            f"{false} of {len(rows)} false verdicts on the copy, 5 % found in {verdicts["slower"]} of {judged} compared"
+            f"{false} of {len(rows)} false verdicts on the copy, 5 % found in {verdicts['slower']} of {judged} compared"
         )
 
 
