@@ -10,6 +10,7 @@ from tests.components.decisions import decide, reason
 from tests.components.test_select_model_history import LITE, run, runs
 from tests.reports import DIGITS, TRAINED, Row, join_rows, make_models, write_reports
 from tfopt.artifacts import Decision
+from tfopt.cli.commands import exit_code_of
 from tfopt.cli.summary_table import print_summary
 from tfopt.components.select_model.component import select_model
 from tfopt.measurement.goals import read_goals
@@ -126,7 +127,14 @@ def test_a_disturbed_baseline_meets_no_threshold_of_latency_and_is_not_blessed(t
 )
 def test_a_run_is_undecided_if_the_baseline_stays_and_speeds_were_not_compared(tmp_path, rows, undecided):
     decide(rows, tmp_path)
-    assert Decision(tmp_path / "decision").load().is_undecided is undecided
+    decision = Decision(tmp_path / "decision")
+    assert decision.load().is_undecided is undecided
+    assert exit_code_of([decision]) == (4 if undecided else 0)
+
+
+def test_a_run_without_disturbance_in_which_no_model_meets_the_goals_ends_with_code_3(tmp_path):
+    decide([TRAINED, DIGITS[1]], tmp_path, goals=["accuracy threshold 0.999"])
+    assert exit_code_of([Decision(tmp_path / "decision")]) == 3
 
 
 def test_disturbed_speeds_are_not_compared_with_earlier_runs(tmp_path):
