@@ -131,11 +131,11 @@ def describe_loaded(trials: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             for name in reference
         )
         false = sum(one["same"]["verdict"] in ("faster", "slower") for one in rows)
-        found = Counter(one["slower"]["verdict"] for one in rows)
-        judged = len(rows) - found["unstable"]
+        verdicts = Counter(one["slower"]["verdict"] for one in rows)
+        judged = len(rows) - verdicts["unstable"]
         yield (
             f"{load} busy: {len(compared) - wrong} of {len(compared)} comparisons hold ({unstable} unstable), "
-            f"{false} of {len(rows)} false verdicts on the copy, 5 % found in {found['slower']} of {judged} compared"
+            f"{false} of {len(rows)} false verdicts on the copy, 5 % found in {verdicts['slower']} of {judged} compared"
         )
 
 

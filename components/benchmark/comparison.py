@@ -17,6 +17,9 @@ from tfopt.measurement.speedup import speedup
 
 # Two models whose ratio is known to be within this difference are not measured further: no decision depends on it.
 EQUIVALENCE = 0.01
+LEAST_WAIT = (
+    0.01  # share of the time that a model waited for its cores; less, which is common on idle machines, is none
+)
 
 
 def compare(
@@ -57,6 +60,7 @@ class CommonRounds:
         disturbed = np.array([any(load.is_disturbed for load in pair) for pair in zip(*loads, strict=True)])
         quiet = np.flatnonzero(~disturbed).tolist()
         waits = [float(np.mean([own[index].waited for index in quiet] or [0.0])) for own in loads]
+        waits = [wait if wait > LEAST_WAIT else 0.0 for wait in waits]
         return cls((times[0][:rounds], times[1][:rounds]), disturbed, (waits[0], waits[1]), schedule.errors[rounds])
 
     def speedup(self, *, min_effect: float, error: float, systematic_error: float = 0.0) -> SpeedupEstimate:
@@ -197,7 +201,7 @@ class Look:
         spread = speedup(*rounds.times, min_effect=0.0, error=SPREAD_ERROR)
         margin = math.log1p(_systematic_error(model, other)) + math.log1p(self._min_effect(other))
         error = standard_error(spread.low, spread.high)
-        return self.schedule.is_futile(ratio.rounds, math.log(ratio.value), error, margin)
+        return self.schedule.is_futile(len(rounds.disturbed), math.log(ratio.value), error, margin)
 
 
 def _systematic_error(model: MeasuredModel, other: MeasuredModel) -> float:

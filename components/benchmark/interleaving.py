@@ -4,8 +4,9 @@ Large models do so in groups that fit into memory, each with the baseline, which
 
 At a few numbers of rounds, fixed in advance, models whose comparisons are decided stop (`interim_looks`).
 
-After the last round, rounds that other processes disturbed are run again, as long as time is left and comparisons are
-unstable because of them. Whether a round is disturbed does not depend on its times, so this biases no interval.
+Rounds that other processes disturbed are run again if comparisons are unstable because of them: a few at each of these
+numbers, and after the last round as long as time is left. Whether a round is disturbed does not depend on its times, so
+this biases no interval.
 
 New processes are not needed for the load time. The physical memory that a model gets determines how it shares the
 caches for as long as it is loaded: repeated measurements of one load of a small model agreed within 0.1 %, and the next
@@ -40,6 +41,7 @@ SLOW_RATIO = 5.0  # a call this many times slower than the baseline's, and too l
 COSTLY_RATIO = 2.0  # the same for a model whose load and first call take longer than its seconds, in each round
 FEW_ROUNDS = 15  # with fewer rounds the differences between processes usually hide a difference of 5 %
 GROUP_BYTES = 5 << 29  # memory of the models that are loaded at the same time, unless a single one needs more
+REPEATED_SHARE = 0.2  # of the time so far; for as long disturbed rounds are repeated before an early look
 OVERTIME = 2.0  # multiple of the planned seconds that may be used before the number of rounds is reduced
 
 InputFile = Callable[[dict[str, TensorSpec]], Path]
@@ -69,7 +71,7 @@ def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, inp
             _drop_slow_sizes(model, baseline, settings)
     generator, order = random.Random(settings.seed), list(models)
     schedule, start = LookSchedule.of(_affordable_rounds(order, settings)), time.monotonic()
-    rounds = max(schedule.errors)
+    rounds, deadline = max(schedule.errors), start + OVERTIME * settings.seconds * len(_remaining(order))
     others = OtherCores(choose_cores(settings.threads))
     for model in order:
         model.open_sizes = set(model.is_warm)
@@ -89,9 +91,11 @@ def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, inp
             _end_processes(model for model in group if not model.is_baseline)
         _end_processes([baseline])
         if number + 1 in schedule.errors and number + 1 < rounds:
+            now = time.monotonic()
+            soon = min(deadline, now + REPEATED_SHARE * (now - start))
+            _repeat_disturbed(order, settings, input_file, schedule, others, soon)
             for batch_size in settings.sizes:
                 _stop_decided(order, batch_size, settings, schedule)
-    deadline = start + OVERTIME * settings.seconds * len(_remaining(order))
     _repeat_disturbed(order, settings, input_file, schedule, others, deadline)
     return schedule
 

@@ -7,7 +7,7 @@ from tfopt import formatting
 from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.artifacts.evaluation_report import ConstantModel
 from tfopt.measurement.goals import Goal
-from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements, describe_disturbance
+from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements
 from tfopt.measurement.significance import (
     is_indistinguishable,
     is_significantly_better,
@@ -244,7 +244,7 @@ def _speed(model: ModelMeasurements) -> str:
     if not ratio:
         return ""
     if ratio.is_unstable:
-        return f"speed {describe_disturbance(ratio.disturbed_rounds, ratio.rounds)}"
+        return f"speed {model.disturbance('latency')}"
     speed = _format_speedup(ratio)
     return speed if ratio.verdict == "faster" else f"{speed}: {ratio.verdict}"
 

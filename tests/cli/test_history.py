@@ -1,6 +1,7 @@
 """Test `tfopt history`: the runs of a destination, in order, with the reason of each."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,3 +68,12 @@ def test_without_a_history_there_is_nothing_to_list(served, capsys):
 def test_a_wrong_number_is_refused(served, capsys):
     assert main(["history", "served", "--last", "0"]) == 1
     assert "expected: a number from 1" in capsys.readouterr().err
+
+
+def test_a_speed_that_other_processes_disturbed_is_marked(served, capsys):
+    run = record(4, 3, "blessed")
+    metrics = {"latency": 0.05}
+    winner = replace(run.winner, metrics=metrics, disturbed=["latency"])
+    (served / "history" / "d.json").write_text(json.dumps(report_schema.dump(replace(run, winner=winner))))
+    assert main(["history", "served", "--last", "1"]) == 0
+    assert "ms (unstable)" in " ".join(capsys.readouterr().out.split())

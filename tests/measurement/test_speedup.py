@@ -137,3 +137,31 @@ def test_a_systematic_error_widens_the_interval():
 def test_an_exact_factor_is_returned_exactly(times, factor):
     result = speedup(times * factor, times, min_effect=0.0)
     assert (result.value, result.low, result.high) == pytest.approx((factor,) * 3)
+
+
+@pytest.mark.parametrize("factor", [0.3, 1.4, 3.0])
+def test_the_interval_holds_whatever_disturbed_rounds_show(factor):
+    """Simulate load that slows the candidate in 10 % of the rounds: the true ratio is within the interval."""
+    rng, covered = np.random.default_rng(1), 0
+    for _ in range(EXPERIMENTS):
+        ratios = np.exp(rng.normal(np.log(2), 0.01, 60))
+        disturbed = np.arange(60) < 6
+        result = speedup(np.where(disturbed, ratios / factor, ratios), np.ones(60), min_effect=0.0, disturbed=disturbed)
+        assert result.verdict == "faster"
+        covered += result.low <= 2 <= result.high
+    assert covered >= 0.99 * EXPERIMENTS
+
+
+@pytest.mark.parametrize(("rounds", "disturbed"), [(8, 1), (10, 1), (60, 12), (60, 60)])
+def test_too_many_disturbed_rounds_give_no_verdict(rounds, disturbed):
+    times = np.exp(np.random.default_rng(2).normal(0, 0.01, rounds))
+    result = speedup(32 * times, np.ones(rounds), min_effect=0.0, disturbed=np.arange(rounds) < disturbed)
+    assert result.verdict == "unstable"
+    assert 0 < result.low <= result.value <= result.high < np.inf
+
+
+def test_waits_for_the_cores_widen_the_interval():
+    times = np.exp(np.random.default_rng(3).normal(0, 0.01, 60))
+    plain = speedup(times, np.ones(60), min_effect=0.0)
+    waited = speedup(times, np.ones(60), min_effect=0.0, waits=(0.03, 0.02))
+    assert (waited.low, waited.high) == pytest.approx((plain.low * 0.97, plain.high / 0.98))

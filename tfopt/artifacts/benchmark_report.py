@@ -46,16 +46,12 @@ class SpeedupEstimate:
         high: Upper end of the interval.
         verdict: The comparison with the other model. If it is ``unstable``, value and interval are those of the
             disturbed rounds: they may be far from the ratio on a quiet machine.
-        rounds: Rounds that were compared; 0 if not recorded.
-        disturbed_rounds: Rounds among them in which other processes used the machine.
     """
 
     value: float
     low: float
     high: float
     verdict: Verdict
-    rounds: int = 0
-    disturbed_rounds: int = 0
 
     @property
     def is_unstable(self) -> bool:

@@ -265,7 +265,12 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         _print_results({type(artifact): artifact for artifact in artifacts})
     decisions = [artifact for artifact in artifacts if isinstance(artifact, Decision)]
-    reports = [decision.load() for decision in decisions] if arguments.require_blessing else []
+    return exit_code_of(decisions) if arguments.require_blessing else 0
+
+
+def exit_code_of(decisions: Sequence[Decision]) -> int:
+    """Return the exit code of a run whose model must be blessed."""
+    reports = [decision.load() for decision in decisions]
     if any(report.is_undecided for report in reports):
         return UNDECIDED
     return 0 if all(report.blessed for report in reports) else NOT_BLESSED

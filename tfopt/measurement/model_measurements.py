@@ -107,12 +107,9 @@ class ModelMeasurements:
             return None
         batch = self.large_batch if metric == "throughput" else self.small_batch
         latency, ratio = self.benchmark.latency.get(batch), self.speedup(batch)
-        if ratio:
-            return describe_disturbance(ratio.disturbed_rounds, ratio.rounds) if ratio.is_unstable else None
-        rounds = self.benchmark.rounds.get(batch, 0)
-        if not latency or latency.disturbed_rounds <= MOST_DISTURBED * rounds:
-            return None
-        return describe_disturbance(latency.disturbed_rounds, rounds)
+        rounds, disturbed = self.benchmark.rounds.get(batch, 0), latency.disturbed_rounds if latency else 0
+        is_unstable = ratio.is_unstable if ratio else disturbed > MOST_DISTURBED * rounds
+        return describe_disturbance(disturbed, rounds) if is_unstable else None
 
     @property
     def disturbed_metrics(self) -> list[str]:
@@ -252,7 +249,7 @@ def describe_disturbance(disturbed: int, rounds: int) -> str:
     >>> describe_disturbance(43, 60)
     'unstable: not compared, because other processes used the machine in 43 of 60 rounds'
     """
-    count = f" in {disturbed} of {rounds} rounds" if rounds else ""
+    count = f" in {disturbed} of {rounds} rounds" if disturbed else ""
     return f"{NOT_COMPARED}, because other processes used the machine{count}"
 
 

@@ -63,7 +63,7 @@ def speedup(
     low *= (1 - waits[0]) / (1 + systematic_error)
     high *= (1 + systematic_error) / (1 - waits[1])
     result = UNSTABLE if is_unstable else verdict(low, high, min_effect)
-    return SpeedupEstimate(value, low, high, result, len(ratios), int(disturbed.sum()))
+    return SpeedupEstimate(value, low, high, result)
 
 
 def _pessimistic_interval(
