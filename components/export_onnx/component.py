@@ -27,6 +27,9 @@ def export_onnx(
     examples (static quantization, as pairs of QuantizeLinear and DequantizeLinear). For a model from `quantize`, int8
     uses the trained ranges and levels, and needs no examples; the other precisions are rejected.
 
+    In int8, operations before the first layers stay in float that need exact values (comparisons, casts to integers,
+    lookups, rounding) or scale columns, such as a normalization; the model card lists them under ``float_part``.
+
     A model with text or serialized records is converted from where its numbers begin; what is before stays a SavedModel
     in ``Format-Preprocessing/``, and both run as one model (docs/tfx.md).
 

@@ -43,6 +43,8 @@ def quantize(
             convert = partial(
                 litert_converter.convert, serving, parameters, feed, dense_channels=False, in_float=in_float
             )
+            settings: dict[str, Any] = {"dense_channels": False, "in_float": in_float}
+            convert = partial(litert_converter.convert, serving, parameters, feed, **settings)
             content, scale_facts = choose_dense_scales(content, convert, measure, limit)
             facts |= scale_facts
         degradation = None if limit is None else measure(content)

@@ -66,6 +66,8 @@ def quantize(model: SavedModel, target: Path, examples: Examples, parameters: Gr
             verified = verify(parent, served, examples, calibrated, parameters, "int8")
     layers = report["layers"]
     log.info("%d layers in 8 bits; %s", len(layers), describe_parity(verified["outputs"]))
+    for warning in verified.get("warnings", ()):
+        log.warning("%s: %s", NAME, warning)
     stability = report.pop("stability")
     return {
         **{"name": NAME, "precision": "int8", "report": report},

@@ -80,7 +80,7 @@ def test_int8_keeps_exact_values_and_scales_of_columns_in_float(exporter, make, 
     facts = exporter.export(model, examples, tmp_path / "out", "int8")
     parity = facts["verified"]["outputs"]["y"]
     assert parity["agreement"] > 0.93 and parity["relative_error"] < 0.05
-    assert facts["kept_in_float"][reason] and "warnings" not in facts["verified"]
+    assert facts["float_part"][reason] and "warnings" not in facts["verified"]
 
 
 def test_integer_inputs_cannot_stay_exact_which_the_card_tells(tmp_path):
@@ -88,7 +88,7 @@ def test_integer_inputs_cannot_stay_exact_which_the_card_tells(tmp_path):
     model = saved(tmp_path / "model", serve, x=([None, 5], tf.float32))
     examples = write_split(tmp_path / "examples", {"x": rows.astype(np.float32)})
     facts = TFLITE.export(model, examples, tmp_path / "out", "int8", integer_io=True)
-    assert "CAST" in facts["rounded"].values() and "kept_in_float" not in facts
+    assert "CAST" in facts["rounded"].values() and "float_part" not in facts
     assert any("change their class" in warning for warning in facts["verified"]["warnings"])
 
 

@@ -59,6 +59,6 @@ def test_constants_and_models_without_exact_values_are_left_alone():
 
 def test_the_model_card_and_the_log_name_the_reasons():
     part = find_float_part([op("floor", "exact", "x"), op("mul", "scaling", "floor")], ["x"])
-    kept = part.facts()["kept_in_float"]
-    assert kept == {"exact": {"floor": "FLOOR"}, "scaling": {"mul": "MUL"}, "operations": ["floor", "mul"]}
-    assert describe(kept).endswith("exact values for FLOOR, scales of columns by MUL")
+    entry = part.facts()["float_part"]
+    assert entry == {"exact": {"floor": "FLOOR"}, "scaling": {"mul": "MUL"}, "operations": ["floor", "mul"]}
+    assert describe(entry).endswith("exact values for FLOOR, scales of columns by MUL")

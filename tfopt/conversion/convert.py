@@ -126,8 +126,8 @@ def convert_in_child(
     converted.metadata |= run_in_child(
         convert_model, convert, model, examples, converted.path, parameters, doing=f"converting to {name}"
     )
-    if kept := converted.metadata.get("kept_in_float"):
-        log.info("%s: %s", name, describe(kept))
+    if float_part := converted.metadata.get("float_part"):
+        log.info("%s: %s", name, describe(float_part))
     for warning in converted.metadata["verified"].get("warnings", ()):
         log.warning("%s: %s", name, warning)
     log.info("%s", summarize(converted))

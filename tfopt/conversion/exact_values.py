@@ -55,7 +55,7 @@ class FloatPart:
         """Return the entry of the model card; empty if nothing stays in float."""
         if not self:
             return {}
-        return {"kept_in_float": {"exact": self.exact, "scaling": self.scaling, "operations": self.operations}}
+        return {"float_part": {"exact": self.exact, "scaling": self.scaling, "operations": self.operations}}
 
 
 def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) -> FloatPart:
@@ -69,8 +69,8 @@ def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) ->
         inputs: The names of the graph's inputs.
     """
     before_layers = _before_layers(operations, inputs)
-    wanted = [op for op in operations if op.role in ("exact", "scaling") and before_layers.intersection(op.reads)]
-    tainted = _upstream(operations, before_layers, {name for op in wanted for name in op.reads})
+    seeds = [op for op in operations if op.role in ("exact", "scaling") and before_layers.intersection(op.reads)]
+    tainted = _upstream(operations, before_layers, {name for op in seeds for name in op.reads})
     in_float = []
     for op in operations:
         if op.role == "layer" or not tainted.intersection(op.reads):
@@ -79,21 +79,21 @@ def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) ->
         tainted |= before_layers.intersection(op.writes)
     return FloatPart(
         in_float,
-        {op.name: op.kind for op in wanted if op.role == "exact"},
-        {op.name: op.kind for op in wanted if op.role == "scaling"},
+        {op.name: op.kind for op in seeds if op.role == "exact"},
+        {op.name: op.kind for op in seeds if op.role == "scaling"},
     )
 
 
-def describe(kept: Mapping[str, Mapping[str, str]]) -> str:
+def describe(entry: Mapping[str, Mapping[str, str]]) -> str:
     """Describe in a few words what stays in float.
 
     >>> describe({"exact": {"a": "Equal", "b": "Equal"}, "scaling": {"c": "Mul"}})
     'in float before the first layers: exact values for Equal (2), scales of columns by Mul'
     """
     parts = [
-        f"{title} {', '.join(_count(kept[role]))}"
+        f"{title} {', '.join(_count(entry[role]))}"
         for role, title in (("exact", "exact values for"), ("scaling", "scales of columns by"))
-        if kept[role]
+        if entry[role]
     ]
     return f"in float before the first layers: {', '.join(parts)}"
 
@@ -118,8 +118,8 @@ def _before_layers(operations: Sequence[Operation], inputs: Collection[str]) -> 
 
 def _upstream(operations: Sequence[Operation], before_layers: set[str], tensors: set[str]) -> set[str]:
     """Return those of the tensors that are before the first layers, and all that they are computed from."""
-    found = tensors & before_layers
+    upstream = tensors & before_layers
     for op in reversed(operations):
-        if found.intersection(op.writes):
-            found |= before_layers.intersection(op.reads)
-    return found
+        if upstream.intersection(op.writes):
+            upstream |= before_layers.intersection(op.reads)
+    return upstream

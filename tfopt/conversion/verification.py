@@ -28,7 +28,11 @@ ADVICE = {
     **dict.fromkeys(("float32", "fp32"), "pass a larger tolerance if this is known to be harmless"),
     **dict.fromkeys(("float16", "fp16"), "choose float32, or bfloat16 where there is one; values may be out of range"),
     **dict.fromkeys(("bf16", "tf32"), "choose float32"),
-    **dict.fromkeys(("int8", "int16x8"), "calibrate on more and more typical examples, or choose a kind of more bits"),
+    **dict.fromkeys(
+        ("int8", "int16x8"),
+        "pass max_degradation (export_tflite, export_openvino), which leaves the worst layers in float32, calibrate on "
+        "more and more typical examples, or choose a kind of more bits",
+    ),
     "dynamic": "choose float16 or float32",
     "int4": "choose dynamic, or leave the worst layers in float32 with max_degradation",
 }
