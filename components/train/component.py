@@ -52,8 +52,8 @@ def train(
         settings: How the model is trained.
 
     Raises:
-        ComponentError: If the module raises (its traceback is shown), if its model and the examples do not fit, or if
-            the loss is not finite.
+        ComponentError: If the module raises (its traceback is shown), if its model and the examples do not fit, if the
+            loss is not finite, or if the start or the teacher learned other numbers for the examples' class names.
 
     Reference:
         ``docs/adr/0004-preprocessing-is-part-of-the-model.md``, ``docs/adr/0019-distillation.md``.
@@ -68,6 +68,11 @@ def train(
         from tfopt.components.train.warm_start import load_last_model
 
         start = load_last_model(settings.destination)
+        if start:
+            from tfopt.data.feature_schema import read_manifest
+            from tfopt.data.learned_names import check_names
+
+            check_names(start.card, read_manifest(examples.path), settings.label, f"the last model {start.uri}")
     resolved, planned = apply_plan(plan, settings, train.parameters)
     resolved.check(has_teacher=teacher is not None)
     for split in ("train", "eval"):

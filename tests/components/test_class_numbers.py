@@ -12,6 +12,7 @@ from tfopt.components.evaluate.component import evaluate
 from tfopt.components.prepare_examples.component import prepare_examples
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
+from tfopt.model_store.warm_start import store_model
 
 MODULE = """
 import keras
@@ -73,6 +74,14 @@ def test_training_from_a_model_of_another_numbering_is_refused(trained, tmp_path
     other = prepare(tmp_path, "cab", ["b", "c", "d"])
     with pytest.raises(ComponentError, match=rf"(?s){role} .*it learned class 0 as 'a'; in the examples it is 'b'"):
         train(other, trained[1], tmp_path / "out", epochs=1, **{role: trained[2]})
+
+
+def test_training_from_the_last_pushed_model_of_another_numbering_is_refused(trained, tmp_path):
+    (tmp_path / "pushed").mkdir()
+    store_model(tmp_path / "pushed", trained[2])
+    other = prepare(tmp_path, "cab", ["b", "c", "d"])
+    with pytest.raises(ComponentError, match=r"the last model .*it learned class 0 as 'a'; in the examples it is 'b'"):
+        train(other, trained[1], tmp_path / "out", epochs=1, destination=str(tmp_path / "pushed"))
 
 
 def test_columns_packed_in_another_order_are_refused(trained, tmp_path):

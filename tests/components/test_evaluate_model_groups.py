@@ -52,6 +52,7 @@ def inputs(tmp_path_factory):
             saved(folder / "extra", lambda x, extra: chance(x + extra), x=four, extra=((None, 1), tf.float32)),
         ],
         "examples": folder / "examples",
+        "max_skipped": 0.025,
         "replicates": 100,
     }
 
