@@ -1,4 +1,4 @@
-"""How often a goal blesses a model that is truly worse, and one that is truly equal: by simulation.
+"""Simulate how often a goal blesses a model that is truly worse, and one that is truly equal.
 
 Each draw makes labels, a baseline and candidates with known true quality, sums the records as `evaluate` does, and
 compares the pessimistic bound with a goal as `select_model` does. All candidates are truly worse than the goal allows
@@ -153,15 +153,15 @@ def _f1(random: np.random.Generator, records: int, candidates: int, loss: float)
     recall, alarm, share = 0.9, 0.05, 0.4
     right = np.where(labels == 1, random.random((records, 1)) < recall, random.random((records, 1)) >= alarm)
 
-    def f1_of(found: float) -> float:
-        return 2 * share * found / (share * found + (1 - share) * alarm + share)
+    def f1_of(sensitivity: float) -> float:
+        return 2 * share * sensitivity / (share * sensitivity + (1 - share) * alarm + share)
 
     recalls = np.linspace(0, recall, 100_001)
-    wanted = f1_of(recall) - loss
-    kept = float(recalls[np.searchsorted(f1_of(recalls), wanted)]) / recall if loss else 1.0  # type: ignore[arg-type]
+    expected = f1_of(recall) - loss
+    remaining = float(recalls[np.searchsorted(f1_of(recalls), expected)]) / recall if loss else 1.0  # type: ignore[arg-type]
     outputs = [_answers(random, right, labels)]
     for _ in range(candidates):
-        lost = (labels == 1) & (random.random((records, 1)) >= kept)
+        lost = (labels == 1) & (random.random((records, 1)) >= remaining)
         outputs.append(_answers(random, right & ~lost, labels))
     return labels, outputs
 

@@ -38,8 +38,8 @@ def constant_output(
         share = (labels.sum(0) + SMOOTHING) / (len(labels) + 2 * SMOOTHING)
         return _logit(share) if scoring.is_logits else np.asarray(share)
     labels = scoring.targets(labels)
-    known = labels[(labels >= 0) & (labels < scoring.class_count)].astype(np.int64)
-    counts = np.bincount(known, minlength=scoring.class_count) + SMOOTHING
+    valid = labels[(labels >= 0) & (labels < scoring.class_count)].astype(np.int64)
+    counts = np.bincount(valid, minlength=scoring.class_count) + SMOOTHING
     shares = counts / counts.sum()
     if scoring.task == "binary":
         return _logit(shares[1:]) if scoring.is_logits else np.asarray(shares[1:])

@@ -132,8 +132,8 @@ def _count_extremes(counts: Array, resampled: Array, unseen: Array) -> tuple[lis
     occurring = np.where(counts[ACTUAL] > 0, counts[ACTUAL], np.iinfo(np.int64).max)
     rarest = int(occurring.argmin())
     others = np.where(np.arange(len(occurring)) == rarest, np.iinfo(np.int64).max, counts[PREDICTED])
-    taken = int(others.argmin())  # the class that the record is taken for
-    wrong = [(ACTUAL, rarest), *([(PREDICTED, taken)] if taken != rarest else [])]
+    confused = int(others.argmin())  # the class that the record is confused for
+    wrong = [(ACTUAL, rarest), *([(PREDICTED, confused)] if confused != rarest else [])]
     right = [(HIT, rarest), (PREDICTED, rarest), (ACTUAL, rarest)]
     low, high = [_with_counts(resampled, unseen, wrong)], [_with_counts(resampled, unseen, right)]
     if len(occurring) == 1:

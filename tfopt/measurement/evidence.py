@@ -1,4 +1,4 @@
-"""What a number of records can show about a share, before any model is measured."""
+"""Compute what a number of records can show about a share, before any model is measured."""
 
 from collections.abc import Sequence
 
