@@ -40,9 +40,6 @@ def quantize(
         content = litert_converter.convert(serving, parameters, feed if calibrated else None, in_float=in_float)
         _check_sparse(content, parameters)
         if feed and calibrated and precision == "int8" and parameters.tolerance is None:
-            convert = partial(
-                litert_converter.convert, serving, parameters, feed, dense_channels=False, in_float=in_float
-            )
             settings: dict[str, Any] = {"dense_channels": False, "in_float": in_float}
             convert = partial(litert_converter.convert, serving, parameters, feed, **settings)
             content, scale_facts = choose_dense_scales(content, convert, measure, limit)
