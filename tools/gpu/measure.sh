@@ -23,6 +23,6 @@ step steps_free 240 python "$here/time_steps.py" "$examples" "$module" --batch-s
 step steps_deterministic 120 python "$here/time_steps.py" "$examples" "$module" --batch-size "$batch" --deterministic
 step train 240 tfopt train --examples "$examples" --module "$module" --trained "$model" --batch-size "$batch" --epochs 6 || exit 1
 step optimize_gpu 600 tfopt run optimize_gpu --engine process --set "model=$model" --set "examples=$examples" --root "$results/run"
-step profile 120 tfopt profile_training --examples "$examples" --module "$module" --plan "$results/plan" --batch-size "$batch"
+step profile 300 tfopt profile_training --examples "$examples" --module "$module" --plan "$results/plan" --batch-size "$batch"
 step memory 120 tfopt train --examples "$examples" --module "$module" --trained "$results/limited" --batch-size 0 \
   --gpu-memory-mb 8000 --epochs 1
