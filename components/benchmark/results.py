@@ -8,9 +8,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tfopt.artifacts import Model
 from tfopt.artifacts.benchmark_report import MOST_DISTURBED, Latency, ModelBenchmark
 from tfopt.components.benchmark.comparison import Look
 from tfopt.components.benchmark.measured_model import MeasuredModel
+from tfopt.formatting import data_size
 from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.saturation import find_saturation
 from tfopt.runtimes import environment
@@ -35,7 +37,7 @@ def summarize_model(model: MeasuredModel, looks: Mapping[int, Look], schedule: L
         looks: For each batch size, the comparisons of all models after their last rounds.
         schedule: The looks of the measurement.
     """
-    sizes = list(model.samples)
+    sizes, file_sizes = list(model.samples), model.model.sizes()
     rounds = {size: len(model.samples[size]) for size in sizes}
     common = min(rounds.values(), default=0)
     rates = {size: size * 1e9 / model.round_medians(size)[:common] for size in sizes}
@@ -45,7 +47,7 @@ def summarize_model(model: MeasuredModel, looks: Mapping[int, Look], schedule: L
         format=model.model.format,
         error=model.error,
         environment={} if model.error else environment.read_variables(model.model),
-        sizes=model.model.sizes(),
+        sizes=file_sizes,
         **{name: model.facts.get(name) for name in FACTS},
         latency={str(size): _latency(model, size) for size in sizes},
         throughput={str(size): float(size * 1e9 / np.median(_round_means(model, size))) for size in sizes},
@@ -57,8 +59,18 @@ def summarize_model(model: MeasuredModel, looks: Mapping[int, Look], schedule: L
         },
         over_fastest={str(size): ratio for size in sizes if (ratio := looks[size].compare_with_fastest(model))},
         saturation=find_saturation(rates, schedule.errors[common]) if rates else None,
-        notes=model.notes + [note for size in sizes for note in _instability(model, size)],
+        notes=[
+            *model.notes,
+            *size_notes(model.model, file_sizes),
+            *(note for size in sizes for note in _instability(model, size)),
+        ],
     )
+
+
+def size_notes(model: Model, sizes: Mapping[str, int]) -> list[str]:
+    """Return a note if the size of a model is not that of its files."""
+    rest = sum(file.stat().st_size for file in model.payload()) - sizes.get("raw", 0)
+    return [f"{data_size(rest)} of its file are the optimizer's state, which the size leaves out"] if rest else []
 
 
 def write_samples(models: Sequence[MeasuredModel], file: Path) -> None:

@@ -23,6 +23,15 @@ def test_the_state_of_the_optimizer_is_no_part_of_the_size(suffix, group, tmp_pa
     assert expected == {"raw": plain.stat().st_size, "gzipped": len(gzip.compress(plain.read_bytes(), 6))}
 
 
+def test_the_benchmark_says_what_the_size_leaves_out(tmp_path):
+    from tfopt.components.benchmark.results import size_notes
+
+    trained, plain = (Model(write(tmp_path / f"{slots}.h5", "h5", "optimizer_weights/Adam", slots)) for slots in (2, 0))
+    (note,) = size_notes(trained, trained.sizes())
+    assert note.endswith("of its file are the optimizer's state, which the size leaves out")
+    assert size_notes(plain, plain.sizes()) == []
+
+
 def test_the_copy_has_everything_else(tmp_path):
     import h5py
 

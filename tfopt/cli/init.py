@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 import os
 from collections.abc import Callable
 from dataclasses import asdict
@@ -13,12 +14,15 @@ import jinja2
 import tfopt
 from tfopt.artifacts.storage import is_remote
 from tfopt.cli.arguments import Subparsers
-from tfopt.components.prepare_examples.table_columns import inspect_table
+from tfopt.components.prepare_examples.table_columns import TableColumns, inspect_table
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
+from tfopt.measurement.confidence_bounds import smallest_visible_loss
 
 TEMPLATES = Path(__file__).parent / "starting_folder"
 SCHEMA = "retrain.schema.json"
+CANDIDATES = 8  # of `retrain`
+MARGIN = 1.5  # of the goal over the smallest loss that the records can show
 WORKFLOW = Path(".github", "workflows", "quality.yml")
 
 
@@ -57,6 +61,7 @@ def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], dict[s
         "data": data,
         "vector": _unused_name([*columns.numbers, *columns.words]),
         "version": tfopt.__version__,
+        "allowed_loss": _allowed_loss(columns),
         "working_directory": (place := _place_in_repository(folder)),
         "prefix": "" if place == "." else f"{place}/",
     }
@@ -72,6 +77,21 @@ def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], dict[s
         print(indented(f"{name}: left out: {reason}"))
     print(indented(f"next: tfopt run -f {folder / 'retrain.yaml'}"))
     return 0
+
+
+def _allowed_loss(columns: TableColumns) -> int:
+    """Return the loss of accuracy, in percent, that a candidate may have: 1, or what a small table can show.
+
+    The template takes three tenths of a small table for the measurement. Half as much again as what these records can show
+    without any difference leaves room for a few.
+    """
+    if (
+        not columns.classes
+        or not columns.all_rows
+        or MARGIN * smallest_visible_loss(columns.rows // 10, CANDIDATES) <= 0.01
+    ):
+        return 1
+    return math.ceil(100 * MARGIN * smallest_visible_loss(3 * columns.rows // 10, CANDIDATES))
 
 
 def _environment() -> jinja2.Environment:
