@@ -82,14 +82,11 @@ def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], dict[s
 def _allowed_loss(columns: TableColumns) -> int:
     """Return the loss of accuracy, in percent, that a candidate may have: 1, or what a small table can show.
 
-    The template takes three tenths of a small table for the measurement. Half as much again as what these records can show
-    without any difference leaves room for a few.
+    The template takes three tenths of a small table for the measurement. Half as much again as what these records can
+    show without any difference leaves room for a few.
     """
-    if (
-        not columns.classes
-        or not columns.all_rows
-        or MARGIN * smallest_visible_loss(columns.rows // 10, CANDIDATES) <= 0.01
-    ):
+    is_large = not columns.all_rows or MARGIN * smallest_visible_loss(columns.rows // 10, CANDIDATES) <= 0.01
+    if is_large or not columns.classes:
         return 1
     return math.ceil(100 * MARGIN * smallest_visible_loss(3 * columns.rows // 10, CANDIDATES))
 
