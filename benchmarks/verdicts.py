@@ -132,9 +132,11 @@ def describe_loaded(trials: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         )
         false = sum(one["same"]["verdict"] in ("faster", "slower") for one in rows)
         verdicts = Counter(one["slower"]["verdict"] for one in rows)
+        without = sum(one[name]["verdict"] != "unstable" for one in rows for name in names if name not in reference)
         judged = len(rows) - verdicts["unstable"]
         yield (
-            f"{load} busy: {len(compared) - wrong} of {len(compared)} comparisons hold ({unstable} unstable), "
+            f"{load} busy: {len(compared) - wrong - without} of {len(compared)} comparisons hold ({unstable} unstable, "
+            f"{without} without a reference), "
             f"{false} of {len(rows)} false verdicts on the copy, 5 % found in {verdicts['slower']} of {judged} compared"
         )
 

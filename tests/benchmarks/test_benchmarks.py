@@ -10,6 +10,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import stored_results
+import verdicts
 
 BENCHMARKS = Path(stored_results.__file__).parent
 
@@ -70,3 +71,22 @@ def test_a_short_run_of_the_script_succeeds(script, tmp_path):
     process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=900)
     assert process.returncode == 0, process.stderr[-3000:]
     assert process.stdout.strip()
+
+
+def test_a_loaded_comparison_holds_if_it_contains_the_quiet_ratio_or_is_unstable():
+    def trial(load: int, verdict: str, low: float, high: float) -> dict:
+        same = {"value": 1.0, "low": 0.99, "high": 1.01, "verdict": "within noise"}
+        return {"load": load, "same": same, "slower": {"value": 0.95, "low": low, "high": high, "verdict": verdict}}
+
+    trials = [
+        trial(0, "slower", 0.94, 0.96),
+        trial(4, "unstable", 0.5, 0.6),
+        trial(4, "slower", 0.5, 0.6),
+        trial(4, "slower", 0.9, 0.97),
+    ]
+    first, quiet, loaded = verdicts.describe_loaded(trials)
+    assert first == "quiet ratios: same 1.000, slower 0.950"
+    assert quiet.startswith("0 busy: 2 of 2 comparisons hold (0 unstable, 0 without a reference), 0 of 1 false")
+    assert loaded.startswith("4 busy: 5 of 6 comparisons hold (1 unstable, 0 without")
+    assert loaded.endswith("5 % found in 2 of 2 compared")
+    assert "hold (1 unstable, 3 without a reference)" in list(verdicts.describe_loaded(trials[1:3]))[1]
