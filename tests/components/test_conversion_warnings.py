@@ -1,4 +1,4 @@
-"""Test that conversions which change too many answers are told in the card and in the decision."""
+"""Test that conversions which change too many answers appear in the card and in the decision."""
 
 import json
 import logging
