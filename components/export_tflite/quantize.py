@@ -35,7 +35,8 @@ def quantize(
     """
     facts, floating = _inspect(serving, parameters, feed or []) if calibrated else ({}, FloatPart())
     precision, limit = parameters.precision, parameters.max_degradation
-    if precision != "int4" and not parameters.recipe:
+    # LiteRT's quantizer replaces a tensor for all of its readers, ai-edge-quantizer for each of them.
+    if precision != "int4" and not parameters.recipe and not floating.shared:
         in_float = floating.operations
         content = litert_converter.convert(serving, parameters, feed if calibrated else None, in_float=in_float)
         _check_sparse(content, parameters)

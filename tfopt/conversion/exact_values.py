@@ -41,11 +41,13 @@ class FloatPart:
         operations: Their names, in topological order.
         exact: Names and types of those that need exact values.
         scaling: Names and types of those that scale columns.
+        shared: True if another operation reads a tensor that one of them reads.
     """
 
     operations: list[str] = field(default_factory=list)
     exact: dict[str, str] = field(default_factory=dict)
     scaling: dict[str, str] = field(default_factory=dict)
+    shared: bool = False
 
     def __bool__(self) -> bool:
         """Return True if an operation has to stay in float."""
@@ -77,10 +79,14 @@ def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) ->
             continue
         in_float.append(op.name)
         tainted |= before_layers.intersection(op.writes)
+    here, elsewhere = (
+        {name for op in operations if (op.name in in_float) is inside for name in op.reads} for inside in (True, False)
+    )
     return FloatPart(
         in_float,
         {op.name: op.kind for op in seeds if op.role == "exact"},
         {op.name: op.kind for op in seeds if op.role == "scaling"},
+        not here.isdisjoint(elsewhere),
     )
 
 
