@@ -61,8 +61,9 @@ def _check_goals(manifest: ExamplesManifest, settings: Settings) -> None:
     """Raise ComponentError if the evaluated split has too few records for a goal on accuracy."""
     splits = manifest.splits or {}
     split = next((name for name in ("test", "eval") if name in splits), None)
+    has_classes = any((manifest.label_counts or {}).values())
     if split:
-        check_goals(settings.goals, split, splits[split], bool(manifest.label_counts) and not settings.metrics)
+        check_goals(settings.goals, split, splits[split], has_classes and not settings.metrics)
 
 
 def check_survey(survey: Survey, source: Source, settings: Settings) -> None:

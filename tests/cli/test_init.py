@@ -103,7 +103,10 @@ def test_the_folder_has_a_run_file_that_is_valid_and_a_module_that_is_python(tmp
     values = RunFile([tmp_path / "out/mine/retrain.yaml"]).values(load("retrain"), [], lambda name, value: None)
     assert values["data"] == str(tmp_path / "in" / "rows.csv")
     assert (values["label"], values["missing"]) == ("label", "default")
-    assert values["goals"] == ["quality max_degradation 1%", "quality max_regression 1%"]
+    assert values["goals"] == ["quality max_degradation 5%", "quality max_regression 1%"], (
+        "of 180 records to measure on"
+    )
+    assert values["splits"] == ["train:6", "eval:1", "test:3"]
     names: dict = {}
     source = (tmp_path / "out/mine/model.py").read_text()
     exec(source.replace("from keras import layers", "").replace("import keras", ""), names)

@@ -1,4 +1,3 @@
-"""Test that conversions which change too many answers are reported in the card and in the decision."""
 """Test that conversions which change too many answers appear in the card and in the decision."""
 
 import json
