@@ -1,5 +1,6 @@
 """Decisions of `select_model` on written reports, for its tests."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from tests.reports import Row, make_models, write_reports
@@ -12,10 +13,14 @@ from tfopt.components.select_model.parameters import Criteria
 ONE_POINT = ["accuracy max_degradation 0.01"]
 
 
-def decide(rows: list[Row], folder: Path, **parameters) -> dict:
-    """Run the component on these rows and return ``decision.json``."""
+def decide(rows: list[Row], folder: Path, edit: Callable[[dict], None] | None = None, **parameters) -> dict:
+    """Run the component on these rows and return ``decision.json``; ``edit`` changes ``evaluation.json`` before."""
     models = make_models(rows, folder / "models")
     evaluation, benchmark = write_reports(rows, models, folder, samples=False)
+    if edit:
+        content = evaluation.read()
+        edit(content)
+        evaluation.write(content)
     outputs = select_model(
         baseline=models[0], candidates=models[1:], evaluation=evaluation, benchmark=benchmark,
         selected=folder / "selected", decision=folder / "decision", blessing=folder / "blessing",
