@@ -91,7 +91,11 @@ def _case(name: str, inputs: dict[str, Any]) -> Case:
     outputs = {output: f"{{case}}/{output}" for output in component.outputs}
     words = [name]
     for option, value in {**inputs, **outputs, **component_arguments(name, Path("{case}/served"))}.items():
-        words += [f"--{option.replace('_', '-')}", *(map(str, value) if isinstance(value, list) else [str(value)])]
+        flag = option.replace("_", "-")
+        if isinstance(value, bool):
+            words.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            words += [f"--{flag}", *(map(str, value) if isinstance(value, list) else [str(value)])]
     return Case(name, tuple(words), tuple(outputs))
 
 

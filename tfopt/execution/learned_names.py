@@ -5,7 +5,6 @@ from typing import Any
 
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.storage import is_remote
-from tfopt.data.feature_schema import read_manifest
 from tfopt.data.learned_names import check_names
 
 LABEL = "label"  # the parameter of components that use labels
@@ -20,6 +19,8 @@ def check_learned_names(inputs: Mapping[str, Any], parameters: Mapping[str, Any]
     models = {name: value for name, value in inputs.items() if isinstance(value, Model) and not is_remote(value.uri)}
     if examples is None or is_remote(examples.uri) or not any(model.card.learned for model in models.values()):
         return
+    from tfopt.data.feature_schema import read_manifest  # NumPy, which compiling a pipeline must not import
+
     manifest = read_manifest(examples.path)
     for name, model in models.items():
         check_names(model.card, manifest, parameters.get(LABEL), f"{name} {model.uri}")
