@@ -205,7 +205,9 @@ def test_evaluate_skips_records_without_a_parsed_feature(folder, tmp_path):
         for record in [*records(folder)[:20], broken.SerializeToString()]:
             writer.write(record)
     models = {"baseline": folder / "keras_3", "candidates": [folder / "keras_2"]}
-    find("evaluate")(**models, examples=tmp_path / "examples", evaluation=tmp_path / "e", label="label")
+    find("evaluate")(
+        **models, examples=tmp_path / "examples", evaluation=tmp_path / "e", label="label", max_skipped=0.1
+    )
     counts = Evaluation(tmp_path / "e").load().counts
     assert counts.skipped_because == {"a feature missing, or of another type or length": 1}
     assert counts.evaluated == 20

@@ -164,11 +164,11 @@ def test_exported_files_have_the_same_outputs(tmp_path, trained, examples, expor
 
 
 @NIGHTLY_KERAS_2
-def test_an_int8_file_that_divides_by_zero_is_refused(tmp_path, trained, examples):
-    """The mean of a row without tokens divides by 0, which only the float model handles."""
-    with pytest.raises(ComponentError, match=r"DIV\) failed to invoke") as refusal:
-        TFLITE.export(trained[0].path, examples, tmp_path / "out", "int8")
-    assert "another precision" in refusal.value.fix
+def test_an_int8_file_divides_by_zero_in_float(tmp_path, trained, examples):
+    """The mean of a row without tokens divides by 0, which LiteRT's int8 kernel refuses."""
+    facts = TFLITE.export(trained[0].path, examples, tmp_path / "out", "int8")
+    assert facts["verified"]["outputs"]["more"]["relative_error"] < 0.2
+    assert facts["float_part"]
 
 
 @NIGHTLY_KERAS_2

@@ -115,7 +115,7 @@ NAMES = {
     "compile_xla": {"batch_sizes", "sequence_buckets"},
     "benchmark": {"batch_sizes"},
     "evaluate": {"metrics", "slices"},
-    "tune_recipe": {"metrics", "formats", "batch_sizes"},
+    "tune_recipe": {"metrics", "formats", "batch_sizes", "slices"},
     "compare_backbones": {"backbones", "formats"},
     "prepare_examples": {"splits"},
     "convert_tensorrt": {"shapes"},

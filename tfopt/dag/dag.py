@@ -160,7 +160,7 @@ class Dag:
         wires = [wire for wire in step.inputs.values() if isinstance(wire, StepOutput) and wire.type is Evaluation]
         if wires:
             return self.steps[wires[0].step]
-        return step if "metrics" in step.component.parameters else None
+        return step if {"metrics", "objective"} <= step.component.parameters.keys() else None
 
     def resolve(self, step: Step, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return a step's parameters with the pipeline's values in place of placeholders."""

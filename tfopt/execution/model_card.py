@@ -8,7 +8,6 @@ import tfopt
 from tfopt.artifacts import CARD, Examples, Model, model_card
 from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_versions
 from tfopt.artifacts.storage import is_remote
-from tfopt.data.feature_schema import read_manifest
 from tfopt.data.learned_names import learned_facts
 from tfopt.declaration.component import Component
 from tfopt.execution.failed_models import PARAMETER
@@ -55,6 +54,8 @@ def _learned(data: Examples | None, parameters: Mapping[str, Any]) -> dict[str, 
     label = parameters.get(LABEL)
     if data is None or label is None or is_remote(data.uri):
         return {}
+    from tfopt.data.feature_schema import read_manifest  # NumPy, which compiling a pipeline must not import
+
     return learned_facts(read_manifest(data.path), label)
 
 

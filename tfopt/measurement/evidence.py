@@ -14,7 +14,7 @@ def describe_visible_loss(records: int, candidates: int) -> str:
     """Return what the records can show at best, in a sentence.
 
     >>> describe_visible_loss(62, 1)
-    '62 records cannot exclude a loss of less than 5.8 points of accuracy, even if no record differs'
+    '62 records cannot exclude a loss of less than 5.78 points of accuracy, even if no record differs'
     """
     points = formatting.distance("accuracy", smallest_visible_loss(records, candidates))
     among = f" in any of {candidates} candidates" if candidates > 1 else ""
