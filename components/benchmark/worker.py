@@ -87,7 +87,7 @@ class Worker:
 
         clock, run, batches = time.perf_counter_ns, self._runtime.run, itertools.cycle(self._batches)
         durations: list[int] = []
-        foreign, begin = _foreign_nanoseconds(), clock()
+        load, begin = CoreLoad(), clock()
         recording, deadline = begin + int(unrecorded * 1e9), begin + int((unrecorded + seconds) * 1e9)
         gc.disable()
         while (now := clock()) < deadline or not durations:
@@ -98,7 +98,7 @@ class Worker:
             if now >= recording or end >= deadline:
                 durations.append(end - start)
         gc.enable()
-        return np.array(durations, np.int64), (_foreign_nanoseconds() - foreign) / (clock() - begin)
+        return np.array(durations, np.int64), load.foreign_share()
 
     def facts(self) -> dict[str, Any]:
         """Return peak memory, priority, and the configuration of TensorFlow if it was imported.
@@ -145,29 +145,42 @@ def _raise_priority() -> None:
         Path("/proc/self/autogroup").write_text("-20")  # this process is alone in its session
 
 
-def _foreign_nanoseconds() -> float:
-    """Return the nanoseconds for which others had this process's cores, divided by the number of cores.
+class CoreLoad:
+    """The load of this process's cores by others, from construction on."""
 
-    This is the time that its threads were ready and waited, and the time that the host of a virtual machine took. Where
-    the kernel does not count waits, it is the time that other processes ran.
-    """
-    cores = os.sched_getaffinity(0)
-    own = {f"cpu{core}" for core in cores}
-    ticks = stolen = 0
-    for line in Path("/proc/stat").read_text().splitlines():
-        name, *spent = line.split()
-        if name in own:
-            user, nice, system, _idle, _iowait, *interrupts_and_steal = map(int, spent[:8])
-            ticks += user + nice + system + sum(interrupts_and_steal)
-            stolen += interrupts_and_steal[-1]
-    tick = 1e9 / os.sysconf("SC_CLK_TCK")
-    waited = _waited_nanoseconds()
-    foreign = ticks * tick - time.process_time_ns() if waited is None else waited + stolen * tick
-    return foreign / len(cores)
+    def __init__(self) -> None:
+        """Read the counters."""
+        self._cores = os.sched_getaffinity(0)
+        self._start = self._counters()
+
+    def foreign_share(self) -> float:
+        """Return the share of the cores' time that others had them, or the host of a virtual machine took.
+
+        Others had a core while a thread of this process was ready and waited, and this process did not use the core. A
+        wait alone is not enough: TensorFlow's threads wait for each other, for nearly half of the time on one core.
+        """
+        clock, own, waited, ticks, stolen = (
+            after - before for before, after in zip(self._start, self._counters(), strict=True)
+        )
+        unused = max(len(self._cores) * clock - own, 0.0)
+        foreign = min(waited, unused) if self._start[2] else ticks - own
+        return (foreign + stolen) / (len(self._cores) * clock)
+
+    def _counters(self) -> tuple[float, ...]:
+        """Return nanoseconds: of the clock, of this process, of its waits (0 if not counted), of the cores, stolen."""
+        ticks = stolen = 0
+        for line in Path("/proc/stat").read_text().splitlines():
+            name, *spent = line.split()
+            if name in {f"cpu{core}" for core in self._cores}:
+                user, nice, system, _idle, _iowait, *interrupts_and_steal = map(int, spent[:8])
+                ticks += user + nice + system + sum(interrupts_and_steal[:-1])
+                stolen += interrupts_and_steal[-1]
+        tick = 1e9 / os.sysconf("SC_CLK_TCK")
+        return time.perf_counter_ns(), time.process_time_ns(), _waited_nanoseconds(), ticks * tick, stolen * tick
 
 
-def _waited_nanoseconds() -> int | None:
-    """Return for how long the threads of this process were ready to run and waited; None if it is not counted.
+def _waited_nanoseconds() -> int:
+    """Return for how long the threads of this process were ready to run and waited; 0 if it is not counted.
 
     Unlike ticks of 10 ms it is exact, so that one disturbed turn of 20 ms is recognized.
     """
@@ -175,7 +188,7 @@ def _waited_nanoseconds() -> int | None:
     for file in Path("/proc/self/task").glob("*/schedstat"):
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended
             waited += int(file.read_text().split()[1])
-    return waited or None
+    return waited
 
 
 def _tensorflow() -> dict[str, Any]:
