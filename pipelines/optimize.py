@@ -84,25 +84,29 @@ def make_candidates(
         steps: Adds the steps.
         model: The model they are made from.
         examples: Examples for calibration and verification.
-        names: Any of `CANDIDATES`, and ``tensorrt`` with a precision.
+        names: Any of `CANDIDATES`, or ``cast``, ``compiled`` (after that cast) and ``tensorrt`` with a precision.
         loading: The values of ``signature`` and ``trust_model_code`` of each step; None for the defaults.
     """
     options: dict[str, Any] = {"examples": examples, "on_failure": "row", **(loading or {})}
     models = {"folded": steps.fold_batch_norm(model=model, **options).outputs["folded"]}
-    if {"optimized", "configured", "compiled", "quantized"} & set(names):
+    if {"optimized", "configured", "compiled", "quantized", "cast float16"} & set(names):
         models["optimized"] = steps.optimize_graph(model=models["folded"], **options).outputs["optimized"]
     for name in names:
         kind, _, precision = name.partition(" ")
         if name == "configured":
             step = steps.configure_runtime(model=models["optimized"], on_failure="row", **(loading or {}))
-        elif name == "compiled":
-            step = steps.compile_xla(model=models["optimized"], batch_sizes=["1", "32"], **options)
+        elif kind == "compiled":
+            id = f"compile_xla_{precision}" if precision else "compile_xla"
+            parent = models[f"cast {precision}" if precision else "optimized"]
+            step = steps.compile_xla(id=id, model=parent, batch_sizes=["1", "32"], **options)
         elif name == "quantized":
             step = steps.quantize_graph(model=models["optimized"], **options)
         elif precision:
-            component = f"convert_{kind}" if kind == "tensorrt" else f"export_{kind}"
-            convert = getattr(steps, component)
-            step = convert(id=f"{component}_{precision}", model=models["folded"], precision=precision, **options)
+            component = {"cast": "cast_precision", "tensorrt": "convert_tensorrt"}.get(kind, f"export_{kind}")
+            parent = models["optimized" if kind == "cast" else "folded"]
+            step = getattr(steps, component)(
+                id=f"{component}_{precision}", model=parent, precision=precision, **options
+            )
         else:
             continue
         (models[name],) = step.outputs.values()

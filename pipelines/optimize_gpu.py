@@ -1,15 +1,18 @@
-"""The pipeline `optimize` with TensorRT engines among the candidates, for machines and clusters with an NVIDIA GPU.
+"""The pipeline `optimize` for NVIDIA GPUs: TensorFlow's graph in float32 and float16, with XLA, and TensorRT engines.
 
 It is a pipeline of its own because a DAG is fixed before it runs: on Kubeflow a step that requests a GPU waits until
 there is one, for ever in a cluster without GPUs. On a machine without a GPU each engine is reported as a failed model.
+Formats whose runtimes compute on CPUs are no candidates: the GPU would wait while they are measured, and each further
+candidate makes the intervals of all wider.
 """
 
 from tfopt.artifacts import Examples, PythonModule, SavedModel
 from tfopt.component import Group, Input
-from tfopt.pipelines.optimize import CANDIDATES, Selection, make_candidates, select_and_push
+from tfopt.pipelines.optimize import Selection, make_candidates, select_and_push
 from tfopt.trace import Inherited, Steps
 
-ENGINES = ("tensorrt fp32", "tensorrt fp16", "tensorrt int8")
+GRAPHS = ("folded", "optimized", "compiled", "cast float16", "compiled float16")
+ENGINES = ("tensorrt fp32", "tensorrt tf32", "tensorrt fp16", "tensorrt bf16", "tensorrt int8")
 
 
 def optimize_gpu(
@@ -22,7 +25,7 @@ def optimize_gpu(
     signature: Inherited,
     trust_model_code: Inherited,
 ) -> dict[str, object]:
-    """Optimize a trained model like `optimize`, with TensorRT engines among the candidates.
+    """Make a trained model faster on an NVIDIA GPU, measure every candidate, and push the selected one.
 
     Args:
         steps: Adds the steps.
@@ -34,5 +37,5 @@ def optimize_gpu(
         trust_model_code: Run Python code that the Keras form of ``model`` contains.
     """
     loading = {"signature": signature, "trust_model_code": trust_model_code}
-    candidates = make_candidates(steps, model, examples, (*CANDIDATES, *ENGINES), loading)
+    candidates = make_candidates(steps, model, examples, (*GRAPHS, *ENGINES), loading)
     return select_and_push(steps, model, candidates, examples, selection, loading, module)

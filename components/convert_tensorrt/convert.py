@@ -43,7 +43,7 @@ def convert(model: Model, examples: Examples | None, target: Path, parameters: T
             version_compatible=parameters.version_compatible,
             largest_batch=profile.largest_batch(batched_tensors(parent.inputs)),
         ).write(plan)
-        with runtimes.load(TensorRTModel(target)) as child:
+        with runtimes.load(TensorRTModel(target)) as child, onnx_network.name_comparison("the engine"):
             facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)
     tag = CompatibilityTag.read(plan)
     return {"precision": parameters.precision, "profile": str(profile), "tag": tag.__dict__, **facts}

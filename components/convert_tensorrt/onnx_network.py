@@ -1,6 +1,8 @@
 """The ONNX file that TensorRT builds, with its precision, compared with its parent on the CPU."""
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -113,5 +115,17 @@ def _verify(
 ) -> dict[str, Any]:
     """Compare the file with its parent, as float32 if TensorRT applies the precision later."""
     exact = parameters.precision in ("fp32", "tf32", "bf16") or parameters.calibrator == "entropy"
-    with OnnxRuntime(OnnxModel(file), unfused=True) as child:  # GPUs do not overflow
+    with (
+        OnnxRuntime(OnnxModel(file), unfused=True) as child,  # GPUs do not overflow
+        name_comparison("the ONNX file on the CPU, from which no engine was built yet"),
+    ):
         return verify(parent, child, examples, sampled, parameters, "fp32" if exact else parameters.precision)
+
+
+@contextlib.contextmanager
+def name_comparison(subject: str) -> Iterator[None]:
+    """Add to a refusal inside of the block which file was compared with the parent."""
+    try:
+        yield
+    except ComponentError as error:
+        raise ComponentError(f"{subject}: {error.received}", error.expected, error.fix) from error

@@ -49,7 +49,8 @@ class Explanation:
         unstable = [model for model in models if model.disturbed_metrics]
         if not unstable:
             return self._verdict(models, blessed=blessed)
-        count = f"{len(unstable)} of {len(models)} models" if len(models) > 1 else "the model"
+        measured = sum(not model.error for model in models)
+        count = f"{len(unstable)} of {measured} models" if measured > 1 else "the model"
         return (
             f"{self._verdict(models, blessed=blessed)} The speed of {count} is unstable and was not compared, because "
             "other processes used the machine: run the benchmark again when it is idle, or with more seconds."

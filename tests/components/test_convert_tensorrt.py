@@ -65,6 +65,13 @@ def test_the_onnx_file_has_the_precision_and_matches_its_parent(
     assert len(kernels) == 2 and {tensor.data_type for tensor in kernels} == {kind}
 
 
+def test_a_file_that_differs_is_refused_on_the_cpu_before_an_engine_is_built(digits_model, digits_examples, tmp_path):
+    with pytest.raises(
+        ComponentError, match="the ONNX file on the CPU, from which no engine was built yet: int8, output"
+    ):
+        write_network(digits_model, digits_examples, tmp_path / "out", precision="int8", tolerance=1e-6)
+
+
 def test_bfloat16_weights_are_rounded_from_float32(digits_model, digits_examples, tmp_path):
     facts, network = write_network(digits_model, None, tmp_path / "a", precision="bf16")
     assert facts["opset"] == 22 and network.opset_import[0].version == 22

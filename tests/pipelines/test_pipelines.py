@@ -12,7 +12,10 @@ CANDIDATES = {
     *(f"export_tflite_{kind}" for kind in ("float32", "float16", "dynamic", "int8")),
     *(f"export_{kind}_{precision}" for kind in ("onnx", "openvino") for precision in ("float32", "int8")),
 }
-TENSORRT_CANDIDATES = {f"convert_tensorrt_{precision}" for precision in ("fp32", "fp16", "int8")}
+GPU_CANDIDATES = {
+    *("fold_batch_norm", "optimize_graph", "compile_xla", "cast_precision_float16", "compile_xla_float16"),
+    *(f"convert_tensorrt_{precision}" for precision in ("fp32", "tf32", "fp16", "bf16", "int8")),
+}
 
 
 def candidate_steps(dag: Dag) -> set[str]:
@@ -20,19 +23,24 @@ def candidate_steps(dag: Dag) -> set[str]:
     return {wire.step for wire in dag.steps["select_model"].inputs["candidates"]}
 
 
-def test_optimize_has_all_candidates_and_tensorrt_only_in_optimize_gpu():
+def test_optimize_has_the_candidates_for_cpus_and_optimize_gpu_those_for_gpus():
     assert candidate_steps(load("optimize")) == CANDIDATES
-    assert candidate_steps(load("optimize_gpu")) == CANDIDATES | TENSORRT_CANDIDATES
+    assert candidate_steps(load("optimize_gpu")) == GPU_CANDIDATES
     assert candidate_steps(load("retrain")) < CANDIDATES
 
 
-def test_each_candidate_is_made_from_its_model_with_its_precision_and_verified_on_examples():
-    dag = load("optimize_gpu")
+@pytest.mark.parametrize("name", ["optimize", "optimize_gpu"])
+def test_each_candidate_is_made_from_its_model_with_its_precision_and_verified_on_examples(name):
+    dag = load(name)
     assert dag.steps["fold_batch_norm"].inputs["model"] is dag.sources["model"]
+    parents = dict.fromkeys(
+        ("configure_runtime", "compile_xla", "quantize_graph", "cast_precision_float16"), "optimize_graph"
+    )
+    parents["compile_xla_float16"] = "cast_precision_float16"
     for id in candidate_steps(dag) - {"fold_batch_norm"}:
-        step, is_optimized = dag.steps[id], id in ("configure_runtime", "compile_xla", "quantize_graph")
-        assert step.inputs["model"].step == ("optimize_graph" if is_optimized else "fold_batch_norm")
-        assert id in (step.component.name, f"{step.component.name}_{step.parameters.get('precision')}")
+        step = dag.steps[id]
+        assert step.inputs["model"].step == parents.get(id, "fold_batch_norm")
+        assert id in (step.component.name, f"{step.component.name}_{step.parameters.get('precision', 'float16')}")
         if "examples" in step.component.inputs:
             assert step.inputs["examples"] is dag.sources["examples"]
     assert dag.steps["compile_xla"].parameters["batch_sizes"] == ["1", "32"]
