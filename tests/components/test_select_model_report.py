@@ -87,6 +87,8 @@ SCRIPTS = {
     "wide": WIDE,
     "pictures": PICTURES,
     "title": "page => page.title",
+    "is_headline_green": """(page, view) => view.getComputedStyle(
+      page.querySelector("h1 span") || page.body).color !== view.getComputedStyle(page.body).color""",
     "header": "page => page.querySelector('header').innerText",
     "main": "page => page.querySelector('main').innerText",
     "paper": "(page, view) => view.getComputedStyle(page.body).backgroundColor",
@@ -101,6 +103,7 @@ SPECIAL: dict[str, tuple[list[Row], dict[str, Any]]] = {
     "all the same": ([TRAINED, Row("same", "saved_model", accuracy=0.981, p50=0.412, size=186_400)], {}),
     "one that failed": ([TRAINED, replace(DIGITS[4], error="it crashed")], {}),
     "not blessed": (DIGITS[:2], {"goals": ["accuracy threshold 0.999"]}),
+    "disturbed": ([TRAINED, *(replace(row, speedup=(9.6, 4.9, 12.8, "unstable")) for row in DIGITS[1:])], {}),
     "no goals": (DIGITS, {"goals": [], "objective": "size", "confidence": "point"}),
 }
 
@@ -165,7 +168,7 @@ def test_the_report_is_one_file_without_external_resources(crowd):
 
 def test_the_header_states_the_selected_model_and_the_reason(inspect, page):
     lines = inspect(page)["header"].split("\n")
-    assert inspect(page)["title"].startswith("tflite int8 was selected")
+    assert inspect(page)["title"].startswith("tflite int8: blessed")
     assert "tflite int8 was selected" in lines[:3]
     assert inspect(page)["header"].count("10.6\N{MULTIPLICATION SIGN} as fast") == 2
     assert "Blessed: it may be pushed" in lines
@@ -347,6 +350,9 @@ def test_the_tiles_do_not_label_a_candidate_as_baseline(inspect, pages):
 def test_the_report_is_complete_for_special_decisions(inspect, pages, name):
     result = inspect(pages[name], 390)
     assert (result["console"], result["overlaps"], result["wide"]) == ([], [], [390, []])
+    assert inspect(pages[name], 1200)["wide"] == [1200, []]
     decision = Decision(pages[name].parent).read()
+    assert (": not blessed" in result["title"]) is not decision["blessed"]
+    assert result["is_headline_green"] is decision["blessed"]
     assert ("Not blessed: it must not be pushed" in result["header"]) is not decision["blessed"]
     assert ("trained stays" in result["header"]) is (decision["selected"] == "trained")
