@@ -74,6 +74,21 @@ class Sampled:
         """Return the interval of the difference to any model's metric over the same records, from replicates."""
         return replicate_interval(self.low - baseline.high, self.high - baseline.low, error)
 
+    def unseen_move(self, baseline: "Sampled") -> float:
+        """Return how far the unseen record moves the difference to the baseline's metric.
+
+        Replicates of both ends have the same weights, so half of their distance is free of the sample's noise.
+        """
+        if self.share:
+            return 1 / (self.share.records + 1)
+        low, high = _finite_means(self.low - baseline.high), _finite_means(self.high - baseline.low)
+        return (max(high) - min(low)) / 2 if low and high else 0.0
+
+
+def _finite_means(replicates: Array) -> list[float]:
+    """Return the mean over the finite replicates of each kind of record that has some."""
+    return [float(row[np.isfinite(row)].mean()) for row in replicates if np.isfinite(row).any()]
+
 
 def compute_metrics(plan: Plan, totals: Totals, model: int) -> dict[Slice | None, dict[str, Sampled]]:
     """Compute the metrics of a model over all records (key None) and over each slice; undefined ones are left out.

@@ -8,6 +8,7 @@ import numpy as np
 from tfopt.artifacts import Model
 from tfopt.artifacts.evaluation_report import (
     ConstantModel,
+    Difference,
     Estimate,
     EvaluationReport,
     IntervalMethod,
@@ -224,8 +225,8 @@ def _intervals(
         if base := baseline.get(name):
             difference = metric.value - base.value
             if is_copy:  # its outputs are those of the baseline, for unseen records too
-                delta[name] = Estimate(difference, difference, difference)
+                delta[name] = Difference(difference, difference, difference, 0.0)
                 continue
             low, high = metric.difference_interval(base, error) or (difference, difference)
-            delta[name] = Estimate(difference, min(low, difference), max(high, difference))
+            delta[name] = Difference(difference, min(low, difference), max(high, difference), metric.unseen_move(base))
     return {"metrics": metrics, "delta": delta}

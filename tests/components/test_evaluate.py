@@ -128,7 +128,7 @@ def test_a_difference_lies_in_its_interval_and_is_zero_for_an_equal_model(result
 
 def test_the_same_files_as_the_baseline_have_nothing_to_prove(run):
     _, row = run()["models"]
-    assert all(delta == {"value": 0, "low": 0, "high": 0} for delta in row["delta"].values())
+    assert all(delta == {"value": 0, "low": 0, "high": 0, "unseen": 0} for delta in row["delta"].values())
 
 
 def test_a_model_without_a_difference_may_lose_on_unseen_records(result):

@@ -20,6 +20,17 @@ class Estimate:
 
 
 @dataclass(frozen=True)
+class Difference(Estimate):
+    """The difference of a metric to the baseline's, with its confidence interval.
+
+    Attributes:
+        unseen: How far one unseen record of the worst value moves the difference; None if the report does not state it.
+    """
+
+    unseen: float | None = None
+
+
+@dataclass(frozen=True)
 class Metric(Estimate):
     """A metric with its confidence interval.
 
@@ -63,7 +74,7 @@ class SliceMetrics:
     value: int | str
     count: int
     metrics: dict[str, Metric]
-    delta: dict[str, Estimate]
+    delta: dict[str, Difference]
 
 
 @dataclass(frozen=True)
@@ -92,7 +103,7 @@ class ModelEvaluation:
     error: str | None
     notes: list[str]
     metrics: dict[str, Metric]
-    delta: dict[str, Estimate]
+    delta: dict[str, Difference]
     parity: dict[str, float | None]
     confusion: list[list[int]]
     roc: list[RocPoint]

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tfopt import formatting
 from tfopt.errors import ComponentError
-from tfopt.measurement.confidence_bounds import fewest_records, smallest_visible_loss
+from tfopt.measurement.confidence_bounds import records_needed, smallest_visible_loss
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
 
 ESTIMATE = "estimate"  # the value of `confidence` that compares measured values, without intervals
@@ -45,7 +45,7 @@ def check_goals(goals: Sequence[str], split: str, records: int, quality_is_share
         raise ComponentError(
             f"goal {goal.text!r}, and {records:,} records in split {split!r}: without a single difference, they "
             f"exclude a loss of {visible:.1f} points at best",
-            f"at least {fewest_records(loss, 1):,} records for this goal, more for several candidates",
+            f"at least {records_needed(loss, 1):,} records for this goal, more for several candidates",
             f"give more data or a larger weight of {split!r} in splits, allow a loss of more than {visible:.1f} "
             f"points, or pass confidence={ESTIMATE}, which proves nothing",
         )

@@ -20,11 +20,19 @@ Row = TypeVar("Row", ModelEvaluation, ModelBenchmark)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured value with its confidence interval, if one was measured."""
+    """A measured value with its confidence interval, if one was measured.
+
+    Attributes:
+        value: The value.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        unseen: How far an unseen record moves a difference; None if the report does not state it.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
+    unseen: float | None = None
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -141,7 +149,7 @@ class ModelMeasurements:
         deltas = slice_of.delta if slice_of else self.evaluation.delta if self.evaluation else {}
         paired = deltas.get(formatting.whole(metric))
         if paired:
-            return _estimate(paired)
+            return Estimate(paired.value, paired.low, paired.high, paired.unseen)
         base = self.parent.value(metric)
         if metric == "latency" and (ratio := self.speedup(self.small_batch)):
             return Estimate(base / ratio.value - base, base / ratio.high - base, base / ratio.low - base)
@@ -155,7 +163,7 @@ class ModelMeasurements:
         if self.higher_is_better(metric):
             return change
         low, high = (None if end is None else -end for end in (change.high, change.low))
-        return Estimate(-change.value, low, high)
+        return Estimate(-change.value, low, high, change.unseen)
 
     def gain_over_constant(self, metric: str) -> Estimate | None:
         """Return the gain over the constant model, positive for an improvement; None if it was not evaluated."""
