@@ -126,6 +126,12 @@ def test_a_difference_lies_in_its_interval_and_is_zero_for_an_equal_model(result
     assert all(delta["value"] == 0 and delta["low"] < 0 < delta["high"] for delta in copy["delta"].values())
 
 
+def test_the_log_states_what_the_records_can_show(run, caplog):
+    with caplog.at_level("INFO"):
+        run()
+    assert "397 records cannot exclude a loss of less than 0.92 points of accuracy, even if no record" in caplog.text
+
+
 def test_the_same_files_as_the_baseline_have_nothing_to_prove(run):
     _, row = run()["models"]
     assert all(delta == {"value": 0, "low": 0, "high": 0, "unseen": 0} for delta in row["delta"].values())

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LEVEL = 0.95  # of all intervals of an evaluation together
+SMALLEST_SAMPLE = 10  # records with which the interval of a metric that is no share of records is used
 POWER = 0.8  # probability with which a model as good as the baseline passes with `records_needed`
 
 Array = NDArray[np.float64]
