@@ -15,7 +15,7 @@ from tfopt.dag.tracing import Steps, trace
 NEW = PlannedStep("run", ["no earlier result"], None)
 
 
-def given(steps: Steps, models: Input[Model], examples: Input[Examples]) -> None:
+def stored(steps: Steps, models: Input[Model], examples: Input[Examples]) -> None:
     """Evaluate models on given examples."""
     steps.evaluate(baseline=models, candidates=[models, models], examples=examples)
 
@@ -37,7 +37,7 @@ def folder(tmp_path):
 
 
 def test_given_examples_state_how_many_records_are_evaluated(folder):
-    (sentence,) = describe_evidence(trace(given), {"models": "m", "examples": str(folder)}, {"evaluate": NEW})
+    (sentence,) = describe_evidence(trace(stored), {"models": "m", "examples": str(folder)}, {"evaluate": NEW})
     assert sentence == (
         "split test: 62 records cannot exclude a loss of less than 6.82 points of accuracy in any of 2 candidates, "
         "even if no record differs"
@@ -65,5 +65,5 @@ def test_before_the_examples_exist_the_plan_names_the_step_that_will_print_it(fo
 def test_remote_examples_and_those_of_other_programs_are_left_to_the_evaluation(folder):
     (folder / "examples.json").unlink()
     for examples in (str(folder), "gs://bucket/examples"):
-        (sentence,) = describe_evidence(trace(given), {"models": "m", "examples": examples}, {"evaluate": NEW})
+        (sentence,) = describe_evidence(trace(stored), {"models": "m", "examples": examples}, {"evaluate": NEW})
         assert sentence.startswith("evaluate will print what ")
