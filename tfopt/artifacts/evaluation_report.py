@@ -12,11 +12,13 @@ class Estimate:
         value: The value.
         low: Lower end of the interval.
         high: Upper end of the interval.
+        no_bound: Why the interval is no bound and proves nothing; None if it is one.
     """
 
     value: float
     low: float
     high: float
+    no_bound: str | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -77,12 +77,22 @@ class Goal:
         if disturbance := model.disturbance(self.metric):
             return f"{formatting.title(self.metric)} is {disturbance}; the goal is {self.text!r}"
         if _reaches(*compared):
-            return None
+            return self._unproven(model) if proven else None
         if self.kind == "threshold":
             return self._describe_threshold(model, *compared)
         if self.kind == "max_regression":
             return self._describe_regression(model, compared[1])
         return self._describe_loss(model, *compared, self._more_records(model, compared[1], examples, candidates))
+
+    def _unproven(self, model: ModelMeasurements) -> str | None:
+        """Explain that a goal is met by an interval that is no bound; None if it is one."""
+        if self.kind == "max_regression":
+            return None
+        compared = model.estimate(self.metric) if self.kind == "threshold" else model.gain(self.metric)
+        if not compared or not compared.no_bound:
+            return None
+        title = formatting.title(self.metric)
+        return f"not proven: the interval of {title} is no bound: {compared.no_bound}; the goal is {self.text!r}"
 
     def shortfall(self, model: ModelMeasurements, *, proven: bool) -> float:
         """Compute by how much a metric misses this goal, in its unit; 0 if it meets the goal or was not compared."""
