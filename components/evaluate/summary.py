@@ -85,7 +85,7 @@ def summarize(
                 raise
             errors[number] = describe_error(error)
     constant = compute_metrics(plan, totals, len(models)) if plan.constant is not None else {}
-    candidates = sum(1 for failure in errors[1:] if not failure)
+    candidates = max(sum(1 for failure in errors[1:] if not failure), plan.settings.tried)
     level_error = simultaneous_error(candidates)
     settings, skipped = plan.settings, sum(totals.skipped.values())
     return EvaluationReport(

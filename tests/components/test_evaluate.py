@@ -126,6 +126,14 @@ def test_a_difference_lies_in_its_interval_and_is_zero_for_an_equal_model(result
     assert all(delta["value"] == 0 and delta["low"] < 0 < delta["high"] for delta in copy["delta"].values())
 
 
+def test_intervals_hold_for_all_models_that_a_candidate_was_selected_from(run, noisy, tmp_path):
+    one, nine = (run(candidates=[noisy], tried=tried, evaluation=tmp_path / str(tried)) for tried in (1, 9))
+    assert [report["interval"].get("candidates", 1) for report in (one, nine)] == [1, 9]
+    for kind in ("metrics", "delta"):
+        narrow, wide = (report["models"][1][kind]["accuracy"] for report in (one, nine))
+        assert wide["low"] < narrow["low"] < narrow["value"] == wide["value"]
+
+
 def test_the_log_states_what_the_records_can_show(run, caplog):
     with caplog.at_level("INFO"):
         run()

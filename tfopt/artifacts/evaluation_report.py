@@ -154,7 +154,8 @@ class IntervalMethod:
         replicates: Number of bootstrap replicates.
         level: Probability that the intervals of a metric hold for all candidates together.
         seed: Seed of the bootstrap.
-        candidates: Number of candidates; each interval has the error ``(1 - level) / candidates``.
+        candidates: Number of models that the intervals hold for together: the candidates, or those that they were
+            selected from; each interval has the error ``(1 - level) / candidates``.
     """
 
     method: str

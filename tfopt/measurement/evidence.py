@@ -12,6 +12,7 @@ from tfopt.measurement.metric_names import user_metric
 from tfopt.measurement.model_measurements import main_metric
 
 ESTIMATE = "estimate"  # the value of `confidence` that compares measured values, without intervals
+DEGRADATION_NOTE = "degradation_note"  # key of a model card's facts
 EXACT = re.compile(r"(exact_match_|top_\d+_)?accuracy")  # shares of records, whose intervals are exact
 
 
@@ -41,6 +42,15 @@ def describe_visible_loss(records: int, candidates: int, metric: str = "accuracy
 def describe_evaluation(report: EvaluationReport) -> str:
     """Return what the records of an evaluation can show at best about its main metric."""
     return describe_visible_loss(report.counts.evaluated, report.interval.candidates, main_metric(report))
+
+
+def describe_first_form(tried: int) -> str:
+    """Return what the figure of a form is worth that was made until one met a limit on the held-out records.
+
+    >>> describe_first_form(3)
+    'the first of 3 forms that met max_degradation on the held-out records, so its figure is optimistic'
+    """
+    return f"the first of {tried} forms that met max_degradation on the held-out records, so its figure is optimistic"
 
 
 def expected_main_metric(metrics: Sequence[str], *, has_classes: bool) -> str:
