@@ -2,9 +2,10 @@
 
 import pytest
 
+from tfopt.artifacts.evaluation_report import Metric
 from tfopt.measurement.confidence_bounds import share_difference_interval, simultaneous_error
-from tfopt.measurement.goals import examples_needed
-from tfopt.measurement.model_measurements import Estimate
+from tfopt.measurement.goals import examples_needed, read_goals
+from tfopt.measurement.model_measurements import Estimate, from_quality
 
 
 def measured(rising: int, falling: int, records: int, candidates: int = 1, *, states_unseen: bool = True) -> Estimate:
@@ -32,3 +33,13 @@ def test_a_gain_by_chance_needs_as_many_examples_as_an_equal_model():
 @pytest.mark.parametrize("gain", [Estimate(-0.02, -0.03, None, 0.001), Estimate(0.0)])
 def test_no_number_of_examples_proves_a_goal_that_is_missed_or_has_no_interval(gain):
     assert examples_needed(gain, -0.01, 100, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "higher", "low", "high"), [("f1 threshold 0.8", True, 0.78, 0.9), ("mae threshold 0.9", False, 0.8, 0.92)]
+)
+def test_a_threshold_that_is_not_proven_needs_as_many_examples_in_both_directions(text, higher, low, high):
+    (goal,) = read_goals([text])
+    metric = Metric(0.85, low, high, higher)
+    failure = goal.failure(from_quality({goal.metric: metric}, None), proven=True, examples=1000)
+    assert failure.endswith("; about 4,000 examples instead of 1,000 could prove it")

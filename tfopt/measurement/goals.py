@@ -79,7 +79,9 @@ class Goal:
         if _reaches(*compared):
             return self._unproven(model) if proven else None
         if self.kind == "threshold":
-            return self._describe_threshold(model, *compared)
+            return self._describe_threshold(
+                model, *compared, self._more_records(model, compared[1], examples, candidates)
+            )
         if self.kind == "max_regression":
             return self._describe_regression(model, compared[1])
         return self._describe_loss(model, *compared, self._more_records(model, compared[1], examples, candidates))
@@ -130,14 +132,14 @@ class Goal:
             model.parent.value(self.metric)
         )
 
-    def _describe_threshold(self, model: ModelMeasurements, bound: float, required: float) -> str:
+    def _describe_threshold(self, model: ModelMeasurements, bound: float, required: float, more: str) -> str:
         sign = 1 if model.higher_is_better(self.metric) else -1
         title, value = formatting.title(self.metric), model.value(self.metric)
         amount = formatting.amount(self.metric, value)
         limit = f"at {'least' if sign > 0 else 'most'} {formatting.amount(self.metric, self.number)}"
         if _reaches(sign * value, required):
             perhaps = formatting.amount(self.metric, sign * bound)
-            return f"not proven: {title} is {amount}, perhaps {perhaps}; the goal asks for {limit}"
+            return f"not proven: {title} is {amount}, perhaps {perhaps}; the goal asks for {limit}{more}"
         return f"{title} is {amount}; the goal asks for {limit}"
 
     def _describe_loss(self, model: ModelMeasurements, bound: float, required: float, more: str) -> str:
@@ -155,10 +157,20 @@ class Goal:
         if not slice_of and self.metric not in model.quality:
             return ""
         examples = slice_of.count if slice_of else examples
-        needed = examples_needed(model.gain(self.metric), required, examples, candidates)
+        compared = self._value(model) if self.kind == "threshold" else model.gain(self.metric)
+        needed = examples_needed(compared, required, examples, candidates)
         if needed is None or needed >= 1e8:
             return ""
         return f"; about {float(f'{needed:.2g}'):,.0f} examples instead of {examples:,} could prove it"
+
+    def _value(self, model: ModelMeasurements) -> Estimate:
+        """Return the metric, signed so that more is better; ``low`` is the pessimistic bound."""
+        estimate = model.estimate(self.metric)
+        assert estimate  # `failure` has checked it
+        low, high = estimate.interval
+        return (
+            Estimate(estimate.value, low) if model.higher_is_better(self.metric) else Estimate(-estimate.value, -high)
+        )
 
     def _describe_regression(self, model: ModelMeasurements, required: float) -> str:
         assert self.reference
