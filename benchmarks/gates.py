@@ -5,12 +5,16 @@ compares the pessimistic bound with a goal as `select_model` does. All candidate
 by a hair, or truly as good as the baseline. For each number of records and candidates, prints the share of draws in
 which at least one worse candidate passes (at most 2.5 %), and in which a given equal candidate passes.
 
-    python benchmarks/gates.py [--draws 1000] [--records 10 30 …] [--metrics accuracy f1 …]
+With ``--needed`` it prints instead how many records the run says are needed for an equal candidate (median over draws),
+and the share of equal candidates that pass with twice as many (at least 90 %).
+
+    python benchmarks/gates.py [--needed] [--draws 1000] [--records 10 30 …] [--metrics accuracy f1 …]
 """
 
 import argparse
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -19,16 +23,19 @@ from numpy.typing import NDArray
 
 from tfopt.components.evaluate.accumulators import BINS, Sums
 from tfopt.components.evaluate.bootstrap import bootstrap_weights
-from tfopt.components.evaluate.estimates import metrics_of_records
+from tfopt.components.evaluate.estimates import Sampled, metrics_of_records
 from tfopt.components.evaluate.metrics import Scoring
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.plan import Plan
 from tfopt.measurement.confidence_bounds import simultaneous_error, smallest_visible_loss
+from tfopt.measurement.goals import examples_needed
+from tfopt.measurement.model_measurements import Estimate
 
 Array = NDArray[Any]
 RECORDS = (10, 30, 62, 100, 300, 1000, 10_000)
 CANDIDATES = (1, 9, 20)
 BATCH = 256
+EXCHANGED = 0.005  # share of all records that only an equally good candidate has right; as many only the baseline
 GOAL = {"accuracy": 0.02, "f1": 0.03, "auc": 0.02, "mean_absolute_error": 0.05, "half_tolerance": 0.03}
 """The loss that the goal allows, in the metric's unit; half_tolerance is a metric of the user."""
 
@@ -40,7 +47,11 @@ def main() -> None:
     parser.add_argument("--records", type=int, nargs="+", default=RECORDS)
     parser.add_argument("--candidates", type=int, nargs="+", default=CANDIDATES)
     parser.add_argument("--metrics", nargs="+", default=list(GOAL), choices=list(GOAL))
+    parser.add_argument("--needed", action="store_true", help="check the number of records that the run asks for")
     options = parser.parse_args()
+    if options.needed:
+        print_needed(options.metrics, options.records, options.candidates, options.draws)
+        return
     print("metric, records, candidates: worse and blessed (any candidate), equal and blessed (each), seconds")
     for metric in options.metrics:
         for records in options.records:
@@ -56,30 +67,63 @@ def main() -> None:
                 )
 
 
+def print_needed(metrics: Sequence[str], sizes: Sequence[int], numbers: Sequence[int], draws: int) -> None:
+    """Print how many records the run says an equal candidate needs, and how often it passes with twice as many."""
+    print("metric, records, candidates: records that the run says are needed, equal and blessed with twice as many")
+    for metric in metrics:
+        for records in sizes:
+            for candidates in numbers:
+                needed = needed_records(metric, records, candidates, draws)
+                if needed is None:
+                    print(f"{metric:20} {records:6} {candidates:3}: no number in most draws", flush=True)
+                    continue
+                equal = simulate(metric, 2 * needed, candidates, max(10, min(draws, 400_000 // needed)), 0.0, seed=1)
+                print(f"{metric:20} {records:6} {candidates:3}: {needed:7}, {100 * equal.mean():5.1f} %", flush=True)
+
+
+def needed_records(metric: str, records: int, candidates: int, draws: int) -> int | None:
+    """Return the median of the numbers of records that runs with equal candidates say are needed; None if it is none.
+
+    A run says no number for a candidate whose measured loss is larger than the goal allows.
+    """
+    numbers = []
+    for gain in (gain for gains in _gains(metric, records, candidates, draws, 0.0, 0) for gain in gains):
+        needed = gain and examples_needed(gain, -GOAL[metric], records, candidates)
+        numbers.append(needed or math.inf)
+    median = float(np.median(numbers))
+    return math.ceil(median) if math.isfinite(median) else None
+
+
 def simulate(metric: str, records: int, candidates: int, draws: int, loss: float, seed: int = 0) -> NDArray[np.bool_]:
     """Return which candidates pass the goal in each draw, ``[draws, candidates]``."""
+    return np.array(
+        [
+            [gain is not None and gain.interval[0] >= -GOAL[metric] for gain in gains]
+            for gains in _gains(metric, records, candidates, draws, loss, seed)
+        ]
+    )
+
+
+def _gains(
+    metric: str, records: int, candidates: int, draws: int, loss: float, seed: int
+) -> Iterator[list[Estimate | None]]:
+    """Yield the gain of each candidate over the baseline; None where the metric is not defined."""
     random = np.random.default_rng([seed, records, candidates, int(loss > 0)])
-    passes = []
     for draw in range(draws):
         labels, outputs = MODELS[metric](random, records, candidates, loss)
-        passes.append(_passing(metric, labels, outputs, draw))
-    return np.array(passes)
+        plan = _plan(metric, len(outputs), draw)
+        sums = _sums(plan, metric, labels, outputs)
+        baseline, *measured = [metrics_of_records(plan, sums, number).get(metric) for number in range(len(outputs))]
+        yield [_gain(candidate, baseline, len(measured)) for candidate in measured]
 
 
-def _passing(metric: str, labels: Array, outputs: Sequence[Array], draw: int) -> list[bool]:
-    plan = _plan(metric, len(outputs), draw)
-    sums = _sums(plan, metric, labels, outputs)
-    measured = [metrics_of_records(plan, sums, number).get(metric) for number in range(len(outputs))]
-    error, passing = simultaneous_error(len(outputs) - 1), []
-    baseline = measured[0]
-    for candidate in measured[1:]:
-        interval = candidate and baseline and candidate.difference_interval(baseline, error)
-        if not interval or not candidate:
-            passing.append(False)
-            continue
-        bound = interval[0] if candidate.higher_is_better else -interval[1]
-        passing.append(bound >= -GOAL[metric])
-    return passing
+def _gain(candidate: Sampled | None, baseline: Sampled | None, candidates: int) -> Estimate | None:
+    interval = candidate and baseline and candidate.difference_interval(baseline, simultaneous_error(candidates))
+    if not interval or not candidate or not baseline:
+        return None
+    sign = 1 if candidate.higher_is_better else -1
+    value, low = sign * (candidate.value - baseline.value), min(sign * end for end in interval)
+    return Estimate(value, min(low, value), None, candidate.unseen_move(baseline))
 
 
 def _plan(metric: str, models: int, seed: int) -> Plan:
@@ -139,7 +183,7 @@ def _accuracy(random: np.random.Generator, records: int, candidates: int, loss: 
     labels = random.integers(0, 2, (records, 1))
     right = random.random((records, 1)) < 0.95
     outputs = [_answers(random, right, labels)]
-    repaired = 0.005 if not loss else 0.0
+    repaired = EXCHANGED if not loss else 0.0
     for _ in range(candidates):
         lost = random.random((records, 1)) < (loss + repaired) / 0.95
         gained = random.random((records, 1)) < repaired / 0.05
@@ -162,8 +206,16 @@ def _f1(random: np.random.Generator, records: int, candidates: int, loss: float)
     outputs = [_answers(random, right, labels)]
     for _ in range(candidates):
         lost = (labels == 1) & (random.random((records, 1)) >= remaining)
-        outputs.append(_answers(random, right & ~lost, labels))
+        outputs.append(_answers(random, _exchanged(random, right, recall, loss) & ~lost, labels))
     return labels, outputs
+
+
+def _exchanged(random: np.random.Generator, right: Array, share: float, loss: float) -> Array:
+    """Return other records that are right, as many on average, for a candidate that is as good as the baseline."""
+    if loss:
+        return right
+    broken, repaired = (random.random(right.shape) < EXCHANGED / part for part in (share, 1 - share))
+    return np.asarray((right & ~broken) | (~right & repaired))
 
 
 def _auc(random: np.random.Generator, records: int, candidates: int, loss: float) -> tuple[Array, list[Array]]:
@@ -200,7 +252,7 @@ def _user(random: np.random.Generator, records: int, candidates: int, loss: floa
     outputs = [labels + np.where(near, 0.1, 1.0)]
     for _ in range(candidates):
         lost = random.random(labels.shape) < loss / 0.9
-        outputs.append(labels + np.where(near & ~lost, 0.1, 1.0))
+        outputs.append(labels + np.where(_exchanged(random, near, 0.9, loss) & ~lost, 0.1, 1.0))
     return labels, outputs
 
 

@@ -42,7 +42,7 @@ def missed_cost_goals(candidate: Candidate, resolved: ResolvedSettings) -> list[
         return [candidate.error or "not measured"]
     # other goals on costs compare with the best candidate, which is known only after training
     goals = [goal for goal in resolved.goals if goal.metric in COSTS]
-    return _missed_goals(goals, _join_measurements(candidate, None), resolved, 0)
+    return _missed_goals(goals, _join_measurements(candidate, None), resolved, None)
 
 
 def select_backbone(
@@ -74,10 +74,8 @@ def select_backbone(
     }
     metric = next(iter(best.evaluation.metrics)) if best and best.evaluation else None
     goals = _resolve_goals(resolved, metric, measurements.values())
-    evaluated = training.counts.evaluated if training else 0
     reasons = {
-        candidate.name: _reasons_against(candidate, measurements, goals, resolved, evaluated)
-        for candidate in candidates
+        candidate.name: _reasons_against(candidate, measurements, goals, resolved, training) for candidate in candidates
     }
     objective = metric if resolved.settings.objective == QUALITY else resolved.settings.objective
     ranked = sorted(
@@ -119,19 +117,23 @@ def _reasons_against(
     measurements: Mapping[str, ModelMeasurements],
     goals: Sequence[Goal],
     resolved: ResolvedSettings,
-    evaluated: int,
+    training: ShortTraining | None,
 ) -> list[str]:
     if candidate.error:
         return [candidate.error]
     if candidate.untrained:
         return [f"not trained: {candidate.untrained}"]
-    return _missed_goals(goals, measurements[candidate.name], resolved, evaluated)
+    return _missed_goals(goals, measurements[candidate.name], resolved, training)
 
 
 def _missed_goals(
-    goals: Sequence[Goal], measurements: ModelMeasurements, resolved: ResolvedSettings, examples: int
+    goals: Sequence[Goal], measurements: ModelMeasurements, resolved: ResolvedSettings, training: ShortTraining | None
 ) -> list[str]:
-    failures = (goal.failure(measurements, proven=resolved.needs_proof, examples=examples) for goal in goals)
+    examples, candidates = (training.counts.evaluated, training.interval.candidates) if training else (0, 1)
+    failures = (
+        goal.failure(measurements, proven=resolved.needs_proof, examples=examples, candidates=candidates)
+        for goal in goals
+    )
     return [failure for failure in failures if failure]
 
 

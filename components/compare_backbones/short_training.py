@@ -1,6 +1,7 @@
 """Train the backbones for a few epochs, and evaluate them on the split ``eval``."""
 
 import logging
+import math
 import random
 import shutil
 import time
@@ -111,6 +112,8 @@ def _evaluate(
         models = [candidate.trained for candidate in group]
         arguments: dict[str, Any] = {"baseline": models[0], "candidates": models[1:] or models, "examples": examples}
         arguments |= {"label": settings.label, "split": EVALUATION_SPLIT, "task": settings.task, "seed": settings.seed}
+        # Any of the backbones may be the best in validation, so all pairs of them are compared.
+        arguments["tried"] = max(len(models), math.comb(len(models), 2))
         target = folder / f"evaluation {len(group)}"
         find("evaluate")(**arguments, evaluation=target)
         report = Evaluation(target).load()

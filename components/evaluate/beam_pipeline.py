@@ -36,6 +36,7 @@ from tfopt.data.beam_result import ResultFile
 from tfopt.data.feature_schema import read_manifest
 from tfopt.data.learned_names import check_names
 from tfopt.errors import ComponentError
+from tfopt.measurement.evidence import describe_evaluation
 
 log = logging.getLogger(__name__)
 
@@ -87,6 +88,7 @@ def evaluate_models(
     check_skipped(totals.read, totals.skipped, settings)
     report = summarize(plan, totals, local, names, _class_names(examples, settings.label))
     report = replace(report, notes=example_notes(read_manifest(examples.uri), plan.features, inputs))
+    log.info("%s", describe_evaluation(report))
     return add_notes(report, totals.checks, training)
 
 

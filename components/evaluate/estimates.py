@@ -1,6 +1,6 @@
 """Values and bootstrap replicates of all metrics of a model, from the sums over records."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,12 @@ from tfopt.components.evaluate.metrics import ACTUAL, HIGHER_IS_BETTER, HIT, PRE
 from tfopt.components.evaluate.plan import Plan
 from tfopt.components.evaluate.tfma_metrics import HIGHER
 from tfopt.errors import ComponentError
-from tfopt.measurement.confidence_bounds import replicate_interval, share_difference_interval, share_interval
+from tfopt.measurement.confidence_bounds import (
+    SMALLEST_SAMPLE,
+    replicate_interval,
+    share_difference_interval,
+    share_interval,
+)
 
 Array = NDArray[Any]
 
@@ -49,6 +54,7 @@ class Sampled:
         higher_is_better: True if a higher value is better.
         resolution: Largest error of the value, if it is computed from a histogram.
         share: The counts of a share, whose intervals need no replicates.
+        no_bound: Why the intervals are no bounds; None if they are.
     """
 
     value: float
@@ -57,6 +63,7 @@ class Sampled:
     higher_is_better: bool
     resolution: float | None = None
     share: ShareCounts | None = None
+    no_bound: str | None = None
 
     def interval(self, error: float) -> tuple[float, float] | None:
         """Return the interval of the metric."""
@@ -74,6 +81,21 @@ class Sampled:
         """Return the interval of the difference to any model's metric over the same records, from replicates."""
         return replicate_interval(self.low - baseline.high, self.high - baseline.low, error)
 
+    def unseen_move(self, baseline: "Sampled") -> float:
+        """Return how far the unseen record moves the difference to the baseline's metric.
+
+        Replicates of both ends have the same weights, so half of their distance is free of the sample's noise.
+        """
+        if self.share:
+            return 1 / (self.share.records + 1)
+        low, high = _finite_means(self.low - baseline.high), _finite_means(self.high - baseline.low)
+        return (max(high) - min(low)) / 2 if low and high else 0.0
+
+
+def _finite_means(replicates: Array) -> list[float]:
+    """Return the mean over the finite replicates of each kind of record that has some."""
+    return [float(row[np.isfinite(row)].mean()) for row in replicates if np.isfinite(row).any()]
+
 
 def compute_metrics(plan: Plan, totals: Totals, model: int) -> dict[Slice | None, dict[str, Sampled]]:
     """Compute the metrics of a model over all records (key None) and over each slice; undefined ones are left out.
@@ -82,7 +104,9 @@ def compute_metrics(plan: Plan, totals: Totals, model: int) -> dict[Slice | None
         ComponentError: If a metric of the user raises, or is NaN over all records.
     """
     metrics = {key: metrics_of_records(plan, sums, model) for key, sums in totals.sums.items()}
-    metrics[None] = _tfma_metrics(plan, totals, model) | metrics[None]
+    unseen = unseen_record_weights(plan.settings.seed, plan.settings.replicates)
+    own = _tfma_metrics(plan, totals, model, unseen)
+    metrics[None] = _without_bound_of_few(own, totals.sums[None].records) | metrics[None]
     named = [(text, text.rpartition(":")[2]) for text in plan.settings.metrics]
     for text, name in named:
         if name not in metrics[None] and model < len(plan.models):
@@ -114,7 +138,16 @@ def metrics_of_records(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]
         for name, value in class_metrics(counts).items():
             low, high = (np.stack([one[name] for one in kinds]) for kinds in ends)
             metrics[name] = Sampled(float(value), low, high, True)
-    return {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
+    defined = {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
+    return _without_bound_of_few(defined, sums.records)
+
+
+def _without_bound_of_few(metrics: dict[str, Sampled], records: int) -> dict[str, Sampled]:
+    """Return the metrics; a bootstrap of few records is no bound."""
+    if records >= SMALLEST_SAMPLE:
+        return metrics
+    reason = f"{records} records, and a bootstrap is used from {SMALLEST_SAMPLE} on"
+    return {name: metric if metric.share else replace(metric, no_bound=reason) for name, metric in metrics.items()}
 
 
 def _rank_extremes(resampled: Array, unseen: Array, label: int) -> tuple[Array, Array]:
@@ -206,11 +239,15 @@ def _extreme_records(sums: Sums, model: int, columns: slice) -> Array:
     return np.array(records)
 
 
-def _tfma_metrics(plan: Plan, totals: Totals, model: int) -> dict[str, Sampled]:
+def _tfma_metrics(plan: Plan, totals: Totals, model: int, unseen: Array) -> dict[str, Sampled]:
+    """Return TFMA's metrics; the unseen record moves a replicate by its weight times the effect of one more record."""
     metrics = {}
     for name in plan.tfma:
         partition = totals.tfma.get((model, name))  # the constant model has none
         if partition and np.isfinite(value := partition.value()):
             replicates = partition.replicates(value, plan.settings.replicates, plan.settings.seed)
-            metrics[name] = Sampled(value, replicates[None], replicates[None], name in HIGHER)
+            moves = partition.unseen_moves(value, totals.tfma[0, name])
+            low, high = ((replicates + move * unseen / UNIT)[None] for move in moves or (0.0, 0.0))
+            no_bound = None if moves else f"TFMA's {name} has no known worst value of an unseen record"
+            metrics[name] = Sampled(value, low, high, name in HIGHER, no_bound=no_bound)
     return metrics

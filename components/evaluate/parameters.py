@@ -32,6 +32,9 @@ class Settings:
         max_skipped: Largest accepted fraction of records that cannot be used: no label, a feature missing or of another
             type, a label that is not finite. A note of the report states how many were skipped.
         seed: Seed of the bootstrap; the same seed gives the same interval on every runner.
+        tried: Number of models that the candidates were selected from by their quality on the same records, or number
+            of evaluations on them that shall hold together. Intervals hold for so many, or for the candidates if these
+            are more.
     """
 
     label: str = "label"
@@ -46,3 +49,4 @@ class Settings:
     replicates: Annotated[int, Between(100, 10_000)] = 400
     max_skipped: Annotated[float, Between(0, 1)] = 0.0
     seed: int = 0
+    tried: Annotated[int, Between(1)] = 1

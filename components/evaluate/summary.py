@@ -8,6 +8,7 @@ import numpy as np
 from tfopt.artifacts import Model
 from tfopt.artifacts.evaluation_report import (
     ConstantModel,
+    Difference,
     Estimate,
     EvaluationReport,
     IntervalMethod,
@@ -28,6 +29,7 @@ from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import LEVEL, simultaneous_error
 
 METHOD = "exact for shares (Clopper-Pearson, Gaffke), else Bayesian bootstrap with an unseen record"
+TFMA_METHOD = ", TFMA: jackknife with an unseen record"
 
 Measured = dict[Slice | None, dict[str, Sampled]]
 
@@ -83,7 +85,7 @@ def summarize(
                 raise
             errors[number] = describe_error(error)
     constant = compute_metrics(plan, totals, len(models)) if plan.constant is not None else {}
-    candidates = sum(1 for failure in errors[1:] if not failure)
+    candidates = max(sum(1 for failure in errors[1:] if not failure), plan.settings.tried)
     level_error = simultaneous_error(candidates)
     settings, skipped = plan.settings, sum(totals.skipped.values())
     return EvaluationReport(
@@ -95,7 +97,9 @@ def summarize(
         output_kind=_output_kind(plan),
         classes=_class_names(totals, class_names),
         counts=RecordCounts(totals.read, totals.read - skipped, skipped, dict(totals.skipped)),
-        interval=IntervalMethod(METHOD, settings.replicates, LEVEL, settings.seed, candidates),
+        interval=IntervalMethod(
+            METHOD + (TFMA_METHOD if plan.tfma else ""), settings.replicates, LEVEL, settings.seed, candidates
+        ),
         baseline=names[0],
         models=[
             ModelEvaluation(
@@ -178,8 +182,10 @@ def _over_constant(measured: Measured, constant: Measured, error: float) -> dict
     for name, metric in (measured.get(None) or {}).items():
         if base := constant.get(None, {}).get(name):
             difference = metric.value - base.value
-            low, high = metric.gap_interval(base, error) or (difference, difference)
-            differences[name] = Estimate(difference, min(low, difference), max(high, difference))
+            ends = metric.gap_interval(base, error)
+            differences[name] = Estimate(
+                difference, *_ordered(ends, difference), no_bound=_no_bound(ends, metric, base)
+            )
     return differences
 
 
@@ -218,14 +224,37 @@ def _intervals(
     """Return a model's metrics over one set of records, and their differences to the baseline's, with intervals."""
     metrics, delta = {}, {}
     for name, metric in own.items():
-        low, high = metric.interval(error) or (metric.value, metric.value)
-        low, high = min(low, metric.value), max(high, metric.value)
-        metrics[name] = Metric(metric.value, low, high, metric.higher_is_better, metric.resolution)
+        ends = metric.interval(error)
+        metrics[name] = Metric(
+            metric.value,
+            *_ordered(ends, metric.value),
+            metric.higher_is_better,
+            metric.resolution,
+            no_bound=_no_bound(ends, metric),
+        )
         if base := baseline.get(name):
             difference = metric.value - base.value
             if is_copy:  # its outputs are those of the baseline, for unseen records too
-                delta[name] = Estimate(difference, difference, difference)
+                delta[name] = Difference(difference, difference, difference, 0.0)
                 continue
-            low, high = metric.difference_interval(base, error) or (difference, difference)
-            delta[name] = Estimate(difference, min(low, difference), max(high, difference))
+            ends = metric.difference_interval(base, error)
+            delta[name] = Difference(
+                difference,
+                *_ordered(ends, difference),
+                metric.unseen_move(base),
+                no_bound=_no_bound(ends, metric, base),
+            )
     return {"metrics": metrics, "delta": delta}
+
+
+def _ordered(ends: tuple[float, float] | None, value: float) -> tuple[float, float]:
+    """Return an interval that contains the value; only the value without an interval."""
+    return (min(ends[0], value), max(ends[1], value)) if ends else (value, value)
+
+
+def _no_bound(ends: tuple[float, float] | None, *metrics: Sampled) -> str | None:
+    """Return why an interval of metrics is no bound; None if it is one."""
+    reasons = [metric.no_bound for metric in metrics if metric.no_bound]
+    if not reasons and ends is None:
+        reasons = ["the metric is not defined for most samples of the records"]
+    return reasons[0] if reasons else None

@@ -24,8 +24,16 @@ LOWER = (
     *("MeanAbsoluteError", "MeanAbsolutePercentageError", "MeanSquaredError"),
     *("MeanSquaredLogarithmicError", "MissRate", "NegativeLikelihoodRatio"),
 )
+# No upper end: the worst record is the one with the largest difference of label and prediction.
+ERRORS = ("BinaryCrossEntropy", "MeanAbsoluteError", "MeanSquaredError")
+UNBOUNDED = (  # no upper end, and no record is known to be the worst
+    *("DiagnosticOddsRatio", "MeanAbsolutePercentageError", "MeanSquaredLogarithmicError", "NegativeLikelihoodRatio"),
+    *("PositiveLikelihoodRatio", "RelativeCoefficientOfDiscrimination"),
+)
 
 Array = NDArray[Any]
+Record = tuple[float, float]  # label and prediction
+TINY = 1e-7  # the logarithm of 0 is undefined
 
 
 @dataclass
@@ -35,10 +43,14 @@ class Partition:
     Attributes:
         name: Name of TFMA's class.
         parts: The accumulators of each part that has records, one for each of TFMA's computations.
+        worst: The record with the largest error, with its error; None without records of one number.
+        is_binary: True if all labels are 0 or 1, and all predictions from 0 to 1.
     """
 
     name: str
     parts: dict[int, list[Any]] = field(default_factory=dict)
+    worst: tuple[float, Record] | None = None
+    is_binary: bool = True
 
     def add(self, labels: Array, predictions: Array, first: int) -> None:
         """Add records; ``first`` is the number of the first one, which determines its part.
@@ -59,11 +71,14 @@ class Partition:
                 self.parts[number] = [combiner.add_input(state, inputs) for combiner, state in added]
         except Exception as error:
             raise _refuse(self.name, error, labels, predictions) from error
+        self._note_worst(labels, predictions)
 
     def merge(self, other: "Partition") -> None:
         """Add the accumulators of other records."""
         for number, states in other.parts.items():
             self.parts[number] = self._merged(self.parts[number], states) if number in self.parts else states
+        self.worst = max(filter(None, (self.worst, other.worst)), default=None)
+        self.is_binary = self.is_binary and other.is_binary
 
     def value(self) -> float:
         """Compute the metric over all records."""
@@ -83,6 +98,55 @@ class Partition:
         effects = (without - without.mean()) * np.sqrt(1 - 1 / len(parts))
         normal = np.random.Generator(np.random.SFC64(seed % 2**32)).standard_normal((count, len(parts)))
         return np.asarray(value + normal @ effects)
+
+    def unseen_moves(self, value: float, baseline: "Partition") -> tuple[float, float] | None:
+        """Return how far one more record lowers and raises the metric at most; None if its worst value is not known.
+
+        Args:
+            value: The metric over all records.
+            baseline: The partition of the baseline, whose worst record may be the candidate's, too.
+        """
+        if self.name in UNBOUNDED:
+            return None
+        records: list[Record] = []
+        if self.name in ERRORS:
+            worst = max(filter(None, (self.worst, baseline.worst)), default=None)
+            if worst:
+                label = worst[1][0]
+                best = float(np.clip(label, TINY, 1 - TINY)) if self.name == "BinaryCrossEntropy" else label
+                records = [worst[1], (label, best)]
+        elif self.is_binary:
+            records = [(label, prediction) for label in (0.0, 1.0) for prediction in (0.0, 1.0)]
+        values = np.array([self._value_with(*record) for record in records])
+        moves = values[np.isfinite(values)] - value
+        return (min(0.0, float(moves.min())), max(0.0, float(moves.max()))) if len(moves) else None
+
+    def _value_with(self, label: float, prediction: float) -> float:
+        """Return the metric with one more record."""
+        other = Partition(self.name)
+        other.add(np.array([[label]]), np.array([[prediction]]), 0)
+        return self._value(functools.reduce(self._merged, [*self.parts.values(), *other.parts.values()]))
+
+    def _note_worst(self, labels: Array, predictions: Array) -> None:
+        """Note the record with the largest error, and if there are others than labels and probabilities of a class."""
+        if not len(labels):
+            return
+        try:
+            pairs = np.concatenate([labels.reshape(len(labels), -1), predictions.reshape(len(labels), -1)], 1)
+            pairs = pairs.astype(np.float64)
+        except (TypeError, ValueError):  # texts
+            pairs = np.empty((0, 0))
+        if pairs.shape[1] != 2:
+            self.is_binary = False
+            return
+        actual, predicted = pairs.T
+        self.is_binary = bool(
+            self.is_binary and np.isin(actual, (0, 1)).all() and ((predicted >= 0) & (predicted <= 1)).all()
+        )
+        errors = np.abs(actual - predicted)
+        row = int(np.lexsort((predicted, actual, errors))[-1])  # of equal errors the same one in each order of records
+        own = (float(errors[row]), (float(actual[row]), float(predicted[row])))
+        self.worst = max(filter(None, (self.worst, own)))
 
     def _merged(self, states: list[Any], others: list[Any]) -> list[Any]:
         combiners, _ = _computations(self.name)

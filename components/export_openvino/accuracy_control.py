@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from tfopt.components.export_openvino import openvino_graph
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
+from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
 from tfopt.measurement.parity import compare, degradation
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.runtimes.openvino import OpenVINORuntime, compile_model
@@ -77,7 +78,8 @@ def quantize(
             f"at most max_degradation={limit:g} with at most half of them in float32",
             "allow more, calibrate on more examples, or choose a higher precision",
         )
-    return controlled, {"left_in_float": in_float, "degradation": reached}
+    facts = {"left_in_float": in_float, "degradation": reached}
+    return controlled, facts | ({DEGRADATION_NOTE: describe_first_form(len(in_float) + 1)} if in_float else {})
 
 
 class _CachedRuntime(Runtime):

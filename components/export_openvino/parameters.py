@@ -31,9 +31,10 @@ class OpenVINOConversion(Conversion, OpenVINOFormat):  # the fields of the last 
     """Conversion to OpenVINO.
 
     Attributes:
-        max_degradation: In int8, the largest share of records that may change their class, or loss of correlation if
-            there are no classes; accuracy cannot fall by more. If it is exceeded, the layers that cause most of it are
-            left in float32, one after another, until it is met.
+        max_degradation: In int8, the largest share of held-out records that may change their class, or loss of
+            correlation if there are no classes; accuracy on them cannot fall by more. If it is exceeded, the layers
+            that cause most of it are left in float32, one after another, until it is met; the figure of that form is
+            optimistic. It is no bound for other records: `evaluate` states one.
     """
 
     max_degradation: Annotated[float, Between(0, 1)] | None = None

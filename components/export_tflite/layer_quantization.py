@@ -16,6 +16,7 @@ from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite.parameters import Rule
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
 
 ALL_OPS = qtyping.TFLOperationName.ALL_SUPPORTED
 ENDS = (qtyping.TFLOperationName.INPUT, qtyping.TFLOperationName.OUTPUT)
@@ -142,7 +143,8 @@ def limit_degradation(
             f"at most max_degradation={limit:g}",
             "allow more, calibrate on more examples, or choose a higher precision",
         )
-    return content, {"left_in_float": worst[: int(last["in_float"])], "tried": tried}
+    facts = {"left_in_float": worst[: int(last["in_float"])], "tried": tried}
+    return content, facts | ({DEGRADATION_NOTE: describe_first_form(len(tried))} if len(tried) > 1 else {})
 
 
 def float_rules(names: Iterable[str]) -> list[Rule]:

@@ -40,9 +40,10 @@ class TFLiteConversion(Conversion, TFLiteFormat):  # the fields of the last base
         recipe: Kinds for individual layers, as "NAME=KIND": NAME is a regular expression for the name of the layer's
             output, KIND is float32, int8, int4, or int4x32 (also x64, x128, x256: dense layers with a scale for each
             block of so many weights). The last match applies. For dynamic, int4, int8 and int16x8.
-        max_degradation: The largest share of records that may change their class, or loss of correlation if there
-            are no classes; accuracy cannot fall by more. If it is exceeded, the layers that add most error are left in
-            float32, twice as many at each try and at most half, until it is met. Needs examples.
+        max_degradation: The largest share of held-out records that may change their class, or loss of correlation if
+            there are no classes; accuracy on them cannot fall by more. If it is exceeded, the layers that add most
+            error are left in float32, twice as many at each try and at most half, until it is met; the figure of that
+            form is optimistic. It is no bound for other records: `evaluate` states one. Needs examples.
     """
 
     select_tf_ops: bool = False

@@ -16,7 +16,7 @@ from tfopt.components.prepare_examples.shards import Layout, Shard
 from tfopt.components.prepare_examples.statistics import NO_VALUES, Rejects, Survey
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.errors import ComponentError, nearest
-from tfopt.measurement.evidence import check_goals
+from tfopt.measurement.evidence import check_goals, describe_visible_loss, expected_main_metric
 
 log = logging.getLogger(__name__)
 
@@ -47,23 +47,32 @@ def prepare(uri: str, examples: Examples, settings: Settings) -> None:
     except BaseException:
         remove_files(f"{target}/{name}" for name in layout.names())
         raise
-    if settings.goals and settings.confidence == "interval":
-        _check_goals(manifest, settings)
+    visible = _check_evidence(manifest, settings)
     written = ", ".join(f"{name} {count}" for name, count in (manifest.splits or {}).items())
     dropped = f", {manifest.dropped} dropped" if manifest.dropped else ""
     log.info("written: %s; %d rows rejected%s", written, rejects.count, dropped)
+    if visible:
+        log.info("%s", visible)
     for note in manifest.notes or ():
         log.warning("note: %s", note)
     examples.metadata |= artifact_metadata(manifest)
 
 
-def _check_goals(manifest: ExamplesManifest, settings: Settings) -> None:
-    """Raise ComponentError if the evaluated split has too few records for a goal on accuracy."""
+def _check_evidence(manifest: ExamplesManifest, settings: Settings) -> str | None:
+    """Return what the evaluated split can show, in a sentence; None without such a split.
+
+    Raises:
+        ComponentError: If it has too few records for a goal on accuracy.
+    """
     splits = manifest.splits or {}
     split = next((name for name in ("test", "eval") if name in splits), None)
+    if split is None:
+        return None
     has_classes = any((manifest.label_counts or {}).values())
-    if split:
+    if settings.confidence == "interval":
         check_goals(settings.goals, split, splits[split], has_classes and not settings.metrics)
+    metric = expected_main_metric(settings.metrics, has_classes=has_classes)
+    return f"split {split}: {describe_visible_loss(splits[split], 1, metric)}"
 
 
 def check_survey(survey: Survey, source: Source, settings: Settings) -> None:

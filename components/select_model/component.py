@@ -69,7 +69,7 @@ def select_model(
         runs = read_runs(criteria.destination, criteria.recent_runs)
     models = [baseline, *candidates]
     chosen, report = decide(models, evaluation.load(), benchmark.load(), criteria, runs)
-    write_selected(chosen, report.selected, selected)
+    write_selected(chosen, report.selected, selected, criteria.confidence)
     report = replace(report, selected_digest=Model(selected.path).digest)
     decision.write(report)
     write_report(decision, models, evaluation, benchmark)

@@ -55,8 +55,10 @@ def decide(
     goals = resolve(read_goals(criteria.goals), past=partial(history.reference, WINNER))
     objective = quality if criteria.objective == QUALITY else criteria.objective
     proven = criteria.confidence == "interval"
-    examples = evaluation.counts.evaluated
-    failures = {model.name: _failures(model, goals, proven, examples, criteria.layout) for model in measured}
+    examples, candidates = evaluation.counts.evaluated, evaluation.interval.candidates
+    failures = {
+        model.name: _failures(model, goals, criteria, examples=examples, candidates=candidates) for model in measured
+    }
     constant = evaluation.constant if criteria.better_than_constant else None
     for model in measured:
         if constant and not model.error and (failure := reasons.no_better_than_constant(model, quality, constant)):
@@ -103,7 +105,6 @@ def decide(
         history=compare_with_history(history, chosen, baseline, watched),
         selected_digest=chosen.digest,
         constant=constant_row(evaluation, quality),
-        records=evaluation.counts.evaluated,
         notes=list(evaluation.notes),
         unstable=[model.name for model in measured if model.disturbed_metrics],
     )
@@ -132,14 +133,15 @@ def constant_row(evaluation: EvaluationReport, metric: str) -> ConstantRow | Non
 
 
 def _failures(
-    model: ModelMeasurements, goals: Sequence[Goal], proven: bool, examples: int, layout: str
+    model: ModelMeasurements, goals: Sequence[Goal], criteria: Criteria, *, examples: int, candidates: int
 ) -> list[tuple[str, str]]:
     """List the metric and the explanation of each goal that a model misses; an unsupported layout comes first."""
-    explained = [(goal.metric, goal.failure(model, proven=proven, examples=examples)) for goal in goals]
+    explain = partial(Goal.failure, proven=criteria.confidence == "interval", examples=examples, candidates=candidates)
+    explained = [(goal.metric, explain(goal, model)) for goal in goals]
     failures = [(metric, failure) for metric, failure in explained if failure]
-    if model.error or supports_format(layout, model.format):
+    if model.error or supports_format(criteria.layout, model.format):
         return failures
-    return [(reasons.LAYOUT, f"layout={layout} cannot hold {model.format}"), *failures]
+    return [(reasons.LAYOUT, f"layout={criteria.layout} cannot hold {model.format}"), *failures]
 
 
 def _check_row(title: str, rows: Sequence[Row], name: str, model: Model, *, is_baseline: bool) -> None:

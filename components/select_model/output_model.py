@@ -4,16 +4,19 @@ import shutil
 from pathlib import Path
 
 from tfopt.artifacts import CARD, Model
-from tfopt.artifacts.model_card import write_card
+from tfopt.artifacts.model_card import ModelCard, write_card
 from tfopt.artifacts.staging import link_tree
+from tfopt.measurement.evidence import ESTIMATE
+
+CONFIDENCE, INTERVAL = "confidence", "interval"
 
 
-def write_selected(model: Model, name: str, selected: Model) -> None:
+def write_selected(model: Model, name: str, selected: Model, confidence: str = INTERVAL) -> None:
     """Write a model's files into ``selected``.
 
     The files of an artifact are linked, with the model card: an artifact does not change. A file or a SavedModel
     outside of an artifact may change: it is copied into the artifact layout, with a card of its name, format, digest,
-    sizes and source.
+    sizes and source. The card states if the model was selected by measured values, which prove nothing.
     """
     serving = selected.path / "Format-Serving"
     if model.path.is_dir() and model.saved_model != model.path:
@@ -33,6 +36,7 @@ def write_selected(model: Model, name: str, selected: Model) -> None:
         _copy(model.keras, selected.path / "Format-Keras" / f"model{model.keras.suffix}")
     if not (selected.path / CARD).exists():
         _write_card(model, name, selected.path)
+    _state_confidence(selected.path, confidence)
 
 
 def _copy(source: Path, target: Path) -> None:
@@ -50,3 +54,13 @@ def _write_card(model: Model, name: str, folder: Path) -> None:
         "came_as": model.uri,
     }
     write_card(folder, facts)
+
+
+def _state_confidence(folder: Path, confidence: str) -> None:
+    """Write into a card that the model was selected by measured values; remove what an earlier selection wrote."""
+    facts = dict(ModelCard.read(folder).facts)
+    stated = {} if confidence == INTERVAL else {CONFIDENCE: ESTIMATE}
+    if facts.pop(CONFIDENCE, None) == stated.get(CONFIDENCE):
+        return
+    (folder / CARD).unlink()  # a link to the card of the candidate, which does not change
+    write_card(folder, facts | stated)

@@ -12,6 +12,7 @@ from tfopt.artifacts.decision_report import DecisionReport, ModelDecision
 from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.component import find
 from tfopt.errors import ComponentError
+from tfopt.measurement.evidence import DEGRADATION_NOTE
 
 EMPTY: tuple[object, ...] = (None, [], "")
 
@@ -30,6 +31,7 @@ def lineage(model: Model, decided: ModelDecision) -> dict[str, Any]:
     parameters = (card.parameters or {}).items()
     settings = " ".join(f"{key}={_to_text(value)}" for key, value in parameters if value not in EMPTY)
     second_round = _describe_second_round(card.step.recovery)
+    note = card.facts.get(DEGRADATION_NOTE)
     steps.append({
         "component": card.component or "input",
         "settings": "; ".join(text for text in (settings, second_round) if text),
@@ -38,7 +40,7 @@ def lineage(model: Model, decided: ModelDecision) -> dict[str, Any]:
     return {
         "name": decided.name,
         "steps": steps,
-        "verified": _to_text(card.facts.get("verified") or ""),
+        "verified": "; ".join(filter(None, (_to_text(card.facts.get("verified") or ""), note))),
         "data": ((card.data or {}).get("digest") or "")[:12],
         "versions": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
     }
@@ -51,12 +53,14 @@ def commands(
     baseline, *candidates = (_folder(decided.name) for decided in decision.models)
     compared = ["--baseline", baseline, *(["--candidates", *candidates] if candidates else [])]
     lines: list[list[str]] = []
+    tried = evaluation.interval.candidates
     for model, decided in zip(models, decision.models, strict=True):
         lines += [words for words in _commands_from_baseline(model, decided, decision.parent) if words not in lines]
     lines.append(
         ["tfopt", "evaluate", *compared, "--examples", "examples/", "--evaluation", "evaluation/", "--label",
          evaluation.label, "--split", evaluation.split, "--seed", str(evaluation.interval.seed),
-         *(["--module", "module.py", "--metrics", *evaluation.metrics] if evaluation.metrics else [])]
+         *(["--module", "module.py", "--metrics", *evaluation.metrics] if evaluation.metrics else []),
+         *(["--tried", str(tried)] if tried > len(candidates) else [])]
     )  # fmt: skip
     lines.append(["tfopt", "benchmark", *compared, "--benchmark", "benchmark/", *_benchmark_options(benchmark)])
     lines.append(

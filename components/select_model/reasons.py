@@ -232,11 +232,12 @@ class Explanation:
 def no_better_than_constant(model: ModelMeasurements, metric: str, constant: ConstantModel) -> str | None:
     """Explain that a model is not significantly better than the constant model; None if it is."""
     gain = model.gain_over_constant(metric)
-    if gain is None or gain.interval[0] > 0:
+    if gain is None or (gain.interval[0] > 0 and not gain.no_bound):
         return None
     own, other = (formatting.amount(metric, value) for value in (model.value(metric), constant.metrics[metric].value))
     title = formatting.title(metric)
-    return f"{title} is {own}, not significantly better than {other} of a constant answer ({constant.name})"
+    because = f": its interval is no bound, {gain.no_bound}" if gain.no_bound else ""
+    return f"{title} is {own}, not significantly better than {other} of a constant answer ({constant.name}){because}"
 
 
 def _speed(model: ModelMeasurements) -> str:

@@ -15,6 +15,7 @@ from tfopt.charts.templates import report_template
 from tfopt.components.select_model import charts, provenance
 from tfopt.components.select_model.regressions import trend_rows
 from tfopt.components.select_model.tables import confusion_tables, main_row, parity_rows, slice_table
+from tfopt.measurement.evidence import describe_evaluation
 from tfopt.measurement.goals import QUALITY, read_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 
@@ -47,6 +48,7 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
         "lineage": [provenance.lineage(model, row) for model, row in zip(models, report.models, strict=True)],
         "graphs": [provenance.graph_viewers(model, row) for model, row in zip(models, report.models, strict=True)],
         "evaluation": quality,
+        "visible_loss": describe_evaluation(quality),
         "benchmark": speed,
         "environment": provenance.flatten(speed.environment),
         "commands": provenance.commands(models, report, quality, speed),

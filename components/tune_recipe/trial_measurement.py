@@ -98,8 +98,13 @@ class TrialMeasurer:
         self.goals = read_goals(settings.goals)
         check_goal_metrics(self.goals, task="auto", top_k=5, metrics=settings.metrics, slices=settings.slices)
 
-    def measure(self, children: Sequence[Model], folder: Path) -> list[TrialMeasurement]:
+    def measure(self, children: Sequence[Model], folder: Path, tried: int = 1) -> list[TrialMeasurement]:
         """Evaluate and benchmark models; the reports are stored in ``folder``.
+
+        Args:
+            children: The models.
+            folder: Folder of the reports.
+            tried: Number of models that they were selected from on the same records.
 
         Raises:
             ComponentError: If the parent cannot be measured, or examples, label or goals do not fit.
@@ -118,6 +123,7 @@ class TrialMeasurer:
                 module=self.module,
                 split="eval",  # the split test stays unseen, for the evaluation of the winner
                 seed=settings.seed,
+                tried=tried,
             )
             find("benchmark")(
                 **arguments,

@@ -107,7 +107,8 @@ def _measure_finalists(
     (first, *_), measured = finalists, [trial for trial in trials if trial.measurement]
     if measured == [first] and first.reports:
         return first.reports
-    measurer.measure([trial.model for trial in finalists if trial.model], folder)
+    # Their quality was measured on the same records as that of all trials, and they are the best of these.
+    measurer.measure([trial.model for trial in finalists if trial.model], folder, tried=len(measured))
     return folder
 
 

@@ -17,6 +17,7 @@ BENCHMARKS = Path(stored_results.__file__).parent
 SHORT_RUNS = {  # arguments that make each script short; its figures are then meaningless
     "overhead.py": "--rounds 1",
     "startup.py": "--turns 1",
+    "gates.py": "--needed --draws 3 --records 100 --candidates 1",
     "evaluate.py": "--examples 5000 --shards 1 --workers 1",
     "graph.py": "--models MobileNetV2 --side 32 --keras keras --latency --contenders optimized --seconds 0.5",
     "month.py": "--days 8 --engine process",

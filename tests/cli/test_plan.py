@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from tfopt.cli.engines import load_plan
 from tfopt.cli.main import main
+from tfopt.dag import tracing
 from tfopt.execution import code_digest
 
 DAG = '''
@@ -85,6 +87,15 @@ def test_the_run_does_what_the_plan_says(engine, folder, capsys):
         reused = {name: step["reused"] for name, step in json.loads(capsys.readouterr().out).items()}
         for name, action in actions(planned).items():
             assert action == "depends" or reused[name] == (action == "reuse"), (values, name)
+
+
+@pytest.mark.parametrize("engine", ["process", "local"])
+def test_the_outputs_that_are_reused_are_known(engine, folder):
+    run(engine=engine)
+    dag = tracing.load("counting.py")
+    steps = load_plan(engine)(dag, {"data": str(folder / "data.txt")}, folder / "runs" / "counting")
+    assert Path(steps["count"].outputs["report"], "report.json").is_file()
+    assert steps["note"].outputs == {}
 
 
 @EVERY

@@ -16,7 +16,7 @@ from tests.components.train_modules import SMALL
 from tfopt.artifacts import Comparison, Examples, KerasModel, PythonModule
 from tfopt.artifacts.benchmark_report import Latency, ModelBenchmark
 from tfopt.artifacts.comparison_report import ComparisonReport, FailedMeasurement, ShortTraining
-from tfopt.artifacts.evaluation_report import Estimate, IntervalMethod, Metric, ModelEvaluation, RecordCounts
+from tfopt.artifacts.evaluation_report import Difference, IntervalMethod, Metric, ModelEvaluation, RecordCounts
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.inspection_report import (
     BatchNormCount,
@@ -64,7 +64,7 @@ def evaluation(accuracy: float, delta: tuple[float, float, float]) -> ModelEvalu
     confusion = [[300, 100], [100, 500]]  # of 1000 labels 600 are of one class
     return ModelEvaluation(
         name="model", digest="", format="keras", error=None, notes=[], metrics={"accuracy": metric},
-        delta={"accuracy": Estimate(*delta)}, parity={}, confusion=confusion, roc=[], slices=[],
+        delta={"accuracy": Difference(*delta)}, parity={}, confusion=confusion, roc=[], slices=[],
     )  # fmt: skip
 
 

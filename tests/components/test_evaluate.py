@@ -126,9 +126,23 @@ def test_a_difference_lies_in_its_interval_and_is_zero_for_an_equal_model(result
     assert all(delta["value"] == 0 and delta["low"] < 0 < delta["high"] for delta in copy["delta"].values())
 
 
+def test_intervals_hold_for_all_models_that_a_candidate_was_selected_from(run, noisy, tmp_path):
+    one, nine = (run(candidates=[noisy], tried=tried, evaluation=tmp_path / str(tried)) for tried in (1, 9))
+    assert [report["interval"].get("candidates", 1) for report in (one, nine)] == [1, 9]
+    for kind in ("metrics", "delta"):
+        narrow, wide = (report["models"][1][kind]["accuracy"] for report in (one, nine))
+        assert wide["low"] < narrow["low"] < narrow["value"] == wide["value"]
+
+
+def test_the_log_states_what_the_records_can_show(run, caplog):
+    with caplog.at_level("INFO"):
+        run()
+    assert "397 records cannot exclude a loss of less than 0.92 points of accuracy, even if no record" in caplog.text
+
+
 def test_the_same_files_as_the_baseline_have_nothing_to_prove(run):
     _, row = run()["models"]
-    assert all(delta == {"value": 0, "low": 0, "high": 0} for delta in row["delta"].values())
+    assert all(delta == {"value": 0, "low": 0, "high": 0, "unseen": 0} for delta in row["delta"].values())
 
 
 def test_a_model_without_a_difference_may_lose_on_unseen_records(result):

@@ -10,7 +10,7 @@ from sklearn import metrics as sk
 from tests.components.test_evaluate_runners import model
 from tests.conftest import write_examples
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.tfma_metrics import HIGHER, LOWER, PARTS, Partition
+from tfopt.components.evaluate.tfma_metrics import ERRORS, HIGHER, LOWER, PARTS, UNBOUNDED, Partition
 from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
 
@@ -135,3 +135,76 @@ def test_it_is_refused_where_tfma_is_not_installed(inputs, tmp_path, monkeypatch
 def test_records_that_tfma_refuses_are_refused_with_its_reason():
     with pytest.raises(ComponentError, match=r"(?s)tfma:SquaredPearsonCorrelation: raised with .*\(5, 3\).*fits the"):
         Partition("SquaredPearsonCorrelation").add(np.array([["a"]] * 5), np.ones((5, 3)), 0)
+
+
+def binary_partition(name: str, records: int = 60) -> Partition:
+    generator = np.random.default_rng(1)
+    labels = generator.integers(0, 2, (records, 1))
+    partition = Partition(name)
+    partition.add(labels, np.clip(0.3 + 0.4 * labels + generator.normal(0, 0.3, labels.shape), 0.01, 0.99), 0)
+    return partition
+
+
+@pytest.mark.parametrize("name", sorted({*HIGHER, *LOWER} - {*UNBOUNDED}))
+def test_one_more_record_moves_a_metric_as_far_as_the_worst_record_does(name):
+    partition = binary_partition(name)
+    value = partition.value()
+    lowers, raises = partition.unseen_moves(value, partition)
+    assert lowers <= 0 <= raises
+    if name not in ERRORS:
+        assert 1e-4 < max(-lowers, raises) < 10 / 60, "about one record of 60"
+    else:
+        labels, predictions = (np.array([[number]]) for number in partition.worst[1])
+        one = Partition(name)
+        one.add(labels, predictions, 0)
+        assert raises == pytest.approx((one.value() - value) / 61, rel=1e-3, abs=1e-9)
+        assert lowers == pytest.approx(-value / 61, rel=1e-3)
+
+
+def test_a_hundred_equal_records_do_not_prove_a_metric_of_tfma():
+    partition = Partition("Recall")
+    partition.add(np.ones((100, 1)), np.full((100, 1), 0.9), 0)
+    assert partition.replicates(1.0, 400, 0).std() == 0, "the jackknife has no spread"
+    lowers, raises = partition.unseen_moves(1.0, partition)
+    assert (lowers, raises) == (pytest.approx(-1 / 101), 0.0)
+
+
+def test_the_worst_record_of_the_baseline_counts_too():
+    near, far = Partition("MeanAbsoluteError"), Partition("MeanAbsoluteError")
+    near.add(np.zeros((9, 1)), np.ones((9, 1)), 0)
+    far.add(np.zeros((9, 1)), np.full((9, 1), 11.0), 0)
+    assert near.unseen_moves(1.0, far)[1] == pytest.approx(1.0)
+    assert near.unseen_moves(1.0, near)[1] == 0
+
+
+def test_without_a_known_worst_record_there_is_no_bound():
+    for name in UNBOUNDED:
+        partition = binary_partition(name)
+        assert partition.unseen_moves(partition.value(), partition) is None
+    numbers = Partition("SquaredPearsonCorrelation")
+    labels = np.arange(40.0)[:, None]
+    numbers.add(labels, labels**1.1, 0)
+    assert numbers.unseen_moves(0.9, numbers) is None
+
+
+def test_a_merged_partition_knows_the_worst_record_of_both():
+    first, second = Partition("MeanSquaredError"), Partition("MeanSquaredError")
+    first.add(np.array([[0], [1]]), np.array([[0.3], [0.9]]), 0)
+    second.add(np.array([[1]]), np.array([[0.1]]), 2)
+    second.merge(first)
+    assert second.worst == (pytest.approx(0.9), (1.0, 0.1))
+    assert second.is_binary
+    first.add(np.array([[3]]), np.array([[0.5]]), 3)
+    second.merge(first)
+    assert not second.is_binary
+
+
+def test_the_report_names_the_method_and_a_metric_without_a_bound(inputs, tmp_path):
+    metrics = ["tfma:Recall", "tfma:DiagnosticOddsRatio"]
+    content = evaluate(**inputs | {"metrics": metrics}, evaluation=tmp_path / "evaluation")["evaluation"].read()
+    assert content["interval"]["method"].endswith(", TFMA: jackknife with an unseen record")
+    for kind in ("metrics", "delta"):
+        recall, odds = (content["models"][1][kind][name] for name in ("Recall", "DiagnosticOddsRatio"))
+        assert odds["no_bound"] == "TFMA's DiagnosticOddsRatio has no known worst value of an unseen record"
+        assert "no_bound" not in recall
+    assert content["models"][1]["delta"]["Recall"]["unseen"] > 1 / 900

@@ -113,6 +113,7 @@ def test_the_worst_layer_stays_in_float_with_max_degradation(digits_examples, tm
     assert lost > 0.004
     held = OPENVINO.export(model, digits_examples, tmp_path / "held", "int8", max_degradation=lost / 2)
     assert held["degradation"] <= lost / 2 and 0 < len(held["left_in_float"]) <= len(plain["layers_in_8_bits"]) / 2
+    assert held["degradation_note"].startswith(f"the first of {len(held['left_in_float']) + 1} forms")
     with pytest.raises(ComponentError, match="at most half of them"):
         OPENVINO.export(model, digits_examples, tmp_path / "none", "int8", max_degradation=0.0)
 

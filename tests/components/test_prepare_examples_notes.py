@@ -1,6 +1,7 @@
 """Test the notes of `prepare_examples`: columns that hold the label, rounded integers, one class; and their way."""
 
 import json
+import re
 from random import Random
 
 import numpy as np
@@ -119,3 +120,9 @@ def test_a_column_that_differs_in_one_part_is_no_copy():
         for part in order:
             total.merge(parts[part])
         assert not total.notes("label", [])
+
+
+def test_the_log_states_what_the_evaluated_split_can_show(tmp_path, caplog):
+    with caplog.at_level("INFO"):
+        notes(tmp_path, [(n, n % 3) for n in range(200)], "x,label")
+    assert re.search(r"split eval: \d+ records cannot exclude a loss of less than [0-9.]+ points of acc", caplog.text)

@@ -284,3 +284,26 @@ def test_a_format_that_the_layout_does_not_support_is_not_selected(tmp_path, lay
         assert reason(decision, "tflite int8").startswith("10.6x as fast, but layout=triton cannot hold tflite")
         assert not any(row.get("missed_by") for row in decision["models"] if row["format"] == "tflite")
         assert (tmp_path / "decision" / "report.html").is_file()
+
+
+@pytest.mark.parametrize("with_card", [True, False])
+def test_the_card_states_that_a_model_was_selected_by_measured_values(tmp_path, with_card):
+    source = Model(external_weights_model(tmp_path / "model"))
+    write_selected(source, "net", Model(tmp_path / "first"))
+    if with_card:
+        source = Model(tmp_path / "first")
+    digest = Model(source.path).digest
+    write_selected(source, "net", Model(tmp_path / "second"), "estimate")
+    write_selected(Model(tmp_path / "second"), "net", Model(tmp_path / "third"), "interval")
+    cards = [Model(tmp_path / name).card for name in ("first", "second", "third")]
+    assert [card.confidence for card in cards] == [None, "estimate", None]
+    assert len({card.name for card in cards}) == 1
+    assert digest == Model(source.path).digest
+    assert Model(tmp_path / "first").digest == Model(tmp_path / "second").digest == Model(tmp_path / "third").digest
+
+
+def test_confidence_estimate_reaches_the_card(tmp_path):
+    decide(DIGITS[:3], tmp_path / "a", confidence="estimate")
+    decide(DIGITS[:3], tmp_path / "b")
+    assert Model(tmp_path / "a" / "selected").card.confidence == "estimate"
+    assert Model(tmp_path / "b" / "selected").card.confidence is None

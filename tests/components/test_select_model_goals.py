@@ -64,12 +64,19 @@ def test_an_insignificant_goal_needs_more_examples_and_the_point_meets_it(tmp_pa
     assert decide([TRAINED, DIGITS[4]], tmp_path / "b", goals=goals, confidence="point")["selected"] == "tflite int8"
 
 
+def test_the_page_states_what_the_records_can_show(tmp_path):
+    decide([TRAINED, DIGITS[4]], tmp_path)
+    page = (tmp_path / "decision" / "report.html").read_text()
+    assert "1,000 records cannot exclude a loss of less than 0.37 points of accuracy, even if no record differs" in page
+
+
 def test_a_baseline_that_misses_a_threshold_is_replaced_by_a_candidate_that_meets_it(tmp_path):
     slower = Row("better", accuracy=0.99, delta=(0.009, 0.004, 0.014), speedup=(0.9, 0.88, 0.92, "slower"), p50=0.46)
     decision = decide([TRAINED, slower], tmp_path, goals=["accuracy threshold 0.975"])
     assert decision["selected"] == "better"
     assert reason(decision, "trained") == (
-        "not proven: accuracy is 98.10%, perhaps 97.20%; the goal asks for at least 97.50%"
+        "not proven: accuracy is 98.10%, perhaps 97.20%; the goal asks for at least 97.50%; about 4,600 examples "
+        "instead of 1,000 could prove it"
     )
 
 

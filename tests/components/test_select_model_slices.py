@@ -34,7 +34,7 @@ def test_the_reasons_name_the_slice(tmp_path):
     decision = decide([TRAINED, INT8], tmp_path, goals=["accuracy[label=8] max_degradation 1%"])
     assert reason(decision, "tflite int8") == (
         "10.6x as fast, but not proven: loses 0.80 points of accuracy where label is 8, perhaps 1.70 points; "
-        "the goal allows 0.97 points (1%); about 5,800 examples instead of 98 could prove it"
+        "the goal allows 0.97 points (1%); about 6,000 examples instead of 98 could prove it"
     )
     row = decision["models"][1]
     assert row["missed_by"].startswith("misses 'accuracy[label=8] max_degradation 1%' by 0.74")

@@ -5,13 +5,13 @@ import pytest
 from scipy import stats
 
 from tfopt.measurement.confidence_bounds import (
-    fewest_records,
     records_needed,
     replicate_interval,
     share_difference_interval,
     share_interval,
     simultaneous_error,
     smallest_visible_loss,
+    spread_of_record,
 )
 
 COUNTS = [(0, 0, 10), (0, 3, 10), (3, 0, 10), (2, 8, 10), (1, 1, 62), (4, 9, 300), (40, 60, 1000)]
@@ -83,23 +83,38 @@ def test_the_worst_kind_of_unseen_record_decides():
 
 def test_more_candidates_and_smaller_losses_need_more_records():
     assert simultaneous_error(20) == pytest.approx(0.0025)
-    assert fewest_records(0.01, 1) == 368 < fewest_records(0.01, 9) < fewest_records(0.005, 9)
+    assert records_needed(0.01, 1) == 368 < records_needed(0.01, 9) < records_needed(0.005, 9)
     assert (
-        smallest_visible_loss(fewest_records(0.01, 9), 9)
+        smallest_visible_loss(records_needed(0.01, 9), 9)
         <= 0.01
-        < smallest_visible_loss(fewest_records(0.01, 9) - 1, 9)
+        < smallest_visible_loss(records_needed(0.01, 9) - 1, 9)
     )
     assert smallest_visible_loss(0, 1) == 1
-    assert records_needed(0.01, 9, 0.0) == fewest_records(0.01, 9) < records_needed(0.01, 9, 0.01)
+    assert records_needed(0.01, 9) < records_needed(0.01, 9, spread=0.1)
+    assert records_needed(0.01, 9, reach=2.0) == records_needed(0.005, 9)
 
 
 def test_an_equal_model_is_proven_with_twice_the_records_that_it_needs():
     generator = np.random.default_rng(0)
     for candidates, disagreement in ((1, 0.01), (9, 0.01), (20, 0.04), (9, 0.0)):
-        records = 2 * records_needed(0.02, candidates, disagreement)
+        records = 2 * records_needed(0.02, candidates, np.sqrt(disagreement))
         shares = [disagreement / 2, disagreement / 2, 1 - disagreement]
         proven = 0
         for rising, falling, _ in generator.multinomial(records, shares, 300):
             low, _ = share_difference_interval(int(rising), int(falling), records, simultaneous_error(candidates))
             proven += low >= -0.02
         assert proven >= 0.9 * 300
+
+
+def test_the_spread_of_a_record_is_that_of_the_counts_behind_an_interval():
+    for rising, falling, records, candidates in ((0, 0, 62, 1), (1, 1, 300, 9), (20, 20, 1000, 1), (90, 80, 9000, 20)):
+        low, _ = share_difference_interval(rising, falling, records, simultaneous_error(candidates))
+        distance = (rising - falling) / records - low
+        spread = spread_of_record(distance, 1 / (records + 1), records, candidates)
+        assert spread == pytest.approx(np.sqrt((rising + falling + 1) / records), rel=0.25)
+
+
+def test_without_a_stated_unseen_record_the_whole_distance_shrinks_like_a_sample():
+    spread = spread_of_record(0.02, 0.0, 100, 1)
+    assert spread == pytest.approx(0.02 * 10 / 1.96, rel=1e-3)
+    assert records_needed(0.02, 1, spread, 0.0) == pytest.approx(100 * ((1.96 + 0.8416) / 1.96) ** 2, abs=3)

@@ -42,3 +42,19 @@ def test_the_sentence_names_the_records_and_the_candidates():
         "1,000 records cannot exclude a loss of less than 0.59 points of accuracy in any of 9 candidates, even if no "
         "record differs"
     )
+
+
+def test_a_metric_that_is_no_share_has_a_smallest_number_of_records():
+    assert "records show nothing about auc: its interval is a bootstrap, which is used from 10 records on" in (
+        describe_visible_loss(9, 1, "auc")
+    )
+    assert describe_visible_loss(1000, 9, "auc") == (
+        "1,000 records cannot exclude a loss of auc that 0.59% of all records cause in any of 9 candidates, even if no "
+        "record differs"
+    )
+
+
+@pytest.mark.parametrize("metric", ["label_accuracy", "balanced_accuracy", "mean_absolute_error"])
+def test_only_shares_of_records_are_exact(metric):
+    assert "of all records cause" in describe_visible_loss(100, 1, metric)
+    assert "points of top 5 accuracy" in describe_visible_loss(100, 1, "top_5_accuracy")

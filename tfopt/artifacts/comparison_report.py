@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from tfopt.artifacts.benchmark_report import ModelBenchmark
-from tfopt.artifacts.evaluation_report import Estimate, IntervalMethod, Metric, RecordCounts
+from tfopt.artifacts.evaluation_report import Difference, IntervalMethod, Metric, RecordCounts
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class BackboneResult:
     runtimes: dict[str, ModelBenchmark | FailedMeasurement]
     train_seconds: float | None
     metrics: dict[str, Metric]
-    delta: dict[str, Estimate]
+    delta: dict[str, Difference]
 
     @property
     def benchmark(self) -> ModelBenchmark | None:

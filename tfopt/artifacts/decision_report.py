@@ -180,7 +180,6 @@ class DecisionReport:
         history: The comparison with recent blessed runs.
         selected_digest: Digest of the output ``selected``.
         constant: The constant model; None if it was not evaluated.
-        records: Number of records that quality was measured on; 0 if the report does not state it.
         notes: The notes of the evaluation: what weakens its metrics, each with a number.
         unstable: Names of the models whose speed was not compared, because other processes used the machine.
     """
@@ -199,7 +198,6 @@ class DecisionReport:
     history: HistoryComparison
     selected_digest: str
     constant: ConstantRow | None = None
-    records: int = 0
     notes: list[str] = field(default_factory=list)
     unstable: list[str] = field(default_factory=list)
 

@@ -12,11 +12,24 @@ class Estimate:
         value: The value.
         low: Lower end of the interval.
         high: Upper end of the interval.
+        no_bound: Why the interval is no bound and proves nothing; None if it is one.
     """
 
     value: float
     low: float
     high: float
+    no_bound: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
+class Difference(Estimate):
+    """The difference of a metric to the baseline's, with its confidence interval.
+
+    Attributes:
+        unseen: How far one unseen record of the worst value moves the difference; None if the report does not state it.
+    """
+
+    unseen: float | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +76,7 @@ class SliceMetrics:
     value: int | str
     count: int
     metrics: dict[str, Metric]
-    delta: dict[str, Estimate]
+    delta: dict[str, Difference]
 
 
 @dataclass(frozen=True)
@@ -92,7 +105,7 @@ class ModelEvaluation:
     error: str | None
     notes: list[str]
     metrics: dict[str, Metric]
-    delta: dict[str, Estimate]
+    delta: dict[str, Difference]
     parity: dict[str, float | None]
     confusion: list[list[int]]
     roc: list[RocPoint]
@@ -141,7 +154,8 @@ class IntervalMethod:
         replicates: Number of bootstrap replicates.
         level: Probability that the intervals of a metric hold for all candidates together.
         seed: Seed of the bootstrap.
-        candidates: Number of candidates; each interval has the error ``(1 - level) / candidates``.
+        candidates: Number of models that the intervals hold for together: the candidates, or those that they were
+            selected from; each interval has the error ``(1 - level) / candidates``.
     """
 
     method: str

@@ -80,6 +80,8 @@ class ModelCard:
         fine_tuned: The second round of fine-tuning and others that a component made.
         teacher: The model that it was trained with.
         metrics: The metrics of its training.
+        confidence: ``estimate`` if `select_model` compared measured values with its goals, so that nothing is proven;
+            else None.
         facts: The whole content, with what the component reported: ``report``, ``verified``, ``metrics`` and others.
     """
 
@@ -99,6 +101,7 @@ class ModelCard:
     fine_tuned: dict[str, Any] | None = None
     teacher: dict[str, Any] | None = None
     metrics: dict[str, Any] | None = None
+    confidence: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod

@@ -225,14 +225,16 @@ def _root(dag: Dag, arguments: argparse.Namespace) -> Path:
 
 def _plan(arguments: argparse.Namespace) -> int:
     from tfopt.cli.plan_table import plan_facts, print_plan
+    from tfopt.cli.planned_evidence import describe_evidence
 
     dag = tracing.load(arguments.pipeline)
     values = _checked_values(dag, arguments)
     steps = load_plan(arguments.engine)(dag, values, _root(dag, arguments))
+    evidence = describe_evidence(dag, values, steps)
     if arguments.json:
-        print(json.dumps(plan_facts(steps), indent=1))
+        print(json.dumps(plan_facts(steps, evidence), indent=1))
     else:
-        print_plan(steps)
+        print_plan(steps, evidence)
     return 0
 
 

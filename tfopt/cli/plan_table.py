@@ -1,6 +1,6 @@
 """The output of ``tfopt plan``: a line for each step, and the expected time of the run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.console import Console
@@ -13,8 +13,8 @@ from tfopt.formatting import duration, visible
 STYLES = {"run": "bold", "depends": "yellow", "reuse": "dim"}
 
 
-def plan_facts(steps: Mapping[str, PlannedStep]) -> dict[str, Any]:
-    """Return a plan as plain values."""
+def plan_facts(steps: Mapping[str, PlannedStep], evidence: Sequence[str] = ()) -> dict[str, Any]:
+    """Return a plan as plain values; ``evidence`` are sentences on the records of the evaluation."""
     working = [step for step in steps.values() if step.action != "reuse"]
     return {
         "steps": {
@@ -23,11 +23,12 @@ def plan_facts(steps: Mapping[str, PlannedStep]) -> dict[str, Any]:
         },
         "seconds": sum(step.seconds or 0 for step in working),
         "steps_without_time": sum(step.seconds is None for step in working),
+        "evidence": list(evidence),
     }
 
 
-def print_plan(steps: Mapping[str, PlannedStep], console: Console | None = None) -> None:
-    """Print the table and the expected time."""
+def print_plan(steps: Mapping[str, PlannedStep], evidence: Sequence[str] = (), console: Console | None = None) -> None:
+    """Print the table, the expected time, and sentences on the records of the evaluation."""
     console = console or OutputConsole()
     table = plain_table()
     for title in ("step", "action"):
@@ -40,6 +41,8 @@ def print_plan(steps: Mapping[str, PlannedStep], console: Console | None = None)
         table.add_row(*map(Text, cells), style=STYLES[step.action])
     console.print(table)
     console.print(Text(f"\n{_summary(steps)}", style="bold"))
+    for sentence in evidence:
+        console.print(Text(visible(sentence), style="dim"))
 
 
 def _summary(steps: Mapping[str, PlannedStep]) -> str:

@@ -9,7 +9,7 @@ from tfopt.artifacts import Benchmark, Decision, Evaluation
 from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.artifacts.decision_report import ConstantRow, ModelDecision
 from tfopt.cli.tables import OutputConsole, plain_table
-from tfopt.measurement.evidence import describe_visible_loss
+from tfopt.measurement.evidence import describe_evaluation
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 
 
@@ -38,9 +38,8 @@ def print_summary(
     if report.confidence != "interval":
         warning = "goals were compared with measured values (confidence=estimate): nothing is proven"
         console.print(Text(warning, style="yellow"))
-    elif quality.task not in ("regression", "other"):
-        text = describe_visible_loss(quality.counts.evaluated, quality.interval.candidates)
-        console.print(Text(text, style="dim"))
+    else:
+        console.print(Text(formatting.visible(describe_evaluation(quality)), style="dim"))
     for note in report.notes:
         console.print(Text(formatting.visible(f"note: {note}"), style="yellow"))
     if quality.chosen_on_it:

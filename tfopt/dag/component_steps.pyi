@@ -289,6 +289,7 @@ class ComponentSteps:
         replicates: int = 400,
         max_skipped: float = 0.0,
         seed: int = 0,
+        tried: int = 1,
         signature: str = 'serving_default',
         trust_model_code: bool = False,
     ) -> Step:
@@ -312,6 +313,7 @@ class ComponentSteps:
             replicates: Number of bootstrap replicates.
             max_skipped: Largest accepted fraction of records that cannot be used: no label, a feature missing or of another type, a label that is not finite. A note of the report states how many were skipped.
             seed: Seed of the bootstrap; the same seed gives the same interval on every runner.
+            tried: Number of models that the candidates were selected from by their quality on the same records, or number of evaluations on them that shall hold together. Intervals hold for so many, or for the candidates if these are more.
             signature: Name of the signature of the models to run or convert, in formats with signatures.
             trust_model_code: Run Python code that a Keras file contains, such as that of a Lambda layer; off: refuse such files.
         """
@@ -388,7 +390,7 @@ class ComponentSteps:
             seed: Seed for drawing the examples, and for the random inputs.
             tolerance: Fail if any output differs from the parent's by more than this fraction of its range. By default the limit is 0.0001 for float32. The other precisions then fail only if they are broken: under half of the records keep their class (16 bits and tf32: 95 %) or, without classes, the correlation is under 0.5 (0.99).
             cut_at: Nodes of the frozen graph after which the conversion begins; all before them stays in a SavedModel. By default it begins where text, lookup tables and serialized records end, if the format lacks their ops.
-            max_degradation: In int8, the largest share of records that may change their class, or loss of correlation if there are no classes; accuracy cannot fall by more. If it is exceeded, the layers that cause most of it are left in float32, one after another, until it is met.
+            max_degradation: In int8, the largest share of held-out records that may change their class, or loss of correlation if there are no classes; accuracy on them cannot fall by more. If it is exceeded, the layers that cause most of it are left in float32, one after another, until it is met; the figure of that form is optimistic. It is no bound for other records: `evaluate` states one.
             on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and evaluate, benchmark and select_model list it as a failed model, which is never selected.
             signature: Name of the signature of the models to run or convert, in formats with signatures.
             trust_model_code: Run Python code that a Keras file contains, such as that of a Lambda layer; off: refuse such files.
@@ -431,7 +433,7 @@ class ComponentSteps:
             select_tf_ops: Allow ops that LiteRT lacks, which TensorFlow's Flex delegate runs. A file with such ops does not run where that delegate is not linked in. This machine is one of them, so the file is not verified.
             sparse: Store weights that are mostly zeros, as of a pruned model, by their nonzero values: a smaller file, no faster. For float32 and float16: LiteRT does not load such files of the other precisions.
             recipe: Kinds for individual layers, as "NAME=KIND": NAME is a regular expression for the name of the layer's output, KIND is float32, int8, int4, or int4x32 (also x64, x128, x256: dense layers with a scale for each block of so many weights). The last match applies. For dynamic, int4, int8 and int16x8.
-            max_degradation: The largest share of records that may change their class, or loss of correlation if there are no classes; accuracy cannot fall by more. If it is exceeded, the layers that add most error are left in float32, twice as many at each try and at most half, until it is met. Needs examples.
+            max_degradation: The largest share of held-out records that may change their class, or loss of correlation if there are no classes; accuracy on them cannot fall by more. If it is exceeded, the layers that add most error are left in float32, twice as many at each try and at most half, until it is met; the figure of that form is optimistic. It is no bound for other records: `evaluate` states one. Needs examples.
             on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and evaluate, benchmark and select_model list it as a failed model, which is never selected.
             signature: Name of the signature of the models to run or convert, in formats with signatures.
             trust_model_code: Run Python code that a Keras file contains, such as that of a Lambda layer; off: refuse such files.

@@ -1,7 +1,7 @@
 """Describe what a run would do with a step, and why: the same for the plans of every engine."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 Action = Literal["reuse", "run", "depends"]
@@ -18,11 +18,13 @@ class PlannedStep:
             outputs as in an earlier run.
         reasons: Why it is not reused for certain.
         seconds: The time of its newest execution in the run's folder; None if there is none.
+        outputs: Paths or addresses of the outputs that are reused.
     """
 
     action: Action
     reasons: list[str]
     seconds: float | None
+    outputs: Mapping[str, str] = field(default_factory=dict)
 
 
 def no_digest(source: str) -> str:

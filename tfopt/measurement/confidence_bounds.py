@@ -15,12 +15,14 @@ Reference:
 
 import math
 from functools import cache
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
 
 LEVEL = 0.95  # of all intervals of an evaluation together
-POWER = 0.8  # probability with which `records_needed` lets a model pass that is as good as the baseline
+SMALLEST_SAMPLE = 10  # records with which the interval of a metric that is no share of records is used
+POWER = 0.8  # probability with which a model as good as the baseline passes with `records_needed`
 
 Array = NDArray[np.float64]
 
@@ -45,32 +47,45 @@ def smallest_visible_loss(records: int, candidates: int) -> float:
     return 1.0 if records < 1 else float(-math.expm1(math.log(simultaneous_error(candidates) / 2) / records))
 
 
-def fewest_records(loss: float, candidates: int) -> int:
-    """Return how many records can exclude a loss of a share, if no record differs.
-
-    It is the inverse of `smallest_visible_loss`.
-
-    >>> fewest_records(0.01, 1), fewest_records(0.01, 9)
-    (368, 586)
-    """
-    return math.ceil(math.log(simultaneous_error(candidates) / 2) / math.log1p(-min(loss, 1 - 1e-9)))
-
-
-def records_needed(loss: float, candidates: int, disagreement: float) -> int:
+def records_needed(loss: float, candidates: int, spread: float = 0.0, reach: float = 1.0) -> int:
     """Return how many records show that an equally good model loses less than ``loss``, with probability `POWER`.
 
     Args:
-        loss: The loss of a share that is to be excluded.
+        loss: The loss that is to be excluded, in the metric's unit.
         candidates: Number of candidates.
-        disagreement: Share of the records that one of the two models has right, and the other wrong.
-    """
-    from scipy.stats import norm
+        spread: Standard deviation of the difference of one record. For a share it is the root of the share of records
+            that one of the two models has right, and the other wrong. With 0 it is the inverse of
+            `smallest_visible_loss`.
+        reach: How far the unseen record moves the difference, times the number of records; 1 for a share.
 
-    spread = float(norm.isf(simultaneous_error(candidates) / 2) + norm.isf(1 - POWER))
-    half = spread * math.sqrt(disagreement) / 2
-    # The root of loss * n = unseen + 2 * half * sqrt(n): the unseen record, and the records that differ.
-    unseen = loss * fewest_records(loss, candidates)
-    return math.ceil(((half + math.sqrt(half**2 + loss * unseen)) / loss) ** 2)
+    >>> records_needed(0.01, 1), records_needed(0.01, 9), records_needed(0.01, 1, spread=0.1)
+    (368, 586, 1426)
+    """
+    part = min(loss / max(reach, 1e-12), 1 - 1e-9)
+    fewest = math.ceil(math.log(simultaneous_error(candidates) / 2) / math.log1p(-part))
+    half = (_normal_quantile(simultaneous_error(candidates) / 2) + _normal_quantile(1 - POWER)) * spread / 2
+    # The root of loss * n = loss * fewest + 2 * half * sqrt(n): the unseen record, and the records that differ.
+    return math.ceil(((half + math.sqrt(half**2 + loss**2 * fewest)) / loss) ** 2 * (1 - 1e-12))
+
+
+def spread_of_record(distance: float, unseen: float, records: int, candidates: int) -> float:
+    """Return the standard deviation of the difference of one record, from the distance of the pessimistic bound.
+
+    The unseen record contributes to the distance like 1 / n, the sample like 1 / sqrt(n). If no record differs, one
+    more could, so the unseen record counts as a part of the sample, too.
+
+    Args:
+        distance: Distance of the pessimistic bound from the difference.
+        unseen: How far the unseen record moves the difference.
+        records: Number of records.
+        candidates: Number of candidates.
+
+    >>> round(spread_of_record(smallest_visible_loss(100, 1), 0.01, 100, 1), 2)
+    0.1
+    """
+    error = simultaneous_error(candidates) / 2
+    sampled = max(distance**2 - (math.log(error) * unseen) ** 2, 0.0) / _normal_quantile(error) ** 2
+    return math.sqrt((sampled + unseen**2) * records)
 
 
 def share_interval(hits: int, records: int, error: float) -> tuple[float, float]:
@@ -136,6 +151,11 @@ def _lower_quantile(replicates: Array, error: float) -> float:
     probability = 1 - error if skewness > 0 else error
     distance = (float(gammaincinv(shape, probability)) - shape) / math.sqrt(shape) * math.copysign(1, skewness)
     return mean - deviation * distance
+
+
+def _normal_quantile(error: float) -> float:
+    """Return the upper quantile of the normal distribution."""
+    return -NormalDist().inv_cdf(error)
 
 
 @cache

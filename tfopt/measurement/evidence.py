@@ -1,26 +1,67 @@
 """Compute what a number of records can show about a share, before any model is measured."""
 
+import re
 from collections.abc import Sequence
 
 from tfopt import formatting
+from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.errors import ComponentError
-from tfopt.measurement.confidence_bounds import fewest_records, smallest_visible_loss
+from tfopt.measurement.confidence_bounds import SMALLEST_SAMPLE, records_needed, smallest_visible_loss
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
+from tfopt.measurement.metric_names import user_metric
+from tfopt.measurement.model_measurements import main_metric
 
 ESTIMATE = "estimate"  # the value of `confidence` that compares measured values, without intervals
+DEGRADATION_NOTE = "degradation_note"  # key of a model card's facts
+EXACT = re.compile(r"(exact_match_|top_\d+_)?accuracy")  # shares of records, whose intervals are exact
 
 
-def describe_visible_loss(records: int, candidates: int) -> str:
-    """Return what the records can show at best, in a sentence.
+def describe_visible_loss(records: int, candidates: int, metric: str = "accuracy") -> str:
+    """Return what the records can show at best about a metric, in a sentence.
 
     >>> describe_visible_loss(62, 1)
     '62 records cannot exclude a loss of less than 5.78 points of accuracy, even if no record differs'
+    >>> describe_visible_loss(62, 1, "f1")
+    '62 records cannot exclude a loss of f1 that 5.78% of all records cause, even if no record differs'
+    >>> describe_visible_loss(9, 1, "f1")
+    '9 records show nothing about f1: its interval is a bootstrap, which is used from 10 records on'
     """
-    points = formatting.distance("accuracy", smallest_visible_loss(records, candidates))
+    loss = smallest_visible_loss(records, candidates)
     among = f" in any of {candidates} candidates" if candidates > 1 else ""
-    return (
-        f"{records:,} records cannot exclude a loss of less than {points} of accuracy{among}, even if no record differs"
-    )
+    title = formatting.title(metric)
+    if EXACT.fullmatch(metric):
+        seen = f"a loss of less than {formatting.distance(metric, loss)} of {title}{among}"
+    elif records < SMALLEST_SAMPLE:
+        used = f"its interval is a bootstrap, which is used from {SMALLEST_SAMPLE} records on"
+        return f"{records:,} records show nothing about {title}: {used}"
+    else:
+        seen = f"a loss of {title} that {100 * loss:.2f}% of all records cause{among}"
+    return f"{records:,} records cannot exclude {seen}, even if no record differs"
+
+
+def describe_evaluation(report: EvaluationReport) -> str:
+    """Return what the records of an evaluation can show at best about its main metric."""
+    return describe_visible_loss(report.counts.evaluated, report.interval.candidates, main_metric(report))
+
+
+def describe_first_form(tried: int) -> str:
+    """Return what the figure of a form is worth that was made until one met a limit on the held-out records.
+
+    >>> describe_first_form(3)
+    'the first of 3 forms that met max_degradation on the held-out records, so its figure is optimistic'
+    """
+    return f"the first of {tried} forms that met max_degradation on the held-out records, so its figure is optimistic"
+
+
+def expected_main_metric(metrics: Sequence[str], *, has_classes: bool) -> str:
+    """Return the main metric of an evaluation with these metrics of the user, from what is known of the labels.
+
+    >>> expected_main_metric([], has_classes=True), expected_main_metric(["module:mean_iou"], has_classes=True)
+    ('accuracy', 'mean_iou')
+    """
+    if metrics:
+        return user_metric(metrics[0])
+    return "accuracy" if has_classes else "mean_absolute_error"
 
 
 def check_goals(goals: Sequence[str], split: str, records: int, quality_is_share: bool) -> None:
@@ -45,7 +86,7 @@ def check_goals(goals: Sequence[str], split: str, records: int, quality_is_share
         raise ComponentError(
             f"goal {goal.text!r}, and {records:,} records in split {split!r}: without a single difference, they "
             f"exclude a loss of {visible:.1f} points at best",
-            f"at least {fewest_records(loss, 1):,} records for this goal, more for several candidates",
+            f"at least {records_needed(loss, 1):,} records for this goal, more for several candidates",
             f"give more data or a larger weight of {split!r} in splits, allow a loss of more than {visible:.1f} "
             f"points, or pass confidence={ESTIMATE}, which proves nothing",
         )

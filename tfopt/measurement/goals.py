@@ -23,7 +23,8 @@ from tfopt import formatting
 from tfopt.artifacts.evaluation_report import SliceMetrics
 from tfopt.declaration.parameters import MappingForm
 from tfopt.errors import ComponentError, nearest
-from tfopt.measurement.model_measurements import ModelMeasurements, slice_metric
+from tfopt.measurement.confidence_bounds import records_needed, spread_of_record
+from tfopt.measurement.model_measurements import Estimate, ModelMeasurements, slice_metric
 from tfopt.model_store.run_history import HistoricalMedian
 
 Objective = Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"]
@@ -57,13 +58,14 @@ class Goal:
     relative: bool
     reference: HistoricalMedian | None = None
 
-    def failure(self, model: ModelMeasurements, *, proven: bool, examples: int) -> str | None:
+    def failure(self, model: ModelMeasurements, *, proven: bool, examples: int, candidates: int = 1) -> str | None:
         """Explain why a model misses this goal; return None if it meets the goal or the goal does not apply to it.
 
         Args:
             model: The model to check.
             proven: Compare the pessimistic bound of the confidence interval instead of the value.
             examples: Number of examples that quality was measured on.
+            candidates: Number of candidates that the intervals hold for together.
         """
         if model.error:
             return None
@@ -75,12 +77,24 @@ class Goal:
         if disturbance := model.disturbance(self.metric):
             return f"{formatting.title(self.metric)} is {disturbance}; the goal is {self.text!r}"
         if _reaches(*compared):
-            return None
+            return self._unproven(model) if proven else None
         if self.kind == "threshold":
-            return self._describe_threshold(model, *compared)
+            return self._describe_threshold(
+                model, *compared, self._more_records(model, compared[1], examples, candidates)
+            )
         if self.kind == "max_regression":
             return self._describe_regression(model, compared[1])
-        return self._describe_loss(model, *compared, examples)
+        return self._describe_loss(model, *compared, self._more_records(model, compared[1], examples, candidates))
+
+    def _unproven(self, model: ModelMeasurements) -> str | None:
+        """Explain that a goal is met by an interval that is no bound; None if it is one."""
+        if self.kind == "max_regression":
+            return None
+        compared = model.estimate(self.metric) if self.kind == "threshold" else model.gain(self.metric)
+        if not compared or not compared.no_bound:
+            return None
+        title = formatting.title(self.metric)
+        return f"not proven: the interval of {title} is no bound: {compared.no_bound}; the goal is {self.text!r}"
 
     def shortfall(self, model: ModelMeasurements, *, proven: bool) -> float:
         """Compute by how much a metric misses this goal, in its unit; 0 if it meets the goal or was not compared."""
@@ -118,28 +132,45 @@ class Goal:
             model.parent.value(self.metric)
         )
 
-    def _describe_threshold(self, model: ModelMeasurements, bound: float, required: float) -> str:
+    def _describe_threshold(self, model: ModelMeasurements, bound: float, required: float, more: str) -> str:
         sign = 1 if model.higher_is_better(self.metric) else -1
         title, value = formatting.title(self.metric), model.value(self.metric)
         amount = formatting.amount(self.metric, value)
         limit = f"at {'least' if sign > 0 else 'most'} {formatting.amount(self.metric, self.number)}"
         if _reaches(sign * value, required):
             perhaps = formatting.amount(self.metric, sign * bound)
-            return f"not proven: {title} is {amount}, perhaps {perhaps}; the goal asks for {limit}"
+            return f"not proven: {title} is {amount}, perhaps {perhaps}; the goal asks for {limit}{more}"
         return f"{title} is {amount}; the goal asks for {limit}"
 
-    def _describe_loss(self, model: ModelMeasurements, bound: float, required: float, examples: int) -> str:
+    def _describe_loss(self, model: ModelMeasurements, bound: float, required: float, more: str) -> str:
         gain = model.gain(self.metric).value
         change, allowed = _describe_gain(self.metric, gain), self._allowed(required)
         if not _reaches(gain, required):
             return f"{change}; {allowed}"
         both_worse = gain < 0 and bound < 0
         perhaps = formatting.distance(self.metric, -bound) if both_worse else _describe_gain(self.metric, bound)
-        slice_of = model.slices.get(self.metric)
-        examples = slice_of.count if slice_of else examples
-        is_quality = slice_of or self.metric in model.quality
-        more = _examples_needed(gain, bound, required, examples) if is_quality else ""
         return f"not proven: {change}, perhaps {perhaps}; {allowed}{more}"
+
+    def _more_records(self, model: ModelMeasurements, required: float, examples: int, candidates: int) -> str:
+        """Return how many examples would prove a goal on quality."""
+        slice_of = model.slices.get(self.metric)
+        if not slice_of and self.metric not in model.quality:
+            return ""
+        examples = slice_of.count if slice_of else examples
+        compared = self._value(model) if self.kind == "threshold" else model.gain(self.metric)
+        needed = examples_needed(compared, required, examples, candidates)
+        if needed is None or needed >= 1e8:
+            return ""
+        return f"; about {float(f'{needed:.2g}'):,.0f} examples instead of {examples:,} could prove it"
+
+    def _value(self, model: ModelMeasurements) -> Estimate:
+        """Return the metric, signed so that more is better; ``low`` is the pessimistic bound."""
+        estimate = model.estimate(self.metric)
+        assert estimate  # `failure` has checked it
+        low, high = estimate.interval
+        return (
+            Estimate(estimate.value, low) if model.higher_is_better(self.metric) else Estimate(-estimate.value, -high)
+        )
 
     def _describe_regression(self, model: ModelMeasurements, required: float) -> str:
         assert self.reference
@@ -354,15 +385,22 @@ def _describe_gain(metric: str, gain: float) -> str:
     return f"is {amount} {'better' if gain > 0 else 'worse'} in {title}"
 
 
-def _examples_needed(value: float, worst: float, needed: float, examples: int) -> str:
-    """Estimate how many examples would prove the goal: the interval shrinks with the root of their number.
+def examples_needed(gain: Estimate, required: float, examples: int, candidates: int) -> int | None:
+    """Return how many examples prove a goal, from the interval that some of them gave.
 
-    With as many as make the bound reach the goal, half of all samples prove it; twice as many do so in four of five.
+    Args:
+        gain: The measured gain over the baseline. A gain above zero may be chance: it does not count if none is needed.
+        required: The least gain that the goal requires.
+        examples: Number of examples that the gain was measured on.
+        candidates: Number of candidates that the interval holds for together.
+
+    Returns:
+        The number, for a model as good as measured; None if the measured gain does not reach the goal.
     """
-    room = value - needed
-    if room <= 0 or not examples:
-        return ""
-    estimate = 2 * examples * ((value - worst) / room) ** 2
-    if estimate >= 1e8:
-        return ""
-    return f"; about {float(f'{estimate:.2g}'):,.0f} examples instead of {examples:,} could prove it"
+    room = (min(gain.value, 0.0) if required <= 0 else gain.value) - required
+    distance = gain.value - gain.interval[0]
+    if room <= 0 or distance <= 0 or not examples:
+        return None
+    unseen = gain.unseen or 0.0
+    spread = spread_of_record(distance, unseen, examples, candidates)
+    return records_needed(room, candidates, spread, unseen * examples)

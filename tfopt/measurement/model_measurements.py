@@ -5,7 +5,7 @@ has one name, one direction and one difference from the parent.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeVar
 
@@ -20,11 +20,21 @@ Row = TypeVar("Row", ModelEvaluation, ModelBenchmark)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured value with its confidence interval, if one was measured."""
+    """A measured value with its confidence interval, if one was measured.
+
+    Attributes:
+        value: The value.
+        low: Lower end of the interval.
+        high: Upper end of the interval.
+        unseen: How far an unseen record moves a difference; None if the report does not state it.
+        no_bound: Why the interval proves nothing; None if it is a bound, or if there is none.
+    """
 
     value: float
     low: float | None = None
     high: float | None = None
+    unseen: float | None = None
+    no_bound: str | None = None
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -141,12 +151,12 @@ class ModelMeasurements:
         deltas = slice_of.delta if slice_of else self.evaluation.delta if self.evaluation else {}
         paired = deltas.get(formatting.whole(metric))
         if paired:
-            return _estimate(paired)
+            return replace(_estimate(paired), unseen=paired.unseen)
         base = self.parent.value(metric)
         if metric == "latency" and (ratio := self.speedup(self.small_batch)):
             return Estimate(base / ratio.value - base, base / ratio.high - base, base / ratio.low - base)
         if metric == "throughput" and (ratio := self.speedup(self.large_batch)):
-            return Estimate(*(base * end - base for end in (ratio.value, ratio.low, ratio.high)))
+            return Estimate(base * ratio.value - base, base * ratio.low - base, base * ratio.high - base)
         return Estimate(self.value(metric) - base)
 
     def gain(self, metric: str) -> Estimate:
@@ -155,7 +165,7 @@ class ModelMeasurements:
         if self.higher_is_better(metric):
             return change
         low, high = (None if end is None else -end for end in (change.high, change.low))
-        return Estimate(-change.value, low, high)
+        return replace(change, value=-change.value, low=low, high=high)
 
     def gain_over_constant(self, metric: str) -> Estimate | None:
         """Return the gain over the constant model, positive for an improvement; None if it was not evaluated."""
@@ -164,7 +174,7 @@ class ModelMeasurements:
             return None
         if self.higher_is_better(metric):
             return _estimate(difference)
-        return Estimate(-difference.value, -difference.high, -difference.low)
+        return Estimate(-difference.value, -difference.high, -difference.low, no_bound=difference.no_bound)
 
     def speedup(self, batch: str) -> SpeedupEstimate | None:
         """Return the parent's time over this model's time, with interval and verdict; None if it was not measured."""
@@ -254,4 +264,4 @@ def describe_disturbance(disturbed: int, rounds: int) -> str:
 
 
 def _estimate(entry: evaluations.Estimate) -> Estimate:
-    return Estimate(entry.value, entry.low, entry.high)
+    return Estimate(entry.value, entry.low, entry.high, no_bound=entry.no_bound)

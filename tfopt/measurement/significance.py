@@ -12,7 +12,8 @@ def is_significantly_better(model: ModelMeasurements, objective: str) -> bool:
         return False
     if ratio := objective_speedup(model, objective):
         return ratio.verdict == "faster"
-    return model.gain(objective).interval[0] > noise(model, objective)
+    gain = model.gain(objective)
+    return not gain.no_bound and gain.interval[0] > noise(model, objective)
 
 
 def is_indistinguishable(model: ModelMeasurements, best: ModelMeasurements, objective: str) -> bool:

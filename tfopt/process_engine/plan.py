@@ -34,7 +34,7 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
         executions = results.executions()
         seconds = executions[0].seconds if executions else None
         if outputs:
-            steps[step.id] = PlannedStep("reuse", [], seconds)
+            steps[step.id] = PlannedStep("reuse", [], seconds, {name: output.uri for name, output in outputs.items()})
         else:
             unknown = [(name, value) for name, listed in inputs.items() for value in listed if digests[value] is None]
             steps[step.id] = PlannedStep(*_action(step, results, executions, unknown), seconds)

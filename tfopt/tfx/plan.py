@@ -78,7 +78,8 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
         outputs = reused.outputs if reused else {}
         ids |= {output: outputs[name].id if reused else None for name, output in step.outputs.items()}
         seconds = next((execution.seconds for execution in executions if execution.seconds is not None), None)
-        steps[step.id] = PlannedStep("reuse" if reused else "run", reasons, seconds)
+        addresses = {name: output.uri for name, output in outputs.items()}
+        steps[step.id] = PlannedStep("reuse" if reused else "run", reasons, seconds, addresses)
     return steps
 
 
