@@ -128,6 +128,16 @@ def test_each_reason_names_what_changed(engine, folder, capsys, monkeypatch):
     assert reasons()["count"] == ["variable XLA_FLAGS changed: none -> fast"]
 
 
+@EVERY
+def test_a_step_is_compared_with_the_execution_that_differs_least_and_not_with_the_newest(engine, folder, capsys):
+    run("limit=5", engine=engine)
+    (folder / "data.txt").write_text("one\ntwo\n")
+    run("limit=6", engine=engine)
+    (folder / "data.txt").write_text("one\n")
+    (reason,) = plan(capsys, "limit=7", engine=engine)["steps"]["count"]["reasons"]
+    assert reason == "parameter limit changed: 5 -> 7"
+
+
 def test_changed_code_and_a_record_of_an_earlier_version_are_reasons(folder, capsys):
     run()
     for record in Path("runs/counting/executions").glob("*/*.json"):

@@ -50,7 +50,7 @@ def _action(
     if not executions:
         return "run", [NO_RESULT]
     # The execution that differs least is compared: an input that does not exist yet may turn out to be that of any.
-    reasons = min((results.differences(execution) for execution in executions), key=bool)
+    reasons = min((results.differences(execution) for execution in executions), key=len)
     reasons += [no_digest(name) for name, value in unknown if not isinstance(value, StepOutput)]
     steps = [value.step for _, value in unknown if isinstance(value, StepOutput)]
     if reasons:

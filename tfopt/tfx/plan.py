@@ -107,7 +107,7 @@ def _decide(
     defects = [execution.defect() for execution in equal]
     if not unknown and None in defects:
         return equal[defects.index(None)], []
-    reasons = min(differences, key=bool)  # of the execution that differs least
+    reasons = min(differences, key=len)  # of the execution that differs least
     reasons += [no_digest(value.name) for value in unknown if isinstance(value, PipelineInput)]
     if steps := [value.step for value in unknown if isinstance(value, StepOutput)]:
         reasons.append(after(steps))
