@@ -31,7 +31,7 @@ from tests.kfp_server.server import KfpServer  # noqa: E402
 PICTURES = ROOT / "docs" / "first_run"
 COLUMNS = 118  # of the terminal
 COLORS = 64  # of a PNG: a third of its size
-CLUSTER = """values: {data: "s3://bucket/cells.csv", module: "s3://bucket/model.py", destination: "s3://bucket/served"}
+CLUSTER = """values: {data: "s3://bucket/digits.csv", module: "s3://bucket/model.py", destination: "s3://bucket/served"}
 images: "registry.example/tfopt-{kind}:1"
 server: {endpoint: "URL"}
 schedule: {cron: "0 0 3 * * 1"}
@@ -73,27 +73,27 @@ class Terminal:
 def first_run(program: Path, folder: Path) -> None:
     """Run the commands of the README and of docs/first_run.md in a folder, and write the pictures."""
     readme = (ROOT / "README.md").read_text()
-    code = next(block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "cells.csv" in block)
+    code = next(block for block in re.findall(r"```python\n(.*?)```", readme, re.S) if "digits.csv" in block)
     subprocess.run([program.with_name("python"), "-c", code], cwd=folder, check=True)
     terminal = Terminal(program, folder)
-    begun = terminal.run("tfopt init cells --data cells.csv --label benign")
-    run = terminal.run("tfopt run -f cells/retrain.yaml")
-    opened = terminal.run("tfopt open --print cells/run")
+    begun = terminal.run("tfopt init digits --data digits.csv --label digit")
+    run = terminal.run("tfopt run -f digits/retrain.yaml")
+    opened = terminal.run("tfopt open --print digits/run")
     in_readme = sum(terminal.seconds.values())
-    plan = terminal.run("tfopt plan -f cells/retrain.yaml --set epochs=3")
-    runs = terminal.run("tfopt runs cells")
+    plan = terminal.run("tfopt plan -f digits/retrain.yaml --set epochs=3")
+    runs = terminal.run("tfopt runs digits")
     page = folder / opened.splitlines()[-1].removeprefix("file://")
     with KfpServer() as server:
         (folder / "cluster.yaml").write_text(CLUSTER.replace("URL", server.url))
-        files = "-f cells/retrain.yaml -f cluster.yaml"
-        scheduled = terminal.run(f"tfopt compile {files} -o cells.yaml") + terminal.run(f"tfopt schedule {files}")
+        files = "-f digits/retrain.yaml -f cluster.yaml"
+        scheduled = terminal.run(f"tfopt compile {files} -o digits.yaml") + terminal.run(f"tfopt schedule {files}")
         scheduled += terminal.run(f"tfopt schedule --list --endpoint {server.url}")
         scheduled = scheduled.replace(server.url, "URL")
     PICTURES.mkdir(exist_ok=True)
     table = run[run.index("\nmodel ") + 1 :] if "\nmodel " in run else run
     for name, text in {
         "init": begun,
-        "run": f"$ tfopt run -f cells/retrain.yaml\n{table}",
+        "run": f"$ tfopt run -f digits/retrain.yaml\n{table}",
         "plan": plan + runs,
     }.items():
         draw_terminal(text, PICTURES / f"{name}.svg")

@@ -32,7 +32,7 @@ retrain = importlib.import_module("tfopt.pipelines.retrain")
 # Some candidates of each run. `tests/pipelines` has the wiring of all of them, and `tests/contract` makes one with each
 # component.
 CANDIDATES = {
-    "cells": ("tflite float32",),
+    "digits": ("tflite float32",),
     "my_model": ("folded",),  # an export would load TensorFlow a second time, for the words in front of it
     "optimize": ("openvino float32",),
 }
@@ -47,7 +47,7 @@ def workspace(tmp_path_factory, digits_model, digits_examples) -> Path:
     rows = [f"{number % 37},{('red', 'blue')[number % 2]},{number % 37 * 1.5 + number % 2}" for number in range(600)]
     (folder / "rows.csv").write_text("\n".join(["size,color,price", *rows]))
     with contextlib.chdir(folder):
-        exec(python_block(README, "cells.csv"), {})
+        exec(python_block(README, "digits.csv"), {})
     return folder
 
 
@@ -101,10 +101,10 @@ def test_the_dag_of_the_guide_compiles_and_runs(workspace: Path, monkeypatch):
 
 
 def test_the_first_example_has_real_rows(workspace: Path):
-    lines = (workspace / "cells.csv").read_text().splitlines()
-    assert len(lines) == 570
-    assert lines[0].startswith("mean_radius,") and lines[0].endswith(",benign")
-    assert {line.rpartition(",")[2] for line in lines[1:]} == {"0", "1"}
+    lines = (workspace / "digits.csv").read_text().splitlines()
+    assert len(lines) == 1798
+    assert lines[0].startswith("pixel_0_0,") and lines[0].endswith(",digit")
+    assert {line.rpartition(",")[2] for line in lines[1:]} == {str(digit) for digit in range(10)}
 
 
 def test_every_file_the_readme_links_to_exists():
