@@ -69,13 +69,13 @@ def test_the_index_is_that_of_tensorflow(tmp_path):
 def test_what_stays_are_the_bytes_of_the_other_variables(tmp_path):
     folder = network_of_keras_2(tmp_path / "model", tf_keras.optimizers.legacy.Adam()) / "variables"
     data = folder / "variables.data-00000-of-00001"
-    kept = b"".join(
+    remaining = b"".join(
         data.read_bytes()[one.offset : one.offset + one.size]
         for one in sorted(read_index(folder / "variables.index"), key=lambda one: one.offset)
         if "SLOT" not in one.key and not one.key.startswith("optimizer/")
     )
     with without_optimizer(data) as copy:
-        assert copy.read_bytes() == kept
+        assert copy.read_bytes() == remaining
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "noise", "other length", "short data"])

@@ -157,8 +157,8 @@ class Model(Artifact):
     def sizes(self) -> dict[str, int]:
         """Return the size of the `payload` in bytes, raw and gzipped file by file; empty for a failed model.
 
-        A Keras model or SavedModel counts without an optimizer's state, which prediction does not need. The gzipped size is that
-        of the model card, if it is of these files: compressing a gigabyte takes half a minute.
+        A Keras model or SavedModel counts without an optimizer's state, which prediction does not need. The gzipped
+        size is that of the model card, if it is of these files: compressing a gigabyte takes half a minute.
         """
         if self.failure:
             return {}
