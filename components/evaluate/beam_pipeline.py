@@ -21,7 +21,6 @@ from tfopt.components.evaluate.record_checks import (
     TrainingParts,
     add_notes,
     check_skipped,
-    example_notes,
     name_conflicts,
     read_training,
     split_training,
@@ -34,6 +33,7 @@ from tfopt.components.evaluate.user_metrics import load_metrics
 from tfopt.data import beam_runner
 from tfopt.data.beam_result import ResultFile
 from tfopt.data.feature_schema import read_manifest
+from tfopt.data.integer_rounding import rounding_notes
 from tfopt.data.learned_names import check_names
 from tfopt.errors import ComponentError
 
@@ -86,7 +86,9 @@ def evaluate_models(
         check_counts(expected.result(), totals, names)
     check_skipped(totals.read, totals.skipped, settings)
     report = summarize(plan, totals, local, names, _class_names(examples, settings.label))
-    report = replace(report, notes=example_notes(read_manifest(examples.uri), plan.features, inputs))
+    manifest = read_manifest(examples.uri)
+    notes = [f"examples: {note}" for note in manifest.notes or ()]
+    report = replace(report, notes=[*notes, *rounding_notes(manifest, plan.features, inputs)])
     return add_notes(report, totals.checks, training)
 
 

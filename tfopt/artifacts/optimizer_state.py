@@ -25,8 +25,8 @@ OPTIMIZER = ("optimizer", "optimizer_weights")  # the group of its state: in an 
 def without_optimizer(file: Path) -> Iterator[Path]:
     """Yield a model's file without an optimizer's state: a temporary copy, or the file itself if it has none.
 
-    Keras files and the variables of SavedModels have such a state. Files of other formats, and damaged ones, are yielded
-    as they are; loading them reports what is wrong.
+    Keras files and the variables of SavedModels have such a state. Files of other formats, and damaged ones, are
+    yielded as they are; loading them reports what is wrong.
     """
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         copy = Path(folder) / file.name
