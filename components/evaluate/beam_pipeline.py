@@ -33,8 +33,8 @@ from tfopt.components.evaluate.user_metrics import load_metrics
 from tfopt.data import beam_runner
 from tfopt.data.beam_result import ResultFile
 from tfopt.data.feature_schema import read_manifest
-from tfopt.data.integer_rounding import rounding_notes
 from tfopt.data.learned_names import check_names
+from tfopt.data.rounded_integers import rounding_notes
 from tfopt.errors import ComponentError
 
 log = logging.getLogger(__name__)

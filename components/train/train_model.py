@@ -23,7 +23,7 @@ from tfopt.components.train.teacher_predictions import prepare_distillation
 from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, pass_through
 from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import MANIFEST, read_manifest, stored_features
-from tfopt.data.integer_rounding import rounding_notes
+from tfopt.data.rounded_integers import rounding_notes
 from tfopt.data.sample_inputs import FEWEST_COMPARED, compared_records
 from tfopt.errors import ComponentError
 from tfopt.measurement import parity
