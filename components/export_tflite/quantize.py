@@ -124,9 +124,8 @@ def _check_exact(floating: FloatPart, precision: str) -> None:
     """Raise ComponentError if integer inputs and outputs would round values that have to be exact."""
     if floating.exact:
         raise ComponentError(
-            f"integer_io with operations that need exact values: {count_kinds(floating.exact)}; integer inputs of "
-            f"precision {precision} are rounded before they are read",
-            "a model without such operations on floats",
+            f"integer_io with operations that need exact values, not {precision}: {count_kinds(floating.exact)}",
+            "a model without such operations on floats, because a device without floats cannot compute them",
             "leave integer_io out, which leaves these operations in float, pass codes by an input of integers, or "
             "compute this part before the model",
         )

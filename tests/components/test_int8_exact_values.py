@@ -1,11 +1,15 @@
 """Test that int8 files compute what they must: codes, sentinels, one-hot columns, columns of different scales."""
 
+from importlib import import_module
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests.components.exporters import EXPORTERS, OPENVINO, TFLITE, write_split
 from tests.runtimes.formulas import saved
+from tfopt.artifacts import Examples, Model
+from tfopt.conversion.core_model import convert_model
 from tfopt.errors import ComponentError
 
 RECORDS = 96
@@ -74,6 +78,47 @@ def folded_model():
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
+def test_int8_of_a_one_hot_lookup_gives_words_their_weights_and_absent_words_none(exporter, tmp_path):
+    """In 8 bits LiteRT's one-hot has 0.5 for 0; ONNX counts -1 from the end, and reads bytes as other words."""
+    draw = np.random.default_rng(1)
+    words = np.array([f"w{number}".encode() for number in draw.integers(0, 12, RECORDS)], object)
+    rows = draw.normal(size=(RECORDS, 3)).astype(np.float32)
+    weights, kernel = (tf.constant(draw.normal(size=size), tf.float32) for size in ((8, 4), (3, 4)))
+    module = tf.Module()
+    names = tf.lookup.KeyValueTensorInitializer(
+        tf.constant([f"w{number}" for number in range(8)]), tf.range(8, dtype=tf.int64)
+    )
+    module.table = tf.lookup.StaticHashTable(names, -1)  # absent words are none of the 8
+    specs = [tf.TensorSpec([None], tf.string, "word"), tf.TensorSpec([None, 3], tf.float32, "x")]
+    module.serve = tf.function(
+        lambda word, x: {"y": tf.one_hot(module.table.lookup(word), 8) @ weights + 0.1 * x @ kernel},
+        input_signature=specs,
+    )
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures=module.serve)
+    examples = write_split(tmp_path / "examples", {"word": words[:64], "x": rows[:64]})
+    write_split(examples, {"word": words[64:], "x": rows[64:]}, "eval")
+    parameters = exporter.parameters(precision="int8", calibration_count=64)
+    convert = import_module(f"tfopt.components.export_{exporter}.export").export
+    (tmp_path / "out").mkdir()
+    facts = convert_model(convert, Model(tmp_path / "model"), Examples(examples), tmp_path / "out", parameters)
+    parity = facts["verified"]["outputs"]["y"]
+    assert parity["relative_error"] < 0.05 and parity["agreement"] > 0.93
+
+
+def test_a_one_hot_behind_a_layer_stays_in_float_too(tmp_path):
+    draw = np.random.default_rng(1)
+    rows = draw.normal(size=(RECORDS, 3)).astype(np.float32)
+    kernel, weights = (tf.constant(draw.normal(size=size), tf.float32) for size in ((3, 4), (4, 5)))
+    model = saved(
+        tmp_path / "model", lambda x: {"y": tf.one_hot(tf.argmax(x @ kernel, 1), 4) @ weights}, x=([None, 3], "float32")
+    )
+    examples = write_split(tmp_path / "examples", {"x": rows})
+    facts = TFLITE.export(model, examples, tmp_path / "out", "int8")
+    assert list(facts["float_part"]["exact"].values()) == ["ONE_HOT"]
+    assert facts["verified"]["outputs"]["y"]["mean_abs_error"] < 0.05
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
 @pytest.mark.parametrize(
     ("make", "reason"),
     [
@@ -114,7 +159,10 @@ def test_integer_inputs_of_exact_values_are_refused(precision, tmp_path):
     examples = write_split(tmp_path / "examples", {"x": rows.astype(np.float32)})
     with pytest.raises(ComponentError) as refused:
         TFLITE.export(model, examples, tmp_path / "out", precision, integer_io=True)
-    assert "exact values: CAST" in refused.value.received and "leave integer_io out" in refused.value.fix
+    assert (
+        refused.value.received.endswith(f"exact values, not {precision}: CAST")
+        and "leave integer_io out" in refused.value.fix
+    )
 
 
 def test_integer_inputs_of_columns_with_different_scales_are_refused_with_the_way_out(tmp_path):
