@@ -104,3 +104,17 @@ def test_a_vocabulary_in_a_file_is_refused_and_does_not_kill_the_converter(tmp_p
     outputs = TFLITE.component(model=tmp_path / "written", exported=tmp_path / "out")  # from where its numbers begin
     with runtimes.load(Model(outputs["exported"].path)) as exported:
         assert exported.run({"word": np.array([b"bee"], object)})["row"].tolist() == [[0, 1, 0]]
+
+
+def test_a_model_with_words_and_numbers_is_converted_as_it_is(tmp_path):
+    vocabulary = tmp_path / "words.txt"
+    vocabulary.write_text("ant\nbee\ncat\n")
+    module = Tables(vocabulary)
+    specs = [tf.TensorSpec([None], tf.string, "word"), *module.numbers.input_signature]
+    serve = tf.function(
+        lambda word, x, group: {"row": module.texts(word)["row"], "y": module.numbers(x, group)["y"]},
+        input_signature=specs,
+    )
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures=serve)
+    outputs = TFLITE.component(model=tmp_path / "model", exported=tmp_path / "out", select_tf_ops=True)
+    assert "cut" not in Model(outputs["exported"].path).card.facts  # TensorFlow's tables are in the file

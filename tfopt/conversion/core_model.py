@@ -108,6 +108,8 @@ def _convert_signature(
         extracted = Path(folder, "model")
         signatures = {SERVING_DEFAULT: frozen.signatures[model.signature]}
         requested = replace_numeric_tables(replace(frozen, signatures=signatures))
+        if requested.initializer and model.signature == SERVING_DEFAULT:  # other tables remain
+            return _convert_default(convert, model, examples, target, parameters)
         saved_model.write(requested, extracted / "Format-Serving")
         facts = _convert_default(convert, Model(extracted), examples, target, parameters)
         _replace_saved_model(model, target)
