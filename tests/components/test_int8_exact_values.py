@@ -5,6 +5,7 @@ from importlib import import_module
 import numpy as np
 import pytest
 import tensorflow as tf
+from ai_edge_litert import schema_py_generated as schema
 
 from tests.components.exporters import EXPORTERS, OPENVINO, TFLITE, write_split
 from tests.runtimes.formulas import saved
@@ -150,6 +151,9 @@ def test_int16x8_keeps_them_in_float_as_well(make, reason, tmp_path):
     parity = facts["verified"]["outputs"]["y"]
     assert parity["agreement"] > 0.96 and parity["relative_error"] < 0.02
     assert facts["float_part"][reason] and "warnings" not in facts["verified"]
+    content = (tmp_path / "out/Format-Serving/tflite").read_bytes()
+    tensors = schema.ModelT.InitFromPackedBuf(content, 0).subgraphs[0].tensors
+    assert schema.TensorType.INT16 in {tensor.type for tensor in tensors}
 
 
 @pytest.mark.parametrize("precision", ["int8", "int16x8"])
