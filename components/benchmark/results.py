@@ -70,7 +70,7 @@ def summarize_model(model: MeasuredModel, looks: Mapping[int, Look], schedule: L
 def size_notes(model: Model, sizes: Mapping[str, int]) -> list[str]:
     """Return a note if the size of a model is not that of its files."""
     rest = sum(file.stat().st_size for file in model.payload()) - sizes.get("raw", 0)
-    return [f"{data_size(rest)} of its file are the optimizer's state, which the size leaves out"] if rest else []
+    return [f"{data_size(rest)} of its files are the optimizer's state, which the size leaves out"] if rest else []
 
 
 def write_samples(models: Sequence[MeasuredModel], file: Path) -> None:

@@ -21,7 +21,6 @@ from tfopt.components.evaluate.record_checks import (
     TrainingParts,
     add_notes,
     check_skipped,
-    example_notes,
     name_conflicts,
     read_training,
     split_training,
@@ -35,6 +34,7 @@ from tfopt.data import beam_runner
 from tfopt.data.beam_result import ResultFile
 from tfopt.data.feature_schema import read_manifest
 from tfopt.data.learned_names import check_names
+from tfopt.data.rounded_integers import rounding_notes
 from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import describe_evaluation
 
@@ -87,7 +87,9 @@ def evaluate_models(
         check_counts(expected.result(), totals, names)
     check_skipped(totals.read, totals.skipped, settings)
     report = summarize(plan, totals, local, names, _class_names(examples, settings.label))
-    report = replace(report, notes=example_notes(read_manifest(examples.uri), plan.features, inputs))
+    manifest = read_manifest(examples.uri)
+    notes = [f"examples: {note}" for note in manifest.notes or ()]
+    report = replace(report, notes=[*notes, *rounding_notes(manifest, plan.features, inputs)])
     log.info("%s", describe_evaluation(report))
     return add_notes(report, totals.checks, training)
 

@@ -1,20 +1,18 @@
 """Checks of the evaluated records: skipped, equal, with several labels, of one class, or records of the training."""
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.evaluation_report import EvaluationReport
-from tfopt.artifacts.examples_manifest import ExamplesManifest
 from tfopt.artifacts.storage import local_copy
-from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.accumulators import Position
 from tfopt.components.evaluate.fingerprints import Fingerprints, RecordChecks, hash_records
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.records import Part, split_into_parts
 from tfopt.components.evaluate.splits import TRAINING_SPLIT, has_split, split_files
-from tfopt.data.feature_schema import read_manifest, required_features
+from tfopt.data.feature_schema import read_manifest
 from tfopt.data.learned_names import find_conflict
 from tfopt.data.tfrecords import read_blocks
 from tfopt.errors import ComponentError
@@ -23,7 +21,6 @@ MOST_FILES = 64  # of the training split: prepare_examples writes shards of abou
 MOST_BYTES = 128 << 20  # of the records of a file
 MOST_RECORDS = 1 << 18  # of a file
 BATCH = 256
-LARGEST_EXACT = 1 << 24  # the whole numbers that every float32 holds
 
 
 @dataclass(frozen=True)
@@ -58,30 +55,6 @@ def read_training(parts: Sequence[Part], label: str) -> RecordChecks:
         except ComponentError:  # a damaged file: trainings refuse it, metrics do not depend on it
             checks.is_whole = False
     return checks
-
-
-def example_notes(
-    manifest: ExamplesManifest, stored: Mapping[str, TensorSpec], inputs: Mapping[str, TensorSpec]
-) -> list[str]:
-    """Return the notes of the examples, and a note for each integer feature that the baseline's floats cannot hold.
-
-    Args:
-        manifest: The manifest of the examples.
-        stored: The stored features.
-        inputs: The inputs of the baseline.
-    """
-    notes = [f"examples: {note}" for note in manifest.notes or ()]
-    for name, spec in required_features(inputs).items():
-        facts = (manifest.features or {}).get(name)
-        if facts is None or name not in stored or stored[name].dtype != "int64" or "float" not in spec.dtype:
-            continue
-        largest = max(abs(facts.min or 0), abs(facts.max or 0))
-        if largest > LARGEST_EXACT:
-            notes.append(
-                f"feature {name!r} has integers up to {int(largest)}, and the model takes {spec.dtype}, which rounds "
-                f"those beyond {LARGEST_EXACT}: different identifiers can become one"
-            )
-    return notes
 
 
 def name_conflicts(models: Sequence[Model], examples: Examples, label: str) -> dict[int, tuple[Position, str]]:

@@ -28,9 +28,10 @@ def export_tflite(
     and slow on CPUs. In int8, a dense layer has one scale instead of one for each of its channels if that saves 2 % of
     the file and changes the class of at most one record in 256; the model card reports this under ``dense_scales``.
 
-    In int8, operations before the first layers stay in float that need exact values (comparisons, casts to integers,
-    lookups, rounding) or scale columns, such as a normalization; the model card lists them under
-    ``float_part``. With integer_io and in int16x8 they are rounded too, and listed under ``rounded``.
+    In int8 and int16x8, operations before the first layers stay in float that need exact values (comparisons, casts to
+    integers, lookups, rounding) or scale columns, such as a normalization; the model card lists them under
+    ``float_part``. With integer_io, models that need exact values of floats are refused; columns that are scaled are
+    rounded, and listed under ``rounded``.
 
     A model with text or serialized records is converted from where its numbers begin; what is before stays a SavedModel
     in ``Format-Preprocessing/``, and both run as one model (docs/tfx.md).

@@ -9,6 +9,7 @@ from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversion
 from tfopt.conversion import calibration
+from tfopt.conversion.exact_values import count_kinds
 from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
@@ -40,7 +41,13 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
     content, quantization_facts = quantize.quantize(serving, parameters, feed, calibrated, measure)
     facts |= quantization_facts | {"ops": flatbuffer.describe(content)}
     (serving / "tflite").write_bytes(content)
-    facts["verified"] = _verify(parent, TFLiteModel(target), examples, sampled, facts["ops"], parameters)
+    try:
+        facts["verified"] = _verify(parent, TFLiteModel(target), examples, sampled, facts["ops"], parameters)
+    except ComponentError as error:
+        if rounded := facts.get("rounded"):
+            cause = f"leave integer_io out, which rounds the columns of inputs before {count_kinds(rounded)}"
+            raise ComponentError(error.received, error.expected, f"{cause}; or {error.fix}") from error
+        raise
     return {"precision": parameters.precision, "ranges": "trained" if trained else None, **facts}
 
 

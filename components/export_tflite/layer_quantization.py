@@ -9,8 +9,10 @@ from typing import Any
 
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_quantizer import qtyping
-from ai_edge_quantizer.calibrator import CalibrationMode
+from ai_edge_quantizer.calibrator import CalibrationMode, Calibrator
 from ai_edge_quantizer.quantizer import AlgorithmName, Quantizer, ValidationErrorMetric
+from ai_edge_quantizer.recipe_manager import RecipeManager
+from ai_edge_quantizer.utils.qsv_utils import min_max_update
 
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite.parameters import Rule
@@ -43,7 +45,13 @@ class QuantizableModel:
             has_texts = any(array.dtype.kind in "OSU" for array in feed[0].values())
             name = "CALIBRATION_PROFILER_BASED" if has_texts else "CALIBRATION_PRESERVE_ALL_TENSORS"
             mode = CalibrationMode[name]
-            self.ranges = self._quantizer(()).calibrate({SERVING_DEFAULT: feed}, num_threads=1, mode=mode)
+            # Smallest and largest values, as LiteRT's converter: by default the quantizer averages over the records,
+            # which cuts off the largest values.
+            calibrator = Calibrator(content, num_threads=1, mode=mode, qsv_update_func=min_max_update)
+            recipe = RecipeManager()
+            recipe.load_quantization_recipe(self._quantizer(()).get_quantization_recipe())
+            calibrator.calibrate({SERVING_DEFAULT: feed}, recipe)
+            self.ranges = calibrator.get_model_qsvs()
 
     def quantize(self, rules: Iterable[Rule]) -> bytes:
         """Return the file quantized by these rules; of several that match a layer, the last one applies.

@@ -9,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.lite.python.convert import mlir_quantize
 
+from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
@@ -41,6 +42,7 @@ def convert(
     Raises:
         ComponentError: If an op cannot be converted; the ops are named.
     """
+    _check_assets(saved_model)
     converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), signature_keys=["serving_default"])
     ops = [OPS.TFLITE_BUILTINS]
     if parameters.precision != "float32":
@@ -70,6 +72,18 @@ def convert(
         )
     except Exception as error:
         raise _conversion_error(error, parameters) from error
+
+
+def _check_assets(saved_model: Path) -> None:
+    """Raise ComponentError if a file's name is fed to the graph, as in what tfopt wrote: the converter crashes."""
+    meta_graph = read_meta_graph(saved_model)
+    names = {asset.tensor_info.name.partition(":")[0] for asset in asset_files(meta_graph)}
+    if any(node.op == "Placeholder" and node.name in names for node in meta_graph.graph_def.node):
+        raise ComponentError(
+            "lookup tables whose content is in a file, in a model that a component made or of another signature",
+            "tables with their content in the graph, or the default signature of the original model",
+            "convert the original model, or create the table from constants",
+        )
 
 
 def _with_plain_texts(batch: Batch) -> Batch:

@@ -7,7 +7,7 @@ from typing import Any
 
 from tfopt.components.export_tflite import activation_ranges, flatbuffer, float_part, litert_converter
 from tfopt.components.export_tflite.parameters import TFLiteConversion
-from tfopt.conversion.exact_values import FloatPart
+from tfopt.conversion.exact_values import FloatPart, count_kinds
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
 
@@ -35,8 +35,10 @@ def quantize(
     """
     facts, floating = _inspect(serving, parameters, feed or []) if calibrated else ({}, FloatPart())
     precision, limit = parameters.precision, parameters.max_degradation
-    # LiteRT's quantizer replaces a tensor for all of its readers, ai-edge-quantizer for each of them.
-    if precision != "int4" and not parameters.recipe and not floating.shared:
+    # LiteRT's quantizer replaces a tensor for all of its readers, ai-edge-quantizer for each of them; and in 16 bits
+    # LiteRT's has no list of ops to leave in float.
+    by_layer = floating.shared or (bool(floating) and precision == "int16x8")
+    if precision != "int4" and not parameters.recipe and not by_layer:
         in_float = floating.operations
         content = litert_converter.convert(serving, parameters, feed if calibrated else None, in_float=in_float)
         _check_sparse(content, parameters)
@@ -111,10 +113,22 @@ def _inspect(serving: Path, parameters: TFLiteConversion, feed: list[Batch]) -> 
     content = litert_converter.convert_float(serving, parameters)
     facts = {} if parameters.select_tf_ops else {"stability": _stability(content, feed)}
     floating = float_part.find(content)
-    # Integer inputs are rounded before any op reads them; LiteRT's quantizer to 16 bits leaves no listed op in float.
-    if floating and (parameters.integer_io or parameters.precision != "int8"):
-        return facts | {"rounded": floating.exact}, FloatPart()
-    return facts | floating.facts(), floating
+    if not parameters.integer_io:
+        return facts | floating.facts(), floating
+    _check_exact(floating, parameters.precision)
+    # A device without floats cannot compute a part in float. The comparison judges what rounding the columns costs.
+    return facts | ({"rounded": floating.scaling} if floating else {}), FloatPart()
+
+
+def _check_exact(floating: FloatPart, precision: str) -> None:
+    """Raise ComponentError if integer inputs and outputs would round values that have to be exact."""
+    if floating.exact:
+        raise ComponentError(
+            f"integer_io with operations that need exact values, not {precision}: {count_kinds(floating.exact)}",
+            "a model without such operations on floats, because a device without floats cannot compute them",
+            "leave integer_io out, which leaves these operations in float, pass codes by an input of integers, or "
+            "compute this part before the model",
+        )
 
 
 def _stability(content: bytes, feed: list[Batch]) -> dict[str, Any]:

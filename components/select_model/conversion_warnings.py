@@ -5,7 +5,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from tfopt.artifacts import Model
+from tfopt.formatting import whole
 from tfopt.measurement.exact_tests import changes_more
+from tfopt.measurement.goals import Goal
+from tfopt.measurement.model_measurements import ModelMeasurements
 
 FAR_BELOW = 10  # times the unexplained part of the other conversion
 GOOD_CORRELATION = 0.99  # no warning from here on, however good the other one is
@@ -50,6 +53,27 @@ def conversion_warnings(models: Sequence[Model], names: Sequence[str]) -> dict[s
             if text := _compare(one, conversions, precision):
                 warnings[one.name].append(text)
     return warnings
+
+
+def uncleared(model: ModelMeasurements, warnings: Sequence[str], goals: Sequence[Goal], examples: int) -> str | None:
+    """Explain why the warnings about a candidate keep it from being blessed; None if they are cleared or none.
+
+    They are cleared by a goal on quality that the candidate meets at the pessimistic bound of the interval. Without
+    such a goal nothing but the warned comparison says how much its outputs changed.
+
+    Args:
+        model: The candidate, or the baseline, which nothing is compared with.
+        warnings: Its warnings.
+        goals: All goals.
+        examples: Number of examples that quality was measured on.
+    """
+    if not warnings or model.parent is None or model.error:
+        return None
+    on_quality = [goal for goal in goals if whole(goal.metric) in model.quality and goal.kind != "max_regression"]
+    if on_quality and not any(goal.failure(model, proven=True, examples=examples) for goal in on_quality):
+        return None
+    expected = "meets no goal on quality at the bound of its interval" if on_quality else "has no goal on quality"
+    return f"its conversion is in doubt ({warnings[0]}), and it {expected} on {examples:,} records"
 
 
 def _conversion(name: str, parity: Mapping[str, float | None]) -> _Conversion:

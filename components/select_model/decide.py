@@ -9,7 +9,7 @@ from tfopt.artifacts.decision_report import ConstantRow, DecisionReport, ModelDe
 from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.components.select_model import reasons
 from tfopt.components.select_model.choice import choose
-from tfopt.components.select_model.conversion_warnings import conversion_warnings
+from tfopt.components.select_model.conversion_warnings import conversion_warnings, uncleared
 from tfopt.components.select_model.parameters import Criteria
 from tfopt.components.select_model.regressions import compare_with_history
 from tfopt.errors import ComponentError
@@ -63,6 +63,10 @@ def decide(
     for model in measured:
         if constant and not model.error and (failure := reasons.no_better_than_constant(model, quality, constant)):
             failures[model.name].append((reasons.CONSTANT, failure))
+    warnings = conversion_warnings(models, names)
+    for model in measured:
+        if failure := uncleared(model, warnings[model.name], goals, examples):
+            failures[model.name].append((reasons.CONVERSION, failure))
     passed = {model.name for model in measured if not model.error and not failures[model.name]}
     chosen = choose(measured, passed, objective)
     min_effect = float(benchmark.interval["min_effect"])
@@ -71,7 +75,6 @@ def decide(
     not_made = {
         name: [f"not made: {model.failure}"] for name, model in zip(names, models, strict=True) if model.failure
     }
-    warnings = conversion_warnings(models, names)
     decisions = [
         ModelDecision(
             name=model.name,
@@ -94,7 +97,7 @@ def decide(
     report = DecisionReport(
         selected=chosen.name,
         blessed=chosen.name in passed,
-        reason=explain.verdict(measured, blessed=chosen.name in passed),
+        reason=explain.verdict(measured, blessed=chosen.name in passed, warned=bool(warnings[chosen.name])),
         objective=criteria.objective,
         goals=list(criteria.goals),
         confidence=criteria.confidence,

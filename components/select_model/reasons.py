@@ -17,6 +17,8 @@ from tfopt.measurement.significance import (
 
 LAYOUT = "layout"  # stands for a metric in the failures of a model that the serving layout does not support
 CONSTANT = "constant"  # stands for a metric in the failures of a model that is not better than the constant model
+CONVERSION = "conversion"  # stands for a metric in the failures of a model whose conversion is in doubt
+NO_METRIC = {LAYOUT, CONSTANT, CONVERSION}
 LONG = 24  # letters; a longer name of the selected model is not repeated in the reasons of the others
 SHORT = 16  # letters; a longer name of the selected model is not repeated in a summary
 SMALL = 0.9  # fraction of the baseline's size below which a model counts as smaller
@@ -44,15 +46,27 @@ class Explanation:
     baseline_passed: bool
     min_effect: float
 
-    def verdict(self, models: Sequence[ModelMeasurements], *, blessed: bool) -> str:
-        """Return the decision in one sentence, and a second one if comparisons of speed are unstable."""
+    def verdict(self, models: Sequence[ModelMeasurements], *, blessed: bool, warned: bool = False) -> str:
+        """Return the decision in one sentence, and one each for a warning about the selected model and for speeds.
+
+        Args:
+            models: All models.
+            blessed: True if the selected model meets every goal.
+            warned: True if its conversion has a warning.
+        """
+        decision = self._verdict(models, blessed=blessed)
+        if warned and self.chosen.parent:
+            decision += " Its conversion has a warning, but it meets the goals on quality."
+        return decision + self._unstable(models)
+
+    def _unstable(self, models: Sequence[ModelMeasurements]) -> str:
         unstable = [model for model in models if model.disturbed_metrics]
         if not unstable:
-            return self._verdict(models, blessed=blessed)
+            return ""
         measured = sum(not model.error for model in models)
         count = f"{len(unstable)} of {measured} models" if measured > 1 else "the model"
         return (
-            f"{self._verdict(models, blessed=blessed)} The speed of {count} is unstable and was not compared, because "
+            f" The speed of {count} is unstable and was not compared, because "
             "other processes used the machine: run the benchmark again when it is idle, or with more seconds."
         )
 
@@ -109,6 +123,8 @@ class Explanation:
     def _short_failure(self, model: ModelMeasurements, metric: str) -> str:
         if metric == CONSTANT:
             return "not better than a constant answer"
+        if metric == CONVERSION:
+            return "conversion in doubt"
         if metric == LAYOUT:
             return "format not supported by the layout"
         if model.disturbance(metric):
@@ -152,7 +168,7 @@ class Explanation:
             model: Any of the models.
             failures: As for `reasons`.
         """
-        if model is self.chosen or model.error or model.parent is None or {LAYOUT, CONSTANT} & dict(failures).keys():
+        if model is self.chosen or model.error or model.parent is None or NO_METRIC & dict(failures).keys():
             return ""
         misses = [self._miss(model, goal) for goal in self.goals if model.estimate(goal.metric)]
         if any(model.disturbance(goal.metric) for goal in self.goals) and not any(misses):

@@ -22,7 +22,8 @@ from tfopt.components.train.parameters import Settings
 from tfopt.components.train.teacher_predictions import prepare_distillation
 from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, pass_through
 from tfopt.data.batches import read_batches
-from tfopt.data.feature_schema import MANIFEST, stored_features
+from tfopt.data.feature_schema import MANIFEST, read_manifest, stored_features
+from tfopt.data.rounded_integers import rounding_notes
 from tfopt.data.sample_inputs import FEWEST_COMPARED, compared_records
 from tfopt.errors import ComponentError
 from tfopt.measurement import parity
@@ -148,6 +149,11 @@ class Training:
         self.class_weight = compute_class_weights(weights, model, files, self.stored, label)
         self.sources = self._read_sources()
         check_padding(self.parts.saved, self.sources["train"], self.user)
+        for note in self._rounding_notes():
+            log.warning("%s", note)
+
+    def _rounding_notes(self) -> list[str]:
+        return rounding_notes(read_manifest(self.examples.path), self.stored, self.parts.inputs)
 
     def fit(self, folder: Path, cache: Path, checkpoints: Checkpoints | None, teacher: Model | None) -> dict[str, Any]:
         """Train the model, with a teacher by distillation; return the facts about the teacher for the model card.
@@ -220,6 +226,7 @@ class Training:
             "own_layers": own_layers,
             "examples": {split: source.count for split, source in self.sources.items()},
             "verified": parity_of_forms,
+            **({"notes": notes} if (notes := self._rounding_notes()) else {}),
         }
 
     def chosen_facts(self, is_searched_batch: bool) -> dict[str, Any]:

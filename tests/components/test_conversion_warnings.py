@@ -21,7 +21,7 @@ def parity(agreement: float | None, correlation: float, records: int = 200) -> d
     return {"agreement": agreement, "correlation": correlation, "records": records, "relative_error": 0.1}
 
 
-def decide_with_cards(outputs: dict[str, dict], folder, warnings=()):
+def decide_with_cards(outputs: dict[str, dict], folder, warnings=(), **parameters):
     """Return ``decision.json`` for models whose cards have these parities by name of the model."""
     models = make_models(DIGITS, folder / "models")
     for row, path in zip(DIGITS, models, strict=True):
@@ -31,8 +31,9 @@ def decide_with_cards(outputs: dict[str, dict], folder, warnings=()):
             (path / "model_card.json").write_text(json.dumps(card | {"precision": "int8", "verified": verified}))
     evaluation, benchmark = write_reports(DIGITS, models, folder, samples=False)
     outputs = select_model(
-        baseline=models[0], candidates=models[1:], evaluation=evaluation, benchmark=benchmark, goals=ONE_POINT,
+        baseline=models[0], candidates=models[1:], evaluation=evaluation, benchmark=benchmark,
         selected=folder / "selected", decision=folder / "decision", blessing=folder / "blessing",
+        **{"goals": ONE_POINT} | parameters,
     )  # fmt: skip
     return outputs["decision"]
 
@@ -68,6 +69,32 @@ def test_only_a_correlation_far_below_another_one_is_a_warning(own, other, warne
 def test_warnings_of_the_card_reach_the_decision(tmp_path):
     decision = decide_with_cards({"tflite int8": parity(1.0, 0.85)}, tmp_path, ["correlation 0.85 with the parent"])
     assert warnings_of(decision, "tflite int8") == "correlation 0.85 with the parent"
+
+
+def test_a_warned_model_is_blessed_if_it_meets_a_goal_on_quality_and_the_reason_has_the_warning(tmp_path):
+    decision = decide_with_cards({"tflite int8": parity(0.8, 0.85)}, tmp_path, ["40 of 200 change their class"]).read()
+    assert decision["selected"] == "tflite int8" and decision["blessed"]
+    assert decision["reason"].endswith("Its conversion has a warning, but it meets the goals on quality.")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({"goals": ["size threshold 10000000"]}, "has no goal on quality on 1,000 records"),
+        (
+            {"goals": ["accuracy max_degradation 0.5%"], "confidence": "estimate"},
+            "meets no goal on quality at the bound of its interval on 1,000 records",
+        ),
+    ],
+)
+def test_a_warned_model_is_not_selected_without_a_goal_on_quality_that_is_proven(parameters, why, tmp_path):
+    cards = {"tflite int8": parity(0.8, 0.85)}
+    unwarned = decide_with_cards(cards, tmp_path / "one", **parameters).read()
+    assert unwarned["selected"] == "tflite int8"
+    decision = decide_with_cards(cards, tmp_path / "two", ["40 of 200 change their class"], **parameters).read()
+    row = next(row for row in decision["models"] if row["name"] == "tflite int8")
+    assert decision["selected"] != "tflite int8" and not row["passed"] and row["summary"] == "conversion in doubt"
+    assert row["reasons"][0].endswith(f"its conversion is in doubt (40 of 200 change their class), and it {why}")
 
 
 def serving(noise: float):

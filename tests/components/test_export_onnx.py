@@ -210,3 +210,15 @@ def test_a_third_party_model_matches_its_own_onnx_file(tmp_path):
     for ours_output in outputs[0].values():
         same_shape = [output for output in outputs[1].values() if output.shape == ours_output.shape]
         assert min(np.abs(ours_output - output).max() for output in same_shape) < 1e-4
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_negative_indices_of_a_one_hot_encoding_are_no_class(dtype, tmp_path):
+    model = saved(
+        tmp_path / "model", lambda code: {"y": tf.one_hot(code, 4, on_value=3.0, off_value=-1.0)}, code=((None,), dtype)
+    )
+    ONNX.export(model, None, tmp_path / "out", "float32")
+    codes = np.array([-1, -4, -5, 0, 3, 4, 9], dtype)
+    with runtimes.load(Model(tmp_path / "out")) as exported:
+        (result,) = exported.run({"code": codes}).values()
+    assert result.tolist() == tf.one_hot(codes, 4, on_value=3.0, off_value=-1.0).numpy().tolist()

@@ -1,6 +1,7 @@
 """Test the notes of `prepare_examples`: columns that hold the label, rounded integers, one class; and their way."""
 
 import json
+import logging
 import re
 from random import Random
 
@@ -8,11 +9,21 @@ import numpy as np
 import pytest
 
 from tests.runtimes.formulas import saved
+from tfopt.artifacts import Model
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.prepare_examples.column_checks import MOST_PAIRS, ColumnChecks
 from tfopt.components.prepare_examples.component import prepare_examples
+from tfopt.components.train.component import train
 
 ID = 2**60
+MODULE = """
+import keras
+
+def build_model():
+    model = keras.Sequential([keras.Input((1,), name="id"), keras.layers.Rescaling(1e-8), keras.layers.Dense(1)])
+    model.compile("sgd", loss="mse")
+    return model
+"""
 
 
 def prepare(folder, rows, header, **settings):
@@ -99,6 +110,18 @@ def test_evaluate_passes_the_notes_on_and_adds_its_own(tmp_path):
         f"feature 'id' has integers up to {ID + 59}, and the model takes float32, which rounds those beyond 16777216",
     ]
     assert "column 'y' equals the label 'label' in all 60 rows" in report["notes"][0]
+
+
+@pytest.mark.parametrize(("largest", "warned"), [(2**24, False), (2**24 + 1, True)])
+def test_train_warns_of_integers_that_the_inputs_of_its_model_round(largest, warned, tmp_path, caplog):
+    examples = prepare(tmp_path, [(largest - n, n % 2) for n in range(60)], "id,label")
+    module = tmp_path / "module.py"
+    module.write_text(MODULE)
+    with caplog.at_level(logging.WARNING, "tfopt"):
+        model = train(examples, module, tmp_path / "model", epochs=1)["trained"]
+    text = f"feature 'id' has integers up to {largest}, and the model takes float32, which rounds those beyond 16777216"
+    assert any(message.startswith(text) for message in caplog.messages) is warned
+    assert [note.split(":")[0] for note in Model(model.path).card.facts.get("notes", [])] == [text] * warned
 
 
 def test_values_of_json_are_checked_too(tmp_path):

@@ -13,9 +13,9 @@ from typing import ClassVar
 from tfopt.artifacts import report_schema
 from tfopt.artifacts.base import CARD, FAILURE, Artifact, check_links, files_below
 from tfopt.artifacts.formats import FORMATS
-from tfopt.artifacts.keras_file import without_optimizer
 from tfopt.artifacts.model_card import ModelCard
 from tfopt.artifacts.onnx_external_data import external_data
+from tfopt.artifacts.optimizer_state import without_optimizer
 from tfopt.errors import ComponentError
 
 SERVING_DEFAULT = "serving_default"  # the key of the signature that servers use unless a request names another
@@ -157,8 +157,8 @@ class Model(Artifact):
     def sizes(self) -> dict[str, int]:
         """Return the size of the `payload` in bytes, raw and gzipped file by file; empty for a failed model.
 
-        A Keras file counts without the state of its optimizer, which prediction does not need. The gzipped size is that
-        of the model card, if it is of these files: compressing a gigabyte takes half a minute.
+        A Keras model or SavedModel counts without an optimizer's state, which prediction does not need. The gzipped
+        size is that of the model card, if it is of these files: compressing a gigabyte takes half a minute.
         """
         if self.failure:
             return {}

@@ -58,8 +58,15 @@ def convert_model(
     Raises:
         ComponentError: If neither the model nor its core can be converted.
     """
-    if model.signature != SERVING_DEFAULT and model.saved_model:
+    if model.saved_model and (model.signature != SERVING_DEFAULT or _has_numeric_tables(model)):
         return _convert_signature(convert, model, examples, target, parameters)
+    return _convert_default(convert, model, examples, target, parameters)
+
+
+def _convert_default(
+    convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
+) -> dict[str, Any]:
+    """Convert the default signature, or its core if it has text or records that the format cannot hold."""
     texts = read_text_inputs(model.saved_model, model.signature) if model.saved_model else {}
     has_records = any(isinstance(spec, RecordSpec) for spec in texts.values())
     refusal = None
@@ -88,8 +95,9 @@ def convert_model(
 def _convert_signature(
     convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
 ) -> dict[str, Any]:
-    """Convert a SavedModel that contains the requested signature only, as the default of all converters."""
+    """Convert a SavedModel of the requested signature only, the default of all converters, without numeric tables."""
     from tfopt.graph import saved_model
+    from tfopt.graph.numeric_tables import replace_numeric_tables
 
     assert model.saved_model
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".signature-") as folder:
@@ -99,8 +107,11 @@ def _convert_signature(
             raise ComponentError(f"{model.uri}: no signature {model.signature!r}", "one of its signatures", fix)
         extracted = Path(folder, "model")
         signatures = {SERVING_DEFAULT: frozen.signatures[model.signature]}
-        saved_model.write(replace(frozen, signatures=signatures), extracted / "Format-Serving")
-        facts = convert_model(convert, Model(extracted), examples, target, parameters)
+        requested = replace_numeric_tables(replace(frozen, signatures=signatures))
+        if requested.initializer and model.signature == SERVING_DEFAULT:  # other tables remain
+            return _convert_default(convert, model, examples, target, parameters)
+        saved_model.write(requested, extracted / "Format-Serving")
+        facts = _convert_default(convert, Model(extracted), examples, target, parameters)
         _replace_saved_model(model, target)
     return facts
 
@@ -195,6 +206,13 @@ def _replace_saved_model(model: Model, target: Path) -> None:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".whole-") as folder:
             keras_models.place_saved_model(model, Path(folder, "saved_model"))
             link_tree(Path(folder, "saved_model"), serving)
+
+
+def _has_numeric_tables(model: Model) -> bool:
+    from tfopt.graph.numeric_tables import has_numeric_tables
+
+    assert model.saved_model
+    return has_numeric_tables(model.saved_model)
 
 
 def _has_text(model: Model) -> bool:

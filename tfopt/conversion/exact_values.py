@@ -5,7 +5,8 @@ number then, so that a comparison, a cast to integers or a lookup behind it retu
 columns multiplies the rounding errors of small columns. Exporters leave these operations in float.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -97,17 +98,21 @@ def describe(entry: Mapping[str, Mapping[str, str]]) -> str:
     'in float before the first layers: exact values for Equal (2), scales of columns by Mul'
     """
     parts = [
-        f"{title} {', '.join(_count(entry[role]))}"
+        f"{title} {count_kinds(entry[role])}"
         for role, title in (("exact", "exact values for"), ("scaling", "scales of columns by"))
         if entry[role]
     ]
     return f"in float before the first layers: {', '.join(parts)}"
 
 
-def _count(kinds: Mapping[str, str]) -> Iterator[str]:
-    for kind in dict.fromkeys(kinds.values()):
-        number = list(kinds.values()).count(kind)
-        yield kind if number == 1 else f"{kind} ({number})"
+def count_kinds(kinds: Mapping[str, str]) -> str:
+    """List the types of operations, each with its number if there are several.
+
+    >>> count_kinds({"a": "Equal", "b": "Floor", "c": "Equal"})
+    'Equal (2), Floor'
+    """
+    counts = Counter(kinds.values())
+    return ", ".join(kind if number == 1 else f"{kind} ({number})" for kind, number in counts.items())
 
 
 def _before_layers(operations: Sequence[Operation], inputs: Collection[str]) -> set[str]:

@@ -9,6 +9,7 @@ import onnx
 import tensorflow as tf
 from tensorflow.core.protobuf import saved_model_pb2
 from tf2onnx import optimizer, tf_loader, tfonnx, utils
+from tf2onnx.onnx_opset.tensor import OneHot
 from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
 from tfopt.errors import ComponentError, first_line
@@ -43,7 +44,7 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
                 output_names=outputs,
                 tensors_to_rename=names,
                 initialized_tables=tables,
-                custom_op_handlers={"Erfc": (_erfc, [])},
+                custom_op_handlers={"Erfc": (_erfc, []), "OneHot": (_one_hot, [])},
                 continue_on_error=False,
             )
             passes = {name: _without_copies(each) for name, each in optimizer._get_optimizers().items()}
@@ -140,6 +141,23 @@ def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:
     graph.remove_node(name)
     op, operands = ("Add", [erf, one]) if negated else ("Sub", [one, erf])
     graph.make_node(op, operands, name=name, outputs=node.output, dtypes=[dtype], shapes=[shape])
+
+
+def _one_hot(graph: Any, node: Any, name: str, _: Any) -> None:
+    """Convert a one-hot encoding: a negative index is no class in TensorFlow, and counts from the end in ONNX."""
+    if node.inputs[0].type not in ("ArgMax", "ArgMin"):
+        int64 = onnx.TensorProto.INT64
+        indices, depth = (
+            graph.make_node("Cast", [source], attr={"to": int64}, dtypes=[int64], shapes=[graph.get_shape(source)])
+            for source in node.input[:2]
+        )
+        zero = graph.make_const(f"{name}/zero", np.zeros((), np.int64)).output[0]
+        is_negative = graph.make_node("Less", [indices.output[0], zero]).output[0]
+        classes = [is_negative, depth.output[0], indices.output[0]]
+        shape = graph.get_shape(node.input[0])
+        beyond = graph.make_node("Where", classes, dtypes=[int64], shapes=[shape]).output[0]
+        graph.replace_input(node, node.input[0], beyond, 0)
+    OneHot.version_11(graph, node)
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:

@@ -14,6 +14,7 @@ from tfopt.conversion import calibration, onnx_float_part
 from tfopt.conversion.exact_values import FloatPart
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
+from tfopt.runtimes.onnx import decode_text
 
 SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False}
 
@@ -35,6 +36,7 @@ def quantize(
         ComponentError: If the quantizer fails.
     """
     prepared = target.with_name("prepared.onnx")
+    feed = [_with_decoded_texts(batch) for batch in feed]
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)  # the quantizer recommends the preprocessing that was just done
@@ -78,6 +80,10 @@ def _find_float_part(file: Path) -> FloatPart:
     if floating:
         onnx.save(model, file)  # with the names of its nodes
     return floating
+
+
+def _with_decoded_texts(batch: Batch) -> Batch:
+    return {name: decode_text(name, array) if array.dtype.kind in "OS" else array for name, array in batch.items()}
 
 
 class _Reader:

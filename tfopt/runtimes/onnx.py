@@ -55,7 +55,7 @@ class OnnxRuntime(Runtime):
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run the graph."""
         if self._text:
-            arrays = {name: _as_text(name, array) if name in self._text else array for name, array in arrays.items()}
+            arrays = {name: decode_text(name, array) if name in self._text else array for name, array in arrays.items()}
         results = dict(zip(self._names, self._session.run(self._names, arrays), strict=True))
         return {name: _as_bytes(array) if name in self._text else array for name, array in results.items()}
 
@@ -89,8 +89,12 @@ def _spec(value: Any) -> TensorSpec:
     return TensorSpec(DTYPES.get(dtype, dtype), tuple(size if isinstance(size, int) else None for size in value.shape))
 
 
-def _as_text(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Decode bytes: ONNX Runtime would convert ``b"a"`` to the text "b'a'"."""
+def decode_text(name: str, array: NDArray[Any]) -> NDArray[Any]:
+    """Decode the bytes of an input: ONNX Runtime would convert ``b"a"`` to the text "b'a'".
+
+    Raises:
+        ComponentError: If they are not UTF-8 text.
+    """
     try:
         texts = [value.decode() if isinstance(value, bytes) else str(value) for value in array.ravel()]
     except UnicodeDecodeError as error:

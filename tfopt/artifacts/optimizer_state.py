@@ -1,4 +1,4 @@
-"""The part of a Keras file that prediction needs: without the optimizer's state, which is for further training.
+"""The part of a model's file that prediction needs: without the optimizer's state, which is for further training.
 
 Adam keeps two numbers for each weight, so that a model saved after its training is three times as large as what a
 server needs. Exports have no such state: a comparison of file sizes would count its absence as compression.
@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from tfopt.artifacts.variables_file import copy_without_optimizer
+
 if TYPE_CHECKING:
     import h5py
 
@@ -21,16 +23,20 @@ OPTIMIZER = ("optimizer", "optimizer_weights")  # the group of its state: in an 
 
 @contextlib.contextmanager
 def without_optimizer(file: Path) -> Iterator[Path]:
-    """Yield a Keras file without the state of its optimizer: a temporary copy, or the file itself if it has none.
+    """Yield a model's file without an optimizer's state: a temporary copy, or the file itself if it has none.
 
-    Files of other formats, and damaged ones, are yielded as they are; loading them reports what is wrong.
+    Keras files and the variables of SavedModels have such a state. Files of other formats, and damaged ones, are
+    yielded as they are; loading them reports what is wrong.
     """
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         copy = Path(folder) / file.name
         written = False
-        if file.suffix in SUFFIXES:
-            with contextlib.suppress(OSError, KeyError, RuntimeError, ValueError, zipfile.BadZipFile, ImportError):
+        damage = (OSError, LookupError, RuntimeError, ValueError, zipfile.BadZipFile, ImportError)
+        with contextlib.suppress(*damage):
+            if file.suffix in SUFFIXES:
                 written = _copy_archive(file, copy) if zipfile.is_zipfile(file) else _copy_weights(file, copy)
+            else:
+                written = copy_without_optimizer(file, copy)
         yield copy if written else file
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.keras_file import without_optimizer
+from tfopt.artifacts.optimizer_state import without_optimizer
 
 KERNEL = np.random.default_rng(0).normal(size=(64, 64)).astype(np.float32)
 
@@ -28,7 +28,7 @@ def test_the_benchmark_says_what_the_size_leaves_out(tmp_path):
 
     trained, plain = (Model(write(tmp_path / f"{slots}.h5", "h5", "optimizer_weights/Adam", slots)) for slots in (2, 0))
     (note,) = size_notes(trained, trained.sizes())
-    assert note.endswith("of its file are the optimizer's state, which the size leaves out")
+    assert note.endswith("of its files are the optimizer's state, which the size leaves out")
     assert size_notes(plain, plain.sizes()) == []
 
 

@@ -1,0 +1,33 @@
+"""Find integer features that the floats of a model round, so that different numbers become one."""
+
+from collections.abc import Mapping
+
+from tfopt.artifacts.examples_manifest import ExamplesManifest
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.data.feature_schema import required_features
+
+LARGEST_EXACT = 1 << 24  # the whole numbers that every float32 holds
+
+
+def rounding_notes(
+    manifest: ExamplesManifest, stored: Mapping[str, TensorSpec], inputs: Mapping[str, TensorSpec]
+) -> list[str]:
+    """Return a note for each integer feature that a model takes as floats that cannot hold it.
+
+    Args:
+        manifest: The manifest of the examples, which has the ranges of the features.
+        stored: The stored features.
+        inputs: The inputs of the model.
+    """
+    notes = []
+    for name, spec in required_features(inputs).items():
+        facts = (manifest.features or {}).get(name)
+        if facts is None or name not in stored or stored[name].dtype != "int64" or "float" not in spec.dtype:
+            continue
+        largest = max(abs(facts.min or 0), abs(facts.max or 0))
+        if largest > LARGEST_EXACT:
+            notes.append(
+                f"feature {name!r} has integers up to {int(largest)}, and the model takes {spec.dtype}, which rounds "
+                f"those beyond {LARGEST_EXACT}: different identifiers can become one"
+            )
+    return notes
