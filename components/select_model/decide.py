@@ -54,44 +54,24 @@ def decide(
     )
     goals = resolve(read_goals(criteria.goals), past=partial(history.reference, WINNER))
     objective = quality if criteria.objective == QUALITY else criteria.objective
-    proven = criteria.confidence == "interval"
-    examples, candidates = evaluation.counts.evaluated, evaluation.interval.candidates
-    failures = {
-        model.name: _failures(model, goals, criteria, examples=examples, candidates=candidates) for model in measured
-    }
-    constant = evaluation.constant if criteria.better_than_constant else None
-    for model in measured:
-        if constant and not model.error and (failure := reasons.no_better_than_constant(model, quality, constant)):
-            failures[model.name].append((reasons.CONSTANT, failure))
     warnings = conversion_warnings(models, names)
-    for model in measured:
-        if failure := uncleared(model, warnings[model.name], goals, examples):
-            failures[model.name].append((reasons.CONVERSION, failure))
+    failures = {model.name: _failures(model, goals, criteria, evaluation, warnings[model.name]) for model in measured}
     passed = {model.name for model in measured if not model.error and not failures[model.name]}
     chosen = choose(measured, passed, objective)
-    min_effect = float(benchmark.interval["min_effect"])
-    explain = reasons.Explanation(chosen, objective, quality, goals, proven, baseline.name in passed, min_effect)
+    explain = reasons.Explanation(
+        *(chosen, objective, quality, goals, criteria.confidence == "interval"),
+        baseline_passed=baseline.name in passed,
+        min_effect=float(benchmark.interval["min_effect"]),
+    )
     front = pareto_front(measured, quality)
-    not_made = {
-        name: [f"not made: {model.failure}"] for name, model in zip(names, models, strict=True) if model.failure
-    }
     decisions = [
-        ModelDecision(
-            name=model.name,
-            digest=model.digest,
-            format=model.format,
-            parent=model is baseline,
+        _decision(
+            *(model, explain, failures[model.name], warnings[model.name]),
             passed=model.name in passed,
             pareto=model.name in front,
-            chosen=model is chosen,
-            reasons=not_made.get(model.name) or explain.reasons(model, failures[model.name]),
-            disturbed=model.disturbed_metrics,
-            metrics={metric: estimate.value for metric, estimate in model.metrics.items()},
-            missed_by=explain.missed_by(model, failures[model.name]),
-            summary="not made" if model.name in not_made else explain.summary(model, failures[model.name]),
-            warnings=warnings[model.name],
+            failure=artifact.failure,
         )
-        for model in measured
+        for model, artifact in zip(measured, models, strict=True)
     ]
     watched = resolve(read_goals(criteria.watch))
     report = DecisionReport(
@@ -136,15 +116,52 @@ def constant_row(evaluation: EvaluationReport, metric: str) -> ConstantRow | Non
 
 
 def _failures(
-    model: ModelMeasurements, goals: Sequence[Goal], criteria: Criteria, *, examples: int, candidates: int
+    model: ModelMeasurements,
+    goals: Sequence[Goal],
+    criteria: Criteria,
+    evaluation: EvaluationReport,
+    warnings: Sequence[str],
 ) -> list[tuple[str, str]]:
-    """List the metric and the explanation of each goal that a model misses; an unsupported layout comes first."""
+    """List what a model misses, each as a metric, or what stands for one, and the explanation."""
+    examples, candidates = evaluation.counts.evaluated, evaluation.interval.candidates
+    failures: list[tuple[str, str | None]] = []
+    if not model.error and not supports_format(criteria.layout, model.format):
+        failures.append((reasons.LAYOUT, f"layout={criteria.layout} cannot hold {model.format}"))
     explain = partial(Goal.failure, proven=criteria.confidence == "interval", examples=examples, candidates=candidates)
-    explained = [(goal.metric, explain(goal, model)) for goal in goals]
-    failures = [(metric, failure) for metric, failure in explained if failure]
-    if model.error or supports_format(criteria.layout, model.format):
-        return failures
-    return [(reasons.LAYOUT, f"layout={criteria.layout} cannot hold {model.format}"), *failures]
+    failures += [(goal.metric, explain(goal, model)) for goal in goals]
+    if criteria.better_than_constant and evaluation.constant and not model.error:
+        better = reasons.no_better_than_constant(model, main_metric(evaluation), evaluation.constant)
+        failures.append((reasons.CONSTANT, better))
+    failures.append((reasons.CONVERSION, uncleared(model, warnings, goals, examples)))
+    return [(metric, failure) for metric, failure in failures if failure]
+
+
+def _decision(
+    model: ModelMeasurements,
+    explain: reasons.Explanation,
+    failures: Sequence[tuple[str, str]],
+    warnings: list[str],
+    *,
+    passed: bool,
+    pareto: bool,
+    failure: str | None,
+) -> ModelDecision:
+    """Return a model's row of the decision; ``failure`` is why it was not made."""
+    return ModelDecision(
+        name=model.name,
+        digest=model.digest,
+        format=model.format,
+        parent=model.parent is None,
+        passed=passed,
+        pareto=pareto,
+        chosen=model is explain.chosen,
+        reasons=[f"not made: {failure}"] if failure else explain.reasons(model, failures),
+        disturbed=model.disturbed_metrics,
+        metrics={metric: estimate.value for metric, estimate in model.metrics.items()},
+        missed_by=explain.missed_by(model, failures),
+        summary="not made" if failure else explain.summary(model, failures),
+        warnings=warnings,
+    )
 
 
 def _check_row(title: str, rows: Sequence[Row], name: str, model: Model, *, is_baseline: bool) -> None:
