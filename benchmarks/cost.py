@@ -97,7 +97,7 @@ def measure(name: str, folder: Path, side: int, records: int) -> None:
     """Run the steps of `optimize` on a model, and write the cost of each to the folder after each step."""
     from tfopt.dag.tracing import trace
     from tfopt.pipelines.optimize import optimize
-    from tfopt.processes.call_server import call_servers
+    from tfopt.processes.preloaded_processes import preloading
 
     if not (folder / FIGURES).exists():
         shutil.rmtree(folder, ignore_errors=True)  # of a killed measurement
@@ -107,7 +107,7 @@ def measure(name: str, folder: Path, side: int, records: int) -> None:
     costs = json.loads((folder / FIGURES).read_text())
     logging.basicConfig(filename=folder / "log.txt", format="%(asctime)s %(name)s %(message)s")
     logging.getLogger("tfopt").setLevel(logging.INFO)
-    with call_servers(is_run=True):
+    with preloading(is_run=True):
         dag = trace(optimize)
         values = {"model": folder / "model", "examples": folder / "examples", "destination": str(folder / "pushed")}
         parameters = dag.values({**values, "label": "label", "seconds": 2.0})

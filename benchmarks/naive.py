@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from tfopt.components.profile_training.worker import Worker
 from tfopt.data.tfrecords import read_records
-from tfopt.processes.rpc import serve_calls
+from tfopt.processes.worker_process import serve_calls
 from tfopt.training.dataset import Source
 
 SHUFFLE_BUFFER = 10_000  # examples

@@ -32,7 +32,7 @@ from tfopt.component import find
 from tfopt.components.profile_training.training_variant import TrainingVariant
 from tfopt.errors import ComponentError
 from tfopt.measurement.speedup import FEWEST_ROUNDS, speedup
-from tfopt.processes.rpc import CallFailed, WorkerProcess
+from tfopt.processes.worker_process import CallFailed, WorkerProcess
 
 REAL = ("mnist", "flights")
 NAIVE, TUNED = "generator", "tuned"

@@ -24,7 +24,7 @@ from tfopt.artifacts import Benchmark, Decision
 from tfopt.dag.dag import StepOutput
 from tfopt.dag.tracing import trace
 from tfopt.pipelines import optimize, retrain
-from tfopt.processes.call_server import call_servers
+from tfopt.processes.preloaded_processes import preloading
 
 PIPELINES: dict[str, Callable[..., Mapping[str, object] | None]] = {
     "optimize": optimize.optimize,
@@ -45,7 +45,7 @@ def main() -> None:
     record = json.loads((options.root / "run.json").read_text())
     settings = {"pipeline": options.pipeline, "inputs": record["inputs"], "parameters": record["parameters"]}
     results = load_results(options.json, settings, "repetitions")
-    with call_servers(is_run=True):
+    with preloading(is_run=True):
         for seed in range(len(results["repetitions"]), options.repetitions):
             results["repetitions"].append(repeat(options.pipeline, options.root, record, seed))
             save_results(options.json, results)

@@ -24,8 +24,8 @@ from tests.shared_runtimes import SharedRuntimes
 from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.component import find
 from tfopt.components.benchmark import comparison, measured_model, measurement
-from tfopt.components.benchmark.model_environment import OtherCores
-from tfopt.processes.call_server import call_servers
+from tfopt.components.benchmark.machine_conditions import OtherCores
+from tfopt.processes.preloaded_processes import preloading
 from tfopt.processes.startup import speed_up_imports
 
 speed_up_imports()
@@ -97,9 +97,9 @@ def _frozen_heap() -> None:
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _call_servers() -> Iterator[None]:
+def _preloading() -> Iterator[None]:
     """Import TensorFlow once for the child processes of all tests, as a run does; a few tests start new processes."""
-    with call_servers():
+    with preloading():
         yield
 
 

@@ -18,7 +18,7 @@ from multiprocessing.connection import Connection, Pipe
 from types import SimpleNamespace
 from typing import Any
 
-from tfopt.processes import rpc, subprocess_call
+from tfopt.processes import subprocess_call, worker_process
 from tfopt.processes.parent_death import PYTHON, die_with_parent
 
 
@@ -30,7 +30,7 @@ def fork_children() -> None:
     def start(words: Sequence[Any], **options: Any) -> _ForkedPython:
         return _ForkedPython(server, words, **options)
 
-    subprocess_call.subprocess = rpc.subprocess = SimpleNamespace(Popen=start, **names)  # type: ignore[attr-defined]
+    subprocess_call.subprocess = worker_process.subprocess = SimpleNamespace(Popen=start, **names)  # type: ignore[attr-defined]
 
 
 class _Server:

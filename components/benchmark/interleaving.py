@@ -26,12 +26,12 @@ import numpy as np
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.benchmark.comparison import Look
+from tfopt.components.benchmark.machine_conditions import OtherCores, choose_cores
 from tfopt.components.benchmark.measured_model import MeasuredModel, RoundLoad
-from tfopt.components.benchmark.model_environment import OtherCores, choose_cores
 from tfopt.components.benchmark.parameters import TURNS, Settings
 from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.speedup import FEWEST_ROUNDS
-from tfopt.processes.rpc import CallFailed, WorkerDied
+from tfopt.processes.worker_process import CallFailed, WorkerDied
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Model
 from tfopt.components.benchmark.model_process import ModelProcess
 from tfopt.errors import ComponentError
-from tfopt.processes.rpc import CallFailed
+from tfopt.processes.worker_process import CallFailed
 
 log = logging.getLogger(__name__)
 

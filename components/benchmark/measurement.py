@@ -12,8 +12,8 @@ from tfopt.components.benchmark import results
 from tfopt.components.benchmark.comparison import Look
 from tfopt.components.benchmark.inputs import Inputs
 from tfopt.components.benchmark.interleaving import measure_interleaved
+from tfopt.components.benchmark.machine_conditions import MachineLoad, choose_cores, describe_tensorflow
 from tfopt.components.benchmark.measured_model import MeasuredModel
-from tfopt.components.benchmark.model_environment import MachineLoad, choose_cores, describe_tensorflow
 from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, ModelProcess, RuntimeProcesses
 from tfopt.components.benchmark.parameters import Settings
 from tfopt.errors import ComponentError

@@ -10,7 +10,7 @@ from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
 from tfopt.processes.fork_server import ForkedWorker
 from tfopt.processes.late_variables import late_variables
-from tfopt.processes.rpc import CallFailed, WorkerDied, WorkerProcess
+from tfopt.processes.worker_process import CallFailed, WorkerDied, WorkerProcess
 from tfopt.runtimes import environment
 
 # Relative difference that forks of two processes may show for equal models: its standard deviation was 0.01 (30 pairs

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from tfopt.artifacts.formats import FORMATS
 from tfopt.processes import heap
 from tfopt.processes.fork_server import serve_forks
-from tfopt.processes.rpc import peak_memory
 from tfopt.processes.startup import speed_up_imports
+from tfopt.processes.worker_process import peak_memory
 
 if TYPE_CHECKING:
     import numpy as np

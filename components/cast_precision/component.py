@@ -25,8 +25,8 @@ def cast_precision(
     Weights are stored in 16 bits, which halves the file. These stay in float32: the operations in `keep`, operations
     without a 16-bit kernel here, constants outside the range, and the bodies of If and While. If the outputs still
     differ by more than the tolerance, each layer is cast alone and measured, and the layers with the largest errors
-    return to float32, as few as needed. The model card lists under ``report`` which layers returned, and why operations
-    stayed.
+    return to float32, in this order, until they agree. The model card lists under ``report`` which layers returned, and
+    why operations stayed.
 
     The speed depends on the machine: a CPU without 16-bit instructions becomes slower. Measure it with `benchmark`.
     The result is frozen: it has no variables. It is loaded again and compared with the model. On inputs with NaN,

@@ -1,4 +1,4 @@
-"""Selective revert: choose the fewest layers that return to float32, those with the largest errors first."""
+"""Selective revert: choose the layers that return to float32: those with the largest errors, as many as needed."""
 
 from collections import defaultdict
 from collections.abc import Callable

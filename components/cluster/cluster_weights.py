@@ -16,7 +16,7 @@ from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.keras_models.weight_constraints import Projection, add_projection, is_clustered, is_sparse
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
-from tfopt.runtimes.keras_outputs import save_as_served
+from tfopt.runtimes.keras_parity import save_as_served
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.lineage import applied_steps
+from tfopt.artifacts.step_order import applied_steps
 from tfopt.artifacts.storage import is_remote, list_remote_files
 from tfopt.errors import ComponentError
 

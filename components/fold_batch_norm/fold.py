@@ -17,7 +17,7 @@ from tfopt.graph.saved_model import read
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.keras_models.model_code import ModelCodeError
 from tfopt.measurement.parity import describe_parity
-from tfopt.runtimes.keras_outputs import output_names
+from tfopt.runtimes.keras_parity import output_names
 from tfopt.serving.saved_model_assets import copy_assets
 
 PER_KERNEL, AT_MOST = 1e-5, 1e-4  # of the output's range; rounding errors grow in the layers that follow

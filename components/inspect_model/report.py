@@ -7,7 +7,7 @@ from pathlib import Path
 
 import tfopt
 from tfopt.artifacts.inspection_report import InspectionReport, LighterBackbones
-from tfopt.charts.templates import report_template
+from tfopt.charts.page_templates import report_template
 from tfopt.formatting import count, data_size, indented
 
 MAX_ROWS = 10

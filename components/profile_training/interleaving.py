@@ -15,7 +15,7 @@ from tfopt.components.profile_training.parameters import Pace
 from tfopt.components.profile_training.training_variant import Variation
 from tfopt.errors import ComponentError
 from tfopt.measurement.speedup import speedup
-from tfopt.processes.rpc import CallFailed, WorkerProcess
+from tfopt.processes.worker_process import CallFailed, WorkerProcess
 
 WORKER = "tfopt.components.profile_training.worker"
 

@@ -33,7 +33,7 @@ from tfopt.components.profile_training.training_variant import (
 from tfopt.errors import ComponentError
 from tfopt.measurement.machine_fingerprint import fingerprint
 from tfopt.measurement.speedup import LEVEL, hodges_lehmann
-from tfopt.processes.rpc import CallFailed, WorkerProcess
+from tfopt.processes.worker_process import CallFailed, WorkerProcess
 
 PARTS = ("real", "model", "graph", "larger", "usual", "input")
 OPTIONAL_PARTS = ("graph", "larger", "usual")

@@ -19,8 +19,8 @@ from tfopt.components.profile_training.graph_scan import Loop, scan_graphs
 from tfopt.components.profile_training.steps import ENDLESS, LONG_EPOCH_S, Epochs, time_endless, training_steps
 from tfopt.components.profile_training.trace_events import OperationTimes, operation_times
 from tfopt.components.profile_training.training_variant import TrainingVariant
-from tfopt.processes.rpc import peak_memory, serve_calls
 from tfopt.processes.startup import speed_up_imports
+from tfopt.processes.worker_process import peak_memory, serve_calls
 from tfopt.training.dataset import Source
 
 MAX_FILL_S = 15.0  # the longest time spent on a first epoch, which fills caches

@@ -13,7 +13,7 @@ from tfopt.components.prune.parameters import Settings
 from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
-from tfopt.runtimes.keras_outputs import save_as_served
+from tfopt.runtimes.keras_parity import save_as_served
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule

@@ -11,7 +11,7 @@ from tfopt.artifacts import Benchmark, Decision, Evaluation, Model
 from tfopt.artifacts.decision_report import DecisionReport
 from tfopt.charts.bubble_chart import MOST_NAMED
 from tfopt.charts.figure import CHART_CSS
-from tfopt.charts.templates import report_template
+from tfopt.charts.page_templates import report_template
 from tfopt.components.select_model import charts, provenance
 from tfopt.components.select_model.regressions import trend_rows
 from tfopt.components.select_model.tables import confusion_tables, main_row, parity_rows, slice_table

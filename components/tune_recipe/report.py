@@ -8,7 +8,7 @@ import tfopt
 from tfopt import formatting
 from tfopt.artifacts.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics, TrialReport
 from tfopt.charts.figure import CHART_CSS
-from tfopt.charts.templates import report_template
+from tfopt.charts.page_templates import report_template
 from tfopt.components.tune_recipe import charts
 
 NOT_MEASURED = "\N{EN DASH}"

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tfopt.artifacts import staging
-from tfopt.artifacts.placement import place, remove_interrupted
+from tfopt.artifacts.publication import place, remove_interrupted
 from tfopt.errors import ComponentError
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tfopt.artifacts.placement import place
+from tfopt.artifacts.publication import place
 rename, left = Path.rename, int(sys.argv[2])
 def counted(path, target):
     global left
@@ -32,7 +32,7 @@ place({folder / f"staged{name}": folder / name for name in "abc"})
 KILLED_AFTER = """
 import os, signal, sys
 from pathlib import Path
-from tfopt.artifacts.placement import place
+from tfopt.artifacts.publication import place
 unlink, left = Path.unlink, int(sys.argv[2])
 def counted(path, missing_ok=False):
     global left

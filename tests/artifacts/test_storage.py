@@ -175,12 +175,12 @@ def test_a_component_reads_and_writes_addresses(bucket, digits_model):
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tfopt.artifacts import placement, storage
+from tfopt.artifacts import publication, storage
 def upload_half(staged, address):
     storage.write_file(f"{address}/half", b"h")
     os.kill(os.getpid(), signal.SIGKILL)
 storage.upload = upload_half
-placement.upload(Path(sys.argv[1]), sys.argv[2])
+publication.upload(Path(sys.argv[1]), sys.argv[2])
 """
 
 

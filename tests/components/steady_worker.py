@@ -5,7 +5,7 @@ import sys
 from multiprocessing.connection import Connection
 from typing import Any
 
-from tfopt.processes.rpc import serve_calls
+from tfopt.processes.worker_process import serve_calls
 
 STEP_S = {"auto": 0.02, "memory": 0.01}  # by cache setting, independent of the batch size
 

@@ -19,7 +19,7 @@ from tfopt.artifacts.report_schema import dump
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.benchmark.component import benchmark
 from tfopt.components.benchmark.inputs import read_records
-from tfopt.components.benchmark.model_environment import describe_tensorflow
+from tfopt.components.benchmark.machine_conditions import describe_tensorflow
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
 from tfopt.measurement.saturation import find_saturation

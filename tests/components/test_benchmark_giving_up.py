@@ -9,7 +9,7 @@ from tfopt.artifacts import Model
 from tfopt.components.benchmark.interleaving import measure_interleaved
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.components.benchmark.parameters import Settings
-from tfopt.processes.rpc import CallFailed
+from tfopt.processes.worker_process import CallFailed
 
 SETTINGS = Settings(batch_sizes=("1", "8"), seconds=8.0, rounds=20)  # 4 s for each size: 15 calls of 0.267 s
 FIRST_LOOK = 10  # rounds; calls that always take the same time are decided then

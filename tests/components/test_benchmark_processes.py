@@ -18,12 +18,13 @@ from tests.process_tree import has_ended, marked, wait_until
 from tfopt.artifacts import Model
 from tfopt.artifacts.models import PREPROCESSING
 from tfopt.components.benchmark import interleaving, measured_model, measurement
-from tfopt.components.benchmark.model_environment import choose_cores, describe_tensorflow
+from tfopt.components.benchmark.machine_conditions import choose_cores, describe_tensorflow
 from tfopt.components.benchmark.model_process import ModelProcess, RuntimeConfig, RuntimeProcesses
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
+from tfopt.processes import worker_process
 from tfopt.processes.fork_server import ForkedWorker
-from tfopt.processes.rpc import WorkerDied
+from tfopt.processes.worker_process import WorkerDied
 from tfopt.runtimes.environment import ONEDNN, add_variables
 
 
@@ -85,13 +86,11 @@ def test_a_killed_baseline_is_an_error_and_leaves_no_files_or_processes(models, 
 def test_a_model_whose_call_never_returns_is_stopped_and_is_a_row(models, tmp_path, monkeypatch):
     import tensorflow as tf
 
-    from tfopt.processes import rpc
-
     def endless(x):
         return {"y": tf.while_loop(lambda y: tf.reduce_all(y == y), lambda y: (tf.abs(y),), [x])[0]}
 
     model = tflite(tmp_path / "endless.tflite", endless, tf.TensorSpec([1, 64], name="x"))
-    monkeypatch.setattr(rpc, "TIMEOUT_S", 4.0)
+    monkeypatch.setattr(worker_process, "TIMEOUT_S", 4.0)
     content = run(models["small"], [model], tmp_path / "out", batch_sizes=["1"])
     assert "gave no answer to 'prepare' in 4 seconds" in content["models"][1]["error"]
     assert content["models"][0]["error"] is None

@@ -13,7 +13,7 @@ import pytest
 from tests.conftest import write_examples
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Model, SavedModel
-from tfopt.components.benchmark.model_environment import choose_cores, describe_tensorflow
+from tfopt.components.benchmark.machine_conditions import choose_cores, describe_tensorflow
 from tfopt.components.benchmark.model_process import ModelProcess, RuntimeProcesses
 from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.components.evaluate.component import evaluate
@@ -21,7 +21,7 @@ from tfopt.components.evaluate.loaded_models import LoadedModel, ModelPool
 from tfopt.components.push_model.component import push_model
 from tfopt.components.validate_serving.component import validate_serving
 from tfopt.errors import ComponentError
-from tfopt.processes import call_server
+from tfopt.processes import preloaded_processes
 from tfopt.runtimes import environment
 
 NEWER = "flags\t\t: fpu sse4_1 avx2 avx512f avx512_vnni\n"
@@ -139,7 +139,7 @@ def runtime_processes() -> list[psutil.Process]:
     processes = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.Error):
-            if call_server.__name__ in child.cmdline():
+            if preloaded_processes.__name__ in child.cmdline():
                 processes += child.children()
     return processes
 

@@ -19,7 +19,7 @@ from tfopt.components.evaluate.loaded_models import predict
 from tfopt.components.evaluate.records import read_part
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
-from tfopt.processes.call_server import call_servers
+from tfopt.processes.preloaded_processes import preloading
 
 
 @pytest.fixture(scope="module")
@@ -416,6 +416,6 @@ def test_large_models_are_evaluated_in_a_process_of_their_own_during_a_run(
     here = evaluate(**inputs, evaluation=tmp_path / "here")["evaluation"].load()
     monkeypatch.setattr(evaluation, "LARGE", 0)
     monkeypatch.delattr(beam_pipeline, "evaluate_models")  # in this process
-    with call_servers(is_run=True):
+    with preloading(is_run=True):
         fork = evaluate(**inputs, evaluation=tmp_path / "fork")["evaluation"].load()
     assert [model.metrics for model in fork.models] == [model.metrics for model in here.models]

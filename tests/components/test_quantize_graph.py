@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests.conftest import write_examples
 from tfopt import runtimes
-from tfopt.artifacts import Examples, SavedModel, lineage
+from tfopt.artifacts import Examples, SavedModel, step_order
 from tfopt.artifacts.model_card import LineageStep
 from tfopt.components.quantize_graph.component import quantize_graph
 from tfopt.components.quantize_graph.int8_operations import FUSED, quantized_weights
@@ -294,6 +294,6 @@ def test_a_tensorflow_without_the_kernels_is_refused(tmp_path, monkeypatch):
 
 def test_trained_ranges_are_refused(digits_model, digits_examples, tmp_path, monkeypatch):
     steps = (LineageStep(component="quantize", parameters={}),)
-    monkeypatch.setattr(lineage, "applied_steps", lambda model: steps)
+    monkeypatch.setattr(step_order, "applied_steps", lambda model: steps)
     with pytest.raises(ComponentError, match="quantize_graph after quantize"):
         quantize_graph(model=digits_model, quantized=tmp_path / "made", examples=digits_examples)

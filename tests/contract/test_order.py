@@ -7,7 +7,7 @@ import pytest
 
 from tests.contract.inputs import COMPONENTS, component_arguments
 from tfopt.artifacts import CARD, FAILURE, Artifact, KerasModel, Model
-from tfopt.artifacts.lineage import CONFLICTS, EFFECTS
+from tfopt.artifacts.step_order import CONFLICTS, EFFECTS
 from tfopt.component import Component
 from tfopt.errors import ComponentError
 

@@ -7,16 +7,16 @@ import psutil
 import pytest
 
 from tests.process_tree import has_ended, wait_until
-from tfopt.processes import rpc
+from tfopt.processes import worker_process
 from tfopt.processes.fork_server import ForkedWorker
-from tfopt.processes.rpc import CallFailed, WorkerDied, WorkerProcess
+from tfopt.processes.worker_process import CallFailed, WorkerDied, WorkerProcess
 
 SEARCH_PATH = {"PYTHONPATH": str(Path(__file__).parents[2])}  # workers do not search the working folder
 
 
 @pytest.fixture
 def server(tmp_path, monkeypatch):
-    monkeypatch.setattr(rpc, "TIMEOUT_S", 60.0)  # a hanging test fails
+    monkeypatch.setattr(worker_process, "TIMEOUT_S", 60.0)  # a hanging test fails
     with WorkerProcess("tests.fork_worker", log=tmp_path / "origin.log", environment=SEARCH_PATH) as process:
         yield process
 
@@ -81,7 +81,7 @@ def test_a_fork_is_killed_after_the_timeout(server, tmp_path, monkeypatch):
     with ForkedWorker(server, tmp_path / "log") as fork:
         fork.call("keep", "a")  # the fork has started
         with monkeypatch.context() as impatient:
-            impatient.setattr(rpc, "TIMEOUT_S", 1.0)
+            impatient.setattr(worker_process, "TIMEOUT_S", 1.0)
             with pytest.raises(WorkerDied, match="gave no answer to 'wait' in 1 seconds"):
                 fork.call("wait", signal.SIGCONT)
         pid = fork._pid

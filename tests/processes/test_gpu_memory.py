@@ -12,17 +12,17 @@ from tests.conftest import write_examples
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.benchmark.inputs import Inputs
-from tfopt.processes.call_server import call_servers
+from tfopt.processes.preloaded_processes import preloading
 from tfopt.processes.subprocess_call import run_in_child
 
 GROWTH = "TF_FORCE_GPU_ALLOW_GROWTH"
 PROCESSES = """
 import os, tfopt
-from tfopt.processes.call_server import call_servers
+from tfopt.processes.preloaded_processes import preloading
 from tfopt.processes.subprocess_call import run_in_child
 print(os.environ["TF_FORCE_GPU_ALLOW_GROWTH"])
 print(run_in_child(os.getenv, "TF_FORCE_GPU_ALLOW_GROWTH", doing="looking"))
-with call_servers(is_run=True):
+with preloading(is_run=True):
     print(run_in_child(os.getenv, "TF_FORCE_GPU_ALLOW_GROWTH", doing="looking"))
 """
 
@@ -35,7 +35,7 @@ def test_every_process_lets_gpu_memory_grow_unless_the_user_decides_otherwise(va
     assert printed.split() == [value or "true"] * 3
 
 
-@pytest.mark.parametrize("module", ["tfopt.cli.main", "tfopt.run", "tfopt.processes.call_server"])
+@pytest.mark.parametrize("module", ["tfopt.cli.main", "tfopt.run", "tfopt.processes.preloaded_processes"])
 def test_the_variable_is_set_before_a_program_of_tfopt_imports_tensorflow(module):
     program = f"import sys, os; import {module}; print(os.environ[{GROWTH!r}], 'tensorflow' in sys.modules)"
     variables = {name: text for name, text in os.environ.items() if name != GROWTH}
@@ -48,7 +48,7 @@ def test_the_process_of_a_benchmark_uses_no_device_to_read_examples(tmp_path):
     write_examples(
         tmp_path / "examples" / "Split-eval" / "data_tfrecord-00000-of-00001.gz", {"x": np.ones((5, 3), np.float32)}
     )
-    with call_servers():
+    with preloading():
         assert run_in_child(_devices_used_by_reading, str(tmp_path / "examples"), doing="reading") == (False, (4, 3))
 
 

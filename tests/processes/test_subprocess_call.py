@@ -16,9 +16,9 @@ import pytest
 
 from tests.process_tree import has_ended, wait_until
 from tfopt.errors import ComponentError, MachineError
-from tfopt.processes import call_server
-from tfopt.processes.call_server import call_servers
+from tfopt.processes import preloaded_processes
 from tfopt.processes.parent_death import bound_command
+from tfopt.processes.preloaded_processes import preloading
 from tfopt.processes.subprocess_call import calls_in_this_process, run_in_child
 
 
@@ -26,9 +26,9 @@ from tfopt.processes.subprocess_call import calls_in_this_process, run_in_child
 def _kind_of_child(request):
     """Run every test with children that are new processes, and with forks of a process that has imported TensorFlow."""
     with pytest.MonkeyPatch.context() as patch, contextlib.ExitStack() as stack:
-        patch.setattr(call_server, "_open", None)  # not the servers of the test session
+        patch.setattr(preloaded_processes, "_open", None)  # not the servers of the test session
         if request.param == "fork":
-            stack.enter_context(call_servers())
+            stack.enter_context(preloading())
         yield
 
 

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from tfopt.artifacts import html
+from tfopt.artifacts import notebook_html
 from tfopt.errors import ComponentError
 
 CARD = "model_card.json"
@@ -42,8 +42,8 @@ class Artifact:
         """Return what a notebook shows: the page of a report, or a table of the location and the metadata."""
         page = self.path / self.page if self.page else None
         if page and page.is_file():
-            return html.frame(page)
-        return html.table(type(self).__name__, ["fact", "value"], {"path": self.uri, **self._facts()}.items())
+            return notebook_html.frame(page)
+        return notebook_html.table(type(self).__name__, ["fact", "value"], {"path": self.uri, **self._facts()}.items())
 
     def _facts(self) -> dict[str, Any]:
         """Return the facts that a notebook shows."""

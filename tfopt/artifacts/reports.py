@@ -4,7 +4,7 @@ import json
 import os
 from typing import Any, Generic, TypeVar
 
-from tfopt.artifacts import html, report_schema
+from tfopt.artifacts import notebook_html, report_schema
 from tfopt.artifacts.base import Artifact
 from tfopt.artifacts.benchmark_report import BenchmarkReport, ModelBenchmark
 from tfopt.artifacts.comparison_report import ComparisonReport
@@ -83,7 +83,7 @@ class Evaluation(Report[EvaluationReport]):
         ]
         counted = f"{report.counts.evaluated:,} examples of split {report.split}"
         notes = "".join(f"; note: {note}" for note in report.notes)
-        return html.table(f"Evaluation on {counted}, differences to {report.baseline}{notes}", columns, rows)
+        return notebook_html.table(f"Evaluation on {counted}, differences to {report.baseline}{notes}", columns, rows)
 
 
 class Benchmark(Report[BenchmarkReport]):
@@ -104,7 +104,7 @@ class Benchmark(Report[BenchmarkReport]):
             for model in report.models
         ]
         caption = f"Latency with threads: {report.threads}; speed relative to {report.baseline}"
-        return html.table(caption, [*columns, "size", "remarks"], rows)
+        return notebook_html.table(caption, [*columns, "size", "remarks"], rows)
 
 
 class Inspection(Report[InspectionReport]):

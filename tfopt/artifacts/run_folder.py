@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 
-from tfopt.artifacts import placement, staging
+from tfopt.artifacts import publication, staging
 from tfopt.artifacts.folder_lock import lock_folder
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def locked_run(root: Path) -> Iterator[None]:
     with lock_folder(root, lambda: log.info("another run uses %s: waiting for its end", root)):
         staging.remove_abandoned(root)  # a record of the run that was not complete
         for folder in (*root.glob("artifacts/*/*"), *root.glob("executions/*")):
-            placement.remove_interrupted(folder / "*")
+            publication.remove_interrupted(folder / "*")
             staging.remove_abandoned(folder, "*")
             staging.remove_abandoned(folder)
         yield

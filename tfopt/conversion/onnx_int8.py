@@ -66,7 +66,7 @@ def quantize(
         ) from error
     finally:
         root.setLevel(level)
-    prepared.unlink()
+        prepared.unlink(missing_ok=True)
     if floating:
         quantized = onnx.load(target)
         onnx_float_part.restore_inputs(quantized, set(floating.operations))

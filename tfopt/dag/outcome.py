@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from tfopt.artifacts import Artifact, Decision, html
+from tfopt.artifacts import Artifact, Decision, notebook_html
 from tfopt.dag.dag import Dag
 from tfopt.formatting import duration
 
@@ -51,7 +51,7 @@ class RunOutcome(dict[str, Outcome]):
         ]
         artifacts = [artifact for outcome in self.values() for artifact in outcome.outputs.values()]
         decisions = [artifact._repr_html_() for artifact in artifacts if isinstance(artifact, Decision)]
-        return "".join([html.table(f"Run of {len(self)} steps", columns, rows), *decisions])
+        return "".join([notebook_html.table(f"Run of {len(self)} steps", columns, rows), *decisions])
 
 
 @contextlib.contextmanager

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import docstring_parser
 
 from tfopt.artifacts import Artifact, LineageStep
-from tfopt.artifacts.lineage import check_steps
+from tfopt.artifacts.step_order import check_steps
 from tfopt.component import Component, Port, find
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Wire
 from tfopt.declaration.library import component_names

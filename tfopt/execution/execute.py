@@ -9,20 +9,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Artifact, Examples, Model, placement, staging, storage
+from tfopt.artifacts import Artifact, Examples, Model, publication, staging, storage
 from tfopt.artifacts.folder_lock import lock_folder
-from tfopt.artifacts.lineage import check_order
 from tfopt.artifacts.outputs import Outputs
 from tfopt.artifacts.scratch import scratch_folder
+from tfopt.artifacts.step_order import check_order
 from tfopt.artifacts.storage import is_remote
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
 from tfopt.errors import ComponentError, disk_full_error
+from tfopt.execution.card_writer import write_step_card
 from tfopt.execution.failed_models import as_row, refuse_failed
 from tfopt.execution.learned_names import check_learned_names
-from tfopt.execution.model_card import write_card
 from tfopt.execution.parity_check import check_parity
 from tfopt.keras_models.model_code import is_trusted, trusted_code
-from tfopt.processes import call_server, heap
+from tfopt.processes import heap, preloaded_processes
 from tfopt.processes.supervision import recorded_work
 
 MEASURING = ("measurement", "selection", "serving")  # purposes of components whose steps nothing may disturb
@@ -61,7 +61,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
             check_learned_names(inputs, parameters)
             _check_order(component, inputs)
             if component.purpose not in MEASURING:
-                call_server.start_ahead()
+                preloaded_processes.start_ahead()
             outputs = [str(_resolved(target)) for target in targets.values() if not is_remote(target.uri)]
             with recorded_work({"component": component.name, "outputs": outputs}):
                 _call(component, {**inputs, **staged, **component.arguments(parameters)})
@@ -72,7 +72,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
                     check_parity(component, artifact, inputs, parameters)
         for artifact in staged.values():
             if isinstance(artifact, Model):
-                write_card(component, artifact, inputs, parameters)
+                write_step_card(component, artifact, inputs, parameters)
     heap.trim()  # engines run steps one after the other in one process
     return Outputs(targets)
 
@@ -200,14 +200,14 @@ def _staged(component: Component, targets: dict[str, Artifact]) -> Iterator[dict
             yield staged
             for name in [name for name in local if is_remote(targets[name].uri)]:
                 placed.append(targets[name].uri)  # it was empty before
-                placement.upload(local.pop(name).path, targets[name].uri)
-            placement.place({artifact.path: _resolved(targets[name]) for name, artifact in local.items()})
+                publication.upload(local.pop(name).path, targets[name].uri)
+            publication.place({artifact.path: _resolved(targets[name]) for name, artifact in local.items()})
             for name, artifact in staged.items():
                 targets[name].metadata = artifact.metadata
         except BaseException as error:
             for uri in placed:  # of several outputs, all or none
                 with contextlib.suppress(ComponentError):  # the first error is the one to report
-                    placement.remove_upload(uri)
+                    publication.remove_upload(uri)
             if not isinstance(error, ComponentError) and (full := disk_full_error(error)):
                 raise full from error
             raise
@@ -234,9 +234,9 @@ def _staging_artifact(target: Artifact, folder: Path) -> Artifact:
 
 def _remove_interrupted(target: Artifact) -> None:
     if is_remote(target.uri):
-        placement.remove_interrupted_upload(target.uri)
+        publication.remove_interrupted_upload(target.uri)
     else:
-        placement.remove_interrupted(_resolved(target))
+        publication.remove_interrupted(_resolved(target))
 
 
 def _resolved(target: Artifact) -> Path:

@@ -20,8 +20,8 @@ from tfopt.errors import ComponentError
 from tfopt.kfp import compiler
 from tfopt.kfp.client import Server
 from tfopt.kfp.images import Images
+from tfopt.kfp.interruption import recorded_signals
 from tfopt.kfp.pod_options import Options
-from tfopt.processes.interruption import recorded_signals
 
 _FINAL_STATES = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
 _MAX_FAILED_POLLS = 20  # in a row, before waiting ends with an error

@@ -15,7 +15,7 @@ from tfopt.data import beam_runner
 from tfopt.declaration.component import Component
 from tfopt.process_engine.result_cache import StepResults
 from tfopt.process_engine.scheduler import run_steps
-from tfopt.processes.call_server import call_servers
+from tfopt.processes.preloaded_processes import preloading
 
 
 def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[str] = (), jobs: int = 1) -> RunOutcome:
@@ -38,7 +38,7 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
         scratch_folder(),
         locked_run(root),
         beam_runner.runner_arguments(beam_args),
-        call_servers(is_run=True, will_fork=dag.has_concurrent_steps),
+        preloading(is_run=True, will_fork=dag.has_concurrent_steps),
     ):
         artifacts: dict[Value, Artifact] = {
             source: source.type(values[name]) for name, source in dag.sources.items() if values[name] is not None

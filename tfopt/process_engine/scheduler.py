@@ -15,7 +15,7 @@ import psutil
 from tfopt.dag.dag import Step, StepOutput
 from tfopt.dag.outcome import Outcome, log_as
 from tfopt.declaration.component import TRUST_MODEL_CODE
-from tfopt.processes.call_server import end_calls
+from tfopt.processes.preloaded_processes import end_calls
 
 UNITS = {"": 1, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "K": 10**3, "M": 10**6, "G": 10**9}
 

@@ -1,7 +1,7 @@
 """The child's side of `run_in_child`: one call, whose arguments and result are pickled in files.
 
-The child is a plain ``python -m tfopt.processes.child_call``, or a fork of a process of `call_server`. The spawn method
-of `multiprocessing` would run the caller's own script again.
+The child is a plain ``python -m tfopt.processes.child_call``, or a fork of one of `preloaded_processes`. The spawn
+method of `multiprocessing` would run the caller's own script again.
 """
 
 import contextlib

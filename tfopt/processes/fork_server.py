@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tfopt.processes.parent_death import die_with_parent
-from tfopt.processes.rpc import WorkerClient, WorkerProcess, serve_calls
+from tfopt.processes.worker_process import WorkerClient, WorkerProcess, serve_calls
 
 
 class ForkedWorker(WorkerClient):

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfopt.errors import ComponentError, MachineError, disk_full_error
-from tfopt.processes.call_server import check_not_ended, fork_call, is_in_run
 from tfopt.processes.child_call import read_answer, write_call
 from tfopt.processes.exit_status import describe_exit, last_line, last_lines
 from tfopt.processes.parent_death import PYTHON
+from tfopt.processes.preloaded_processes import check_not_ended, fork_call, is_in_run
 
 T = TypeVar("T")
 INTERVAL_S = 1.0  # between two looks whether the run was interrupted, without a fork server
@@ -38,7 +38,7 @@ def run_in_child(
 ) -> T:
     """Call a module-level function in a child process and return its (picklable) result.
 
-    The child is a new Python process, or during a run a fork of one that has imported TensorFlow (`call_server`).
+    The child is a new Python process, or during a run a fork of one with TensorFlow (`preloaded_processes`).
 
     Within `calls_in_this_process` there is no child, unless it needs other variables or has a limit.
 

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.processes.call_server import start_worker
-from tfopt.processes.rpc import CallFailed, WorkerClient, serve_calls
+from tfopt.processes.preloaded_processes import start_worker
 from tfopt.processes.startup import speed_up_imports
+from tfopt.processes.worker_process import CallFailed, WorkerClient, serve_calls
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.runtimes.environment import format_variables
 

@@ -19,7 +19,7 @@ from tfopt.artifacts.scratch import scratch_folder
 from tfopt.artifacts.storage import content_digest, is_remote
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Wire
 from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
-from tfopt.processes.call_server import call_servers
+from tfopt.processes.preloaded_processes import preloading
 from tfopt.tfx.cached_executions import reject_unusable
 from tfopt.tfx.components import IMPLEMENTATION, TYPES, Executor, node
 
@@ -52,7 +52,7 @@ def run(
         codes = {node.exec_properties.get(IMPLEMENTATION) for node in tfx_dag.components}
         reject_unusable(tfx_dag.metadata_connection_config, codes, IMPLEMENTATION)
         Executor.failure = None
-        with _logged_progress(dag), call_servers(is_run=True, will_fork=dag.has_concurrent_steps):
+        with _logged_progress(dag), preloading(is_run=True, will_fork=dag.has_concurrent_steps):
             try:
                 import_runner(engine)().run(tfx_dag)
             except Exception as error:

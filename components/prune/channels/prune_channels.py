@@ -24,7 +24,7 @@ from tfopt.keras_models.layer_graph import Layer
 from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
-from tfopt.runtimes.keras_outputs import save_as_served
+from tfopt.runtimes.keras_parity import save_as_served
 from tfopt.runtimes.saved_model import to_tensor_spec
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner

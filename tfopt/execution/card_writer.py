@@ -14,7 +14,7 @@ from tfopt.execution.failed_models import PARAMETER
 from tfopt.execution.learned_names import LABEL
 
 
-def write_card(component: Component, model: Model, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> None:
+def write_step_card(component: Component, model: Model, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> None:
     """Write ``model_card.json`` into a model artifact, and set the metadata that engines show.
 
     What the component put into ``model.metadata`` becomes part of the card. A component that copied a whole model

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from tfopt.artifacts import Files, Model, TFLiteModel
 from tfopt.component import find
-from tfopt.execution.model_card import write_card
+from tfopt.execution.card_writer import write_step_card
 
 
 def model(folder: Path) -> Model:
@@ -17,9 +17,9 @@ def test_a_card_names_the_inputs_that_the_component_got(tmp_path):
     parent, child, grandchild = (model(tmp_path / name) for name in ("parent", "child", "grandchild"))
     (tmp_path / "module.py").write_text("")
     inputs = {"model": parent, "examples": None, "module": Files(tmp_path / "module.py"), "candidates": []}
-    write_card(find("prune"), child, inputs, {})
+    write_step_card(find("prune"), child, inputs, {})
     assert child.card.inputs == child.card.step.inputs == ["model", "module"]
-    write_card(find("export_tflite"), grandchild, {"model": child, "examples": None}, {})
+    write_step_card(find("export_tflite"), grandchild, {"model": child, "examples": None}, {})
     assert grandchild.card.inputs == ["model"]
     assert [step.inputs for step in grandchild.card.lineage][-1] == ["model", "module"]
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tfopt.artifacts import CARD, KerasModel, Model
-from tfopt.artifacts.lineage import ORDER, check_order
+from tfopt.artifacts.step_order import ORDER, check_order
 from tfopt.component import Input
 from tfopt.dag.tracing import Steps, trace
 from tfopt.errors import ComponentError

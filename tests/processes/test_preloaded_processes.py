@@ -16,10 +16,10 @@ from tests.process_tree import has_ended, wait_until
 from tfopt.artifacts import Report
 from tfopt.component import Output, component
 from tfopt.errors import ComponentError, MachineError
-from tfopt.processes import call_server
-from tfopt.processes.call_server import call_servers, start_ahead, start_worker
-from tfopt.processes.rpc import CallFailed
+from tfopt.processes import preloaded_processes
+from tfopt.processes.preloaded_processes import preloading, start_ahead, start_worker
 from tfopt.processes.subprocess_call import run_in_child, run_isolated
+from tfopt.processes.worker_process import CallFailed
 from tfopt.runtimes import subprocess_runtime
 
 
@@ -41,7 +41,7 @@ def fork_and_die(file):
 
 
 def servers() -> list[psutil.Process]:
-    return [child for child in psutil.Process().children() if "tfopt.processes.call_server" in command(child)]
+    return [child for child in psutil.Process().children() if "tfopt.processes.preloaded_processes" in command(child)]
 
 
 def command(process: psutil.Process) -> list[str]:
@@ -55,9 +55,9 @@ def command(process: psutil.Process) -> list[str]:
 @pytest.fixture(scope="module")
 def running():
     """Servers with one process that has imported TensorFlow, as in a run."""
-    shared = call_server.CallServers()
+    shared = preloaded_processes.PreloadedProcesses()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(call_server, "_open", shared)
+        patch.setattr(preloaded_processes, "_open", shared)
         run_in_child(parents, doing="starting")
     yield shared
     shared.close()
@@ -66,7 +66,7 @@ def running():
 @pytest.fixture(autouse=True)
 def _no_servers_are_left(monkeypatch, running):
     """Leave the servers of the test session out, and check that those of a test end."""
-    monkeypatch.setattr(call_server, "_open", None)
+    monkeypatch.setattr(preloaded_processes, "_open", None)
     before = set(servers())
     yield
     assert set(servers()) == before
@@ -75,7 +75,7 @@ def _no_servers_are_left(monkeypatch, running):
 @pytest.fixture
 def within_run(monkeypatch, running):
     """Let this process fork the servers of `running`."""
-    monkeypatch.setattr(call_server, "_open", running)
+    monkeypatch.setattr(preloaded_processes, "_open", running)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def quick_servers(monkeypatch, tmp_path):
 
 
 def test_calls_of_a_run_are_forks_of_one_process_that_has_imported_tensorflow(within_run):
-    with call_servers(), call_servers():
+    with preloading(), preloading():
         calls = [run_in_child(parents, doing="looking") for _ in range(3)]
     assert len({child for child, _, _ in calls}) == 3
     assert len({server for _, server, _ in calls} - {os.getpid()}) == 1
@@ -103,10 +103,10 @@ def log_and_return():
 
 def test_isolated_work_is_in_a_fork_during_a_run_only_and_its_messages_are_logged_here(within_run, caplog):
     caplog.set_level(logging.INFO, "tfopt")
-    with call_servers():
+    with preloading():
         assert run_isolated(log_and_return, doing="looking") == os.getpid()
         caplog.clear()
-        with call_servers(is_run=True):
+        with preloading(is_run=True):
             assert run_isolated(log_and_return, doing="looking") != os.getpid()
         assert [(entry.name, entry.getMessage()) for entry in caplog.records] == [("tfopt.child", "of the child")]
         assert run_isolated(log_and_return, doing="looking") == os.getpid()
@@ -120,7 +120,7 @@ def test_a_worker_is_a_fork_during_a_run_and_a_new_process_otherwise(within_run,
             with pytest.raises(CallFailed, match="AttributeError: 'Worker' object has no attribute '_runtime'"):
                 worker.call("call", {})
     assert has_ended(fork) and not server.children()
-    monkeypatch.setattr(call_server, "_open", None)
+    monkeypatch.setattr(preloaded_processes, "_open", None)
     with start_worker(module, log=tmp_path / "log", environment={}):
         assert any(module in command(child) for child in psutil.Process().children())
 
@@ -140,9 +140,9 @@ def test_variables_that_no_import_reads_are_those_of_the_call_in_forks_of_one_se
 
 
 def test_each_environment_has_its_server_and_the_oldest_ends(monkeypatch, quick_servers):
-    monkeypatch.setattr(call_server, "MOST_SERVERS", 1)
+    monkeypatch.setattr(preloaded_processes, "MOST_SERVERS", 1)
     before = set(servers())
-    with call_servers():
+    with preloading():
         first, second, third, again = (
             run_in_child(parents, doing="x", environment={"OTHER_X": value})[1] for value in "0110"
         )
@@ -151,7 +151,7 @@ def test_each_environment_has_its_server_and_the_oldest_ends(monkeypatch, quick_
 
 
 def test_variables_that_an_import_sets_do_not_start_another_server(quick_servers):
-    with call_servers():
+    with preloading():
         same = [{}, {"TF2_BEHAVIOR": "1"}, {"TPU_ML_PLATFORM_VERSION": "2"}]
         (server,) = {run_in_child(parents, doing="x", environment=variables)[1] for variables in same}
         assert run_in_child(parents, doing="x", environment={"TF2_BEHAVIOR": "0"})[1] != server
@@ -159,10 +159,10 @@ def test_variables_that_an_import_sets_do_not_start_another_server(quick_servers
 
 def test_a_server_is_started_ahead_in_a_run_that_will_fork(quick_servers):
     before = set(servers())
-    with call_servers(is_run=True):
+    with preloading(is_run=True):
         start_ahead()
         assert set(servers()) == before
-    with call_servers(is_run=True, will_fork=True):
+    with preloading(is_run=True, will_fork=True):
         start_ahead()
         start_ahead()
         (server,) = set(servers()) - before
@@ -178,13 +178,13 @@ def server_count(report: Output[Report]) -> None:
 @pytest.mark.parametrize(("purpose", "is_ahead"), [("data", True), ("measurement", False)])
 def test_no_server_starts_next_to_a_step_that_measures(quick_servers, tmp_path, purpose, is_ahead):
     before = len(servers())
-    with call_servers(is_run=True, will_fork=True):
+    with preloading(is_run=True, will_fork=True):
         component(image="tf", purpose=purpose)(server_count)(report=tmp_path / "report")
     assert Report(tmp_path / "report").read() == {"servers": before + is_ahead}
 
 
 def test_a_call_without_an_end_is_killed_and_the_server_goes_on(within_run, tmp_path):
-    with call_servers():
+    with preloading():
         with pytest.raises(ComponentError, match="no end after 1 s"):
             run_in_child(sleep, tmp_path / "pid", doing="sleeping", limit_s=1)
         child, server = map(int, (tmp_path / "pid").read_text().split())
@@ -193,7 +193,7 @@ def test_a_call_without_an_end_is_killed_and_the_server_goes_on(within_run, tmp_
 
 
 def test_a_crash_is_reported_although_a_child_of_the_process_goes_on(within_run, tmp_path):
-    with call_servers(), pytest.raises(ComponentError, match="was killed by SIGSEGV"):
+    with preloading(), pytest.raises(ComponentError, match="was killed by SIGSEGV"):
         run_in_child(fork_and_die, tmp_path / "pid", doing="crashing", limit_s=60)
     psutil.Process(int((tmp_path / "pid").read_text())).kill()
 
@@ -203,7 +203,7 @@ def test_a_killed_server_ends_its_call_as_a_machine_error_and_is_replaced(tmp_pa
         os.kill(int(wait_until(lambda: file.exists() and file.read_text()).split()[1]), signal.SIGKILL)
 
     file = tmp_path / "pid"
-    with call_servers():
+    with preloading():
         killer = threading.Thread(target=kill_server)
         killer.start()
         with pytest.raises(MachineError, match="was killed by SIGKILL"):
@@ -214,7 +214,7 @@ def test_a_killed_server_ends_its_call_as_a_machine_error_and_is_replaced(tmp_pa
 
 def test_threads_share_a_server(within_run):
     results = []
-    with call_servers():
+    with preloading():
         run_in_child(parents, doing="looking")
         threads = [threading.Thread(target=lambda: results.append(run_in_child(parents, doing="x"))) for _ in range(8)]
         for thread in threads:
@@ -227,8 +227,8 @@ def test_threads_share_a_server(within_run):
 
 def test_nothing_is_left_5_seconds_after_the_kill_of_a_run(tmp_path, quick_servers):
     program = (
-        "import pathlib, sys; from tests.processes import test_call_server as test;"
-        "test.call_servers().__enter__(); test.run_in_child(test.sleep, pathlib.Path(sys.argv[1]), doing='sleeping')"
+        "import pathlib, sys; from tests.processes import test_preloaded_processes as test;"
+        "test.preloading().__enter__(); test.run_in_child(test.sleep, pathlib.Path(sys.argv[1]), doing='sleeping')"
     )
     file = tmp_path / "pid"
     run = subprocess.Popen([sys.executable, "-c", program, file], stderr=subprocess.DEVNULL)

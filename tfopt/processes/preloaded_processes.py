@@ -22,8 +22,8 @@ from typing import Any
 from tfopt.processes.child_call import perform
 from tfopt.processes.fork_server import ForkedWorker, serve_forks
 from tfopt.processes.late_variables import late_variables, replace_late_variables
-from tfopt.processes.rpc import WorkerClient, WorkerDied, WorkerProcess
 from tfopt.processes.startup import speed_up_imports
+from tfopt.processes.worker_process import WorkerClient, WorkerDied, WorkerProcess
 
 # Modules that most calls import; those of tfopt and their dependencies took each call a tenth of a second.
 PRELOADED = (
@@ -52,12 +52,12 @@ SET_BY_IMPORTS = {
 WITHOUT_EFFECT = {"PYTEST_CURRENT_TEST", "TPU_ML_PLATFORM_VERSION", "_MLFLOW_TELEMETRY_SESSION_ID"}
 
 _lock = threading.RLock()  # steps may run in threads
-_open: "CallServers | None" = None
+_open: "PreloadedProcesses | None" = None
 _runs = 0  # open contexts of runs
 
 
 @contextlib.contextmanager
-def call_servers(*, is_run: bool = False, will_fork: bool = False) -> Iterator[None]:
+def preloading(*, is_run: bool = False, will_fork: bool = False) -> Iterator[None]:
     """Fork children from servers until the context ends; within another such context, use its servers.
 
     Args:
@@ -66,7 +66,7 @@ def call_servers(*, is_run: bool = False, will_fork: bool = False) -> Iterator[N
     """
     global _open, _runs
     with _lock:
-        mine = CallServers(will_fork) if _open is None else None
+        mine = PreloadedProcesses(will_fork) if _open is None else None
         _open = _open or mine
         _runs += is_run
     try:
@@ -82,7 +82,7 @@ def call_servers(*, is_run: bool = False, will_fork: bool = False) -> Iterator[N
 
 
 def is_in_run() -> bool:
-    """Return True within the `call_servers` of a run."""
+    """Return True within the `preloading` of a run."""
     return _runs > 0
 
 
@@ -141,7 +141,7 @@ def start_worker(module: str, *, log: Path, environment: Mapping[str, str]) -> W
     return WorkerProcess(module, log=log, environment=environment)
 
 
-class CallServers:
+class PreloadedProcesses:
     """The servers of a run, one for each environment, the last used one last.
 
     Attributes:
@@ -197,7 +197,7 @@ class CallServers:
 
     def _start(self, environment: Mapping[str, str]) -> WorkerProcess:
         log = Path(tempfile.mkstemp(dir=self._folder.name, suffix=".log")[1])
-        return WorkerProcess("tfopt.processes.call_server", log=log, environment=environment)
+        return WorkerProcess("tfopt.processes.preloaded_processes", log=log, environment=environment)
 
 
 def _server_key(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tfopt.artifacts.run_folder import METADATA
-from tfopt.cli.metadata_store import find_old_executions, remove_old_executions
+from tfopt.cli.metadata_cleanup import find_old_executions, remove_old_executions
 from tfopt.cli.run_record import locked_if_idle
 from tfopt.process_engine.result_cache import find_old_records, output_paths
 
