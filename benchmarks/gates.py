@@ -146,14 +146,16 @@ def _sums(plan: Plan, metric: str, labels: Array, outputs: Sequence[Array]) -> S
         rows = slice(start, start + BATCH)
         weights = bootstrap_weights(plan.settings.seed, "file", number, len(labels[rows]), plan.settings.replicates)
         values = np.zeros((len(labels[rows]), len(outputs), count))
+        if classes:
+            actual = scoring.members(labels[rows])
+            sums.add_actual(weights, actual)
         for model, output in enumerate(outputs):
             own = [metric.record_terms(labels[rows], output[rows]) for metric in plan.metrics]
             values[:, model] = np.concatenate([scoring.values(output[rows], labels[rows]), *own], 1)
             if bins:
                 sums.add_ranks(model, weights, labels[rows, 0], scoring.bins(output[rows], bins))
             if classes:
-                predicted = scoring.members(scoring.classes(output[rows]))
-                sums.add_classes(model, weights, predicted, scoring.members(labels[rows]))
+                sums.add_predicted(model, weights, scoring.members(scoring.classes(output[rows])), actual)
         sums.add(weights, values, plan.metric_grain)
     return sums
 

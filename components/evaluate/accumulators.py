@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.evaluate.fingerprints import RecordChecks
+from tfopt.components.evaluate.metrics import ACTUAL, HIT, PREDICTED
 from tfopt.components.evaluate.tfma_metrics import Partition
 
 BINS, SLICE_BINS = 512, 128  # of the AUC's histograms; there is one for each replicate, and a slice has fewer records
@@ -124,13 +125,27 @@ class Sums:
         if self.ranks:
             self.ranks.add(model, weights, labels * self.ranks.counts.shape[2] + bins)
 
-    def add_classes(self, model: int, weights: Array, predicted: Array, actual: Array) -> None:
-        """Add records to the counts of classes: predicted and true membership in each, ``[records, classes]``."""
+    def add_actual(self, weights: Array, actual: Array) -> None:
+        """Add records to the counts of labels, which all models share: membership, ``[records, classes]``."""
         if self.classes:
-            # Of 16 bits: weights are below 190, batches have 256 records at most; narrow integers are added fastest.
-            members = np.stack([predicted & actual, predicted, actual], 1).astype(np.uint16)
-            self.classes.counts[model] += members.sum(0, np.int64)
-            self.classes.resampled[model] += np.einsum("nkc,nr->kcr", members, weights.astype(np.uint16))
+            counts, resampled = _count_members(weights, actual[:, None])
+            self.classes.counts[:, ACTUAL] += counts[0]
+            self.classes.resampled[:, ACTUAL] += resampled[0]
+
+    def add_predicted(self, model: int, weights: Array, predicted: Array, actual: Array) -> None:
+        """Add records to a model's counts of classes: predicted and true membership, ``[records, classes]``."""
+        if self.classes:
+            counts, resampled = _count_members(weights, np.stack([predicted & actual, predicted], 1))
+            self.classes.counts[model, [HIT, PREDICTED]] += counts
+            self.classes.resampled[model, [HIT, PREDICTED]] += resampled
+
+    def set_constant(self, model: int, predicted: Array) -> None:
+        """Set the counts of a model that predicts the same for all records: membership in each class, ``[classes]``."""
+        if self.classes:
+            counts, resampled = self.classes.counts[model], self.classes.resampled[model]
+            counts[HIT], resampled[HIT] = counts[ACTUAL] * predicted, resampled[ACTUAL] * predicted[:, None]
+            counts[PREDICTED] = self.records * predicted
+            resampled[PREDICTED] = self.weight * predicted[:, None]
 
     def merge(self, other: "Sums") -> None:
         """Add the sums over other records."""
@@ -145,6 +160,13 @@ class Sums:
         for own, histogram in ((self.ranks, other.ranks), (self.classes, other.classes)):
             if own and histogram:
                 own.merge(histogram)
+
+
+def _count_members(weights: Array, members: Array) -> tuple[Array, Array]:
+    """Return the numbers of records, and their weighted numbers, from memberships ``[records, kinds, classes]``."""
+    # Of 16 bits: weights are below 190, batches have 256 records at most; narrow integers are added fastest.
+    counted = members.astype(np.uint16)
+    return counted.sum(0, np.int64), np.einsum("nkc,nr->kcr", counted, weights.astype(np.uint16))
 
 
 @dataclass

@@ -9,6 +9,7 @@ that depends on the records alone, not on their order (Wegman's adaptive samplin
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -134,23 +135,48 @@ class RecordChecks:
 def hash_records(records: Iterable[bytes], label: str) -> Hashes:
     """Return the hash of each serialized tf.Example and of its features without the label, ``[records, 2]``.
 
-    Equal features give equal hashes, whatever their order. What is not a tf.Example is left out.
+    Equal features give equal hashes, whatever their order. What is not a tf.Example is left out. The values of a
+    feature are hashed as they are stored, without parsing them.
     """
-    import tensorflow as tf
     from google.protobuf.message import DecodeError
 
-    hashes = []
+    message, hashes = _example_of_bytes(), []
     for record in records:
         try:
-            example = tf.train.Example.FromString(record)
+            feature = dict(message.FromString(record).features.feature)
         except (DecodeError, UnicodeDecodeError):
             continue
-        feature = example.features.feature
-        own_label = feature[label].SerializeToString(deterministic=True) if label in feature else b""
-        feature.pop(label, None)
-        features = hashlib.sha256(example.SerializeToString(deterministic=True)).digest()[:8]
-        hashes.append(hashlib.sha256(features + own_label).digest()[:8] + features)
+        own_label = feature.pop(label, b"")
+        parts = [part for name in sorted(feature) for part in (name.encode(), feature[name])]
+        sizes = b" ".join(b"%d" % len(part) for part in parts)
+        features = _hash(b"".join((sizes, *parts)))
+        hashes.append(_hash(features + own_label) + features)
     return np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
+
+
+def _hash(content: bytes) -> bytes:
+    return hashlib.blake2b(content, digest_size=8).digest()
+
+
+@cache
+def _example_of_bytes() -> Any:
+    """Return a message class that reads a tf.Example with each feature as the bytes of its message."""
+    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+
+    file = descriptor_pb2.FileDescriptorProto(name="example_of_bytes.proto", package="tfopt", syntax="proto3")
+    kinds = descriptor_pb2.FieldDescriptorProto
+    features = file.message_type.add(name="Features")
+    entry = features.nested_type.add(name="FeatureEntry", options=descriptor_pb2.MessageOptions(map_entry=True))
+    entry.field.add(name="key", number=1, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_STRING)
+    entry.field.add(name="value", number=2, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_BYTES)
+    map_type = {"label": kinds.LABEL_REPEATED, "type_name": ".tfopt.Features.FeatureEntry"}
+    features.field.add(name="feature", number=1, type=kinds.TYPE_MESSAGE, **map_type)
+    example = file.message_type.add(name="Example")
+    one = {"label": kinds.LABEL_OPTIONAL, "type_name": ".tfopt.Features"}
+    example.field.add(name="features", number=1, type=kinds.TYPE_MESSAGE, **one)
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tfopt.Example"))
 
 
 def _in_sample(features: Hashes, level: int) -> NDArray[np.bool_]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tfopt.components.evaluate.accumulators import BINS, SLICE_BINS, Position, Slice, Sums, Totals
 from tfopt.components.evaluate.bootstrap import bootstrap_weights
 from tfopt.components.evaluate.calibration_overlap import find_overlap
-from tfopt.components.evaluate.fingerprints import Hashes, hash_records
+from tfopt.components.evaluate.fingerprints import hash_records
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel, describe_error, required_inputs
 from tfopt.components.evaluate.metrics import confusion
 from tfopt.components.evaluate.model_groups import predict_in_groups
@@ -88,7 +88,6 @@ class Batch:
         columns: Label, slices and inputs of the usable records.
         weights: Bootstrap weights of the usable records, ``[records, replicates]``.
         overlap: Records that each model was calibrated on.
-        hashes: Hashes of the usable records.
     """
 
     position: Position
@@ -97,7 +96,6 @@ class Batch:
     columns: Columns
     weights: NDArray[np.float32]
     overlap: dict[int, set[str]]
-    hashes: Hashes
 
 
 def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]]) -> Iterator[Batch]:
@@ -107,8 +105,7 @@ def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]
         weights = bootstrap_weights(settings.seed, file, index, len(records), settings.replicates)
         overlap = find_overlap(records.numpy(), plan.calibrated) if any(plan.calibrated) else {}
         weights = weights[usable] if skipped else weights
-        hashes = hash_records(columns[RECORDS], settings.label)
-        yield Batch((file, index), len(records), skipped, columns, weights, overlap, hashes)
+        yield Batch((file, index), len(records), skipped, columns, weights, overlap)
 
 
 def _predict(models: Sequence[LoadedModel], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Outputs]]:
@@ -135,7 +132,7 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
     if not len(stored):
         return
     check_labels(scoring, settings.label, stored)
-    totals.checks.add(batch.hashes, stored)
+    totals.checks.add(hash_records(columns[RECORDS], settings.label), stored)
     labels = scoring.targets(stored)
     predictions = {
         number: rows
@@ -170,12 +167,18 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
             totals.sums[key] = Sums.empty(plan.rows, plan.columns, settings.replicates, bins, counted)
         sums, weights = totals.sums[key], batch.weights[selected]
         sums.add(weights, values[selected], plan.metric_grain)
+        if actual is not None:
+            sums.add_actual(weights, actual[selected])
         for number, rows in predictions.items():
             if scoring.has_auc:
                 sums.add_ranks(number, weights, labels[selected, 0], scoring.bins(rows[selected], bins))
-            if actual is not None:
+            if actual is None:
+                continue
+            if number == len(models):
+                sums.set_constant(number, scoring.members(scoring.classes(rows[:1]))[0])
+            else:
                 predicted = scoring.members(scoring.classes(rows[selected]))
-                sums.add_classes(number, weights, predicted, actual[selected])
+                sums.add_predicted(number, weights, predicted, actual[selected])
     _check_slices(totals)
     predictions.pop(len(models), None)
     for number, rows in predictions.items():

@@ -19,10 +19,36 @@ SCORES = {"precision": sk.precision_score, "recall": sk.recall_score, "f1": sk.f
 def sums_of(scoring, predictions, labels, weights):
     sums = Sums.empty(1, 0, weights.shape[1], BINS if scoring.has_auc else 0, scoring.counted_classes)
     predicted, actual = scoring.members(scoring.classes(predictions)), scoring.members(labels)
-    sums.add_classes(0, weights, predicted, actual)
+    sums.add_actual(weights, actual)
+    sums.add_predicted(0, weights, predicted, actual)
     if scoring.has_auc:
         sums.add_ranks(0, weights, labels[:, 0], scoring.bins(predictions, BINS))
     return sums
+
+
+@pytest.mark.parametrize(
+    ("scoring", "constant"),
+    [
+        (Scoring("classification", False, 4, 5), [0.1, 0.2, 0.6, 0.1]),
+        (Scoring("multi_label", False, 3, 5), [0.9, 0.1, 0.8]),
+        (Scoring("binary", False, 1, 5), [0.7]),
+    ],
+)
+def test_the_counts_of_a_constant_model_are_those_of_its_predictions(scoring, constant):
+    generator = np.random.default_rng(0)
+    shape = (200, 3) if scoring.task == "multi_label" else (200, 1)
+    labels = generator.integers(0, 4 if scoring.task == "classification" else 2, shape)
+    predicted = scoring.members(scoring.classes(np.tile(constant, (200, 1))))
+    sums = Sums.empty(2, 1, 50, classes=scoring.counted_classes)
+    for number, rows in enumerate((slice(0, 120), slice(120, 200))):
+        weights = bootstrap_weights(0, "file", number, len(labels[rows]), 50)
+        actual = scoring.members(labels[rows])
+        sums.add(weights, np.zeros((len(actual), 2, 1)), np.ones(1))
+        sums.add_actual(weights, actual)
+        sums.add_predicted(0, weights, predicted[rows], actual)
+        sums.set_constant(1, predicted[0])
+    for one, other in zip(sums.classes.values_of(0), sums.classes.values_of(1), strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.parametrize("task", ["binary", "classification"])
