@@ -147,15 +147,16 @@ def hash_records(records: Iterable[bytes], label: str) -> Hashes:
         except (DecodeError, UnicodeDecodeError):
             continue
         own_label = feature.pop(label, b"")
-        parts = [part for name in sorted(feature) for part in (name.encode(), feature[name])]
-        sizes = b" ".join(b"%d" % len(part) for part in parts)
-        features = _hash(b"".join((sizes, *parts)))
+        parts = [
+            b"%d %d %b%b" % (len(name), len(feature[name]), name.encode(), feature[name]) for name in sorted(feature)
+        ]
+        features = _hash(b"".join(parts))
         hashes.append(_hash(features + own_label) + features)
     return np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
 
 
 def _hash(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=8).digest()
+    return hashlib.sha256(content).digest()[:8]
 
 
 @cache
