@@ -135,8 +135,8 @@ class RecordChecks:
 def hash_records(records: Iterable[bytes], label: str) -> Hashes:
     """Return the hash of each serialized tf.Example and of its features without the label, ``[records, 2]``.
 
-    Equal features give equal hashes, whatever their order. What is not a tf.Example is left out. The values of a
-    feature are hashed as they are stored, without parsing them.
+    Equal features of one writer give equal hashes, whatever their order. What is not a tf.Example is left out. The
+    values of a feature are hashed as they are stored, without parsing them.
     """
     from google.protobuf.message import DecodeError
 
