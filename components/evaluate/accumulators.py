@@ -22,6 +22,7 @@ from tfopt.components.evaluate.tfma_metrics import Partition
 BINS, SLICE_BINS = 512, 128  # of the AUC's histograms; there is one for each replicate, and a slice has fewer records
 
 Slice = tuple[str, Any]  # feature and value
+Part = tuple[str, int, int]  # file, number of the part, number of parts
 Position = tuple[str, int]  # a file's name, and the index of one of its batches
 Array = NDArray[Any]
 
@@ -109,7 +110,7 @@ class Sums:
         """Add records: weights ``[records, replicates]``, values ``[records, models, columns]``."""
         count, models, columns = values.shape
         # Not the @ operator: for such a thin matrix, BLAS threads slow a busy machine down more than they gain.
-        resampled = np.einsum("nr,nv->vr", weights, values.reshape(count, -1).astype(np.float32))
+        resampled = np.einsum("nr,nv->vr", weights.astype(np.float32), values.reshape(count, -1).astype(np.float32))
         self.records += count
         self.weight += weights.sum(0)
         self.total += round_to_grain(values.sum(0), grain)
@@ -166,7 +167,7 @@ def _count_members(weights: Array, members: Array) -> tuple[Array, Array]:
     """Return the numbers of records, and their weighted numbers, from memberships ``[records, kinds, classes]``."""
     # Of 16 bits: weights are below 190, batches have 256 records at most; narrow integers are added fastest.
     counted = members.astype(np.uint16)
-    return counted.sum(0, np.int64), np.einsum("nkc,nr->kcr", counted, weights.astype(np.uint16))
+    return counted.sum(0, np.int64), np.einsum("nkc,nr->kcr", counted, weights)
 
 
 @dataclass
@@ -216,6 +217,7 @@ class Totals:
         answered: Records that each model returned an output for.
         broken: Number of these outputs with a NaN or an infinity.
         differences: Differences of the outputs to the baseline's.
+        parts: How often each part of a file was scored.
         read: Records in the files.
         skipped: Records that could not be used, by reason.
         failures: The first failure of each failed model: position and reason.
@@ -233,6 +235,7 @@ class Totals:
     answered: Array
     broken: Array
     differences: Differences
+    parts: Counter[Part] = field(default_factory=Counter)
     read: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
     failures: dict[int, tuple[Position, str]] = field(default_factory=dict)
@@ -273,6 +276,7 @@ class Totals:
     def merge(self, other: "Totals") -> None:
         """Add the totals of another part."""
         self.began, self.ended = min(self.began, other.began), max(self.ended, other.ended)
+        self.parts += other.parts
         self.read += other.read
         self.skipped += other.skipped
         self.answered += other.answered

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import apache_beam as beam
@@ -10,9 +9,10 @@ import apache_beam as beam
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, PythonModule, unique_names
 from tfopt.artifacts.evaluation_report import EvaluationReport
+from tfopt.artifacts.examples_manifest import ExamplesManifest
 from tfopt.artifacts.storage import local_copy
 from tfopt.components.evaluate import records
-from tfopt.components.evaluate.accumulators import Totals
+from tfopt.components.evaluate.accumulators import Part, Totals
 from tfopt.components.evaluate.calibration_overlap import calibration_records
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel
 from tfopt.components.evaluate.parameters import Settings
@@ -61,7 +61,8 @@ def evaluate_models(
     local = [type(model).open(local_copy(model.uri), model.metadata) for model in models]
     local[0].signature = baseline.signature
     names = unique_names(local)
-    check_names(local[0].card, read_manifest(examples.uri), settings.label, f"baseline {baseline.uri}")
+    manifest = read_manifest(examples.uri)
+    check_names(local[0].card, manifest, settings.label, f"baseline {baseline.uri}")
     loaded = runtimes.load(local[0])
     try:
         plan, position, predictions = make_plan(settings, local, loaded, files, metrics)
@@ -77,35 +78,32 @@ def evaluate_models(
     offered = LoadedModel(baseline.uri, plan, loaded)
     offered.stored[position] = predictions
     MODEL_POOL.offer(offered)
-    with ThreadPoolExecutor(1) as background:
-        expected = background.submit(_count_records, examples, settings.split, files)
-        training = training_files(examples, settings.split)
-        totals = _run_pipeline(plan, files, training, ResultFile(f"{target}/.totals"))
-        if totals.refusal:
-            raise ComponentError(*totals.refusal[1])
-        totals.failures |= name_conflicts(local, examples, settings.label)
-        check_counts(expected.result(), totals, names)
+    parts = records.split_into_parts(files, beam_runner.worker_count())
+    training = training_files(examples, settings.split)
+    totals = _run_pipeline(plan, parts, training, ResultFile(f"{target}/.totals"))
+    if totals.refusal:
+        raise ComponentError(*totals.refusal[1])
+    totals.failures |= name_conflicts(local, examples, settings.label)
+    check_counts(parts, (manifest.splits or {}).get(settings.split), totals, names)
     check_skipped(totals.read, totals.skipped, settings)
-    report = summarize(plan, totals, local, names, _class_names(examples, settings.label))
-    manifest = read_manifest(examples.uri)
+    report = summarize(plan, totals, local, names, _class_names(manifest, settings.label))
     notes = [f"examples: {note}" for note in manifest.notes or ()]
     report = replace(report, notes=[*notes, *rounding_notes(manifest, plan.features, inputs)])
     log.info("%s", describe_evaluation(report))
     return add_notes(report, totals.checks, training)
 
 
-def _run_pipeline(plan: Plan, files: list[str], training: list[str], result: ResultFile) -> Totals:
+def _run_pipeline(plan: Plan, parts: list[Part], training: list[str], result: ResultFile) -> Totals:
     """Run the pipeline and return the totals, which the last step writes to the file.
 
     Args:
         plan: The plan.
-        files: The evaluated files.
+        parts: Parts of the evaluated files.
         training: The files of the training split, whose records are compared with the evaluated ones.
         result: The file.
     """
     workers = beam_runner.worker_count()
-    parts = records.split_into_parts(files, workers)
-    log.info("evaluating %d models on %d parts of %d files", len(plan.models), len(parts), len(files))
+    log.info("evaluating %d models on %d parts of the files", len(plan.models), len(parts))
     # A worker loads groups of models once for all of its parts.
     shares = [[part] for part in parts] if len(plan.groups) == 1 else [parts[n::workers] for n in range(workers)]
     compared = [TrainingParts((part,)) for part in split_training(training, workers)]
@@ -125,15 +123,8 @@ def _run_pipeline(plan: Plan, files: list[str], training: list[str], result: Res
     return totals
 
 
-def _count_records(examples: Examples, split: str, files: list[str]) -> int:
-    """Return the number of records: from the manifest of the examples, else counted from the framing."""
-    count = (read_manifest(examples.uri).splits or {}).get(split)
-    return count if count is not None else sum(records.count_records(local_copy(file)) for file in files)
-
-
-def _class_names(examples: Examples, label: str) -> list[str]:
-    """Return the class names of the label from the manifest of the examples; empty if it has none."""
-    manifest = read_manifest(examples.uri)
+def _class_names(manifest: ExamplesManifest, label: str) -> list[str]:
+    """Return the class names of the label; empty if the manifest of the examples has none."""
     return (manifest.classes or []) if manifest.label == label else []
 
 
@@ -144,7 +135,7 @@ class ScorePart(beam.DoFn):  # type: ignore[misc]  # Beam has no types
         """Store the plan; the workers load the models."""
         self.plan = plan
 
-    def process(self, parts: list[records.Part] | TrainingParts) -> Iterator[tuple[int, Totals]]:
+    def process(self, parts: list[Part] | TrainingParts) -> Iterator[tuple[int, Totals]]:
         """Yield the totals of the parts; of the training split, only the hashes of its records."""
         if isinstance(parts, TrainingParts):
             checks = read_training(parts.parts, self.plan.settings.label)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 UNIT = 16  # a weight of 1, in the unit of `bootstrap_weights`
 
 
-def bootstrap_weights(seed: int, file: str, batch: int, records: int, replicates: int) -> NDArray[np.float32]:
+def bootstrap_weights(seed: int, file: str, batch: int, records: int, replicates: int) -> NDArray[np.uint16]:
     """Return the weight of each record of a batch, ``[records, replicates]``, in units of 1 / `UNIT`."""
     bits = np.random.SFC64(np.random.SeedSequence([seed % 2**32, zlib.crc32(file.encode()), batch]))
     words = np.random.Generator(bits).bytes(2 * records * replicates)
@@ -31,7 +31,7 @@ def unseen_record_weights(seed: int, replicates: int) -> NDArray[np.float64]:
 
 
 @cache
-def _quantiles() -> NDArray[np.float32]:
+def _quantiles() -> NDArray[np.uint16]:
     """Return the exponential quantile of each 16-bit word; the largest is 189, of 256 records less than 2^16."""
     exact = -np.log1p(-(np.arange(65536) + 0.5) / 65536)
-    return np.asarray(np.maximum(np.rint(UNIT * exact), 1), np.float32)
+    return np.asarray(np.maximum(np.rint(UNIT * exact), 1), np.uint16)

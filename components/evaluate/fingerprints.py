@@ -6,8 +6,7 @@ that depends on the records alone, not on their order (Wegman's adaptive samplin
 1990). The records of one row with several labels are in the sample together.
 """
 
-import hashlib
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 
 MOST = 1 << 20  # different records; each takes 24 bytes
 BUFFERED = 1 << 16
+FACTOR = 0x1E3779B97F4A7C15  # an odd number: equal hashes need equal features and an equal label
 
 Hashes = NDArray[np.uint64]
 
@@ -132,52 +132,58 @@ class RecordChecks:
         self.highest = highest if self.highest is None else max(highest, self.highest)
 
 
-def hash_records(records: Iterable[bytes], label: str) -> Hashes:
+def hash_records(records: Sequence[bytes] | NDArray[Any], label: str) -> Hashes:
     """Return the hash of each serialized tf.Example and of its features without the label, ``[records, 2]``.
 
-    Equal features of one writer give equal hashes, whatever their order. What is not a tf.Example is left out. The
-    values of a feature are hashed as they are stored, without parsing them.
+    Equal features of one writer give equal hashes, whatever their order: the hash of several features is the sum of
+    theirs. What is not a tf.Example is left out. The values of a feature are hashed as they are stored.
     """
+    import tensorflow as tf
+
+    if not len(records):
+        return np.zeros((0, 2), np.uint64)
+    try:
+        hashes = _hash_function()(tf.convert_to_tensor(records, tf.string), label)
+    except tf.errors.DataLossError:
+        valid = [record for record in records if _is_example(record)]
+        return hash_records(valid if len(valid) < len(records) else [], label)
+    return np.asarray(hashes.numpy().view(np.uint64))
+
+
+def _is_example(record: bytes) -> bool:
+    import tensorflow as tf
     from google.protobuf.message import DecodeError
 
-    message, hashes = _example_of_bytes(), []
-    for record in records:
-        try:
-            feature = dict(message.FromString(record).features.feature)
-        except (DecodeError, UnicodeDecodeError):
-            continue
-        own_label = feature.pop(label, b"")
-        parts = [
-            b"%d %d %b%b" % (len(name), len(feature[name]), name.encode(), feature[name]) for name in sorted(feature)
-        ]
-        features = _hash(b"".join(parts))
-        hashes.append(_hash(features + own_label) + features)
-    return np.frombuffer(b"".join(hashes), "<u8").reshape(-1, 2)
-
-
-def _hash(content: bytes) -> bytes:
-    return hashlib.sha256(content).digest()[:8]
+    try:
+        tf.train.Example.FromString(record)
+    except (DecodeError, UnicodeDecodeError):
+        return False
+    return True
 
 
 @cache
-def _example_of_bytes() -> Any:
-    """Return a message class that reads a tf.Example with each feature as the bytes of its message."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+def _hash_function() -> Any:
+    """Return `hash_records` for tf.Examples as a graph, so that it runs without the interpreter's lock."""
+    import tensorflow as tf
 
-    file = descriptor_pb2.FileDescriptorProto(name="example_of_bytes.proto", package="tfopt", syntax="proto3")
-    kinds = descriptor_pb2.FieldDescriptorProto
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry", options=descriptor_pb2.MessageOptions(map_entry=True))
-    entry.field.add(name="key", number=1, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_STRING)
-    entry.field.add(name="value", number=2, label=kinds.LABEL_OPTIONAL, type=kinds.TYPE_BYTES)
-    map_type = {"label": kinds.LABEL_REPEATED, "type_name": ".tfopt.Features.FeatureEntry"}
-    features.field.add(name="feature", number=1, type=kinds.TYPE_MESSAGE, **map_type)
-    example = file.message_type.add(name="Example")
-    one = {"label": kinds.LABEL_OPTIONAL, "type_name": ".tfopt.Features"}
-    example.field.add(name="features", number=1, type=kinds.TYPE_MESSAGE, **one)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tfopt.Example"))
+    def field(messages: Any, message: str, name: str) -> tuple[Any, Any]:
+        sizes, (values,) = tf.io.decode_proto(messages, f"tensorflow.{message}", [name], [tf.string])
+        return values, sizes
+
+    def compute(records: Any, label: Any) -> Any:
+        maps, _ = field(records, "Example", "features")
+        are_empty = tf.equal(tf.size(maps), 0)  # if no record has features
+        maps = tf.cond(are_empty, lambda: tf.fill(tf.shape(records), ""), lambda: tf.reshape(maps, [-1]))
+        features, count = field(maps, "Features", "feature")
+        keys, _ = field(features, "Features.FeatureEntry", "key")
+        is_label = tf.reshape(keys, tf.shape(features)) == label
+        hashes = tf.strings.to_hash_bucket_fast(features, 2**63 - 1)
+        hashes *= tf.cast(tf.sequence_mask(count[:, 0], tf.shape(features)[1]), tf.int64)
+        own_label = tf.reduce_sum(hashes * tf.cast(is_label, tf.int64), axis=1)
+        others = tf.reduce_sum(hashes, axis=1) - own_label
+        return tf.stack([others * FACTOR + own_label, others], axis=1)
+
+    return tf.function(compute, input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.string)])
 
 
 def _in_sample(features: Hashes, level: int) -> NDArray[np.bool_]:

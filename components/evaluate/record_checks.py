@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.artifacts.storage import local_copy
-from tfopt.components.evaluate.accumulators import Position
+from tfopt.components.evaluate.accumulators import Part, Position
 from tfopt.components.evaluate.fingerprints import Fingerprints, RecordChecks, hash_records
 from tfopt.components.evaluate.parameters import Settings
-from tfopt.components.evaluate.records import Part, split_into_parts
+from tfopt.components.evaluate.records import split_into_parts
 from tfopt.components.evaluate.splits import TRAINING_SPLIT, has_split, split_files
 from tfopt.data.feature_schema import read_manifest
 from tfopt.data.learned_names import find_conflict

@@ -1,27 +1,22 @@
-"""Records of shards: read in parts by many workers, decoded in batches, and counted independently of both."""
+"""Records of shards: read in parts by many workers, decoded in batches that do not depend on them."""
 
-import gzip
 import itertools
-import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts.storage import local_copy
-from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.evaluate.accumulators import Position
+from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
+from tfopt.components.evaluate.accumulators import Part, Position
 from tfopt.data.batches import RECORDS, read_records
 from tfopt.data.feature_schema import densify, parsing_specs, required_features
 from tfopt.data.tfrecords import read_blocks
 
-__all__ = ["Decoder", "Part", "count_records", "read_part", "read_parts", "read_records", "split_into_parts"]
-
-
-Part = tuple[str, int, int]  # file, number of the part, number of parts
+__all__ = ["Decoder", "Part", "read_part", "read_parts", "read_records", "split_into_parts"]
 
 
 def split_into_parts(files: list[str], workers: int) -> list[Part]:
@@ -66,13 +61,14 @@ class Decoder:
     ) -> None:
         """Decode the label, the slice features and the models' inputs with the stored dtypes and shapes."""
         self.label = label
+        self.has_record_input = any(isinstance(spec, RecordSpec) for spec in inputs.values())
         names = {label, *slices, *required_features(inputs)}
         self.columns = parsing_specs({name: features[name] for name in sorted(names)})
 
     def decode(self, batch: Any) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], Counter[str]]:
         """Return the indices of the usable records in the batch, their columns, and the skipped records by reason.
 
-        The column `RECORDS` has the serialized records, for models that parse them.
+        The column `RECORDS` has the serialized records, if a model parses them.
         """
         import tensorflow as tf
 
@@ -85,7 +81,8 @@ class Decoder:
             usable = np.flatnonzero([reason is None for reason in reasons])
             columns = tf.io.parse_example(tf.gather(batch, usable), self.columns)
         arrays = {name: densify(column).numpy() for name, column in columns.items()}
-        arrays[RECORDS] = batch.numpy()[usable]
+        if self.has_record_input:
+            arrays[RECORDS] = batch.numpy()[usable]
         if arrays[self.label].dtype.kind == "f" and not np.isfinite(arrays[self.label]).all():
             finite = np.isfinite(arrays[self.label]).all(1)
             skipped["label is NaN or infinite"] += int((~finite).sum())
@@ -105,16 +102,3 @@ class Decoder:
                 return "not a tf.Example"
             return "no label" if self.label not in features else "a feature missing, or of another type or length"
         return None
-
-
-def count_records(file: str) -> int:
-    """Count the records of a TFRecord file by its framing, without the reader that `read_part` uses."""
-    count, offset, buffer = 0, 0, b""  # the next record starts at this offset from the beginning of the buffer
-    with gzip.open(file) if file.endswith(".gz") else Path(file).open("rb") as stream:
-        while block := stream.read(1 << 20):
-            buffer += block
-            while offset + 12 <= len(buffer):  # 8 bytes of length, 4 of its checksum, the record, 4 of its checksum
-                offset += struct.unpack_from("<Q", buffer, offset)[0] + 16
-                count += 1
-            buffer, offset = buffer[offset:], max(offset - len(buffer), 0)
-    return count

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.evaluate.accumulators import BINS, SLICE_BINS, Position, Slice, Sums, Totals
+from tfopt.components.evaluate.accumulators import BINS, SLICE_BINS, Part, Position, Slice, Sums, Totals
 from tfopt.components.evaluate.bootstrap import bootstrap_weights
 from tfopt.components.evaluate.calibration_overlap import find_overlap
 from tfopt.components.evaluate.fingerprints import hash_records
@@ -20,10 +20,9 @@ from tfopt.components.evaluate.metrics import confusion
 from tfopt.components.evaluate.model_groups import predict_in_groups
 from tfopt.components.evaluate.plan import Plan
 from tfopt.components.evaluate.prefetch import PREFETCHED, prefetch
-from tfopt.components.evaluate.records import Decoder, Part, read_parts
+from tfopt.components.evaluate.records import Decoder, read_parts
 from tfopt.components.evaluate.task_choice import check_labels, check_probabilities
 from tfopt.components.evaluate.tfma_metrics import Partition
-from tfopt.data.batches import RECORDS
 from tfopt.errors import ComponentError
 from tfopt.processes import heap
 
@@ -39,6 +38,7 @@ def score_parts(plan: Plan, parts: Sequence[Part]) -> Totals:
     Models that are too large to be loaded together run in groups, whose predictions for some batches are stored.
     """
     totals = Totals.empty(len(plan.models))
+    totals.parts.update(parts)
     if len(plan.groups) == 1:
         with MODEL_POOL.borrow(plan) as models:
             totals.began = time.time()
@@ -87,6 +87,7 @@ class Batch:
         skipped: Records that cannot be used, by reason.
         columns: Label, slices and inputs of the usable records.
         weights: Bootstrap weights of the usable records, ``[records, replicates]``.
+        records: The usable records, serialized.
         overlap: Records that each model was calibrated on.
     """
 
@@ -94,7 +95,8 @@ class Batch:
     read: int
     skipped: Counter[str]
     columns: Columns
-    weights: NDArray[np.float32]
+    weights: NDArray[np.uint16]
+    records: Any
     overlap: dict[int, set[str]]
 
 
@@ -104,8 +106,8 @@ def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]
         usable, columns, skipped = decoder.decode(records)
         weights = bootstrap_weights(settings.seed, file, index, len(records), settings.replicates)
         overlap = find_overlap(records.numpy(), plan.calibrated) if any(plan.calibrated) else {}
-        weights = weights[usable] if skipped else weights
-        yield Batch((file, index), len(records), skipped, columns, weights, overlap)
+        usable_records, weights = (records.numpy()[usable], weights[usable]) if skipped else (records, weights)
+        yield Batch((file, index), len(records), skipped, columns, weights, usable_records, overlap)
 
 
 def _predict(models: Sequence[LoadedModel], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Outputs]]:
@@ -132,7 +134,7 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
     if not len(stored):
         return
     check_labels(scoring, settings.label, stored)
-    totals.checks.add(hash_records(columns[RECORDS], settings.label), stored)
+    totals.checks.add(hash_records(batch.records, settings.label), stored)
     labels = scoring.targets(stored)
     predictions = {
         number: rows

@@ -1,5 +1,6 @@
 """Report of an evaluation from the sums over all records."""
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from tfopt.artifacts.evaluation_report import (
     RecordCounts,
     SliceMetrics,
 )
-from tfopt.components.evaluate.accumulators import Slice, Totals
+from tfopt.components.evaluate.accumulators import Part, Slice, Totals
 from tfopt.components.evaluate.calibration_overlap import overlap_error, overlap_notes
 from tfopt.components.evaluate.constant_model import describe_constant
 from tfopt.components.evaluate.curves import roc
@@ -34,16 +35,28 @@ TFMA_METHOD = ", TFMA: jackknife with an unseen record"
 Measured = dict[Slice | None, dict[str, Sampled]]
 
 
-def check_counts(expected: int, totals: Totals, names: list[str]) -> None:
+def check_counts(parts: Sequence[Part], declared: int | None, totals: Totals, names: list[str]) -> None:
     """Raise ComponentError unless each record was read once, and skipped or predicted by each model that works.
+
+    Args:
+        parts: The parts of the files; the reader of a part detects a truncated file.
+        declared: The number of records in the manifest of the examples, if it has one.
+        totals: The results of all parts.
+        names: The models.
 
     A Beam runner that loses or repeats work raises no error; the metrics would only be slightly wrong.
     """
     fix = "run it again; if it happens again, on another runner (Beam's own: no --runner)"
-    if totals.read != expected:
+    if totals.parts != Counter(parts):
+        raise ComponentError(
+            f"{totals.parts.total()} parts of files scored, {len(totals.parts)} of them different",
+            f"each of the {len(parts)} parts once",
+            fix,
+        )
+    if declared is not None and totals.read != declared:
         raise ComponentError(
             f"{totals.read} records read",
-            f"the {expected} that the split holds",
+            f"the {declared} that the split holds",
             f"{fix}; or the files have changed",
         )
     skipped = sum(totals.skipped.values())

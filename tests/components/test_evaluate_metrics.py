@@ -156,6 +156,17 @@ def test_regression_errors_match_scikit_learn():
     assert squared == pytest.approx(sk.mean_squared_error(labels, predictions))
 
 
+PARTS = [("a", 0, 2), ("a", 1, 2)]
+
+
+@pytest.mark.parametrize("scored", [PARTS[:1], [*PARTS, PARTS[1]], []])
+def test_a_part_that_a_runner_loses_or_repeats_is_an_error(scored):
+    totals = Totals.empty(1)
+    totals.parts.update(scored)
+    with pytest.raises(ComponentError, match=r"(?s)parts of files scored.*each of the 2 parts once.*another runner"):
+        check_counts(PARTS, None, totals, ["a"])
+
+
 @pytest.mark.parametrize(
     ("read", "skipped", "answered", "message"),
     [
@@ -167,15 +178,17 @@ def test_regression_errors_match_scikit_learn():
 )
 def test_records_that_do_not_add_up_are_an_error(read, skipped, answered, message):
     totals = Totals.empty(2)
+    totals.parts.update(PARTS)
     totals.read, totals.answered = read, np.array([read - skipped, answered])
     totals.skipped["no label"] = skipped
     with pytest.raises(ComponentError, match=message):
-        check_counts(400, totals, ["a", "b"])
+        check_counts(PARTS, 400, totals, ["a", "b"])
 
 
 def test_records_that_add_up_pass_even_if_a_failed_model_predicted_none():
     totals = Totals.empty(2)
+    totals.parts.update(PARTS)
     totals.read, totals.answered = 400, np.array([398, 0])
     totals.skipped["no label"] = 2
     totals.failures[1] = (("file", 0), "cannot be loaded")
-    check_counts(400, totals, ["a", "b"])
+    check_counts(PARTS, 400, totals, ["a", "b"])

@@ -113,6 +113,7 @@ def test_hashes_do_not_depend_on_the_order_of_features(tmp_path):
     reordered = b"\n" + bytes([len(bodies)]) + bodies
     one, other = hash_records([whole, reordered, b"no example"], "label").tolist()
     assert one == other
+    assert hash_records([b"no example"], "label").shape == (0, 2)
     assert one[0] != hash_records([whole], "a").tolist()[0][1]
 
 
