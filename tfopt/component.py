@@ -54,6 +54,7 @@ def component(
     runs: Collection[str] = (),
     tolerance: float | None = TOLERANCE,
     model_signature: bool = False,
+    on_failure: bool = False,
     cpu: float = 1,
     memory: str = "4Gi",
     gpu: int = 0,
@@ -74,6 +75,8 @@ def component(
         model_signature: Add the parameters of components that load models: ``signature``, the name of the signature
             that is run or converted, which the function finds as ``model.signature`` and `tfopt.runtimes.load` uses;
             and ``trust_model_code``, without which `tfopt.keras_models.load` refuses files that contain code.
+        on_failure: Add the parameter ``on_failure``, for components that make a model: with ``row``, one that cannot
+            be made becomes a failed model, so that one candidate does not end a run (`tfopt.execution.failed_models`).
         cpu: Number of cores that Kubeflow requests for a step; ``--kfp-option`` changes it, memory and gpu.
         memory: Requested memory as a Kubernetes quantity, such as ``4Gi``.
         gpu: Number of GPUs.
@@ -91,6 +94,7 @@ def component(
         runs=runs,
         tolerance=tolerance,
         model_signature=model_signature,
+        on_failure=on_failure,
         resources=resources,
         concurrent=concurrent,
     )

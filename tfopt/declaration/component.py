@@ -56,6 +56,18 @@ TRUST_MODEL_CODE = Parameter(
     reads=None,
     description="Run Python code that a Keras file contains, such as that of a Lambda layer; off: refuse such files.",
 )
+ON_FAILURE = Parameter(
+    "on_failure",
+    str,
+    "raise",
+    required=False,
+    optional=False,
+    choices=("raise", "row"),
+    between=None,
+    reads=None,
+    description="With ``row``, a model that cannot be made does not fail the step: the output records the reason, and "
+    "evaluate, benchmark and select_model list it as a failed model, which is never selected.",
+)
 MODEL_PARAMETERS = {parameter.name: parameter for parameter in (SIGNATURE, TRUST_MODEL_CODE)}
 Runner = Callable[["Component", Mapping[str, Any]], dict[str, Artifact]]
 
@@ -115,6 +127,7 @@ class Component:
         runs: Collection[str] = (),
         tolerance: float | None = TOLERANCE,
         model_signature: bool = False,
+        on_failure: bool = False,
         resources: Resources,
         concurrent: bool = False,
     ) -> None:
@@ -131,6 +144,7 @@ class Component:
             tolerance: How much the outputs of a model it makes may differ; see `tfopt.execution.parity_check`.
             model_signature: True for `MODEL_PARAMETERS`, of components that load models: the signature becomes
                 `Model.signature`; `tfopt.keras_models.load` refuses code that is not trusted.
+            on_failure: True for the parameter `ON_FAILURE`, which the runner implements.
             resources: What Kubeflow requests for a step.
             concurrent: True if it may run next to other such steps on one machine.
         """
@@ -138,6 +152,9 @@ class Component:
         self.image, self.cache, self.beam, self.resources = image, cache, beam, resources
         self.purpose, self.concurrent = purpose, concurrent
         self.runs, self.tolerance, self.model_signature = tuple(runs), tolerance, model_signature
+        self.on_failure = on_failure
+        self.added_parameters = {ON_FAILURE.name: ON_FAILURE} if on_failure else {}
+        self.added_parameters |= MODEL_PARAMETERS if model_signature else {}
         self.name = self.__name__ = function.__name__
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__wrapped__ = function
@@ -191,7 +208,7 @@ class Component:
             if twice := added.keys() & (parameters.keys() | ports.keys()):
                 raise TypeError(f"{self.name}: {', '.join(sorted(twice))} declared twice")
             parameters |= added
-        return parameters | (MODEL_PARAMETERS if self.model_signature else {})
+        return parameters | self.added_parameters
 
     @cached_property
     def groups(self) -> dict[str, type]:
@@ -203,7 +220,7 @@ class Component:
         converted = {
             name: tuple(value) if self.parameters[name].is_tuple and value is not None else value
             for name, value in values.items()
-            if not (self.model_signature and name in MODEL_PARAMETERS)
+            if name not in self.added_parameters
         }
         groups = {}
         for argument, group in self.groups.items():

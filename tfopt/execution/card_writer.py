@@ -9,8 +9,7 @@ from tfopt.artifacts import CARD, Examples, Model, model_card
 from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_versions
 from tfopt.artifacts.storage import is_remote
 from tfopt.data.learned_names import learned_facts
-from tfopt.declaration.component import Component
-from tfopt.execution.failed_models import PARAMETER
+from tfopt.declaration.component import ON_FAILURE, Component
 from tfopt.execution.learned_names import LABEL
 
 
@@ -35,7 +34,7 @@ def write_step_card(component: Component, model: Model, inputs: Mapping[str, Any
         "digest": model.digest,
         "sizes": model.sizes(),
         "component": component.name,
-        "parameters": {name: value for name, value in parameters.items() if name != PARAMETER},
+        "parameters": {name: value for name, value in parameters.items() if name != ON_FAILURE.name},
         "inputs": [name for name, value in inputs.items() if value is not None and value != []],
         "parent": ancestor,
         "lineage": [*parent.card.facts.get("lineage", []), ancestor] if parent else [],
