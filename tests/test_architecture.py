@@ -72,7 +72,7 @@ LAYERS = (
     ("declaration",),
     ("artifacts", "charts"),
     ("processes", "formatting"),
-    ("errors",),
+    ("errors", "metric_table"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 ALIASES = {"run", "trace"}  # public names of older releases, which nothing in the library imports

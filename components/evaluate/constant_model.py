@@ -10,8 +10,9 @@ from tfopt import formatting
 from tfopt.artifacts.storage import local_copy
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate import records
-from tfopt.components.evaluate.metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring
+from tfopt.components.evaluate.metrics import Scoring
 from tfopt.components.evaluate.parameters import Settings
+from tfopt.metric_table import MULTI_LABEL, OTHER, REGRESSION
 
 MOST_LABELS = 100_000  # that the constant output is computed from
 SMOOTHING = 0.5  # added to the count of each class, so that no class has the probability 0 (Jeffreys)
