@@ -8,7 +8,14 @@ from tfopt.component import Between, Input, Names, Output, component
 SENSITIVE_OPS = ("Exp", "Expm1", "Log", "Log1p", "LogSoftmax", "Mean", "Pow", "Prod", "Softmax", "Sum", "Cumsum")
 
 
-@component(image="tf", purpose="graph", model_signature=True, on_failure=True, concurrent=True)
+@component(
+    image="tf",
+    purpose="graph",
+    model_signature=True,
+    on_failure=True,
+    concurrent=True,
+    not_after={"quantization": "the trained ranges would be rounded again"},
+)
 def cast_precision(
     model: Input[SavedModel],
     cast: Output[SavedModel],

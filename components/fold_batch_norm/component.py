@@ -6,7 +6,18 @@ from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Between, Input, SameOutput, component
 
 
-@component(image="tf", purpose="graph", model_signature=True, on_failure=True, concurrent=True)
+@component(
+    image="tf",
+    purpose="graph",
+    model_signature=True,
+    on_failure=True,
+    concurrent=True,
+    not_after={
+        "shared weights": "folding scales each channel by its own factor, so channels would no longer share weights",
+        "quantization": "the trained ranges fit the unfolded layers",
+    },
+    idempotent=True,
+)
 def fold_batch_norm(
     model: Input[SavedModel],
     folded: SameOutput[SavedModel],

@@ -5,7 +5,15 @@ from tfopt.component import Group, Input, Output, component
 from tfopt.components.quantize_graph.parameters import GraphQuantization
 
 
-@component(image="tf", purpose="graph", memory="8Gi", model_signature=True, on_failure=True, concurrent=True)
+@component(
+    image="tf",
+    purpose="graph",
+    memory="8Gi",
+    model_signature=True,
+    on_failure=True,
+    concurrent=True,
+    not_after={"quantization": "the trained ranges would be replaced by calibrated ones"},
+)
 def quantize_graph(
     model: Input[SavedModel],
     examples: Input[Examples],

@@ -41,6 +41,8 @@ def write_step_card(component: Component, model: Model, inputs: Mapping[str, Any
         "data": {"digest": data.digest} if data else None,
         "versions": {"tfopt": tfopt.__version__, **installed_versions((*RUNTIME_PACKAGES, *CONVERTERS))},
     }
+    if effect := component.effect_with(parameters):
+        facts["effect"] = effect
     if learned := parent.card.facts.get("learned") if parent else _learned(data, parameters):
         facts["learned"] = learned
     model_card.write_card(model.path, facts | model.metadata)
@@ -61,4 +63,4 @@ def _learned(data: Examples | None, parameters: Mapping[str, Any]) -> dict[str, 
 def _ancestor(parent: Model) -> dict[str, Any]:
     """Return the lineage entry of a parent, with the gain of a second round of fine-tuning, if there was one."""
     step = asdict(replace(parent.card.step, name=parent.name, digest=parent.digest))
-    return {key: value for key, value in step.items() if key not in ("recovery", "inputs") or value}
+    return {key: value for key, value in step.items() if key not in ("recovery", "inputs", "effect") or value}

@@ -13,9 +13,9 @@ from tfopt.artifacts import Artifact, Examples, Model, publication, staging, sto
 from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.artifacts.outputs import Outputs
 from tfopt.artifacts.scratch import scratch_folder
-from tfopt.artifacts.step_order import check_order
 from tfopt.artifacts.storage import is_remote
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
+from tfopt.declaration.step_order import check_order
 from tfopt.errors import ComponentError, disk_full_error
 from tfopt.execution.card_writer import write_step_card
 from tfopt.execution.failed_models import as_row, refuse_failed
@@ -81,7 +81,7 @@ def _check_order(component: Component, inputs: Mapping[str, Any]) -> None:
     """Raise ComponentError if the component would undo the effect of an earlier step on its first input, the parent."""
     parent = next(iter(inputs.values()), None)
     if isinstance(parent, Model):
-        check_order(parent, component.name)
+        check_order(parent, component)
 
 
 def check_declared(component: Component) -> None:

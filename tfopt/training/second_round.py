@@ -12,7 +12,7 @@ from typing import Any
 
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.evaluation_report import Metric
-from tfopt.artifacts.step_order import applied_steps
+from tfopt.declaration.step_order import applied_steps
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, from_quality
