@@ -1,5 +1,6 @@
 """Metrics of a record from its predictions and its label, and counts of classes."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,8 +96,9 @@ class Scoring:
         """Compute the metrics of each record, ``[records, metrics]``, from predictions ``[records, width]``."""
         if self.task == OTHER:
             return np.zeros((len(labels), 0))
-        metrics = RecordMetrics(self, predictions.astype(np.float64), labels)
-        return np.asarray(np.minimum(np.stack([metrics.compute(row) for row in self._means], 1), LARGEST))
+        predictions = predictions.astype(np.float64)
+        columns = [np.asarray(COLUMNS[row.name](self, predictions, labels), np.float64) for row in self._means]
+        return np.asarray(np.minimum(np.stack(columns, 1), LARGEST))
 
     def targets(self, labels: Array) -> Array:
         """Return the class of each record, ``[records, 1]``, from one-hot labels; other labels as they are."""
@@ -139,59 +141,6 @@ class Scoring:
         return np.clip((logit + LARGEST_LOGIT) * (count / (2 * LARGEST_LOGIT)), 0, count - 1).astype(np.int64)
 
 
-@dataclass(frozen=True)
-class RecordMetrics:
-    """The metrics of a batch that are means over records: a method for each, with the name of its row in the table.
-
-    Attributes:
-        scoring: Has the task.
-        predictions: The outputs, ``[records, width]``.
-        labels: The labels, ``[records, 1]``, or ``[records, width]`` for several labels and for regression.
-    """
-
-    scoring: Scoring
-    predictions: Array
-    labels: Array
-
-    def compute(self, row: MetricRow) -> Array:
-        """Return a metric of each record."""
-        return np.asarray(getattr(self, row.name.replace("{k}", "k"))(), np.float64)
-
-    def accuracy(self) -> Any:
-        """Return if the class is right."""
-        return self.scoring.classes(self.predictions) == self.labels[:, 0]
-
-    def top_k_accuracy(self) -> Any:
-        """Return if fewer than k classes are before the label."""
-        return _rank(self.predictions, self.labels[:, 0]) < self.scoring.top_k
-
-    def label_accuracy(self) -> Any:
-        """Return the share of labels that are right."""
-        return self._right_labels().mean(1)
-
-    def exact_match_accuracy(self) -> Any:
-        """Return if all labels are right."""
-        return self._right_labels().all(1)
-
-    def log_loss(self) -> Any:
-        """Return the loss of the label's probability, the mean over several labels."""
-        probabilities = self.scoring.probabilities(self.predictions)
-        if self.scoring.task == CLASSIFICATION:
-            return _log_loss(probabilities[np.arange(len(self.labels)), self.labels[:, 0]])
-        return _log_loss(np.where(self.labels == 1, probabilities, 1 - probabilities)).mean(1)
-
-    def mean_absolute_error(self) -> Any:
-        """Return the absolute error, the mean over several numbers."""
-        return np.abs(self.predictions - self.labels).mean(1)
-
-    def mean_squared_error(self) -> Any:
-        """Return the squared error, the mean over several numbers."""
-        return np.minimum(np.square(self.predictions - self.labels), LARGEST).mean(1)
-
-    def _right_labels(self) -> Any:
-        return np.equal(self.scoring.positive(self.predictions), self.labels)
-
-
 def looks_like_logits(predictions: Array, task: str) -> bool:
     """Return True if predictions are no probabilities: outside 0..1, or rows that do not sum to 1 (int8 is 5 % off)."""
     if task in (REGRESSION, OTHER):
@@ -200,8 +149,17 @@ def looks_like_logits(predictions: Array, task: str) -> bool:
     return not inside or (task == CLASSIFICATION and bool((np.abs(predictions.sum(1) - 1) > 0.05).any()))
 
 
-def _log_loss(label_probability: Array) -> Array:
-    return np.asarray(-np.log(np.clip(label_probability, SMALLEST, 1 - SMALLEST)))
+def _log_loss(scoring: Scoring, predictions: Array, labels: Array) -> Array:
+    probabilities = scoring.probabilities(predictions)
+    if scoring.task == CLASSIFICATION:
+        of_label = np.take_along_axis(probabilities, labels, 1)
+    else:
+        of_label = np.where(labels == 1, probabilities, 1 - probabilities)
+    return np.asarray(-np.log(np.clip(of_label, SMALLEST, 1 - SMALLEST)).mean(1))
+
+
+def _right(scoring: Scoring, predictions: Array, labels: Array) -> Array:
+    return np.equal(scoring.positive(predictions), labels)
 
 
 def _rank(predictions: Array, labels: Array) -> Array:
@@ -209,6 +167,19 @@ def _rank(predictions: Array, labels: Array) -> Array:
     own = predictions[np.arange(len(labels)), labels][:, None]
     lower = np.arange(predictions.shape[1]) < labels[:, None]
     return np.asarray(((predictions > own) | ((predictions == own) & lower)).sum(1))
+
+
+# The metrics that are means over records, from predictions ``[records, width]`` and labels ``[records, labels]``, for
+# each record: 0 or 1 for a share.
+COLUMNS: dict[str, Callable[[Scoring, Array, Array], Any]] = {
+    "accuracy": lambda scoring, predictions, labels: scoring.classes(predictions) == labels[:, 0],
+    "top_{k}_accuracy": lambda scoring, predictions, labels: _rank(predictions, labels[:, 0]) < scoring.top_k,
+    "label_accuracy": lambda *batch: _right(*batch).mean(1),
+    "exact_match_accuracy": lambda *batch: _right(*batch).all(1),
+    "log_loss": _log_loss,
+    "mean_absolute_error": lambda _, predictions, labels: np.abs(predictions - labels).mean(1),
+    "mean_squared_error": lambda _, *both: np.minimum(np.square(np.subtract(*both)), LARGEST).mean(1),
+}
 
 
 def _sigmoid(logit: Array) -> Array:

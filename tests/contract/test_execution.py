@@ -123,9 +123,9 @@ def effects(model: Path) -> set[str]:
     """Return the effects that the kernels of a model have."""
     weights = [np.array(weight) for weight in keras_models.load(KerasModel(model)).weights]
     kernels = [kernel for kernel in weights if kernel.ndim > 1]
-    found = {"zeros": min(np.mean(kernel == 0) for kernel in kernels) > 0.4}
-    found["shared weights"] = max(len(np.unique(kernel)) for kernel in kernels) <= 4
-    return {name for name, is_found in found.items() if is_found}
+    zeros, values = ([measure(kernel) for kernel in kernels] for measure in (lambda one: np.mean(one == 0), np.unique))
+    has = {"zeros": min(zeros) > 0.4, "shared weights": max(map(len, values)) <= 4}
+    return {effect for effect, holds in has.items() if holds}
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 
 import tfopt.metric_table as table
 from tfopt.component import find
-from tfopt.components.evaluate.metrics import RecordMetrics, Scoring, class_metrics
+from tfopt.components.evaluate.metrics import COLUMNS, Scoring, class_metrics
 
 MORE_ROWS = (
     'METRICS += (MetricRow("margin", "share", True, (CLASSIFICATION,), "%"),'
@@ -22,7 +22,7 @@ import numpy as np
 from tfopt import formatting
 from tfopt.artifacts.evaluation_report import Metric
 from tfopt.components.compare_backbones.resolved_settings import _check_goal
-from tfopt.components.evaluate.metrics import RecordMetrics, Scoring
+from tfopt.components.evaluate.metrics import COLUMNS, Scoring
 from tfopt.measurement.evidence import describe_visible_loss
 from tfopt.measurement.goals import read_goals
 from tfopt.measurement.metric_names import check_goal_metrics
@@ -38,7 +38,7 @@ for goal in goals:
 scoring = Scoring("classification", False, 3, 5)
 column = scoring.metrics.index("margin")
 assert "margin" in scoring.shares and "top_5_accuracy" not in scoring.metrics
-RecordMetrics.margin = lambda metrics: metrics.predictions.max(1) > 0.5
+COLUMNS["margin"] = lambda scoring, predictions, labels: predictions.max(1) > 0.5
 assert scoring.values(np.eye(3), np.array([[0], [1], [0]]))[:, column].tolist() == [1, 1, 1]
 assert formatting.amount("margin", 0.5) == "50.00%" and formatting.amount("joules", 2) == "2.00 ms"
 assert formatting.title("joules") == "energy" and "joules" in SPEED
@@ -59,16 +59,14 @@ def test_a_metric_in_the_table_is_known_everywhere(tmp_path):
 @pytest.mark.parametrize("row", [row for row in table.METRICS if row.tasks], ids=lambda row: row.name)
 def test_every_metric_of_a_task_is_computed(row):
     if row.kind in ("share", "mean"):
-        assert callable(getattr(RecordMetrics, row.name.replace("{k}", "k")))
+        assert callable(COLUMNS[row.name])
     elif row.kind == "counts":
         assert row.name in class_metrics(np.ones((3, 1)))
     assert all(table.find_metric(name) is row for task in row.tasks for name in row.names(task, 3))
 
 
 def test_computed_metrics_and_objectives_are_in_the_table():
-    methods = {name for name, member in vars(RecordMetrics).items() if callable(member) and name[0] != "_"}
-    rows = {row.name.replace("{k}", "k") for task in table.TASKS for row in table.mean_metrics(task)}
-    assert methods - {"compute"} == rows
+    assert COLUMNS.keys() == {row.name for task in table.TASKS for row in table.mean_metrics(task)}
     for component in ("benchmark", "select_model"):
         assert set(find(component).parameters["objective"].choices) <= {*table.COSTS, "quality"}
     assert {kind for kind in typing.get_type_hints(table.MetricRow)["kind"].__args__} == {

@@ -38,33 +38,19 @@ SIGNATURE = Parameter(
     "signature",
     str,
     "serving_default",
-    required=False,
-    optional=False,
-    choices=(),
-    between=None,
-    reads=None,
     description="Name of the signature of the models to run or convert, in formats with signatures.",
 )
 TRUST_MODEL_CODE = Parameter(
     "trust_model_code",
     bool,
     False,
-    required=False,
-    optional=False,
-    choices=(),
-    between=None,
-    reads=None,
     description="Run Python code that a Keras file contains, such as that of a Lambda layer; off: refuse such files.",
 )
 ON_FAILURE = Parameter(
     "on_failure",
     str,
     "raise",
-    required=False,
-    optional=False,
     choices=("raise", "row"),
-    between=None,
-    reads=None,
     description="With ``row``, a model that cannot be made does not fail the step: the output records the reason, and "
     "evaluate, benchmark and select_model list it as a failed model, which is never selected.",
 )
@@ -114,7 +100,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a component leaves in the weights of a model, and a later step could undo.
+    """An effect of a component on the weights of a model that a later step could undo.
 
     Attributes:
         name: ``zeros``, ``shared weights``, ``quantization``, or another name that components have in ``not_after``.

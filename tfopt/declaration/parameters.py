@@ -109,12 +109,12 @@ class Parameter:
     name: str
     type: Any
     default: Any
-    required: bool
-    optional: bool
-    choices: tuple[str, ...]
-    between: Between | None
-    reads: Reads | None
-    description: str
+    required: bool = False
+    optional: bool = False
+    choices: tuple[str, ...] = ()
+    between: Between | None = None
+    reads: Reads | None = None
+    description: str = ""
     is_tuple: bool = False
     names: Names | None = None
     is_location: bool = False

@@ -83,6 +83,6 @@ def legal_order() -> list[str]:
 
 
 def _fits(component: Component, later: Component) -> bool:
-    """Return True if a model that the later component takes is still one that it takes after this component."""
-    taken = next(iter(later.inputs.values())).type
-    return issubclass(next(iter(component.outputs.values())).kind(taken), taken)
+    """Return True if a model that the later component takes remains one after this component."""
+    model = next(iter(later.inputs.values())).type
+    return issubclass(next(iter(component.outputs.values())).kind(model), model)
