@@ -60,18 +60,22 @@ def test_components_declare_the_components_that_they_run(folder: Path):
 # A package imports packages of later lines only. docs/architecture.md has the same table.
 LAYERS = (
     ("cli",),
+    ("run_records",),
     ("tfx", "process_engine", "kfp"),
     ("dag",),
     ("component",),
     ("execution",),
     ("training", "conversion", "serving"),
+    ("graph_checks",),
+    ("saved_models",),
     ("graph",),
     ("measurement",),
     ("runtimes",),
     ("keras_models", "data", "tensorrt", "model_store"),
     ("declaration",),
     ("artifacts", "charts"),
-    ("processes", "formatting"),
+    ("reports",),
+    ("processes", "formatting", "storage"),
     ("errors",),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from tfopt.artifacts import Artifact, Evaluation
-from tfopt.artifacts.storage import is_remote
 from tfopt.component import Component, Port
 from tfopt.errors import ComponentError, first_line
 from tfopt.kfp.visualizations import classification_metrics, classification_outputs
+from tfopt.storage.remote_files import is_remote
 
 log = logging.getLogger(__name__)
 

@@ -1,0 +1,1 @@
+"""What laws recognize in a graph: patterns, families of operations, shapes, loops, conditions."""
