@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from tfopt.components.evaluate.metrics.accumulators import BINS, Sums
 from tfopt.components.evaluate.metrics.bootstrap import bootstrap_weights
 from tfopt.components.evaluate.metrics.estimates import Sampled, metrics_of_records
-from tfopt.components.evaluate.metrics.scoring import Scoring
+from tfopt.components.evaluate.metrics.task_metrics import Scoring
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.plan import Plan
 from tfopt.measurement.confidence_bounds import simultaneous_error, smallest_visible_loss

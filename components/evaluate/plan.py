@@ -16,7 +16,7 @@ from tfopt.components.evaluate.examples import records
 from tfopt.components.evaluate.loaded_models import run_output, select_output
 from tfopt.components.evaluate.metrics.accumulators import Position, grain_of
 from tfopt.components.evaluate.metrics.constant_model import constant_output
-from tfopt.components.evaluate.metrics.scoring import OTHER, Scoring
+from tfopt.components.evaluate.metrics.task_metrics import OTHER, Scoring
 from tfopt.components.evaluate.metrics.tfma_metrics import Partition
 from tfopt.components.evaluate.metrics.user_metrics import TFMA, UserMetric, measure_first_batch
 from tfopt.components.evaluate.model_groups import split_models

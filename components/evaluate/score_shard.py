@@ -18,7 +18,7 @@ from tfopt.components.evaluate.examples.records import Decoder, read_parts
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel, describe_error, required_inputs
 from tfopt.components.evaluate.metrics.accumulators import BINS, SLICE_BINS, Part, Position, Slice, Sums, Totals
 from tfopt.components.evaluate.metrics.bootstrap import bootstrap_weights
-from tfopt.components.evaluate.metrics.scoring import confusion
+from tfopt.components.evaluate.metrics.task_metrics import confusion
 from tfopt.components.evaluate.metrics.tfma_metrics import Partition
 from tfopt.components.evaluate.model_groups import predict_in_groups
 from tfopt.components.evaluate.plan import Plan

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.evaluate.examples.fingerprints import RecordChecks
-from tfopt.components.evaluate.metrics.scoring import ACTUAL, HIT, PREDICTED
+from tfopt.components.evaluate.metrics.task_metrics import ACTUAL, HIT, PREDICTED
 from tfopt.components.evaluate.metrics.tfma_metrics import Partition
 
 BINS, SLICE_BINS = 512, 128  # of the AUC's histograms; there is one for each replicate, and a slice has fewer records

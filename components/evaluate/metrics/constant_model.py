@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tfopt import formatting
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.examples import records
-from tfopt.components.evaluate.metrics.scoring import MULTI_LABEL, OTHER, REGRESSION, Scoring
+from tfopt.components.evaluate.metrics.task_metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.storage.remote_files import local_copy
 

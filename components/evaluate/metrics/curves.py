@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.evaluate.metrics.scoring import LARGEST_LOGIT
+from tfopt.components.evaluate.metrics.task_metrics import LARGEST_LOGIT
 from tfopt.reports.evaluation_report import RocPoint
 
 Array = NDArray[Any]

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import PythonModule
-from tfopt.components.evaluate.metrics.scoring import LARGEST
+from tfopt.components.evaluate.metrics.task_metrics import LARGEST
 from tfopt.components.evaluate.metrics.tfma_metrics import check_name
 from tfopt.errors import ComponentError, nearest
 from tfopt.measurement.goals import QUALITY

@@ -1,1 +1,1 @@
-"""What the terminal shows: tables, progress, log lines."""
+"""Show output on the terminal: tables, progress, log lines."""

@@ -1,1 +1,1 @@
-"""What laws recognize in a graph: patterns, families of operations, shapes, loops, conditions."""
+"""Match parts of a graph for laws: patterns, families of operations, shapes, loops, conditions."""
