@@ -138,7 +138,7 @@ def test_the_library_imports_no_component():
 
 
 @pytest.mark.parametrize(
-    "statement", ["import tfopt.component", "from tfopt import Steps, component", "import tfopt.kfp.step"]
+    "statement", ["import tfopt.component", "from tfopt import Steps, component", "import tfopt.kfp.container_entry"]
 )
 def test_declaring_imports_nothing_heavy(statement: str):
     heavy = ("tensorflow", "keras", "tf_keras", "apache_beam", "tfx", "kfp", "ai_edge_litert", "onnx", "openvino")

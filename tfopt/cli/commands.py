@@ -317,7 +317,7 @@ def add_component(subparsers: Subparsers, words: Sequence[str], debug: bool) -> 
 
 
 def _run_kubeflow_step(component: Component, arguments: argparse.Namespace) -> int:
-    from tfopt.kfp.step import run_step
+    from tfopt.kfp.container_entry import run_step
 
     run_step(component, arguments.executor_input, dict(pair.split("=", 1) for pair in arguments.same_artifact))
     return 0
