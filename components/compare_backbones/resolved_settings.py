@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfopt.artifacts import Examples
-from tfopt.artifacts.examples_manifest import ExamplesManifest
 from tfopt.artifacts.formats import FORMATS
 from tfopt.components.compare_backbones.example_facts import check_features, count_classes, image_size, read_facts
 from tfopt.components.compare_backbones.parameters import (
@@ -21,6 +20,7 @@ from tfopt.components.compare_backbones.parameters import (
 from tfopt.errors import ComponentError, nearest
 from tfopt.keras_models.backbones import Backbone, read_backbones
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
+from tfopt.reports.examples_manifest import ExamplesManifest
 
 COSTS = ("latency", "latency_p90", "latency_p99", "size", "size_gzipped", "memory", "load")  # known before training
 METRICS = {  # measured by `evaluate`

@@ -10,9 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Evaluation, Examples, KerasModel
-from tfopt.artifacts.comparison_report import ShortTraining
-from tfopt.artifacts.evaluation_report import ModelEvaluation
-from tfopt.artifacts.staging import link_tree
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.candidate import Candidate, measure_together, summarize_error
@@ -21,6 +18,9 @@ from tfopt.data.feature_schema import MANIFEST
 from tfopt.errors import ComponentError
 from tfopt.execution.isolated import run_component
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.reports.comparison_report import ShortTraining
+from tfopt.reports.evaluation_report import ModelEvaluation
+from tfopt.storage.staging import link_tree
 
 EVALUATION_SPLIT = "eval"  # selecting on the split ``test`` would bias the later evaluation on it
 

@@ -12,10 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Examples, Inspection
-from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.artifacts.formats import FORMATS
-from tfopt.artifacts.inspection_report import InspectionReport
-from tfopt.artifacts.report_schema import dump
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.parameters import Size
@@ -23,6 +20,9 @@ from tfopt.components.compare_backbones.resolved_settings import ResolvedSetting
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.execution.isolated import run_component
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
+from tfopt.reports.inspection_report import InspectionReport
+from tfopt.reports.report_schema import dump
 
 TOLERANCE = 0.1  # of the output's range, which may be small before training; only speed is measured
 BATCH_SIZE = 32  # records that the statistics of the batch norms are computed from

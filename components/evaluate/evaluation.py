@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Evaluation, Model
-from tfopt.artifacts.evaluation_report import EvaluationReport
-from tfopt.artifacts.storage import is_remote, upload
 from tfopt.data import beam_runner
 from tfopt.processes.subprocess_call import run_isolated
+from tfopt.reports.evaluation_report import EvaluationReport
+from tfopt.storage.remote_files import is_remote, upload
 
 LARGE = 64 << 20  # bytes of all models together
 

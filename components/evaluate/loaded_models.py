@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Model
-from tfopt.artifacts.storage import local_copy
 from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch
-from tfopt.components.evaluate.accumulators import Position
+from tfopt.components.evaluate.metrics.accumulators import Position
 from tfopt.data.batches import check_features, column_name, to_inputs
 from tfopt.data.feature_schema import required_features
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.processes import heap
 from tfopt.runtimes import Runtime
+from tfopt.storage.remote_files import local_copy
 
 if TYPE_CHECKING:
     from tfopt.components.evaluate.plan import Plan

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.evaluate.accumulators import Position
+from tfopt.components.evaluate.examples.prefetch import PREFETCHED, prefetch
+from tfopt.components.evaluate.examples.records import Decoder
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel, required_inputs
-from tfopt.components.evaluate.prefetch import PREFETCHED, prefetch
-from tfopt.components.evaluate.records import Decoder
+from tfopt.components.evaluate.metrics.accumulators import Position
 
 if TYPE_CHECKING:
     from tfopt.components.evaluate.plan import Plan

@@ -11,22 +11,22 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.saved_model_proto import check_signature
-from tfopt.artifacts.storage import local_copy
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.evaluate import records
-from tfopt.components.evaluate.accumulators import Position, grain_of
-from tfopt.components.evaluate.constant_model import constant_output
+from tfopt.components.evaluate.examples import records
 from tfopt.components.evaluate.loaded_models import run_output, select_output
-from tfopt.components.evaluate.metrics import OTHER, Scoring
+from tfopt.components.evaluate.metrics.accumulators import Position, grain_of
+from tfopt.components.evaluate.metrics.constant_model import constant_output
+from tfopt.components.evaluate.metrics.task_metrics import OTHER, Scoring
+from tfopt.components.evaluate.metrics.tfma_metrics import Partition
+from tfopt.components.evaluate.metrics.user_metrics import TFMA, UserMetric, measure_first_batch
 from tfopt.components.evaluate.model_groups import split_models
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.task_choice import BINARY, CLASSIFICATION, check_labels, choose_scoring
-from tfopt.components.evaluate.tfma_metrics import Partition
-from tfopt.components.evaluate.user_metrics import TFMA, UserMetric, measure_first_batch
 from tfopt.data.batches import check_features, feature_specs
 from tfopt.data.feature_schema import required_features, with_manifest
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import Runtime
+from tfopt.storage.remote_files import local_copy
 
 LARGEST_BATCH, BATCH_BYTES = 256, 32 << 20
 # A large model computes many values for a record: a transformer of 207 MB takes gigabytes for 256 records at once.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.evaluate.metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring, looks_like_logits
+from tfopt.components.evaluate.metrics.task_metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring, looks_like_logits
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.data.one_hot import is_one_hot
 from tfopt.errors import ComponentError

@@ -4,9 +4,9 @@ import logging
 from typing import Annotated
 
 from tfopt.artifacts import Inspection, Model
-from tfopt.artifacts.inspection_report import CostBudget
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
+from tfopt.reports.inspection_report import CostBudget
 
 log = logging.getLogger(__name__)
 

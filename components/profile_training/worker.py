@@ -21,7 +21,7 @@ from tfopt.components.profile_training.trace_events import OperationTimes, opera
 from tfopt.components.profile_training.training_variant import TrainingVariant
 from tfopt.processes.startup import speed_up_imports
 from tfopt.processes.worker_process import peak_memory, serve_calls
-from tfopt.training.dataset import Source
+from tfopt.training.datasets.dataset import Source
 
 MAX_FILL_S = 15.0  # the longest time spent on a first epoch, which fills caches
 STEPS_PER_CALL = 16  # to measure the model without Python
@@ -35,7 +35,7 @@ class Worker:
         import tensorflow as tf
 
         from tfopt.artifacts import Examples
-        from tfopt.training.dataset import ReadOptions
+        from tfopt.training.datasets.dataset import ReadOptions
         from tfopt.training.determinism import reproducible
         from tfopt.training.precision import fast_precisions, unaligned_layers
         from tfopt.training.training_setup import prepare_training

@@ -4,10 +4,10 @@ import logging
 from dataclasses import replace
 
 from tfopt.artifacts import Benchmark, Blessing, Decision, Evaluation, Model
-from tfopt.artifacts.decision_report import BlessingReport, DecisionReport
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.select_model.parameters import Criteria
 from tfopt.model_store.run_history import read_runs
+from tfopt.reports.decision_report import BlessingReport, DecisionReport
 
 
 @component(image="tf", purpose="selection", cache="local")

@@ -5,11 +5,12 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from tfopt.artifacts import TrainingPlan, report_schema
-from tfopt.artifacts.training_plan import PlannedSettings
+from tfopt.artifacts import TrainingPlan
 from tfopt.components.train.parameters import Settings
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError, nearest
+from tfopt.reports import report_schema
+from tfopt.reports.training_plan import PlannedSettings
 
 log = logging.getLogger(__name__)
 

@@ -3,9 +3,9 @@
 import logging
 
 from tfopt.artifacts import Examples, InfraBlessing, Model
-from tfopt.artifacts.serving_report import ServingReport
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.validate_serving.parameters import ServingTest
+from tfopt.reports.serving_report import ServingReport
 
 
 @component(image="tf", purpose="serving", cache="local", cpu=2, model_signature=True)

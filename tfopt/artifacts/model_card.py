@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from tfopt.artifacts import report_schema
 from tfopt.artifacts.base import CARD
-from tfopt.artifacts.report_schema import VERSION_KEY, parse
+from tfopt.reports import report_schema
+from tfopt.reports.report_schema import VERSION_KEY, parse
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.cli.arguments import Subparsers, add_json_option
-from tfopt.cli.run_file import add_file_option
+from tfopt.cli.run_files.run_file import add_file_option
 from tfopt.component import components
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfopt.artifacts import Examples
-from tfopt.artifacts.storage import is_remote
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput
 from tfopt.dag.planned_step import PlannedStep
 from tfopt.measurement.evidence import describe_visible_loss, expected_main_metric
+from tfopt.storage.remote_files import is_remote
 
 EVALUATE = "evaluate"
 

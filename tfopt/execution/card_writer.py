@@ -7,11 +7,11 @@ from typing import Any
 import tfopt
 from tfopt.artifacts import CARD, Examples, Model, model_card
 from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_versions
-from tfopt.artifacts.storage import is_remote
 from tfopt.data.learned_names import learned_facts
 from tfopt.declaration.component import Component
 from tfopt.execution.failed_models import PARAMETER
 from tfopt.execution.learned_names import LABEL
+from tfopt.storage.remote_files import is_remote
 
 
 def write_step_card(component: Component, model: Model, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> None:

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from tfopt import formatting
 from tfopt.artifacts import Model
-from tfopt.artifacts import evaluation_report as evaluations
-from tfopt.artifacts.benchmark_report import MOST_DISTURBED, BenchmarkReport, ModelBenchmark, SpeedupEstimate
-from tfopt.artifacts.evaluation_report import EvaluationReport, Metric, ModelEvaluation, SliceMetrics
+from tfopt.reports import evaluation_report as evaluations
+from tfopt.reports.benchmark_report import MOST_DISTURBED, BenchmarkReport, ModelBenchmark, SpeedupEstimate
+from tfopt.reports.evaluation_report import EvaluationReport, Metric, ModelEvaluation, SliceMetrics
 
 Row = TypeVar("Row", ModelEvaluation, ModelBenchmark)
 

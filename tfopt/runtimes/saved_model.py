@@ -1,6 +1,7 @@
 """The `saved_model` runtime: a signature of a SavedModel in TensorFlow.
 
-A frozen model, as `tfopt.graph.saved_model.write` makes it, runs in a session, as TensorFlow Serving runs every model:
+A frozen model, as `tfopt.saved_models.saved_model.write` makes it, runs in a session, as TensorFlow Serving runs every
+model:
 `tf.saved_model.load` copies its constants several times, and takes six times as long.
 """
 
