@@ -17,6 +17,7 @@ from tfopt.components.compare_backbones.parameters import Settings
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.errors import ComponentError
 from tfopt.execution.isolated import run_component
+from tfopt.metric_table import HIGHER_IS_BETTER
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.comparison_report import ShortTraining
 from tfopt.reports.evaluation_report import ModelEvaluation
@@ -99,7 +100,7 @@ def _validation_loss(candidate: Candidate) -> float:
     metrics = dict(candidate.trained.card.facts["metrics"]) if candidate.trained else {}
     metrics.pop("val_loss", None)
     name, value = next(iter(metrics.items()), ("", 0.0))
-    return -value if name == "val_accuracy" else value
+    return -value if name.endswith(HIGHER_IS_BETTER) else value
 
 
 def _evaluate(

@@ -11,8 +11,8 @@ from typing import Any
 
 from tfopt.artifacts import Artifact, Examples, Model
 from tfopt.artifacts.outputs import Outputs
-from tfopt.artifacts.step_order import check_order
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
+from tfopt.declaration.step_order import check_order
 from tfopt.errors import ComponentError, disk_full_error
 from tfopt.execution.card_writer import write_step_card
 from tfopt.execution.failed_models import as_row, refuse_failed
@@ -82,7 +82,7 @@ def _check_order(component: Component, inputs: Mapping[str, Any]) -> None:
     """Raise ComponentError if the component would undo the effect of an earlier step on its first input, the parent."""
     parent = next(iter(inputs.values()), None)
     if isinstance(parent, Model):
-        check_order(parent, component.name)
+        check_order(parent, component)
 
 
 def check_declared(component: Component) -> None:
