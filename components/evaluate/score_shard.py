@@ -21,8 +21,8 @@ from tfopt.components.evaluate.metrics.bootstrap import bootstrap_weights
 from tfopt.components.evaluate.metrics.task_metrics import confusion
 from tfopt.components.evaluate.metrics.tfma_metrics import Partition
 from tfopt.components.evaluate.model_groups import predict_in_groups
-from tfopt.components.evaluate.plan import Plan
 from tfopt.components.evaluate.task_choice import check_labels, check_probabilities
+from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.errors import ComponentError
 from tfopt.processes import heap
 

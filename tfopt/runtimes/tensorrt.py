@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes.runtime import Arrays, Runtime
 from tfopt.tensorrt import machine
 from tfopt.tensorrt.profiles import Profile
 from tfopt.tensorrt.tag import CompatibilityTag
