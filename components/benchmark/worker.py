@@ -36,7 +36,7 @@ class Worker:
 
     def load(self, uri: str, signature: str, threads: int) -> dict[str, Any]:
         """Load the model and return the seconds, the memory and the model's inputs."""
-        from tfopt import runtimes
+        from tfopt import runtimes  # imports NumPy, which is part of the measured import
         from tfopt.artifacts import Model
 
         start = time.perf_counter()
@@ -194,7 +194,7 @@ def _waited_nanoseconds() -> int:
 def _tensorflow() -> dict[str, Any]:
     import tensorflow as tf
 
-    from tfopt.runtimes.environment import ONEDNN
+    from tfopt.runtimes.environment import ONEDNN  # imports NumPy
 
     return {
         ONEDNN: os.environ.get(ONEDNN),

@@ -5,6 +5,7 @@ from typing import Literal
 from tfopt.artifacts import SavedModel
 from tfopt.component import Input, Output, component
 from tfopt.execution.failed_models import OnFailure
+from tfopt.keras_models.io import place_saved_model
 
 
 @component(image="tf", purpose="graph", model_signature=True, concurrent=True)
@@ -32,8 +33,7 @@ def configure_runtime(
         on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
             evaluate, benchmark and select_model list it as a failed model, which is never selected.
     """
-    from tfopt.keras_models.io import place_saved_model
-    from tfopt.runtimes import environment
+    from tfopt.runtimes import environment  # imports NumPy
 
     on = onednn == "on" or (onednn == "other" and not environment.has_onednn())
     serving = configured.path / "Format-Serving"

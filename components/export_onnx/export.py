@@ -25,7 +25,12 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     """
     import onnx
 
-    from tfopt.conversion import onnx_export, onnx_float16, onnx_int8, onnx_qat
+    from tfopt.conversion import (  # import TensorFlow, only in the child process
+        onnx_export,
+        onnx_float16,
+        onnx_int8,
+        onnx_qat,
+    )
 
     file = target / "Format-Serving" / "model.onnx"
     file.parent.mkdir()

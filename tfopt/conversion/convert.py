@@ -89,7 +89,7 @@ def convert_in_child(
     """
     name = converted.metadata["name"]
     log.info("converting %s to %s", model.name, name)
-    from tfopt.conversion.core_model import convert_model
+    from tfopt.conversion.core_model import convert_model  # imports NumPy
 
     converted.metadata |= run_in_child(
         convert_model, convert, model, examples, converted.path, parameters, doing=f"converting to {name}"
@@ -103,7 +103,7 @@ def convert_in_child(
 
 def summarize(converted: Model) -> str:
     """Return one line with name, size and parity of a converted model."""
-    from tfopt.measurement.parity import describe_parity
+    from tfopt.measurement.parity import describe_parity  # imports NumPy
 
     facts, files = converted.metadata, type(converted)(converted.path).payload()
     verified, size = facts["verified"], data_size(sum(file.stat().st_size for file in files))

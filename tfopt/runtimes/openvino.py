@@ -26,7 +26,7 @@ def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
 
 def compile_model(model: Any, threads: int | None = None) -> Any:
     """Return the ``openvino.CompiledModel`` of an ``openvino.Model`` or its file, with the settings of this runtime."""
-    from tfopt.runtimes.openvino_import import openvino
+    from tfopt.runtimes.openvino_import import openvino  # imports OpenVINO
 
     settings = SETTINGS | ({"INFERENCE_NUM_THREADS": threads, "ENABLE_HYPER_THREADING": True} if threads else {})
     return openvino.Core().compile_model(model, "CPU", settings)
