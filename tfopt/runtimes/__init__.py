@@ -6,6 +6,7 @@ May import `tfopt.artifacts`, `tfopt.data`, `tfopt.keras_models`, `tfopt.tensorr
 import importlib
 
 from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec as TensorSpec
 from tfopt.errors import ComponentError
 from tfopt.runtimes import environment
 from tfopt.runtimes.preprocessed import PreprocessedRuntime
