@@ -19,7 +19,7 @@ from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.data.batches import check_features, column_name, to_inputs
 from tfopt.data.feature_schema import required_features
 from tfopt.errors import ComponentError, first_line, nearest
-from tfopt.processes import heap
+from tfopt.processes.memory import trim_heap
 from tfopt.runtimes import Runtime
 from tfopt.storage.remote_files import local_copy
 
@@ -133,7 +133,7 @@ class ModelPool:
             for model in models:
                 model.close()
             gc.collect()  # graphs of TensorFlow are cycles
-            heap.trim()
+            trim_heap()
 
     def _load(self, plan: Plan, number: int) -> LoadedModel:
         offered = None

@@ -21,8 +21,9 @@ from tfopt.components.profile_training.input_stages import time_stages
 from tfopt.components.profile_training.steps import ENDLESS, LONG_EPOCH_S, Epochs, time_endless, training_steps
 from tfopt.components.profile_training.trace_events import OperationTimes, operation_times
 from tfopt.components.profile_training.training_variant import TrainingVariant
+from tfopt.processes.memory import peak_memory
 from tfopt.processes.startup import speed_up_imports
-from tfopt.processes.worker_process import peak_memory, serve_calls
+from tfopt.processes.worker_process import serve_calls
 from tfopt.training.datasets.dataset import ReadOptions, Source
 from tfopt.training.determinism import reproducible
 from tfopt.training.precision import fast_precisions, unaligned_layers
