@@ -15,6 +15,7 @@ from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.candidate import Candidate, measure_together, summarize_error
 from tfopt.components.compare_backbones.parameters import Settings
 from tfopt.data.feature_schema import MANIFEST
+from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError
 from tfopt.execution.isolated import run_component
 from tfopt.metric_table import HIGHER_IS_BETTER
@@ -55,8 +56,6 @@ def train_and_evaluate(
 def draw_examples(uri: str, folder: str, max_records: int, seed: int) -> str:
     """Return the address of examples with at most so many records in the split ``train``, drawn at random."""
     import tensorflow as tf
-
-    from tfopt.data.tfrecords import read_records
 
     examples, target = Examples(uri), Path(folder, "examples")
     files = examples.split("train")

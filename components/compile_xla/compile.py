@@ -36,7 +36,7 @@ from tfopt.graph_checks.comparison import (
 )
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import EXTREMES, IEEE
-from tfopt.processes import heap
+from tfopt.processes.memory import trim_heap
 from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes import Runtime, environment
 from tfopt.saved_models.saved_model import opened
@@ -90,7 +90,7 @@ def _write_verified(
     serving = target / "Format-Serving"
     report, parent = _write(model, serving, examples, settings)
     gc.collect()  # the graph and the parent, before the compiled model is loaded and its programs are compiled
-    heap.trim()
+    trim_heap()
     # Each load of the compiled model compiles it again.
     after = functools.cache(lambda key: runtimes.load(SavedModel(target), signature=key))
     errors = _compare_outputs(parent.comparison, lambda key: nullcontext(after(key)))

@@ -14,7 +14,7 @@ from tfopt.components.evaluate.metrics.accumulators import Part, Slice, Totals
 from tfopt.components.evaluate.metrics.constant_model import describe_constant
 from tfopt.components.evaluate.metrics.curves import roc
 from tfopt.components.evaluate.metrics.estimates import Sampled, compute_metrics
-from tfopt.components.evaluate.plan import Plan
+from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import LEVEL, simultaneous_error
 from tfopt.reports.evaluation_report import (

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.inspect_model.advice import advise
 from tfopt.components.inspect_model.flops import FREE, VIEWS, count_flops
 from tfopt.components.inspect_model.int8_coverage import INTEGER, XNNPACK
@@ -161,6 +162,4 @@ def _coverage(costs: Sequence[NodeCost], ops: set[str]) -> OpCoverage:
 
 
 def _format_spec(end: Any) -> str:
-    from tfopt.artifacts.tensor_spec import TensorSpec
-
     return str(TensorSpec(end.dtype, end.shape or (), ranked=end.shape is not None))

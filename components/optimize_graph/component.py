@@ -3,6 +3,7 @@
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.optimize_graph.parameters import Optimization
+from tfopt.processes.subprocess_call import run_isolated
 
 
 @component(image="tf", purpose="graph", model_signature=True, on_failure=True, concurrent=True)
@@ -45,8 +46,7 @@ def optimize_graph(
     Reference:
         Larsen and Shpeisman, "TensorFlow Graph Optimizations", 2019; the laws name theirs.
     """
-    from tfopt.components.optimize_graph.optimize import optimize
-    from tfopt.processes.subprocess_call import run_isolated
+    from tfopt.components.optimize_graph.optimize import optimize  # imports NumPy
 
     optimized.metadata |= run_isolated(
         *(optimize, model, optimized.path, examples, optimization), doing="optimizing the graph"

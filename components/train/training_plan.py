@@ -9,6 +9,7 @@ from tfopt.artifacts import TrainingPlan
 from tfopt.components.train.parameters import Settings
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError, nearest
+from tfopt.measurement.machine_fingerprint import describe_differences, fingerprint
 from tfopt.reports import report_schema
 from tfopt.reports.training_plan import PlannedSettings
 
@@ -33,7 +34,6 @@ def apply_plan(
     """
     if plan is None:
         return settings, {}
-    from tfopt.measurement.machine_fingerprint import describe_differences, fingerprint
 
     planned: dict[str, Any] = {}
     passed = asdict(settings)

@@ -178,7 +178,7 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 def _clean_results(root: Path, keep: int, remove: bool) -> dict[str, Any] | None:
     """Remove old results in the folder of a run, or find them only; None if there are none."""
-    from tfopt.run_records.cleanup import find_old_results, remove_old_results
+    from tfopt.run_records.cleanup import find_old_results, remove_old_results  # imports SQLite
 
     old = find_old_results(root, keep)
     if not (old.executions or old.outputs):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import docstring_parser
 
+import tfopt.pipelines
 from tfopt.artifacts import Artifact, LineageStep
 from tfopt.component import Component, Port, find
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Wire
@@ -273,8 +274,6 @@ def _errors_with_line(path: Path, expected: str) -> Iterator[None]:
 
 def pipelines() -> list[str]:
     """List the names of the pipelines in ``tfopt.pipelines``."""
-    import tfopt.pipelines
-
     return sorted(module.name for module in pkgutil.iter_modules(tfopt.pipelines.__path__))
 
 

@@ -19,7 +19,8 @@ from tfopt.execution.failed_models import as_row, refuse_failed
 from tfopt.execution.learned_names import check_learned_names
 from tfopt.execution.parity_check import check_parity
 from tfopt.keras_models.model_code import is_trusted, trusted_code
-from tfopt.processes import heap, preloaded_processes
+from tfopt.processes import preloaded_processes
+from tfopt.processes.memory import trim_heap
 from tfopt.processes.supervision import recorded_work
 from tfopt.storage import publication, remote_files, staging
 from tfopt.storage.folder_lock import lock_folder
@@ -74,7 +75,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
         for artifact in staged.values():
             if isinstance(artifact, Model):
                 write_step_card(component, artifact, inputs, parameters)
-    heap.trim()  # engines run steps one after the other in one process
+    trim_heap()  # engines run steps one after the other in one process
     return Outputs(targets)
 
 

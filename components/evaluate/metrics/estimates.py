@@ -11,7 +11,7 @@ from tfopt.components.evaluate.metrics.bootstrap import UNIT, unseen_record_weig
 from tfopt.components.evaluate.metrics.curves import auc, average_precision
 from tfopt.components.evaluate.metrics.task_metrics import ACTUAL, HIT, PREDICTED, class_metrics
 from tfopt.components.evaluate.metrics.tfma_metrics import HIGHER
-from tfopt.components.evaluate.plan import Plan
+from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import (
     SMALLEST_SAMPLE,
