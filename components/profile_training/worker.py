@@ -22,6 +22,7 @@ from tfopt.components.profile_training.training_variant import TrainingVariant
 from tfopt.processes.startup import speed_up_imports
 from tfopt.processes.worker_process import peak_memory, serve_calls
 from tfopt.training.datasets.dataset import Source
+from tfopt.value_types import JsonObject
 
 MAX_FILL_S = 15.0  # the longest time spent on a first epoch, which fills caches
 STEPS_PER_CALL = 16  # to measure the model without Python
@@ -30,7 +31,7 @@ STEPS_PER_CALL = 16  # to measure the model without Python
 class Worker:
     """One training. The parent process calls the public methods by name."""
 
-    def build(self, variant: TrainingVariant) -> dict[str, Any]:
+    def build(self, variant: TrainingVariant) -> JsonObject:
         """Prepare the training, make a first step and, if it is short, a first epoch; return facts about it."""
         import tensorflow as tf
 

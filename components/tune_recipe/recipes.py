@@ -23,7 +23,7 @@ class Step:
 
     component: str
     output: str
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: dict[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Format as one line."""
@@ -114,7 +114,7 @@ def _steps(choices: dict[str, str]) -> Iterator[Step]:
         if choices["xla"] == "yes":
             yield Step("compile_xla", "compiled")
         return
-    parameters: dict[str, Any] = {"precision": choices[kind]}
+    parameters: dict[str, object] = {"precision": choices[kind]}
     if "onnx_scales" in choices:
         parameters["per_channel"] = choices["onnx_scales"] == "per channel"
     if "openvino_preset" in choices:

@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict
 
 from tfopt.artifacts.base import CARD
 from tfopt.reports import report_schema
@@ -58,6 +58,25 @@ class LearnedNames:
     label: str | None = None
     classes: list[str] | None = None
     packed: dict[str, list[str]] | None = None
+
+
+ParityFacts = dict[str, float | None]  # the fields of `tfopt.measurement.parity.Parity`, and ``relative_error``
+
+
+class Verification(TypedDict, total=False):
+    """The entry ``verified``: how a model was compared with its parent, and the parity of its outputs."""
+
+    run: bool
+    reason: str
+    inputs: str
+    records: int
+    also_calibrated_on: int
+    tolerance: float | None
+    skipped: Mapping[str, str]
+    not_compared: Mapping[str, str]
+    outputs: Mapping[str, ParityFacts]
+    warnings: list[str]
+    surgery: Mapping[str, float]
 
 
 @dataclass(frozen=True)

@@ -196,7 +196,7 @@ def _add_run_options(parser: CommandParser, json_help: str) -> None:
     add_file_option(parser)
 
 
-def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
+def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object]:
     """Return the values of the command line and the run file, and defaults, after the checks that need no engine."""
     values = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
     remote_files.check_characters(str(_root(dag, arguments)))

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from typing import Final
 
 from tfopt import formatting
 from tfopt.errors import ComponentError
@@ -12,7 +13,7 @@ from tfopt.measurement.model_measurements import main_metric
 from tfopt.reports.evaluation_report import EvaluationReport
 
 ESTIMATE = "estimate"  # the value of `confidence` that compares measured values, without intervals
-DEGRADATION_NOTE = "degradation_note"  # key of a model card's facts
+DEGRADATION_NOTE: Final = "degradation_note"  # key of a model card's facts
 EXACT = re.compile(r"(exact_match_|top_\d+_)?accuracy")  # shares of records, whose intervals are exact
 
 

@@ -17,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tfopt.errors import ComponentError, first_line
+from tfopt.value_types import JsonValue
 
 VERSION_KEY = "schema_version"
 AGAIN = "pass the output of the step that writes it, or run that step again"
@@ -103,7 +104,11 @@ def _reject_constant(constant: str) -> None:
 def _from_json(expected: Any, value: Any, place: str) -> Any:
     """Convert one JSON value to the annotated type, or raise TypeError with its place in the report."""
     origin, arguments = get_origin(expected), get_args(expected)
-    if expected is Any or (expected is NoneType and value is None) or (origin is Literal and value in arguments):
+    if (
+        expected in (Any, object, JsonValue)
+        or (expected is NoneType and value is None)
+        or (origin is Literal and value in arguments)
+    ):
         return value
     if origin in (Union, UnionType):
         return _from_union(expected, value, place)

@@ -40,7 +40,7 @@ class _Execution:
 
     properties: dict[str, Any]
     inputs: dict[str, int]
-    outputs: dict[str, Any]
+    outputs: dict[str, mlmd.Artifact]
     seconds: float | None
 
     def defect(self) -> str | None:
