@@ -42,7 +42,7 @@ def lineage(model: Model, decided: ModelDecision) -> JsonObject:
         "name": decided.name,
         "steps": steps,
         "verified": "; ".join(filter(None, (_to_text(card.facts.get("verified") or ""), note))),
-        "data": ((card.data or {}).get("digest") or "")[:12],
+        "data": ((card.data and card.data.digest) or "")[:12],
         "versions": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
     }
 

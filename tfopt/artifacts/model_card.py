@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, TypedDict
 from tfopt.artifacts.base import CARD
 from tfopt.reports import report_schema
 from tfopt.reports.report_schema import VERSION_KEY, parse
+from tfopt.value_types import JsonObject
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class LineageStep:
     name: str | None = None
     digest: str | None = None
     component: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
     recovery: dict[str, Any] | None = None
     inputs: list[str] | None = None
 
@@ -58,6 +59,20 @@ class LearnedNames:
     label: str | None = None
     classes: list[str] | None = None
     packed: dict[str, list[str]] | None = None
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Examples or a model that a model was made with, by the digest of its files."""
+
+    digest: str | None = None
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """Fine-tuning, with its second round if there was one."""
+
+    recovery: dict[str, Any] | None = None
 
 
 ParityFacts = dict[str, float | None]  # the fields of `tfopt.measurement.parity.Parity`, and ``relative_error``
@@ -92,11 +107,11 @@ class ModelCard:
         parameters: Parameters of that component.
         inputs: Names of the inputs that it got; None if the card is older than this key.
         lineage: The steps that made its ancestors, first to last.
-        data: ``digest`` of the examples that the component read, or None.
+        data: The examples that the component read.
         learned: Names of classes and of packed columns that the model learned to number.
         versions: Versions of tfopt and of the libraries that affect the model.
         calibration: The examples that the model was calibrated on.
-        fine_tuned: The second round of fine-tuning and others that a component made.
+        fine_tuned: The fine-tuning.
         teacher: The model that it was trained with.
         metrics: The metrics of its training.
         confidence: ``estimate`` if `select_model` compared measured values with its goals, so that nothing is proven;
@@ -110,16 +125,16 @@ class ModelCard:
     digest: str | None = None
     sizes: dict[str, int] = field(default_factory=dict)
     component: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
     inputs: list[str] | None = None
     lineage: list[LineageStep] = field(default_factory=list)
-    data: dict[str, Any] | None = None
+    data: Origin | None = None
     learned: LearnedNames | None = None
     versions: dict[str, str] = field(default_factory=dict)
     calibration: CalibrationExamples | None = None
-    fine_tuned: dict[str, Any] | None = None
-    teacher: dict[str, Any] | None = None
-    metrics: dict[str, Any] | None = None
+    fine_tuned: FineTuned | None = None
+    teacher: Origin | None = None
+    metrics: JsonObject | None = None
     confidence: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -144,7 +159,7 @@ class ModelCard:
     @property
     def step(self) -> LineageStep:
         """Return the step that made the model, as an entry of a lineage."""
-        recovery = (self.fine_tuned or {}).get("recovery")
+        recovery = self.fine_tuned.recovery if self.fine_tuned else None
         return LineageStep(self.name, self.digest, self.component, self.parameters, recovery, self.inputs)
 
 

@@ -32,6 +32,7 @@ from tfopt.errors import ComponentError, nearest
 from tfopt.formatting import indented
 from tfopt.run_records.run_record import decision_facts, recorded_run, run_facts
 from tfopt.storage import remote_files
+from tfopt.value_types import JsonObject
 
 NOT_BLESSED, UNDECIDED = 3, 4  # exit codes
 
@@ -125,7 +126,7 @@ def _schema(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def pipeline_schema(pipeline: str) -> dict[str, Any]:
+def pipeline_schema(pipeline: str) -> JsonObject:
     """Return the JSON schema of the run files of a pipeline."""
     from tfopt.cli.run_files.run_file_schema import run_file_schema
 

@@ -241,7 +241,7 @@ class _RecordedOutputs(Runtime):
         self.inputs, self.outputs = runtime.inputs, runtime.outputs
         self.batches: list[Batch] = []
         self.failures: list[Probe] = []
-        self._outputs_by_batch: dict[int, dict[str, Any]] = {}
+        self._outputs_by_batch: dict[int, Batch] = {}
         first: Exception | None = None
         for number, batch in enumerate(chain(batches, others)):
             if number >= len(batches) and self.batches:
@@ -259,7 +259,7 @@ class _RecordedOutputs(Runtime):
         if first and not self.batches:
             raise first
 
-    def _record(self, runtime: Runtime, batch: Batch, outputs: dict[str, Any] | None = None) -> None:
+    def _record(self, runtime: Runtime, batch: Batch, outputs: Batch | None = None) -> None:
         """Record outputs; records for which an output is NaN are compared as special values."""
         if not batch and runtime.inputs:
             return
@@ -272,7 +272,7 @@ class _RecordedOutputs(Runtime):
         self._outputs_by_batch[id(batch)] = outputs
         self.batches.append(batch)
 
-    def call(self, arrays: Arrays) -> dict[str, Any]:
+    def call(self, arrays: Arrays) -> Batch:
         """Return the outputs recorded for these arrays, which are identified by object identity."""
         return self._outputs_by_batch[id(arrays)]
 
