@@ -7,7 +7,7 @@ from tfopt.value_types import JsonObject
 
 
 class ModelFacts(TypedDict, total=False):
-    """What is known so far of a process and the model in it; ``inputs`` only in the result of ``load``."""
+    """Facts of a process and the model in it, complete at the end; ``inputs`` only in the result of ``load``."""
 
     import_seconds: float
     runtime_memory_bytes: int

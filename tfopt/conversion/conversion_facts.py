@@ -28,7 +28,7 @@ class FloatPartFacts(TypedDict):
 
 
 class ConversionFacts(TypedDict, total=False):
-    """What a conversion reports; each format has some of the keys."""
+    """Facts that a conversion reports; each format has some of the keys."""
 
     precision: str
     ranges: str | None

@@ -24,7 +24,7 @@ FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')  # of faulthandler
 
 
 class Work(TypedDict, total=False):
-    """What a program works on: names of components and their outputs; in the end, how it ended."""
+    """Names and outputs of the components that a program runs; in the end, how it ended."""
 
     component: str
     outputs: list[str]

@@ -81,7 +81,7 @@ def copy_model(model: Model, layout: str, folder: Path) -> None:
 
 
 class VersionFacts(TypedDict, total=False):
-    """What was written besides the model, or why nothing was; ``labels`` only for a plain LiteRT file."""
+    """Descriptions of files next to a model, or why there are none; ``labels`` only for a plain LiteRT file."""
 
     warm_up: str
     labels: str
