@@ -82,14 +82,13 @@ def check_server(task: Task) -> tuple[ServedFields, list[str]] | ComponentError:
     except ComponentError as error:
         return error
     requests = list(split_batches(inputs, expected.inputs, test.batch_size))
-    extras = write_version(model, task.layout, root / "1", examples, test.requests)
     facts: ServedFields = {
-        "warm_up": extras["warm_up"],
         "requests": len(requests),
         "inputs": {name: str(spec) for name, spec in expected.inputs.items()},
         "outputs": {name: str(spec) for name, spec in expected.outputs.items()},
         "source": source,
     }
+    facts |= cast(ServedFields, write_version(model, task.layout, root / "1", examples, test.requests))
     faults = _check_triton_config(model, root, expected, task) if task.layout == "triton" else []
     with servers.serve(model, task.layout, root, task.server_program, task.deadline) as server:
         facts["server"] = server.name

@@ -30,7 +30,7 @@ class History(TypedDict):
     best_epoch: int
     stopped_early: bool
     epochs: list[dict[str, float | None]]
-    compile_s: NotRequired[float | None]
+    compile_s: NotRequired[float]
 
 
 def fit_model(
