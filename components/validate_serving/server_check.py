@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
