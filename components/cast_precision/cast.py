@@ -105,13 +105,8 @@ def _verify(written: SavedModel, comparison: Comparison, allowed: float) -> tupl
         raise ComponentError(
             f"{output} differs by {error:.2g} of its range", f"at most {allowed:g}", "pass a larger tolerance"
         )
-    facts: Verification = {
-        "inputs": comparison.source,
-        "tolerance": allowed,
-        "skipped": comparison.skipped,
-        "outputs": outputs,
-    }
-    return facts, error
+    source, skipped = comparison.source, comparison.skipped
+    return {"inputs": source, "tolerance": allowed, "skipped": skipped, "outputs": outputs}, error
 
 
 def _reasons(stays: dict[str, dict[str, int]]) -> str:

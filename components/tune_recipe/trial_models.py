@@ -65,11 +65,7 @@ class ModelBuilder:
             if folder.name in self._failed:
                 raise self._failed[folder.name]
             if not folder.exists():
-                arguments: dict[str, object] = {
-                    "model": model.uri,
-                    "examples": self.examples.uri,
-                    step.output: str(folder),
-                }
+                arguments: dict[str, object] = {"model": model.uri, "examples": self.examples.uri}
                 arguments |= {step.output: str(folder), **step.parameters, "signature": self.model.signature}
                 try:
                     run_component(step.component, arguments, doing=str(step), limit_s=self._seconds_left())
