@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts import Evaluation, Examples, KerasModel
 from tfopt.component import find
@@ -110,7 +109,7 @@ def _evaluate(
     def measure(group: Sequence[Candidate]) -> Sequence[ModelEvaluation]:
         nonlocal training
         models = [candidate.trained for candidate in group]
-        arguments: dict[str, Any] = {"baseline": models[0], "candidates": models[1:] or models, "examples": examples}
+        arguments: dict[str, object] = {"baseline": models[0], "candidates": models[1:] or models, "examples": examples}
         arguments |= {"label": settings.label, "split": EVALUATION_SPLIT, "task": settings.task, "seed": settings.seed}
         # Any of the backbones may be the best in validation, so all pairs of them are compared.
         arguments["tried"] = max(len(models), math.comb(len(models), 2))

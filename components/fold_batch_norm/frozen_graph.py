@@ -1,10 +1,10 @@
 """Folding in a frozen graph, for models without a Keras form."""
 
 from pathlib import Path
-from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts.model_card import Verification
 from tfopt.components.fold_batch_norm.plan import FoldResult
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
@@ -61,7 +61,7 @@ def special_difference(
 
 def write_verified(
     model: SavedModel, child: Frozen, target: Path, examples: Examples | None, tolerance: float | None
-) -> dict[str, Any]:
+) -> Verification:
     """Write a frozen model as a SavedModel below ``target``, load it again, and compare it with its parent.
 
     Returns:

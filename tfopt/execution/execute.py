@@ -57,7 +57,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
     with trusted_code(trusted), _staged(component, targets) as staged:
         if component.model_signature:
-            _set_signature([*inputs.values(), *staged.values()], parameters[SIGNATURE.name])
+            _set_signature([*inputs.values(), *staged.values()], str(parameters[SIGNATURE.name]))
         with as_row(staged, parameters, _origin(component, inputs, parameters)):
             refuse_failed(inputs)
             check_learned_names(inputs, parameters)
@@ -246,7 +246,7 @@ def _resolved(target: Artifact) -> Path:
     return Path(os.path.realpath(target.path))
 
 
-def _origin(component: Component, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+def _origin(component: Component, inputs: Mapping[str, Any], parameters: dict[str, object]) -> dict[str, object]:
     """Return what distinguishes one failure from another."""
     models = {name: value.digest for name, value in inputs.items() if isinstance(value, Model)}
     return {"component": component.name, "parameters": parameters, **models}

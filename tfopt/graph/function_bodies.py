@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.graph.mutable_graph import Graph, GraphDef, Node, Tensor
+from tfopt.graph.mutable_graph import FunctionDef, Graph, GraphDef, Node, Tensor
 from tfopt.graph.op_registry import FRAMES, attribute, definition, is_pure
 
 
@@ -164,7 +164,7 @@ def _count(output: Any, node: Any) -> int:
 
 
 def _reached(function: Any, library: Mapping[str, Any]) -> list[Any]:
-    reached: dict[str, Any] = {}
+    reached: dict[str, FunctionDef] = {}
     ahead = [function]
     while ahead:
         one = ahead.pop()

@@ -11,6 +11,8 @@ from tfopt.graph.const_arrays import array_of
 from tfopt.graph.shape_inference import Shape, shapes_of
 
 GraphDef = Any  # tf.compat.v1.GraphDef: protocol buffers have no types here
+NodeDef = Any  # tf.compat.v1.NodeDef
+FunctionDef = Any  # tensorflow.core.framework.function_pb2.FunctionDef
 
 
 class Tensor(NamedTuple):

@@ -59,7 +59,7 @@ def output_types(node: Node) -> list[int]:
     return types
 
 
-def attributes(op: str, like: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
+def attributes(op: str, like: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, object]:
     """Return attributes for a new node: those in ``changed``, and those of ``like`` that the operation has."""
     declared = {entry.name for entry in definition(op).attr}
     copied = {name: like[name] for name in like if name in declared or name == "_class"}

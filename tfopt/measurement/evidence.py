@@ -1,6 +1,7 @@
 """Compute what a number of records can show about a share, before any model is measured."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from tfopt import formatting
 from tfopt.errors import ComponentError
@@ -12,7 +13,7 @@ from tfopt.metric_table import CLASSIFICATION, REGRESSION, find_metric, mean_met
 from tfopt.reports.evaluation_report import EvaluationReport
 
 ESTIMATE = "estimate"  # the value of `confidence` that compares measured values, without intervals
-DEGRADATION_NOTE = "degradation_note"  # key of a model card's facts
+DEGRADATION_NOTE: Final = "degradation_note"  # key of a model card's facts
 
 
 def describe_visible_loss(records: int, candidates: int, metric: str = "accuracy") -> str:
