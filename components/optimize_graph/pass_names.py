@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.grappler import OPTIMIZERS, PORTABLE
-from tfopt.graph.rewrite_order import NORMALIZING, OPT_IN, ORDER
+from tfopt.graph.law_order import NORMALIZING, OPT_IN
+from tfopt.graph.law_order import ORDER as LAWS
 
 GRAPPLER, WITHOUT = "grappler:", "without:"
-LAWS = tuple(name for name, _ in ORDER)
 PRESETS = {
     "portable": LAWS,
     # Grappler runs last: laws would not recognize the nodes that it writes. Its shape optimizer and inliner are left
@@ -30,8 +30,7 @@ def read_passes(words: Sequence[str], *, fast_math: bool = False) -> list[str]:
     >>> set(read_passes(["inference"])) - set(read_passes(["inference", "without:drop_assertions"]))
     {'drop_assertions'}
     """
-    opt_in = (name for name, _ in OPT_IN)
-    meanings = {**PRESETS, **{name: (name,) for name in (*LAWS, *opt_in, *(GRAPPLER + name for name in OPTIMIZERS))}}
+    meanings = {**PRESETS, **{name: (name,) for name in (*LAWS, *OPT_IN, *(GRAPPLER + name for name in OPTIMIZERS))}}
     meanings |= {WITHOUT + name: () for name in meanings if name not in PRESETS}
     for word in words:
         if word not in meanings:

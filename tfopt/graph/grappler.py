@@ -32,6 +32,7 @@ OPTIMIZERS: Mapping[str, str] = MappingProxyType(
 # In this order. Left out: remapper (its _Fused ops can be read by TensorFlow only), layout and mixed precision (their
 # gain depends on the machine), and debug_stripper (it removes checks that the author of the model added).
 PORTABLE = ("function", "pruning", "shape", "constant_folding", "arithmetic", "common_subgraph", "loop", "dependency")
+UNCHECKING = "debug_stripper"  # its effect: inputs that the model refuses are accepted
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 

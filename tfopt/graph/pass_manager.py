@@ -9,9 +9,9 @@ from itertools import cycle, islice
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.frozen_model import Frozen, prune_functions
 from tfopt.graph.function_bodies import read_body, write_body
+from tfopt.graph.law import LocalLaw
 from tfopt.graph.mutable_graph import Graph, GraphDef
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewriter import apply
 from tfopt.graph.rewrites import laws
 
@@ -121,7 +121,7 @@ def run_law(name: str, graph: Graph, report: Report) -> int:
         raise ComponentError(f"pass {name!r}", "the name of a law", nearest(name, laws()))
     law = laws()[name]
     graph.zero_signs.clear()
-    return apply({name: law}, graph, report) if isinstance(law, Rule) else law.run(graph, report)
+    return apply({name: law}, graph, report) if isinstance(law, LocalLaw) else law.run(graph, report)
 
 
 def unmet_requirements(names: Sequence[str]) -> dict[str, list[str]]:

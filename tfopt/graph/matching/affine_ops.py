@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import Maker, Match, attr
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import Op, Pattern, const, op
 from tfopt.graph.mutable_graph import Node, Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, attr
 
 FUSED = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 GLOBAL = "BatchNormWithGlobalNormalization"

@@ -11,8 +11,14 @@ The dtypes for which it always holds are those of `fold_absorbing_elements`.
 Requires: a static shape of the result.
 """
 
+from tfopt.graph.law import LocalLaw
 from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewrites.fold_absorbing_elements import refusal, rewrite
 
-LAW = Rule((op("Mul", "x", const("absorbing")),), refusal, rewrite)
+LAW = LocalLaw(
+    (op("Mul", "x", const("absorbing")),),
+    refusal,
+    rewrite,
+    opt_in="it holds where no factor is ever infinite or NaN",
+    after={"fold_absorbing_elements": "that law holds for all inputs"},
+)

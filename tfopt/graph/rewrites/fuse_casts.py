@@ -11,9 +11,9 @@ pair that ends with the first dtype.
 Requires: integers, or bools, in between only in a wider dtype.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 from tfopt.graph.rewrites.cancel_casts import represents
 
 PATTERN = op("Cast", op("Cast", "x", role="inner"))
@@ -36,4 +36,6 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return make.node("Cast", match.tensor("x"), like=match.node(), SrcT=match.attr("SrcT", "inner"))
 
 
-LAW = Rule((PATTERN,), when, rewrite, requires=("direct edges",))
+LAW = LocalLaw(
+    (PATTERN,), when, rewrite, requires=("direct edges",), after={"cancel_casts": "a pair that cancels needs no Cast"}
+)

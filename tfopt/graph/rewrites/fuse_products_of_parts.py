@@ -22,12 +22,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.parts import part_of, why_not_all
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import TESTS, UNARY
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_products_of_parts"
 ADDING = ("BiasAdd", "Add", "AddV2")
@@ -254,4 +254,9 @@ def _exchanged(make: Maker, tensor: Tensor, like: Node) -> Tensor:
     return make.node("Transpose", tensor, order, like=like, Tperm=kind)
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    rounds=True,
+    after={"fuse_products_of_slices": "products with one matrix need no copies of it"},
+)

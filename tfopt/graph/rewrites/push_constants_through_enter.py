@@ -20,11 +20,11 @@ Source: tf.raw_ops.Enter, Merge and LoopCond; Yu et al., "Dynamic Control Flow i
 2018.
 """
 
+from tfopt.graph.law import WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, conditions, controls_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import FRAMES
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole, attr
 from tfopt.graph.rewrites.push_constants_into_bodies import SMALL
 
 NAME = "push_constants_through_enter"
@@ -92,4 +92,9 @@ def _merge_before(graph: Graph, condition: Node, frame: str) -> str | None:
     return None
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    after={"fold_constants": "constants that the graph computes are pushed, too"},
+    before={"fold_switches": "a condition that enters a loop is a constant in the loop then"},
+)
