@@ -79,7 +79,7 @@ def times() -> dict[int, float]:
     """
     from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
     from tfopt.graph.law_order import ORDER
-    from tfopt.graph.pass_manager import optimize
+    from tfopt.graph.law_runner import optimize
     from tfopt.graph.report import Report
 
     x, y = (Endpoint(f"{name}:0", "float32", (None, 8)) for name in "xy")

@@ -9,8 +9,8 @@ from tfopt.errors import ComponentError, first_line
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law_order import ROUNDING, UNCHECKING
+from tfopt.graph.law_runner import ROUNDS, names_in, optimize
 from tfopt.graph.matching.zero_signs import signed_sums
-from tfopt.graph.pass_manager import ROUNDS, names_in, optimize
 from tfopt.graph.report import Report
 from tfopt.graph_checks.comparison import Comparison
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime

@@ -7,8 +7,8 @@ from tests.graph.rewrites.fold_batch_norm import GLOBAL, conv, depthwise, image,
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, holds, ops, view, weights
 from tfopt.graph.law_order import ORDER
+from tfopt.graph.law_runner import run
 from tfopt.graph.matching.batch_norms import batch_norms
-from tfopt.graph.pass_manager import run
 from tfopt.graph.report import Report
 
 

@@ -10,7 +10,7 @@ from tests.graph.table import feed, law_applied, ops, view
 from tests.graph.test_laws import NAMES, TABLE
 from tfopt.graph.law import LocalLaw
 from tfopt.graph.law_order import ORDER
-from tfopt.graph.pass_manager import run
+from tfopt.graph.law_runner import run
 from tfopt.graph.report import Report
 from tfopt.graph.rewrites import laws
 from tfopt.graph.session import evaluate, session

@@ -8,7 +8,7 @@ from tests.graph.table import feed, ops, weights
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.function_bodies import read_body, write_body
 from tfopt.graph.law_order import ORDER
-from tfopt.graph.pass_manager import optimize
+from tfopt.graph.law_runner import optimize
 from tfopt.graph.report import Report
 
 

@@ -15,7 +15,7 @@ from tfopt.components.optimize_graph.pass_names import read_passes
 from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.law_order import ORDER
-from tfopt.graph.pass_manager import optimize, run
+from tfopt.graph.law_runner import optimize, run
 from tfopt.graph.report import Report
 from tfopt.graph.session import evaluate
 from tfopt.graph_checks.comparison import Comparison

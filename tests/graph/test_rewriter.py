@@ -13,8 +13,8 @@ from tests.graph.table import feed, holds, ops, view, weights
 from tfopt.errors import ComponentError
 from tfopt.graph.law import LocalLaw
 from tfopt.graph.law_order import ORDER
+from tfopt.graph.law_runner import garbage_collection_disabled, run, run_law, unmet_requirements
 from tfopt.graph.matching.pattern import op
-from tfopt.graph.pass_manager import garbage_collection_disabled, run, run_law, unmet_requirements
 from tfopt.graph.report import Report
 from tfopt.graph.rewriter import apply
 from tfopt.graph.rewrites import laws

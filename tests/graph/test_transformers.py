@@ -18,7 +18,7 @@ from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.graph import mutable_graph
 from tfopt.graph.law_order import ORDER
-from tfopt.graph.pass_manager import optimize
+from tfopt.graph.law_runner import optimize
 from tfopt.graph.report import Report
 from tfopt.graph.shape_inference import shapes_of
 from tfopt.saved_models.saved_model import read

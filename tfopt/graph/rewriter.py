@@ -96,7 +96,7 @@ def _refusal(graph: Graph, binding: Binding) -> str | None:
     for reader in graph.readers(root.name):
         if any(tensor.node == root.name and tensor.output for tensor in reader.inputs):
             return f"not only the first output of the {_word('root', root)} is read"
-    if root.op == "Identity" and (root.name in graph.fetched or root.controls):  # left by an earlier rewrite
+    if root.op == "Identity" and (root.name in graph.fetched or root.controls):  # left by an earlier law
         return "the Identity is an output of the graph, or carries a control edge"
     missing = [role for role in binding.constants if not graph.is_constant(binding.tensors[role])]
     return f"the {missing[0]} is not a constant" if missing else None

@@ -118,7 +118,7 @@ def run_law(name: str, graph: Graph, report: Report) -> int:
         ComponentError: If there is no law of this name.
     """
     if name not in laws():
-        raise ComponentError(f"pass {name!r}", "the name of a law", nearest(name, laws()))
+        raise ComponentError(f"law {name!r}", "the name of a law", nearest(name, laws()))
     law = laws()[name]
     graph.zero_signs.clear()
     return apply({name: law}, graph, report) if isinstance(law, LocalLaw) else law.run(graph, report)
