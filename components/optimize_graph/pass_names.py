@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.grappler import OPTIMIZERS, PORTABLE
-from tfopt.graph.law_order import NORMALIZING, OPT_IN
+from tfopt.graph.law_order import FAST_MATH, NORMALIZING, OPT_IN
 from tfopt.graph.law_order import ORDER as LAWS
 
 GRAPPLER, WITHOUT = "grappler:", "without:"
@@ -20,7 +20,7 @@ PRESETS = {
 def read_passes(words: Sequence[str], *, fast_math: bool = False) -> list[str]:
     """Return the passes of a list of words, in order: presets are expanded, and ``without:NAME`` removes a pass.
 
-    With ``fast_math``, `fold_zero_products` follows its restricted form, `fold_absorbing_elements`.
+    With ``fast_math``, laws that assume finite values follow their restricted forms.
 
     Raises:
         ComponentError: If no pass remains, or a word is unknown.
@@ -38,8 +38,8 @@ def read_passes(words: Sequence[str], *, fast_math: bool = False) -> list[str]:
             raise ComponentError(repr(word), expected, nearest(word, meanings))
     left_out = {word.removeprefix(WITHOUT) for word in words if word.startswith(WITHOUT)}
     passes = [name for word in words for name in meanings[word] if name not in left_out]
-    opt_in_after = {"fold_absorbing_elements": ["fold_zero_products"]} if fast_math else {}
-    passes = [one for name in passes for one in (name, *opt_in_after.get(name, ())) if one not in left_out]
+    if fast_math:
+        passes = [law for name in passes for law in (name, FAST_MATH.get(name)) if law and law not in left_out]
     if not passes:
         raise ComponentError(f"no pass in {list(words)}", "at least one pass", 'pass passes=["inference"]')
     return passes

@@ -1,5 +1,6 @@
 """Tests of the order of laws, and of the facts that laws state in their files."""
 
+from difflib import unified_diff
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from tfopt.errors import ComponentError
 from tfopt.graph.law_order import (
     ALL,
+    FAST_MATH,
     FOLDER,
     NORMALIZING,
     OPT_IN,
@@ -92,7 +94,8 @@ EXPECTED = [
 
 
 def test_order_follows_from_the_files():
-    assert list(ORDER) == EXPECTED
+    difference = unified_diff(EXPECTED, ORDER, "EXPECTED", "files", lineterm="", n=1)
+    assert list(ORDER) == EXPECTED, "\n".join(difference)
 
 
 def test_each_law_is_between_the_laws_that_it_names():
@@ -110,6 +113,7 @@ def test_facts_are_those_of_the_imported_laws():
 def test_facts_of_laws():
     assert OPT_IN == ("fuse_products_of_one_input", "fold_zero_products")
     assert {"drop_assertions", "drop_numeric_checks"} == UNCHECKING
+    assert FAST_MATH == {"fold_absorbing_elements": "fold_zero_products"}
     assert {"fold_scale", "fuse_gelus"} < ROUNDING
     assert not {"fold_signs", *NORMALIZING} & ROUNDING
     changing = {name for name, law in all_facts().items() if law.changes_zero_signs}

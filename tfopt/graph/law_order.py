@@ -31,6 +31,7 @@ class LawFacts:
         removes_checks: Inputs that the model refuses are accepted.
         opt_in: Why the law is used only if it is requested by name: it is valid under an assumption that cannot be
             checked in the graph, or was not faster on the machine where it was measured (docs/benchmarks.md).
+        fast_math: With ``fast_math``, a law of `opt_in` is used as well, next to each law in `after`.
     """
 
     after: Mapping[str, str] = field(default_factory=dict)
@@ -40,6 +41,7 @@ class LawFacts:
     changes_zero_signs: bool = False
     removes_checks: bool = False
     opt_in: str = ""
+    fast_math: bool = False
 
 
 def read_facts(file: Path) -> LawFacts:
@@ -133,6 +135,7 @@ ALL = ordered(all_facts())
 ORDER = tuple(name for name in ALL if not all_facts()[name].opt_in)
 OPT_IN = tuple(name for name in ALL if all_facts()[name].opt_in)
 ROUNDING = frozenset(name for name in ALL if all_facts()[name].rounds)
+FAST_MATH = {other: name for name in OPT_IN if all_facts()[name].fast_math for other in all_facts()[name].after}
 UNCHECKING = frozenset(name for name in ALL if all_facts()[name].removes_checks)
 
 # Laws that normalize a graph for laws that match neighbours and constants.

@@ -20,5 +20,6 @@ LAW = LocalLaw(
     refusal,
     rewrite,
     opt_in="it holds where no factor is ever infinite or NaN",
+    fast_math=True,
     after={"fold_absorbing_elements": "that law holds for all inputs"},
 )
