@@ -11,7 +11,7 @@ from typing import Any
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph.frozen_model import Frozen, nodes, prune_functions
 
-# Our names, and those of Grappler.
+# Our names, and the names that Grappler uses.
 OPTIMIZERS: Mapping[str, str] = MappingProxyType(
     {
         "function": "function",
@@ -87,11 +87,11 @@ def _restore(before: Any, after: Any, names: Collection[str]) -> None:
     new = {node.name: node for node in after.node} if names else {}
     for name in sorted(names):
         data, *others = new[name].input if name in new and new[name].op in ("Identity", "Snapshot") else ("",)
-        constants = [one for one in old[name].input if one in old and old[one].op == "Const"]
+        constants = [source for source in old[name].input if source in old and old[source].op == "Const"]
         if not data or old[name].op in ("Identity", "Snapshot") or len(constants) != 1:
             continue
-        inputs = [one if one in constants else data for one in old[name].input if not one.startswith("^")]
-        waits = [one for one in others if one.lstrip("^") not in constants]
+        inputs = [source if source in constants else data for source in old[name].input if not source.startswith("^")]
+        waits = [source for source in others if source.lstrip("^") not in constants]
         new[name].CopyFrom(old[name])
         new[name].input[:] = [*inputs, *waits]
         if constants[0] not in new:

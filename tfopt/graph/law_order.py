@@ -73,7 +73,7 @@ def all_facts() -> dict[str, LawFacts]:
 
 
 def ordered(facts: Mapping[str, LawFacts]) -> tuple[str, ...]:
-    """Return the names of laws so that every law is after those that it must follow.
+    """Return the names of laws so that every law is after the laws that it must follow.
 
     Each law is tried as soon as possible after the last law that it follows. If several laws are possible next, the one
     that fewer laws must follow is tried first, or else the first in alphabetical order. A law that is added therefore

@@ -89,7 +89,7 @@ def _run_in_functions(names: Sequence[str], graph_def: GraphDef, report: Report,
     """Apply laws in every function, new ones included, and return the number of firings."""
     entered: set[str] = set()
     total = 0
-    while queue := [one for one in graph_def.library.function if one.signature.name not in entered]:
+    while queue := [added for added in graph_def.library.function if added.signature.name not in entered]:
         library = {function.signature.name: function for function in graph_def.library.function}
         for function in queue:
             name = function.signature.name
@@ -105,9 +105,9 @@ def _run_in_functions(names: Sequence[str], graph_def: GraphDef, report: Report,
                 total += fired
             report.add(inner.inside(name))
             graph_def.library.function.extend(
-                one for one in body.graph.library.function if one.signature.name not in library
+                added for added in body.graph.library.function if added.signature.name not in library
             )
-            library |= {one.signature.name: one for one in graph_def.library.function}
+            library |= {added.signature.name: added for added in graph_def.library.function}
     return total
 
 

@@ -35,7 +35,7 @@ def batch_norm_patterns(data: Pattern, role: str = "root") -> tuple[Op, Op]:
 
 
 def affine_patterns(data: Pattern, role: str = "root") -> tuple[Op, ...]:
-    """Return the patterns of all forms; those with a single constant give it the role ``constant``."""
+    """Return the patterns of all forms; a pattern with a single constant gives it the role ``constant``."""
     elementwise = op(ELEMENTWISE, data, const("constant"), role=role)
     return elementwise, op("Sub", const("constant"), data, role=role), *batch_norm_patterns(data, role)
 

@@ -7,8 +7,8 @@
 
 `drop_whole_slices` removes a slice of a whole element, and `strip_unused` a concatenation that nothing reads.
 
-Requires: a constant axis and constant bounds, with stride 1 along the axis; the sizes of the element and of those
-before it along the axis.
+Requires: a constant axis and constant bounds, with stride 1 along the axis; the sizes of the element and
+of the elements before it along the axis.
 """
 
 from dataclasses import replace

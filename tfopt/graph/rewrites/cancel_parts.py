@@ -7,7 +7,7 @@
 
 No element changes, so NaN and infinity stay.
 
-Requires: all parts in order, along the axis along which they are joined; other parts than those of one SplitV have
+Requires: all parts in order, along the axis along which they are joined; unless one SplitV makes the parts, they have
 equal sizes.
 
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer does the opposite, parts of what was stacked.

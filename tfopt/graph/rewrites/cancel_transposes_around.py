@@ -64,7 +64,7 @@ class Region:
     Attributes:
         order: Permutation of the Transposes after it.
         inner: The operations, by name.
-        before: Names of the Transposes before it, which undo those after it.
+        before: Names of the Transposes before it, which undo the Transposes after it.
         after: Names of the Transposes after it.
     """
 

@@ -7,7 +7,7 @@ If the assertion holds, the outputs are the same. With `drop_numeric_checks` thi
 inputs that the model rejected before now have outputs. Leave both laws out to retain the checks. It applies to Assert,
 and to an If with a branch that contains only an Assert, as TensorFlow 2 writes it.
 
-Requires: neither the assertion nor a node before it has another effect, because readers of the edge wait for those too.
+Requires: neither the assertion nor a node before it has another effect, because readers of the edge wait for it too.
 """
 
 from collections.abc import Mapping

@@ -28,7 +28,7 @@ PATTERN = op(tuple(NEUTRAL), "x", const("neutral"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse other constants, and those that may make the shape larger."""
+    """Refuse other constants, and constants that may make the shape larger."""
     array, node = match.array("neutral"), match.node()
     if array.dtype.kind in "OSU" or not array.size or not bool(np.all(array == NEUTRAL[node.op])):
         return "the constant is not neutral"

@@ -38,7 +38,7 @@ def run(graph: Graph, report: Report) -> int:
         report.fire(NAME, node.name)
         fired += 1
     if fired:
-        graph.forget_shapes()  # those of the results are known now
+        graph.forget_shapes()  # shapes of the results are known now
     return fired
 
 

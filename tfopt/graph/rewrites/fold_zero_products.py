@@ -6,7 +6,7 @@
     after     Const(0, …) -> y
 
 It runs only if it is requested by name: NaN * 0 and infinity * 0 are NaN, and a graph does not show that x is neither.
-The dtypes for which it always holds are those of `fold_absorbing_elements`.
+`fold_absorbing_elements` has the dtypes for which it always holds.
 
 Requires: a static shape of the result.
 """

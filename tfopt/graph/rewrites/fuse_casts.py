@@ -20,7 +20,7 @@ PATTERN = op("Cast", op("Cast", "x", role="inner"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse casts that lose values, and floats: those out of range become any integer."""
+    """Refuse casts that lose values, and floats: floats out of range become any integer."""
     import tensorflow as tf
 
     first, between = (tf.as_dtype(match.attr(name, "inner")) for name in ("SrcT", "DstT"))

@@ -6,7 +6,7 @@
     after     A -> BatchMatMulV2(stack(K_0, K_1, …)) -> y
 
 The parts may be on either side of the products, or on both, and be taken by Unpack, Split, slices or indices (`parts`).
-Those of a matrix, and a result of ConcatV2, are matrices: a Reshape is before or after the product. If they are parts
+Parts of a matrix, and a result of ConcatV2, are matrices: a Reshape is before or after the product. If they are parts
 along the second axis, so is a Transpose; few of them are stacked and unstacked instead. Matrices that are no constants
 are stacked, too, and a unary operation after each product follows the batched one. Every sum has the same terms, in an
 order that the kernel chooses. `fuse_products_of_slices` handles one matrix for all parts of a tensor of rank 3, which

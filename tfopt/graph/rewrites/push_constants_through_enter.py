@@ -11,7 +11,7 @@ Merge of the loop counter, which runs once per iteration, including the last one
 
 Requires:
     - The Enter has `is_constant`.
-    - The frame has exactly one LoopCond; with several, the iterations of one are not those of the other.
+    - The frame has exactly one LoopCond; with several, one loop may run another number of iterations than the other.
     - No control edge enters or leaves the Enter, and it is not fed or fetched.
     - The constant waits for nothing that the loop does not wait for.
     - A constant of more than 1,024 bytes is stored once afterwards.
