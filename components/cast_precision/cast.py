@@ -11,7 +11,7 @@ from tfopt.components.cast_precision.castable_ops import candidates
 from tfopt.components.cast_precision.insert_casts import rewritten
 from tfopt.components.cast_precision.revert_layers import revert
 from tfopt.errors import ComponentError
-from tfopt.graph import pass_manager as passes
+from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.report import Report
 from tfopt.graph_checks.comparison import (

@@ -23,7 +23,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
-from tfopt.graph import pass_manager as passes
+from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.report import Report
 from tfopt.graph_checks.comparison import (

@@ -8,15 +8,16 @@ from tfopt.components.optimize_graph.pass_names import GRAPPLER
 from tfopt.errors import ComponentError, first_line
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.law_order import ROUNDING, UNCHECKING
+from tfopt.graph.law_runner import ROUNDS, names_in, optimize
 from tfopt.graph.matching.zero_signs import signed_sums
-from tfopt.graph.pass_manager import ROUNDS, names_in, optimize
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import ROUNDING, UNCHECKING
 from tfopt.graph_checks.comparison import Comparison
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 
 RETRIES = 3  # of an optimizer that changes the outputs, each without one of the operations that it removed
 PLUMBING = {"Const", "Identity", "NoOp"}
+UNCHECKING_PASSES = {*UNCHECKING, GRAPPLER + grappler.UNCHECKING}
 
 
 PassRow = TypedDict("PassRow", {"pass": str, "nodes": list[int], "by_op": dict[str, list[int]], "error": float})
@@ -62,7 +63,7 @@ class VerifiedPasses:
                 lambda key: FrozenRuntime(child, key),
                 self._tolerance,
                 rounds=name in ROUNDING,
-                unchecked=name in UNCHECKING,
+                unchecked=name in UNCHECKING_PASSES,
             )
         except ComponentError as error:
             self.taken_back[name] = error.received

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.quantize_graph.layers import CONVOLUTION, PRODUCT, Layer, passes, producer
+from tfopt.graph.law import attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attributes
-from tfopt.graph.rewrite_rule import attr
 
 FUSED = {"Conv2D": "_FusedQuantizedConv2D", "DepthwiseConv2dNative": "_FusedQuantizedDepthwiseConv2D"}
 FUSED |= {"MatMul": "_QuantizedMatMul"}

@@ -21,10 +21,10 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.law_order import FOLDING
+from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.mutable_graph import Graph, Tensor
-from tfopt.graph.pass_manager import graph_of, optimize
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import FOLDING
 from tfopt.measurement.parity import describe_parity
 from tfopt.saved_models.saved_model import opened, write
 from tfopt.serving.saved_model_assets import copy_assets

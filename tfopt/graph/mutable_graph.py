@@ -175,7 +175,7 @@ class Graph:
             self._waiting.setdefault(name, {})[node.name] = None
 
     def remove(self, name: str) -> Node:
-        """Take a node out; those who read it must be given something else before the graph is used."""
+        """Take a node out; nodes that read it must get another input before the graph is used."""
         node = self.nodes.pop(name)
         del self._by_op[node.op][name]
         for tensor in node.inputs:
