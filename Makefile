@@ -43,6 +43,7 @@ test-gpu: $(READY)  ## real TensorRT conversions, if nvidia-smi works
 check: $(READY)  ## format, lint, types, plain language
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python tools/type_stubs.py
 	$(BIN)/mypy
 	$(BIN)/python tools/plain_language.py
 

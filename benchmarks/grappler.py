@@ -18,12 +18,12 @@ import numpy as np
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import SavedModel
-from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.data.sample_inputs import random_batch
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import nodes
-from tfopt.graph.saved_model import read, write
 from tfopt.measurement.speedup import speedup
+from tfopt.reports.benchmark_report import SpeedupEstimate
+from tfopt.saved_models.saved_model import read, write
 
 WARM_UP = 3  # calls
 

@@ -76,7 +76,7 @@ def main() -> None:
 def compare_variants(name: str, folder: Path, options: argparse.Namespace) -> None:
     """Make all variants of a model, and print a table for each batch size."""
     from tfopt.artifacts import Examples
-    from tfopt.cli.log_redirect import capture_library_logs
+    from tfopt.cli.terminal.log_redirect import capture_library_logs
     from tfopt.data.batches import read_batches
 
     with capture_library_logs():
@@ -173,7 +173,7 @@ def write_weights(model: Path, folder: Path) -> None:
     import tensorflow as tf
 
     from tfopt.artifacts import SavedModel
-    from tfopt.graph.saved_model import read, write
+    from tfopt.saved_models.saved_model import read, write
 
     frozen = read(SavedModel(model).saved_model or model)
     graph = tf.compat.v1.GraphDef()

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Model, unique_names
-from tfopt.artifacts.benchmark_report import BenchmarkReport
 from tfopt.components.benchmark import results
 from tfopt.components.benchmark.comparison import Look
 from tfopt.components.benchmark.inputs import Inputs
@@ -19,6 +18,7 @@ from tfopt.components.benchmark.parameters import Settings
 from tfopt.errors import ComponentError
 from tfopt.measurement.machine_fingerprint import fingerprint
 from tfopt.measurement.speedup import LEVEL
+from tfopt.reports.benchmark_report import BenchmarkReport
 
 
 def measure_models(

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.benchmark_report import MOST_DISTURBED, Latency, ModelBenchmark
 from tfopt.components.benchmark.comparison import Look
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.formatting import data_size
 from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.saturation import find_saturation
+from tfopt.reports.benchmark_report import MOST_DISTURBED, Latency, ModelBenchmark
 from tfopt.runtimes import environment
 
 STABLE_SPREAD = 0.1  # of the middle half of the rounds, relative to their median; more is not stable

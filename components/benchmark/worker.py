@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tfopt.artifacts.formats import FORMATS
-from tfopt.processes import heap
 from tfopt.processes.fork_server import serve_forks
+from tfopt.processes.memory import peak_memory, trim_heap
 from tfopt.processes.startup import speed_up_imports
-from tfopt.processes.worker_process import peak_memory
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +35,7 @@ class Worker:
 
     def load(self, uri: str, signature: str, threads: int) -> dict[str, Any]:
         """Load the model and return the seconds, the memory and the model's inputs."""
-        from tfopt import runtimes
+        from tfopt import runtimes  # imports NumPy, which is part of the measured import
         from tfopt.artifacts import Model
 
         start = time.perf_counter()
@@ -68,7 +67,7 @@ class Worker:
         start = time.perf_counter()
         outputs = self._runtime.run(self._batches[0])
         seconds = time.perf_counter() - start
-        heap.trim()  # all models are in memory at the same time, each with what the optimization of its graph left
+        trim_heap()  # all models are in memory at the same time, each with what the optimization of its graph left
         if warm:
             self.burst(warm, 0.0)
         floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f"}
@@ -194,7 +193,7 @@ def _waited_nanoseconds() -> int:
 def _tensorflow() -> dict[str, Any]:
     import tensorflow as tf
 
-    from tfopt.runtimes.environment import ONEDNN
+    from tfopt.runtimes.environment import ONEDNN  # imports NumPy
 
     return {
         ONEDNN: os.environ.get(ONEDNN),

@@ -12,18 +12,18 @@ from tfopt.components.cast_precision.insert_casts import rewritten
 from tfopt.components.cast_precision.revert_layers import revert
 from tfopt.errors import ComponentError
 from tfopt.graph import pass_manager as passes
-from tfopt.graph.comparison import (
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.report import Report
+from tfopt.graph_checks.comparison import (
     TOLERANCE,
     Comparison,
     largest_error,
     special_inputs,
     why_no_special_values,
 )
-from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.frozen_runtime import FrozenRuntime
-from tfopt.graph.report import Report
-from tfopt.graph.saved_model import opened, write
-from tfopt.graph.special_values import IEEE
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.graph_checks.special_values import IEEE
+from tfopt.saved_models.saved_model import opened, write
 from tfopt.serving.saved_model_assets import copy_assets
 
 # Run before the cast, so that constants computed from constants are computed in float32.

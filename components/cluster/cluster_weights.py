@@ -88,7 +88,7 @@ def _fine_tune(model: Any, kernels: list[Kernel], tuner: FineTuner, settings: Se
     start = tuner.evaluate(trainee)
     trainee, facts = tuner.fine_tune(trainee)
     if trainee is not model:
-        from tfopt.components.cluster import tfmot as toolkit
+        from tfopt.components.cluster import tfmot as toolkit  # imports Keras 2
 
         model = tuner.compile(toolkit.strip(trainee))
     return model, facts | {"float": before, "before": start, "after": tuner.evaluate(model)}
@@ -98,7 +98,7 @@ def _constrained(model: Any, kernels: list[Kernel], settings: Settings) -> Any:
     """Return the model to train. Its weights stay shared by projections, or by the toolkit's wrappers (Keras 2)."""
     sparse = [settings.keep_zeros and is_sparse(kernel.values) for kernel in kernels]
     if keras_models.is_keras_2(model):
-        from tfopt.components.cluster import tfmot as toolkit
+        from tfopt.components.cluster import tfmot as toolkit  # imports Keras 2
 
         return toolkit.wrap(model, kernels, settings.clusters, settings.initialization, keep_zeros=any(sparse))
     _share(kernels, settings)

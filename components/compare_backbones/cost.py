@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Benchmark, Examples, Model
-from tfopt.artifacts.benchmark_report import ModelBenchmark
-from tfopt.artifacts.comparison_report import FailedMeasurement
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.candidate import Candidate, measure_together, summarize_error
 from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
 from tfopt.components.compare_backbones.untrained_models import build_model, export_model, input_examples
 from tfopt.errors import ComponentError
+from tfopt.reports.benchmark_report import ModelBenchmark
+from tfopt.reports.comparison_report import FailedMeasurement
 
 MAX_MODELS = 6  # measured at the same time, each in a process with its runtime
 BUILD_SHARE = 0.25  # of the remaining budget, after which a group is measured with the candidates that it has

@@ -7,11 +7,11 @@ from typing import Any
 
 import tfopt
 from tfopt import formatting
-from tfopt.artifacts.benchmark_report import ModelBenchmark
-from tfopt.artifacts.comparison_report import BackboneResult, ComparisonReport, FailedMeasurement
 from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
 from tfopt.charts.figure import CHART_CSS
 from tfopt.charts.page_templates import report_template
+from tfopt.reports.benchmark_report import ModelBenchmark
+from tfopt.reports.comparison_report import BackboneResult, ComparisonReport, FailedMeasurement
 
 WIDE, NARROW = 760, 356  # widths of the chart for a desktop screen and a phone
 DASH = "\N{EN DASH}"

@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Evaluation, Examples, KerasModel
-from tfopt.artifacts.comparison_report import ShortTraining
-from tfopt.artifacts.evaluation_report import ModelEvaluation
-from tfopt.artifacts.staging import link_tree
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.candidate import Candidate, measure_together, summarize_error
 from tfopt.components.compare_backbones.parameters import Settings
 from tfopt.data.feature_schema import MANIFEST
+from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError
 from tfopt.execution.isolated import run_component
+from tfopt.metric_table import HIGHER_IS_BETTER
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.reports.comparison_report import ShortTraining
+from tfopt.reports.evaluation_report import ModelEvaluation
+from tfopt.storage.staging import link_tree
 
 EVALUATION_SPLIT = "eval"  # selecting on the split ``test`` would bias the later evaluation on it
 
@@ -54,8 +56,6 @@ def train_and_evaluate(
 def draw_examples(uri: str, folder: str, max_records: int, seed: int) -> str:
     """Return the address of examples with at most so many records in the split ``train``, drawn at random."""
     import tensorflow as tf
-
-    from tfopt.data.tfrecords import read_records
 
     examples, target = Examples(uri), Path(folder, "examples")
     files = examples.split("train")
@@ -99,7 +99,7 @@ def _validation_loss(candidate: Candidate) -> float:
     metrics = dict(candidate.trained.card.facts["metrics"]) if candidate.trained else {}
     metrics.pop("val_loss", None)
     name, value = next(iter(metrics.items()), ("", 0.0))
-    return -value if name == "val_accuracy" else value
+    return -value if name.endswith(HIGHER_IS_BETTER) else value
 
 
 def _evaluate(

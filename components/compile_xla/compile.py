@@ -24,7 +24,9 @@ from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph import pass_manager as passes
-from tfopt.graph.comparison import (
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.report import Report
+from tfopt.graph_checks.comparison import (
     Comparison,
     Loader,
     largest_error,
@@ -32,14 +34,12 @@ from tfopt.graph.comparison import (
     tolerance_of,
     why_no_special_values,
 )
-from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.frozen_runtime import FrozenRuntime
-from tfopt.graph.report import Report
-from tfopt.graph.saved_model import opened
-from tfopt.graph.special_values import EXTREMES, IEEE
-from tfopt.processes import heap
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.graph_checks.special_values import EXTREMES, IEEE
+from tfopt.processes.memory import trim_heap
 from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes import Runtime, environment
+from tfopt.saved_models.saved_model import opened
 from tfopt.serving.saved_model_assets import copy_assets
 from tfopt.serving.warm_up import write_requests
 
@@ -90,7 +90,7 @@ def _write_verified(
     serving = target / "Format-Serving"
     report, parent = _write(model, serving, examples, settings)
     gc.collect()  # the graph and the parent, before the compiled model is loaded and its programs are compiled
-    heap.trim()
+    trim_heap()
     # Each load of the compiled model compiles it again.
     after = functools.cache(lambda key: runtimes.load(SavedModel(target), signature=key))
     errors = _compare_outputs(parent.comparison, lambda key: nullcontext(after(key)))

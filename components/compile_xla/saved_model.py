@@ -11,8 +11,8 @@ from typing import Any
 
 from tfopt.components.compile_xla.sequence_buckets import padded
 from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
-from tfopt.graph import saved_model
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.saved_models import saved_model
 
 MUST_COMPILE, MAY_COMPILE = "_XlaMustCompile", "_XlaCompile"  # attributes of a function and of a node
 

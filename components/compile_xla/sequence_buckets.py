@@ -17,7 +17,7 @@ from tfopt.measurement.tensor_float_32 import without_tensor_float_32
 from tfopt.runtimes import Runtime
 
 RECORDS = 4  # of each length that is compared
-MIN_RANGE = 0.01  # fraction of the largest value, as in `tfopt.graph.comparison`
+MIN_RANGE = 0.01  # fraction of the largest value, as in `tfopt.graph_checks.comparison`
 
 
 def sequence_input(signature: Signature) -> str:

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts import staging
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
+from tfopt.storage import staging
 
 HEADER_END = b"\n"
 

@@ -22,7 +22,7 @@ def convert(model: Model, examples: Examples | None, target: Path, parameters: T
     Raises:
         ComponentError: If the model cannot be converted, or the outputs of the engine do not match those of its parent.
     """
-    from tfopt.components.convert_tensorrt import onnx_network
+    from tfopt.components.convert_tensorrt import onnx_network  # imports TensorFlow
 
     hide_gpus()  # the comparison needs outputs in float32, which TensorFlow would round to TF32 on a GPU
     here = machine.detect_machine()
@@ -35,7 +35,7 @@ def convert(model: Model, examples: Examples | None, target: Path, parameters: T
             parent.inputs = profiles.with_usual_sizes(parent.inputs, profile)
         file = Path(scratch, "model.onnx")
         facts, sampled = onnx_network.write_network(model, examples, parent, file, parameters)
-        from tfopt.components.convert_tensorrt import engine_builder
+        from tfopt.components.convert_tensorrt import engine_builder  # imports TensorRT
 
         facts |= engine_builder.build(file, plan, profile, parent.inputs, sampled, model, parameters)
         CompatibilityTag.for_machine(

@@ -8,6 +8,7 @@ import tensorrt as trt
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.convert_tensorrt import caches, layer_report
+from tfopt.components.convert_tensorrt.calibrator import add_calibrator
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
@@ -49,8 +50,6 @@ def build(
     if parameters.version_compatible:  # the engine then contains the plugins of its operators
         config.plugins_to_serialize = parser.get_used_vc_plugin_libraries()
     if implicit:
-        from tfopt.components.convert_tensorrt.calibrator import add_calibrator
-
         assert sampled is not None
         calibrator = add_calibrator(config, builder, sampled, specs, model, parameters)
     with caches.timing_cache(config, parameters.timing_cache) as timing_facts:

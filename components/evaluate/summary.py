@@ -7,7 +7,17 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.evaluation_report import (
+from tfopt.components.evaluate.examples.calibration_overlap import overlap_error, overlap_notes
+from tfopt.components.evaluate.examples.splits import models_tuned_on
+from tfopt.components.evaluate.loaded_models import describe_error
+from tfopt.components.evaluate.metrics.accumulators import Part, Slice, Totals
+from tfopt.components.evaluate.metrics.constant_model import describe_constant
+from tfopt.components.evaluate.metrics.curves import roc
+from tfopt.components.evaluate.metrics.estimates import Sampled, compute_metrics
+from tfopt.components.evaluate.worker_plan import Plan
+from tfopt.errors import ComponentError
+from tfopt.measurement.confidence_bounds import LEVEL, simultaneous_error
+from tfopt.reports.evaluation_report import (
     ConstantModel,
     Difference,
     Estimate,
@@ -18,16 +28,6 @@ from tfopt.artifacts.evaluation_report import (
     RecordCounts,
     SliceMetrics,
 )
-from tfopt.components.evaluate.accumulators import Part, Slice, Totals
-from tfopt.components.evaluate.calibration_overlap import overlap_error, overlap_notes
-from tfopt.components.evaluate.constant_model import describe_constant
-from tfopt.components.evaluate.curves import roc
-from tfopt.components.evaluate.estimates import Sampled, compute_metrics
-from tfopt.components.evaluate.loaded_models import describe_error
-from tfopt.components.evaluate.plan import Plan
-from tfopt.components.evaluate.splits import models_tuned_on
-from tfopt.errors import ComponentError
-from tfopt.measurement.confidence_bounds import LEVEL, simultaneous_error
 
 METHOD = "exact for shares (Clopper-Pearson, Gaffke), else Bayesian bootstrap with an unseen record"
 TFMA_METHOD = ", TFMA: jackknife with an unseen record"

@@ -14,7 +14,7 @@ from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.conversion.verification import verify
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
-from tfopt.processes import heap
+from tfopt.processes.memory import trim_heap
 
 
 def export(model: Model, examples: Examples | None, target: Path, parameters: OnnxConversion) -> dict[str, Any]:
@@ -25,7 +25,12 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     """
     import onnx
 
-    from tfopt.conversion import onnx_export, onnx_float16, onnx_int8, onnx_qat
+    from tfopt.conversion import (  # import TensorFlow, only in the child process
+        onnx_export,
+        onnx_float16,
+        onnx_int8,
+        onnx_qat,
+    )
 
     file = target / "Format-Serving" / "model.onnx"
     file.parent.mkdir()
@@ -58,7 +63,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     facts["ops"] = dict(sorted(Counter(node.op_type for node in converted.graph.node).items()))
     del converted
     gc.collect()  # the converter's graphs are cycles, with dozens of copies of the weights
-    heap.trim()
+    trim_heap()
     with runtimes.load(OnnxModel(target)) as child:
         facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)
     return {"precision": parameters.precision, **facts}

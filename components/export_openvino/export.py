@@ -47,7 +47,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
 
 
 def _convert(model: Model, target: Path) -> Any:
-    from tfopt.components.export_openvino import openvino_graph
+    from tfopt.components.export_openvino import openvino_graph  # imports OpenVINO
 
     if model.format == "onnx" and model.onnx:
         return openvino_graph.convert(model.onnx)
@@ -59,7 +59,7 @@ def _convert(model: Model, target: Path) -> Any:
 def _quantize(
     converted: Any, parent: runtimes.Runtime, examples: Examples, sampled: Batch, parameters: OpenVINOConversion
 ) -> tuple[Any, dict[str, Any]]:
-    from tfopt.components.export_openvino import accuracy_control, quantization
+    from tfopt.components.export_openvino import accuracy_control, quantization  # import NNCF and OpenVINO
     from tfopt.runtimes.openvino import OpenVINORuntime, compile_model
 
     feed = list(split_batches(sampled, parent.inputs, 1))

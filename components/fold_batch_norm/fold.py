@@ -6,19 +6,19 @@ from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
-from tfopt.artifacts.staging import link_tree
 from tfopt.artifacts.tensor_spec import record_input
 from tfopt.components.fold_batch_norm.frozen_graph import fold_frozen, special_difference, write_verified
 from tfopt.components.fold_batch_norm.plan import FoldResult, make_plan
 from tfopt.components.fold_batch_norm.rebuild import rebuild_folded
 from tfopt.components.fold_batch_norm.verification import verify
-from tfopt.graph.freezer import CannotFreezeError
-from tfopt.graph.saved_model import read
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.keras_models.model_code import ModelCodeError
 from tfopt.measurement.parity import describe_parity
 from tfopt.runtimes.keras_parity import output_names
+from tfopt.saved_models.freezer import CannotFreezeError
+from tfopt.saved_models.saved_model import read
 from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.storage.staging import link_tree
 
 PER_KERNEL, AT_MOST = 1e-5, 1e-4  # of the output's range; rounding errors grow in the layers that follow
 HALF = {"float16": 1e-2, "bfloat16": 5e-2}  # both models round the output of every layer

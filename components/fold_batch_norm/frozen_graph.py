@@ -7,16 +7,16 @@ from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.components.fold_batch_norm.plan import FoldResult
 from tfopt.errors import ComponentError
-from tfopt.graph import saved_model
-from tfopt.graph.batch_norms import batch_norms, why_left
-from tfopt.graph.comparison import Comparison, largest_error, special_inputs, tolerance_of
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.frozen_runtime import FrozenRuntime
+from tfopt.graph.matching.batch_norms import batch_norms, why_left
 from tfopt.graph.pass_manager import graph_of, optimize
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import FOLDING, NORMALIZING
-from tfopt.graph.special_values import EMPTY, EXTREMES, IEEE
-from tfopt.graph.state import changes_state
+from tfopt.graph_checks.comparison import Comparison, largest_error, special_inputs, tolerance_of
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.graph_checks.special_values import EMPTY, EXTREMES, IEEE
+from tfopt.saved_models import saved_model
+from tfopt.saved_models.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
 
 

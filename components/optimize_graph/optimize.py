@@ -7,28 +7,28 @@ from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
-from tfopt.artifacts.staging import link_tree
 from tfopt.components.optimize_graph.parameters import Optimization
 from tfopt.components.optimize_graph.pass_names import read_passes
 from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
-from tfopt.graph import graph_file, saved_model
-from tfopt.graph.batch_norms import batch_norms, why_left
-from tfopt.graph.comparison import (
+from tfopt.graph.frozen_model import Frozen, Signature
+from tfopt.graph.matching.batch_norms import batch_norms, why_left
+from tfopt.graph.pass_manager import graph_of, unmet_requirements
+from tfopt.graph.rewrites import laws
+from tfopt.graph_checks.comparison import (
     Comparison,
     largest_error,
     special_inputs,
     tolerance_of,
     why_no_special_values,
 )
-from tfopt.graph.feature_signature import add_feature_signature
-from tfopt.graph.frozen_model import Frozen, Signature
-from tfopt.graph.frozen_runtime import FrozenRuntime
-from tfopt.graph.pass_manager import graph_of, unmet_requirements
-from tfopt.graph.rewrites import laws
-from tfopt.graph.state import changes_state
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.saved_models import graph_file, saved_model
+from tfopt.saved_models.feature_signature import add_feature_signature
+from tfopt.saved_models.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.storage.staging import link_tree
 
 log = logging.getLogger(__name__)
 

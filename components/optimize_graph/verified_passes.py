@@ -7,13 +7,13 @@ from typing import Any
 from tfopt.components.optimize_graph.pass_names import GRAPPLER
 from tfopt.errors import ComponentError, first_line
 from tfopt.graph import grappler
-from tfopt.graph.comparison import Comparison
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.frozen_runtime import FrozenRuntime
+from tfopt.graph.matching.zero_signs import signed_sums
 from tfopt.graph.pass_manager import ROUNDS, names_in, optimize
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import ROUNDING, UNCHECKING
-from tfopt.graph.zero_signs import signed_sums
+from tfopt.graph_checks.comparison import Comparison
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 
 RETRIES = 3  # of an optimizer that changes the outputs, each without one of the operations that it removed
 PLUMBING = {"Const", "Identity", "NoOp"}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.components.profile_training.trace_events import BACKWARD, PYTHON_OPS
-from tfopt.training.dataset import Source
+from tfopt.training.datasets.dataset import Source
 
 WHILE_OPS = ("While", "StatelessWhile")
 MIN_COPIES = 16  # of an operation at one line, to count as an unrolled loop

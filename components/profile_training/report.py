@@ -21,11 +21,11 @@ from lets_plot import (
 
 import tfopt
 from tfopt import formatting
-from tfopt.artifacts.training_plan import Bottleneck, Finding, LoopTime, StepParts, TrainingPlanReport, VariationResult
 from tfopt.charts.axis import Axis
 from tfopt.charts.figure import CHART_CSS, COLORS, page_theme, plain, render, text_size
 from tfopt.charts.page_templates import report_template
 from tfopt.components.profile_training.bottleneck import LOOP_KINDS, StepTimes
+from tfopt.reports.training_plan import Bottleneck, Finding, LoopTime, StepParts, TrainingPlanReport, VariationResult
 
 PARTS = {
     "wait": "waiting for data",

@@ -143,7 +143,7 @@ def _add_masks(
     if not masks.kernels:
         return model, [], lambda: model
     if keras_models.is_keras_2(model):
-        from tfopt.components.prune import tfmot as toolkit
+        from tfopt.components.prune import tfmot as toolkit  # imports Keras 2
 
         wrapped = tuner.compile(toolkit.wrap(model, kernels, settings.parsed_pattern, schedule))
         return wrapped, [toolkit.callback()], lambda: toolkit.strip(wrapped)

@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Decision, Examples, KerasModel, Model, Recipe
-from tfopt.artifacts.pushed_report import PushedReport
-from tfopt.artifacts.storage import is_remote
 from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings
 from tfopt.components.push_model.store_versions import StoreVersions
 from tfopt.components.push_model.versions import Versions, check_folder, check_link, translate_errors
 from tfopt.model_store import run_history, warm_start
+from tfopt.reports.pushed_report import PushedReport
 from tfopt.runtimes import environment
 from tfopt.serving import version_manifest
 from tfopt.serving.layouts import resolve_layout, write_version
 from tfopt.serving.triton_config import written_config
 from tfopt.serving.triton_scheduler import Scheduling
+from tfopt.storage.remote_files import is_remote
 
 
 def push(

@@ -75,7 +75,7 @@ def _fine_tune(model: Any, tuner: FineTuner, settings: Settings) -> tuple[Any, d
     """Return the fine-tuned model with its best weights, and the facts for its model card."""
     before = tuner.evaluate(model)
     if keras_models.is_keras_2(model):
-        from tfopt.components.quantize.tfmot import ToolkitTrainee as Trainee
+        from tfopt.components.quantize.tfmot import ToolkitTrainee as Trainee  # imports Keras 2
     else:
         from tfopt.components.quantize.fake_quant_training import Trainee  # type: ignore[assignment]
     trainee = Trainee(model, settings.keep_float, zeros=settings.keep_zeros, clusters=settings.keep_clusters)

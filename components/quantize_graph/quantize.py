@@ -24,8 +24,8 @@ from tfopt.graph.mutable_graph import Graph, Tensor
 from tfopt.graph.pass_manager import graph_of, optimize
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import FOLDING
-from tfopt.graph.saved_model import opened, write
 from tfopt.measurement.parity import describe_parity
+from tfopt.saved_models.saved_model import opened, write
 from tfopt.serving.saved_model_assets import copy_assets
 
 PASSES = (*FOLDING, "fuse_pad_into_conv", "strip_unused")

@@ -8,8 +8,8 @@ import numpy as np
 
 from tfopt.data.batches import Batch
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 
 Range = tuple[float, float]
 

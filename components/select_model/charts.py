@@ -26,11 +26,11 @@ from numpy.typing import NDArray
 from pyarrow import compute, parquet
 
 from tfopt import formatting
-from tfopt.artifacts.benchmark_report import SaturationRange
 from tfopt.charts.axis import Axis, create_axis
 from tfopt.charts.bubble_chart import KINDS, Bubble, BubbleChart, draw_bubbles
 from tfopt.charts.figure import COLORS, page_theme, plain, render, text_size
 from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.reports.benchmark_report import SaturationRange
 
 Samples = Mapping[str, NDArray[np.float64]]
 QUANTILES = {"p50": "latency", "p90": "latency_p90", "p99": "latency_p99"}

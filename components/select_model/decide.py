@@ -4,9 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 
 from tfopt.artifacts import Model, unique_names
-from tfopt.artifacts.benchmark_report import BenchmarkReport
-from tfopt.artifacts.decision_report import ConstantRow, DecisionReport, ModelDecision
-from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.components.select_model import reasons
 from tfopt.components.select_model.choice import choose
 from tfopt.components.select_model.conversion_warnings import conversion_warnings, uncleared
@@ -17,6 +14,9 @@ from tfopt.measurement.goals import QUALITY, Goal, read_goals, resolve_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, Row, find_row, join_reports, main_metric
 from tfopt.measurement.pareto import pareto_front
 from tfopt.model_store.run_history import WINNER, RunHistory, RunRecord, measurement_conditions
+from tfopt.reports.benchmark_report import BenchmarkReport
+from tfopt.reports.decision_report import ConstantRow, DecisionReport, ModelDecision
+from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.serving.layouts import supports_format
 
 

@@ -7,12 +7,12 @@ from typing import Any
 
 from tfopt import formatting
 from tfopt.artifacts import LineageStep, Model
-from tfopt.artifacts.benchmark_report import BenchmarkReport
-from tfopt.artifacts.decision_report import DecisionReport, ModelDecision
-from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.component import find
 from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import DEGRADATION_NOTE
+from tfopt.reports.benchmark_report import BenchmarkReport
+from tfopt.reports.decision_report import DecisionReport, ModelDecision
+from tfopt.reports.evaluation_report import EvaluationReport
 
 EMPTY: tuple[object, ...] = (None, [], "")
 

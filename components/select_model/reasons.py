@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfopt import formatting
-from tfopt.artifacts.benchmark_report import SpeedupEstimate
-from tfopt.artifacts.evaluation_report import ConstantModel
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements
 from tfopt.measurement.significance import (
@@ -14,6 +12,8 @@ from tfopt.measurement.significance import (
     noise,
     objective_speedup,
 )
+from tfopt.reports.benchmark_report import SpeedupEstimate
+from tfopt.reports.evaluation_report import ConstantModel
 
 LAYOUT = "layout"  # stands for a metric in the failures of a model that the serving layout does not support
 CONSTANT = "constant"  # stands for a metric in the failures of a model that is not better than the constant model

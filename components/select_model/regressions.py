@@ -16,11 +16,11 @@ from lets_plot import (
 )
 
 from tfopt import formatting
-from tfopt.artifacts.decision_report import EarlierRun, HistoryComparison, Role, Trend
 from tfopt.charts.figure import COLORS, page_theme, render
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements
 from tfopt.model_store.run_history import MIN_RUNS, PARENT, WINNER, RunHistory
+from tfopt.reports.decision_report import EarlierRun, HistoryComparison, Role, Trend
 
 TITLES: dict[Role, str] = {WINNER: "selected model", PARENT: "baseline"}
 WIDTH, HEIGHT = (

@@ -8,7 +8,6 @@ from typing import Any
 import tfopt
 from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation, Model
-from tfopt.artifacts.decision_report import DecisionReport
 from tfopt.charts.bubble_chart import MOST_NAMED
 from tfopt.charts.figure import CHART_CSS
 from tfopt.charts.page_templates import report_template
@@ -18,6 +17,7 @@ from tfopt.components.select_model.tables import confusion_tables, main_row, par
 from tfopt.measurement.evidence import describe_evaluation
 from tfopt.measurement.goals import QUALITY, read_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
+from tfopt.reports.decision_report import DecisionReport
 
 WIDE, NARROW = 760, 356  # widths of the charts in pixels, for a monitor and for a phone
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from tfopt import formatting
-from tfopt.artifacts.decision_report import ModelDecision
-from tfopt.artifacts.evaluation_report import SliceMetrics
 from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.reports.decision_report import ModelDecision
+from tfopt.reports.evaluation_report import SliceMetrics
 
 MOST_SLICES = 60
 MOST_CLASSES = 20  # columns of a confusion matrix

@@ -7,9 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from tfopt.artifacts import Examples, KerasModel, Model
-from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.components.train.parameters import Settings
 from tfopt.data.feature_schema import MANIFEST, read_manifest
+from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 
 SETTINGS = (
     *("label", "epochs", "batch_size", "patience", "seed", "precision", "gradient_accumulation", "class_weights"),

@@ -25,8 +25,8 @@ from tfopt.data.batches import read_batches, read_records
 from tfopt.data.sample_inputs import count_records
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import Arrays, Runtime
-from tfopt.training.dataset import Source
-from tfopt.training.teacher_outputs import TeacherOutputs
+from tfopt.training.datasets.dataset import Source
+from tfopt.training.datasets.teacher_outputs import TeacherOutputs
 
 BATCH = 256
 ROUNDING = 1e-3  # a probability may exceed its range by this much

@@ -13,7 +13,6 @@ from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel, Model
-from tfopt.artifacts.staging import link_tree
 from tfopt.components.train.auto_settings import choose_auto_settings
 from tfopt.components.train.class_weights import compute_class_weights
 from tfopt.components.train.data_changes import module_digest
@@ -28,21 +27,22 @@ from tfopt.data.sample_inputs import FEWEST_COMPARED, compared_records
 from tfopt.errors import ComponentError
 from tfopt.measurement import parity
 from tfopt.runtimes import keras as keras_runtime
+from tfopt.storage.staging import link_tree
 from tfopt.training import user_module
-from tfopt.training.checkpoints import Checkpoints
+from tfopt.training.checkpointing.checkpoints import Checkpoints
+from tfopt.training.checkpointing.training_state import savable_generators
 from tfopt.training.compile_like_module import evaluate_model
-from tfopt.training.dataset import ReadOptions, Source
+from tfopt.training.datasets.dataset import ReadOptions, Source
+from tfopt.training.datasets.input_kinds import check_padding
+from tfopt.training.datasets.split_datasets import read_sources
+from tfopt.training.datasets.targets import check_label
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.device_memory import configure_gpu_memory
 from tfopt.training.distribution import TPU, build_with_whole_batch, create_strategy, scale_learning_rate
 from tfopt.training.fit_loop import fit_model
-from tfopt.training.input_kinds import check_padding
 from tfopt.training.model_assembly import Assembly, assemble
 from tfopt.training.precision import AS_BUILT, FLOAT32, set_jit_compile, unaligned_layers, xla_clusters
 from tfopt.training.rematerialization import rematerialized
-from tfopt.training.split_datasets import read_sources
-from tfopt.training.targets import check_label
-from tfopt.training.training_state import savable_generators
 
 TOLERANCE = 1e-5  # of the output's range: both forms compute the same graph
 COMPARED_RECORDS = 512

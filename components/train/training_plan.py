@@ -5,11 +5,13 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from tfopt.artifacts import TrainingPlan, report_schema
-from tfopt.artifacts.training_plan import PlannedSettings
+from tfopt.artifacts import TrainingPlan
 from tfopt.components.train.parameters import Settings
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError, nearest
+from tfopt.measurement.machine_fingerprint import describe_differences, fingerprint
+from tfopt.reports import report_schema
+from tfopt.reports.training_plan import PlannedSettings
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,6 @@ def apply_plan(
     """
     if plan is None:
         return settings, {}
-    from tfopt.measurement.machine_fingerprint import describe_differences, fingerprint
 
     planned: dict[str, Any] = {}
     passed = asdict(settings)

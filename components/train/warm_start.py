@@ -11,9 +11,9 @@ import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel
-from tfopt.artifacts.staging import link_tree
 from tfopt.errors import ComponentError
 from tfopt.model_store.warm_start import load_model
+from tfopt.storage.staging import link_tree
 from tfopt.training.model_assembly import Assembly
 
 WITHOUT_EFFECT = ("name", "dtype")  # settings of a layer that do not change its function

@@ -12,10 +12,10 @@ quality belongs to that training and its examples. Such rows are marked (``same_
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tfopt.artifacts.decision_report import DecisionReport
-from tfopt.artifacts.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics
 from tfopt.measurement.pareto import non_dominated
 from tfopt.model_store.run_history import is_comparable
+from tfopt.reports.decision_report import DecisionReport
+from tfopt.reports.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics
 
 SIZE_TOLERANCE = 0.01  # training again changes the size of a model only by names in its graph
 PARENT = "the model itself"

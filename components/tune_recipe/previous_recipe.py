@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfopt.artifacts import Recipe as RecipeArtifact
-from tfopt.artifacts.recipe_report import RecipeReport
 from tfopt.components.tune_recipe import recipes
 from tfopt.components.tune_recipe.recipes import Recipe
 from tfopt.errors import ComponentError
 from tfopt.model_store.warm_start import load_recipe
+from tfopt.reports.recipe_report import RecipeReport
 
 log = logging.getLogger(__name__)
 

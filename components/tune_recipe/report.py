@@ -6,10 +6,10 @@ from typing import Any
 
 import tfopt
 from tfopt import formatting
-from tfopt.artifacts.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics, TrialReport
 from tfopt.charts.figure import CHART_CSS
 from tfopt.charts.page_templates import report_template
 from tfopt.components.tune_recipe import charts
+from tfopt.reports.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics, TrialReport
 
 NOT_MEASURED = "\N{EN DASH}"
 

@@ -10,14 +10,14 @@ from typing import Any
 
 from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation, Examples, Model, PythonModule, unique_names
-from tfopt.artifacts.decision_report import DecisionReport
-from tfopt.artifacts.recipe_report import RelativeMetrics
 from tfopt.component import find
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.measurement.goals import QUALITY, Goal, read_goals, resolve_goals
 from tfopt.measurement.metric_names import check_goal_metrics
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 from tfopt.measurement.significance import is_significantly_better
+from tfopt.reports.decision_report import DecisionReport
+from tfopt.reports.recipe_report import RelativeMetrics
 
 MISSED_GOAL = 1.0  # added to the score for each missed goal: as much as half of the speed
 GIVEN_UP, NOT_MADE = 8.0, 10.0  # scores of recipes that were not measured

@@ -19,7 +19,7 @@ from tfopt.errors import ComponentError
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.rewrite_order import OPT_IN
 from tfopt.graph.rewrites import laws
-from tfopt.graph.saved_model import read
+from tfopt.saved_models.saved_model import read
 
 # These tests do not depend on operations that only one Keras version writes.
 NIGHTLY_KERAS_2 = pytest.mark.parametrize(

@@ -6,17 +6,18 @@ import tensorflow as tf
 
 from tests.conftest import write_examples
 from tfopt import runtimes
-from tfopt.artifacts import Examples, SavedModel, step_order
+from tfopt.artifacts import Examples, SavedModel
 from tfopt.artifacts.model_card import LineageStep
 from tfopt.components.quantize_graph.component import quantize_graph
 from tfopt.components.quantize_graph.int8_operations import FUSED, quantized_weights
 from tfopt.components.quantize_graph.parameters import GraphQuantization
 from tfopt.components.quantize_graph.quantize import quantize
 from tfopt.components.quantize_graph.ranges import union
+from tfopt.declaration import step_order
 from tfopt.errors import ComponentError
 from tfopt.graph.mutable_graph import Graph, Tensor
-from tfopt.graph.saved_model import read
 from tfopt.runtimes import environment
+from tfopt.saved_models.saved_model import read
 
 CONV, DEPTHWISE, PRODUCT = FUSED["Conv2D"], FUSED["DepthwiseConv2dNative"], FUSED["MatMul"]
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 from tests.graph.rewrites.fold_batch_norm import GLOBAL, conv, depthwise, image, norm, transposed
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, holds, ops, view, weights
-from tfopt.graph.batch_norms import batch_norms
+from tfopt.graph.matching.batch_norms import batch_norms
 from tfopt.graph.pass_manager import run
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import ORDER

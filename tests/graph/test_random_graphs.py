@@ -13,13 +13,13 @@ from tests.graph.same_function import assert_same_function, assert_same_on_speci
 from tests.graph.table import view
 from tfopt.components.optimize_graph.pass_names import read_passes
 from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
-from tfopt.graph.comparison import Comparison
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.pass_manager import optimize, run
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import ORDER
 from tfopt.graph.session import evaluate
+from tfopt.graph_checks.comparison import Comparison
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 
 CHANNELS = 3
 TOLERANCE = 1e-12  # of the largest value, in float64: only rounding

@@ -11,8 +11,8 @@ from tests.graph.rewrites.fold_scale import dense
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, holds, ops, view, weights
 from tfopt.errors import ComponentError
+from tfopt.graph.matching.pattern import op
 from tfopt.graph.pass_manager import garbage_collection_disabled, run, run_law, unmet_requirements
-from tfopt.graph.pattern import op
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import ORDER
 from tfopt.graph.rewrite_rule import Rule

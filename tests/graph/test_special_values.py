@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.errors import ComponentError
-from tfopt.graph.frozen_runtime import FrozenRuntime
-from tfopt.graph.saved_model import read
-from tfopt.graph.special_values import _differing, values
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.graph_checks.special_values import _differing, values
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.saved_models.saved_model import read
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 HUGE = np.float32(3.4e38)
@@ -146,7 +146,7 @@ def test_operations_that_crash_on_special_values_get_none(tmp_path):
 
 
 def test_endless_loop_is_no_obstacle(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfopt.graph.special_values.TIMEOUT_S", 0.1)
+    monkeypatch.setattr("tfopt.graph_checks.special_values.TIMEOUT_S", 0.1)
 
     def until(x):
         return {"y": tf.while_loop(lambda y: y < x, lambda y: (y + 1.0,), (tf.constant(0.0),))[0] * 1.0}

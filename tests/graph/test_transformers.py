@@ -20,8 +20,8 @@ from tfopt.graph import mutable_graph
 from tfopt.graph.pass_manager import optimize
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import ORDER
-from tfopt.graph.saved_model import read
 from tfopt.graph.shape_inference import shapes_of
+from tfopt.saved_models.saved_model import read
 
 WIDTH, LENGTH = 16, 6
 

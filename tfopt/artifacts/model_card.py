@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
-from tfopt.artifacts import report_schema
 from tfopt.artifacts.base import CARD
-from tfopt.artifacts.report_schema import VERSION_KEY, parse
+from tfopt.reports import report_schema
+from tfopt.reports.report_schema import VERSION_KEY, parse
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class LineageStep:
         parameters: Parameters of the component.
         recovery: The second round of fine-tuning, if there was one.
         inputs: Names of the inputs that the component got; None if the card is older than this key.
+        effect: What it left in the weights that a later step could undo; None if there is none, or the card is older.
     """
 
     name: str | None = None
@@ -30,6 +31,7 @@ class LineageStep:
     parameters: dict[str, Any] | None = None
     recovery: dict[str, Any] | None = None
     inputs: list[str] | None = None
+    effect: str | None = None
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class ModelCard:
         component: Name of the component that made it.
         parameters: Parameters of that component.
         inputs: Names of the inputs that it got; None if the card is older than this key.
+        effect: What that component left in the weights that a later step could undo, or None.
         lineage: The steps that made its ancestors, first to last.
         data: ``digest`` of the examples that the component read, or None.
         learned: Names of classes and of packed columns that the model learned to number.
@@ -93,6 +96,7 @@ class ModelCard:
     component: str | None = None
     parameters: dict[str, Any] | None = None
     inputs: list[str] | None = None
+    effect: str | None = None
     lineage: list[LineageStep] = field(default_factory=list)
     data: dict[str, Any] | None = None
     learned: LearnedNames | None = None
@@ -126,7 +130,7 @@ class ModelCard:
     def step(self) -> LineageStep:
         """Return the step that made the model, as an entry of a lineage."""
         recovery = (self.fine_tuned or {}).get("recovery")
-        return LineageStep(self.name, self.digest, self.component, self.parameters, recovery, self.inputs)
+        return LineageStep(self.name, self.digest, self.component, self.parameters, recovery, self.inputs, self.effect)
 
 
 def write_card(folder: Path, content: Mapping[str, Any]) -> None:

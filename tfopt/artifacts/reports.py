@@ -4,20 +4,20 @@ import json
 import os
 from typing import Any, Generic, TypeVar
 
-from tfopt.artifacts import notebook_html, report_schema
 from tfopt.artifacts.base import Artifact
-from tfopt.artifacts.benchmark_report import BenchmarkReport, ModelBenchmark
-from tfopt.artifacts.comparison_report import ComparisonReport
-from tfopt.artifacts.decision_report import BlessingReport, DecisionReport
-from tfopt.artifacts.evaluation_report import EvaluationReport, ModelEvaluation
-from tfopt.artifacts.inspection_report import InspectionReport
-from tfopt.artifacts.pushed_report import PushedReport
-from tfopt.artifacts.recipe_report import RecipeReport
-from tfopt.artifacts.report_schema import VersionedReport
-from tfopt.artifacts.serving_report import ServingReport
-from tfopt.artifacts.training_plan import TrainingPlanReport
 from tfopt.errors import ComponentError
 from tfopt.formatting import amount, change, data_size, ratio, title
+from tfopt.reports import notebook_html, report_schema
+from tfopt.reports.benchmark_report import BenchmarkReport, ModelBenchmark
+from tfopt.reports.comparison_report import ComparisonReport
+from tfopt.reports.decision_report import BlessingReport, DecisionReport
+from tfopt.reports.evaluation_report import EvaluationReport, ModelEvaluation
+from tfopt.reports.inspection_report import InspectionReport
+from tfopt.reports.pushed_report import PushedReport
+from tfopt.reports.recipe_report import RecipeReport
+from tfopt.reports.report_schema import VersionedReport
+from tfopt.reports.serving_report import ServingReport
+from tfopt.reports.training_plan import TrainingPlanReport
 
 Content = TypeVar("Content", bound=VersionedReport)
 

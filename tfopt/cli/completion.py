@@ -102,8 +102,8 @@ def _components_and_pipelines(prefix: str, parsed_args: argparse.Namespace, **_:
 
 
 def _runs(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    from tfopt.cli.run_record import read_records
-    from tfopt.cli.runs import FOLDER
+    from tfopt.cli.runs import FOLDER  # not for other completions, which a user waits for
+    from tfopt.run_records.run_record import read_records
 
     return [path.name for path in read_records(FOLDER)] if FOLDER.is_dir() else []
 

@@ -12,12 +12,12 @@ from typing import Any
 import jinja2
 
 import tfopt
-from tfopt.artifacts.storage import is_remote
 from tfopt.cli.arguments import Subparsers
 from tfopt.components.prepare_examples.table_columns import TableColumns, inspect_table
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.measurement.confidence_bounds import smallest_visible_loss
+from tfopt.storage.remote_files import is_remote
 
 TEMPLATES = Path(__file__).parent / "starting_folder"
 SCHEMA = "retrain.schema.json"

@@ -9,10 +9,10 @@ from typing import Any
 from rich.text import Text
 
 from tfopt.artifacts import Decision
-from tfopt.artifacts.decision_report import DecisionReport
-from tfopt.cli.run_record import RunRecord
-from tfopt.cli.tables import OutputConsole, plain_table
+from tfopt.cli.terminal.tables import OutputConsole, plain_table
 from tfopt.formatting import amount, title, visible
+from tfopt.reports.decision_report import DecisionReport
+from tfopt.run_records.run_record import RunRecord
 
 MODEL = "model "  # begins the kind of a difference in the metrics of a model
 

@@ -8,12 +8,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import report_schema
-from tfopt.artifacts.run_folder import CONTENT
 from tfopt.cli.arguments import Subparsers, add_json_option
-from tfopt.cli.run_record import RunRecord, content_size, find_run, old_runs, read_records, remove_run
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size, indented, visible
+from tfopt.reports import report_schema
+from tfopt.run_records.run_record import RunRecord, content_size, find_run, old_runs, read_records, remove_run
+from tfopt.storage.run_folder import CONTENT
 
 FOLDER = Path("runs")
 
@@ -178,7 +178,7 @@ def _clean(arguments: argparse.Namespace) -> int:
 
 def _clean_results(root: Path, keep: int, remove: bool) -> dict[str, Any] | None:
     """Remove old results in the folder of a run, or find them only; None if there are none."""
-    from tfopt.cli.cleanup import find_old_results, remove_old_results
+    from tfopt.run_records.cleanup import find_old_results, remove_old_results  # imports SQLite
 
     old = find_old_results(root, keep)
     if not (old.executions or old.outputs):

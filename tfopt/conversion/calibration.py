@@ -8,7 +8,7 @@ import numpy as np
 
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch
-from tfopt.conversion.convert import Calibration
+from tfopt.conversion.parameters import Calibration
 from tfopt.data.batches import Batch, parse_records, sample_records
 from tfopt.data.feature_schema import stored_features
 from tfopt.data.sample_inputs import COMPARED_VALUES, FEWEST_COMPARED

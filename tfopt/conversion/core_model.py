@@ -1,7 +1,7 @@
 """Conversion of models that begin with text or serialized records to formats without such ops.
 
-The model is cut where its text or records end (`tfopt.graph.text_cut`), and the core of numbers is converted. A core
-that takes parsed features by name stands alone. Before any other core the preprocessing stays as a SavedModel in
+The model is cut where its text or records end (`tfopt.saved_models.text_cut`), and the core of numbers is converted. A
+core that takes parsed features by name stands alone. Before any other core the preprocessing stays as a SavedModel in
 ``Format-Preprocessing`` next to ``Format-Serving``; `tfopt.runtimes.load` runs both as one model.
 """
 
@@ -11,17 +11,16 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.models import PREPROCESSING, SERVING_DEFAULT
-from tfopt.artifacts.staging import link_tree
 from tfopt.artifacts.tensor_spec import RecordSpec, describe_specs, fixed_batch
 from tfopt.conversion import calibration
-from tfopt.conversion.convert import Conversion
+from tfopt.conversion.parameters import Conversion
 from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch, serialize_records
 from tfopt.data.sample_inputs import count_records, split_batches
@@ -29,9 +28,10 @@ from tfopt.data.text_inputs import read_text_inputs
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import RecordParser, core_inputs
-
-if TYPE_CHECKING:
-    from tfopt.graph.text_cut import Cut
+from tfopt.saved_models import saved_model
+from tfopt.saved_models.numeric_tables import has_numeric_tables, replace_numeric_tables
+from tfopt.saved_models.text_cut import Cut, cut_text
+from tfopt.storage.staging import link_tree
 
 HELD_OUT = "held_out"  # the split of the core's examples that is compared on
 
@@ -96,9 +96,6 @@ def _convert_signature(
     convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
 ) -> dict[str, Any]:
     """Convert a SavedModel of the requested signature only, the default of all converters, without numeric tables."""
-    from tfopt.graph import saved_model
-    from tfopt.graph.numeric_tables import replace_numeric_tables
-
     assert model.saved_model
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".signature-") as folder:
         frozen = saved_model.read(model.saved_model)
@@ -119,9 +116,6 @@ def _convert_signature(
 def _convert_core(
     convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
 ) -> dict[str, Any]:
-    from tfopt.graph import saved_model
-    from tfopt.graph.text_cut import cut_text
-
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".core-") as folder:
         scratch = Path(folder)
         with saved_model.opened(model) as frozen:
@@ -191,7 +185,7 @@ class _CoreExamples:
                 writer.write(record)
 
 
-def _load_preprocessing(whole: Runtime, cut: "Cut", folder: Path) -> Runtime:
+def _load_preprocessing(whole: Runtime, cut: Cut, folder: Path) -> Runtime:
     if cut.preprocessing:
         return runtimes.load(Model(folder / PREPROCESSING))
     name, spec = next((name, spec) for name, spec in whole.inputs.items() if isinstance(spec, RecordSpec))
@@ -209,8 +203,6 @@ def _replace_saved_model(model: Model, target: Path) -> None:
 
 
 def _has_numeric_tables(model: Model) -> bool:
-    from tfopt.graph.numeric_tables import has_numeric_tables
-
     assert model.saved_model
     return has_numeric_tables(model.saved_model)
 

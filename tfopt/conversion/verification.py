@@ -5,7 +5,7 @@ from typing import Any
 
 from tfopt.artifacts import Examples
 from tfopt.conversion.calibration import drop_calibrated
-from tfopt.conversion.convert import Calibration
+from tfopt.conversion.parameters import Calibration
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError

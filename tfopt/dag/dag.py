@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact, Evaluation
-from tfopt.artifacts.storage import is_remote
 from tfopt.component import Component
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError, nearest
 from tfopt.measurement.goals import read_goals
 from tfopt.measurement.metric_names import check_goal_metrics
+from tfopt.storage.remote_files import is_remote
 
 
 @dataclass(frozen=True)

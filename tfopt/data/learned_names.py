@@ -8,9 +8,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tfopt.artifacts.examples_manifest import ExamplesManifest
 from tfopt.artifacts.model_card import LearnedNames, ModelCard
 from tfopt.errors import ComponentError
+from tfopt.reports.examples_manifest import ExamplesManifest
 
 UNNAMED = re.compile(r"c[0-9]+")  # columns of a table without a header
 

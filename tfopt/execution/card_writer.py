@@ -7,11 +7,10 @@ from typing import Any
 import tfopt
 from tfopt.artifacts import CARD, Examples, Model, model_card
 from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_versions
-from tfopt.artifacts.storage import is_remote
 from tfopt.data.learned_names import learned_facts
-from tfopt.declaration.component import Component
-from tfopt.execution.failed_models import PARAMETER
+from tfopt.declaration.component import ON_FAILURE, Component
 from tfopt.execution.learned_names import LABEL
+from tfopt.storage.remote_files import is_remote
 
 
 def write_step_card(component: Component, model: Model, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> None:
@@ -35,13 +34,15 @@ def write_step_card(component: Component, model: Model, inputs: Mapping[str, Any
         "digest": model.digest,
         "sizes": model.sizes(),
         "component": component.name,
-        "parameters": {name: value for name, value in parameters.items() if name != PARAMETER},
+        "parameters": {name: value for name, value in parameters.items() if name != ON_FAILURE.name},
         "inputs": [name for name, value in inputs.items() if value is not None and value != []],
         "parent": ancestor,
         "lineage": [*parent.card.facts.get("lineage", []), ancestor] if parent else [],
         "data": {"digest": data.digest} if data else None,
         "versions": {"tfopt": tfopt.__version__, **installed_versions((*RUNTIME_PACKAGES, *CONVERTERS))},
     }
+    if effect := component.effect_with(parameters):
+        facts["effect"] = effect
     if learned := parent.card.facts.get("learned") if parent else _learned(data, parameters):
         facts["learned"] = learned
     model_card.write_card(model.path, facts | model.metadata)
@@ -62,4 +63,4 @@ def _learned(data: Examples | None, parameters: Mapping[str, Any]) -> dict[str, 
 def _ancestor(parent: Model) -> dict[str, Any]:
     """Return the lineage entry of a parent, with the gain of a second round of fine-tuning, if there was one."""
     step = asdict(replace(parent.card.step, name=parent.name, digest=parent.digest))
-    return {key: value for key, value in step.items() if key not in ("recovery", "inputs") or value}
+    return {key: value for key, value in step.items() if key not in ("recovery", "inputs", "effect") or value}

@@ -50,7 +50,7 @@ def check_parity(component: Component, model: Model, inputs: Mapping[str, Any], 
 
 
 def _measure_parity(parent: Model, model: Model, examples: Examples | None, fix: str) -> dict[str, Any]:
-    from tfopt import runtimes
+    from tfopt import runtimes  # imports NumPy
     from tfopt.measurement.parity import measure_parity
 
     with runtimes.load(parent) as loaded:

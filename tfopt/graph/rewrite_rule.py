@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.graph.const_arrays import proto_of
+from tfopt.graph.matching.pattern import Binding, Op
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attribute, attributes
-from tfopt.graph.pattern import Binding, Op
 from tfopt.graph.report import Report
 
 

@@ -9,14 +9,14 @@ it replaces.
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
-from tfopt.graph.control_flow_v1 import CONTROL, SWITCHES, Condition, conditions, is_framed
+from tfopt.graph.matching.control_flow_v1 import CONTROL, SWITCHES, Condition, conditions, is_framed
+from tfopt.graph.matching.pattern import Binding, Op, bindings, depth
+from tfopt.graph.matching.zero_signs import sign_of_zero_matters
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity, output_types
-from tfopt.graph.pattern import Binding, Op, bindings, depth
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_order import SIGN_CHANGING
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
-from tfopt.graph.zero_signs import sign_of_zero_matters
 
 PER_NODE = 20  # firings, on average: more means that two laws undo each other
 

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.staging import link_tree
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.errors import ComponentError, first_line
 from tfopt.keras_models.archive import check_archive, check_weights_file, read_entry
 from tfopt.keras_models.model_code import check_code, is_trusted
 from tfopt.keras_models.quantization_aware import registered_layers
+from tfopt.storage.staging import link_tree
 
 KerasObject = Any  # keras.Model or tf_keras.Model; they have no common base class
 Specs = dict[str, Any]  # tf.TensorSpec by input name

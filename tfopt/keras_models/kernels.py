@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.errors import ComponentError, nearest
+from tfopt.formatting import data_size
 
 MAX_LINES = 12  # of a table
 
@@ -87,8 +88,6 @@ def table_lines(layers: Sequence[Mapping[str, Any]], column: str) -> list[str]:
         layers: With ``layer``, ``gzipped_before``, ``gzipped`` and ``left``, and the fields of ``column``.
         column: Format of the column: ``{values:5} values``.
     """
-    from tfopt.formatting import data_size
-
     shown = layers[:MAX_LINES]
     width = max(len(layer["layer"]) for layer in shown)
     rows = [

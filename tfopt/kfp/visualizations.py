@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfopt.artifacts import Evaluation, Model
-from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.component import Component
+from tfopt.reports.evaluation_report import EvaluationReport
 
 
 def classification_outputs(component: Component, inputs: Mapping[str, list[str]]) -> dict[str, tuple[str, int]]:

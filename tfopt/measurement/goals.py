@@ -20,12 +20,12 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tfopt import formatting
-from tfopt.artifacts.evaluation_report import SliceMetrics
 from tfopt.declaration.parameters import MappingForm
 from tfopt.errors import ComponentError, nearest
 from tfopt.measurement.confidence_bounds import records_needed, spread_of_record
 from tfopt.measurement.model_measurements import Estimate, ModelMeasurements, slice_metric
 from tfopt.model_store.run_history import HistoricalMedian
+from tfopt.reports.evaluation_report import SliceMetrics
 
 Objective = Literal["latency", "throughput", "size", "size_gzipped", "memory", "quality"]
 KINDS = ("threshold", "min_improvement", "max_degradation", "max_regression")

@@ -1,7 +1,7 @@
 """Test whether a model is significantly better than its parent, or distinguishable from another model."""
 
-from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.reports.benchmark_report import SpeedupEstimate
 
 MEMORY_NOISE = 0.05  # peak memory is measured once; allocators and threads change it by a few percent
 

@@ -20,14 +20,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, ClassVar
 
-from tfopt.artifacts import Artifact, Model, staging
-from tfopt.artifacts.report_schema import dump, parse
+from tfopt.artifacts import Artifact, Model
 from tfopt.dag.dag import Step
 from tfopt.dag.planned_step import ATTEMPT_FAILED, OUTPUTS_CHANGED
 from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
 from tfopt.formatting import changes
+from tfopt.reports.report_schema import dump, parse
+from tfopt.storage import staging
 
 TICK_NS = 1_000_000  # a difference between modification times that file systems store
 

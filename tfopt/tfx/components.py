@@ -17,13 +17,13 @@ from tfx.dsl.components.base.executor_spec import BeamExecutorSpec, ExecutorClas
 from tfx.types import component_spec, standard_artifacts
 
 from tfopt import artifacts
-from tfopt.artifacts.storage import is_remote
 from tfopt.component import Component, Port, find
 from tfopt.data import beam_runner
 from tfopt.declaration.library import component_names
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
+from tfopt.storage.remote_files import is_remote
 from tfopt.tfx.cached_executions import DIGEST
 
 COMPONENT, IMPLEMENTATION, CODE_PARTS, RUN = "component", "implementation", "code_parts", "run"

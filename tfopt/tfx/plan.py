@@ -13,13 +13,13 @@ from typing import Any
 from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
-from tfopt.artifacts.run_folder import METADATA
 from tfopt.component import Component
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Value
 from tfopt.dag.planned_step import ALWAYS, NO_RESULT, PlannedStep, after, no_digest
 from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
 from tfopt.formatting import changes
+from tfopt.storage.run_folder import METADATA
 from tfopt.tfx.cached_executions import REUSABLE, damaged_store, defect
 from tfopt.tfx.components import CODE_PARTS, COMPONENT, TYPES, decoded_parameters, execution_properties, split_lists
 from tfopt.tfx.runner import SOURCE_DIGEST, source_digest

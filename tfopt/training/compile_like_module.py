@@ -8,9 +8,9 @@ from tfopt.artifacts import Examples
 from tfopt.data.feature_schema import stored_features
 from tfopt.errors import ComponentError, first_line
 from tfopt.runtimes.saved_model import to_tensor_spec
-from tfopt.training.dataset import Source
-from tfopt.training.split_datasets import read_sources
-from tfopt.training.targets import check_label
+from tfopt.training.datasets.dataset import Source
+from tfopt.training.datasets.split_datasets import read_sources
+from tfopt.training.datasets.targets import check_label
 from tfopt.training.user_module import UserModule
 
 SPLITS = ("train", "eval")

@@ -13,8 +13,8 @@ from typing import Any
 
 from tfopt import keras_models
 from tfopt.errors import ComponentError, first_line
-from tfopt.training.checkpoints import Checkpoints
-from tfopt.training.dataset import Source
+from tfopt.training.checkpointing.checkpoints import Checkpoints
+from tfopt.training.datasets.dataset import Source
 from tfopt.training.device_memory import find_out_of_memory
 from tfopt.training.distribution import fit_data, uses_parameter_servers
 from tfopt.training.user_module import UserModule

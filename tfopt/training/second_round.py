@@ -11,17 +11,17 @@ from dataclasses import replace
 from typing import Any
 
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.evaluation_report import Metric
-from tfopt.artifacts.step_order import applied_steps
+from tfopt.declaration.step_order import applied_steps
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, from_quality
+from tfopt.metric_table import HIGHER_IS_BETTER
+from tfopt.reports.evaluation_report import Metric
 from tfopt.training.compile_like_module import HELD_OUT
-from tfopt.training.dataset import Source
+from tfopt.training.datasets.dataset import Source
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
 
 SECOND_ROUND = "second_round"  # the folder of its history
-HIGHER_IS_BETTER = ("accuracy", "acc", "auc", "precision", "recall")  # endings of metric names
 
 log = logging.getLogger(__name__)
 

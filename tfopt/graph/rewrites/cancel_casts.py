@@ -11,8 +11,8 @@ to float64, which represents integers up to 2^53.
 
 import numpy as np
 
+from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PAIR = op("Cast", op("Cast", "x", role="inner"))

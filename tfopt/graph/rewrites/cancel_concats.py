@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tfopt.graph.control_flow_v1 import is_framed
+from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr

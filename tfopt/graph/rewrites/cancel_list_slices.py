@@ -14,10 +14,10 @@ Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer.
 
 import numpy as np
 
-from tfopt.graph.control_flow_v1 import is_framed
+from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.matching.parts import Part, part_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity, output_types
-from tfopt.graph.parts import Part, part_of
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr
 

@@ -13,10 +13,10 @@ equal sizes.
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer does the opposite, parts of what was stacked.
 """
 
-from tfopt.graph.control_flow_v1 import is_framed
+from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.matching.parts import part_of, why_not_all
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity, output_types
-from tfopt.graph.parts import part_of, why_not_all
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Whole, attr
 

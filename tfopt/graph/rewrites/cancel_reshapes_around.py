@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tfopt.graph.control_flow_v1 import is_framed
+from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.matching.symbolic_shapes import ONE, Sizes, SymbolicShapes, product
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, output_types
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr
-from tfopt.graph.symbolic_shapes import ONE, Sizes, SymbolicShapes, product
 
 NAME = "cancel_reshapes_around"
 ALONG_ROWS = {"BiasAdd", "LogSoftmax", "Softmax"}

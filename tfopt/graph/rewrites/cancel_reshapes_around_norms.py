@@ -16,9 +16,9 @@ Source: `LayerNormalization.call` of Keras 2; the operation `FusedBatchNormV3`.
 
 import numpy as np
 
-from tfopt.graph.control_flow_v1 import is_framed
+from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 ROWS = op("Reshape", "x", "rows", role="before")

@@ -10,8 +10,8 @@ Such pairs are between two one-dimensional convolutions. It holds for unknown sh
 Requires: both have the same single axis.
 """
 
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (

@@ -13,8 +13,8 @@ Requires: constant permutations.
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PAIR = op("Transpose", op("Transpose", "x", const("first"), role="inner"), const("second"))

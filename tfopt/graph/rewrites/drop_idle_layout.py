@@ -10,8 +10,8 @@ Keras exports such a Pad if the size is divisible, and `push_list_constants` lea
 Requires: constant arguments; static shapes for Squeeze and BroadcastTo.
 """
 
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from tfopt.errors import first_line
-from tfopt.graph.control_flow_v1 import ENTERS, MERGES, SWITCHES
 from tfopt.graph.function_bodies import has_no_effect, read_body
+from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, SWITCHES
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure
 from tfopt.graph.report import Report

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.op_registry import REDUCTIONS
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (

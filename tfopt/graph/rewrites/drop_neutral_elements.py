@@ -17,10 +17,10 @@ static shape of x that shows that the constant does not make it larger, or a sta
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.matching.zero_signs import sign_of_zero_matters
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
-from tfopt.graph.zero_signs import sign_of_zero_matters
 
 NEUTRAL = {"Add": 0, "AddV2": 0, "Sub": 0, "BiasAdd": 0, "LogicalOr": 0}
 NEUTRAL |= {"Mul": 1, "RealDiv": 1, "Div": 1, "Pow": 1, "LogicalAnd": 1}

@@ -11,7 +11,7 @@ the check stopped the graph, the outputs are now NaN.
 Requires: the conditions of `drop_training_nodes`.
 """
 
-from tfopt.graph.pattern import op
+from tfopt.graph.matching.pattern import op
 from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewrites.drop_training_nodes import rewrite, when
 

@@ -12,9 +12,9 @@ Requires: it is not an output itself, has no control edge into it (its readers w
 a Switch, whose Identity represents the branch.
 """
 
+from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.op_registry import FRAMES
-from tfopt.graph.pattern import op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(("Identity", "StopGradient", "PreventGradient", "Snapshot", "PlaceholderWithDefault"), "x")

@@ -11,8 +11,8 @@ removed.
 
 from collections.abc import Iterator
 
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SLICE = op("Slice", "x", const("begin"), const("size"))

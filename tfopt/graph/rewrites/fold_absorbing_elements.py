@@ -16,12 +16,12 @@ import math
 
 import numpy as np
 
-from tfopt.graph.linear_ops import FLOATS
+from tfopt.graph.matching.linear_ops import FLOATS
+from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.matching.zero_signs import sign_of_zero_matters
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule, attr
 from tfopt.graph.rewrites.fold_constants import LARGEST
-from tfopt.graph.zero_signs import sign_of_zero_matters
 
 ABSORBING = {"Mul": 0, "LogicalAnd": 0, "LogicalOr": 1}
 PATTERN = op(tuple(ABSORBING), "x", const("absorbing"))

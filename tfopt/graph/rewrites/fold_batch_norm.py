@@ -14,8 +14,8 @@ Source: Jacob et al., "Quantization and Training of Neural Networks for Efficien
 CVPR 2018, section 3.2; tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
-from tfopt.graph.affine_ops import batch_norm_axis, batch_norm_patterns, batch_norm_scale_bias
-from tfopt.graph.linear_ops import (
+from tfopt.graph.matching.affine_ops import batch_norm_axis, batch_norm_patterns, batch_norm_scale_bias
+from tfopt.graph.matching.linear_ops import (
     AFFINE,
     RANKS,
     Vector,

@@ -14,11 +14,11 @@ window of 1 has none, and with a bias of 0 any padding is allowed).
 Source: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
-from tfopt.graph.affine_ops import batch_norm_axis, batch_norm_patterns, batch_norm_scale_bias
-from tfopt.graph.linear_op_inputs import bias_of, shift_refusal, times_inputs
-from tfopt.graph.linear_ops import PLAIN, RANKS, add_bias, channel_axis, range_refusal
+from tfopt.graph.matching.affine_ops import batch_norm_axis, batch_norm_patterns, batch_norm_scale_bias
+from tfopt.graph.matching.linear_op_inputs import bias_of, shift_refusal, times_inputs
+from tfopt.graph.matching.linear_ops import PLAIN, RANKS, add_bias, channel_axis, range_refusal
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = tuple(op(PLAIN, norm, const("kernel")) for norm in batch_norm_patterns("x", role="norm"))

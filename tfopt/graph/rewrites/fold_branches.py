@@ -13,8 +13,8 @@ Requires: a branch without effects, because their order would no longer be defin
 
 from typing import Any
 
-from tfopt.graph.control_flow_v1 import is_inside
 from tfopt.graph.function_bodies import Body, has_no_effect, read_body
+from tfopt.graph.matching.control_flow_v1 import is_inside
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Whole, attr

@@ -13,9 +13,9 @@ Requires: floats; c and 1 / c are neither infinite nor denormal, which some proc
 
 import numpy as np
 
-from tfopt.graph.linear_ops import FLOATS
+from tfopt.graph.matching.linear_ops import FLOATS
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(("RealDiv", "Div"), "x", const("divisor"))

@@ -14,11 +14,11 @@ Requires: one size at most depends on the input, and no other is 0; the sizes ar
 
 import numpy as np
 
-from tfopt.graph.control_flow_v1 import is_framed
+from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.matching.symbolic_shapes import SymbolicShapes, product
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr
-from tfopt.graph.symbolic_shapes import SymbolicShapes, product
 
 NAME = "fold_reshape_sizes"
 

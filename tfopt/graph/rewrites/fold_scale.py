@@ -12,9 +12,18 @@ Requires: scale is one number per channel, or a single number, and does not make
 
 import numpy as np
 
-from tfopt.graph.linear_ops import AFFINE, Vector, affine, along_channels, existing_bias, range_refusal, refusal, scaled
+from tfopt.graph.matching.linear_ops import (
+    AFFINE,
+    Vector,
+    affine,
+    along_channels,
+    existing_bias,
+    range_refusal,
+    refusal,
+    scaled,
+)
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(("Mul", "RealDiv"), AFFINE, const("scale"))

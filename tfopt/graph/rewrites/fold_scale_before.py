@@ -13,10 +13,10 @@ Requires: scale is one number per channel, or a single number, and does not make
 
 import numpy as np
 
-from tfopt.graph.linear_op_inputs import INPUT_REFUSED, input_channels, times_inputs, vector_before
-from tfopt.graph.linear_ops import PLAIN, TRANSPOSED, Vector, range_refusal
+from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, input_channels, times_inputs, vector_before
+from tfopt.graph.matching.linear_ops import PLAIN, TRANSPOSED, Vector, range_refusal
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SCALED = op(("Mul", "RealDiv"), "x", const("scale"), role="mul")

@@ -12,8 +12,8 @@ Requires: a condition that is the same for all elements; for SelectV2, which bro
 
 import numpy as np
 
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(("Select", "SelectV2"), const("condition"), "true", "false")

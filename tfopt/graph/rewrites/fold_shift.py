@@ -12,7 +12,7 @@ Requires: bias is one number per channel, or a single number, and does not make 
 
 import numpy as np
 
-from tfopt.graph.linear_ops import (
+from tfopt.graph.matching.linear_ops import (
     AFFINE,
     LINEAR,
     WITH_BIAS,
@@ -25,8 +25,8 @@ from tfopt.graph.linear_ops import (
     refusal,
     scaled,
 )
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (

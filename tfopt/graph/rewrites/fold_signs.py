@@ -13,8 +13,8 @@ Requires: a product or quotient that nothing else reads.
 
 import numpy as np
 
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (

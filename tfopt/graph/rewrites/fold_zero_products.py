@@ -11,7 +11,7 @@ The dtypes for which it always holds are those of `fold_absorbing_elements`.
 Requires: a static shape of the result.
 """
 
-from tfopt.graph.pattern import const, op
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewrites.fold_absorbing_elements import refusal, rewrite
 

@@ -11,8 +11,8 @@ pair that ends with the first dtype.
 Requires: integers, or bools, in between only in a wider dtype.
 """
 
+from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 from tfopt.graph.rewrites.cancel_casts import represents
 

@@ -17,8 +17,8 @@ Source: tf.nn.with_space_to_batch; `flatten_atrous_conv` of the Graph Transform 
 
 import numpy as np
 
+from tfopt.graph.matching.pattern import Op, Pattern, const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import Op, Pattern, const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 CONVS = ("Conv2D", "DepthwiseConv2dNative")

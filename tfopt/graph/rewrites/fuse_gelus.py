@@ -28,8 +28,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfopt.graph.control_flow_v1 import is_framed
-from tfopt.graph.linear_ops import FLOATS
+from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr

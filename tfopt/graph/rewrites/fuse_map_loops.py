@@ -16,8 +16,9 @@ results of others, are refused.
 
 import numpy as np
 
-from tfopt.graph.control_flow_v1 import is_inside
-from tfopt.graph.counted_loops import (
+from tfopt.graph.function_bodies import read_body
+from tfopt.graph.matching.control_flow_v1 import is_inside
+from tfopt.graph.matching.counted_loops import (
     Loop,
     Refusal,
     Value,
@@ -32,7 +33,6 @@ from tfopt.graph.counted_loops import (
     sources,
     writer_of,
 )
-from tfopt.graph.function_bodies import read_body
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, attributes, identity
 from tfopt.graph.report import Report

@@ -11,8 +11,8 @@ converters to other formats would have to convert that to a Pad again.
 Requires: exactly the zeros that SAME adds, which for a stride other than 1 depends on the size of the data.
 """
 
+from tfopt.graph.matching.pattern import const, one_of, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, one_of, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PAD = one_of(

@@ -12,9 +12,9 @@ sum has the same terms, in an order that the kernel chooses.
 Requires: floats; x of rank 3 at least, not transposed; a result with at most one open size and no size of 0.
 """
 
-from tfopt.graph.linear_ops import FLOATS
+from tfopt.graph.matching.linear_ops import FLOATS
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op("BatchMatMulV2", "x", const("kernel"))

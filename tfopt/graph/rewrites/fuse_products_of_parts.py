@@ -22,10 +22,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfopt.graph.control_flow_v1 import is_framed
+from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.matching.parts import part_of, why_not_all
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import TESTS, UNARY
-from tfopt.graph.parts import part_of, why_not_all
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Whole, attr
 

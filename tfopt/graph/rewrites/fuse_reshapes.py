@@ -12,8 +12,8 @@ Requires, to remove the last one: equal static shapes with at most one unknown s
 determines.
 """
 
+from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PAIR = op("Reshape", op(("Reshape", "ExpandDims"), "x", "between", role="inner"), "shape")

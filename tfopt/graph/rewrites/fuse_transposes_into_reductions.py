@@ -14,9 +14,9 @@ Requires: constant axes and permutation; no `keep_dims`; remaining axes in ascen
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.op_registry import REDUCTIONS
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(tuple(sorted(REDUCTIONS)), op("Transpose", "x", const("permutation"), role="transpose"), const("axes"))

@@ -12,12 +12,12 @@ the view adds zeros, as Pad and SpaceToBatchND do, because these zeros do not ha
 `push_before_view` and the folds prefer.
 """
 
-from tfopt.graph.affine_ops import Affine, Floats, add_affine_nodes, affine_patterns, overflows, read_affine
-from tfopt.graph.layout_ops import adds_zeros, after, kernel_behind, views_of
-from tfopt.graph.linear_op_inputs import INPUT_REFUSED, input_channels, shift_refusal
-from tfopt.graph.linear_ops import PLAIN, channel_axis
+from tfopt.graph.matching.affine_ops import Affine, Floats, add_affine_nodes, affine_patterns, overflows, read_affine
+from tfopt.graph.matching.layout_ops import adds_zeros, after, kernel_behind, views_of
+from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, input_channels, shift_refusal
+from tfopt.graph.matching.linear_ops import PLAIN, channel_axis
+from tfopt.graph.matching.pattern import const, one_of, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, one_of, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(PLAIN, one_of(*views_of(one_of(*affine_patterns("x", role="affine")))), const("kernel"))

@@ -15,11 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.graph.affine_ops import ELEMENTWISE, FUSED, Affine, add_affine_nodes, affine_patterns, overflows, read_affine
-from tfopt.graph.control_flow_v1 import is_framed
-from tfopt.graph.layout_ops import kernel_behind
+from tfopt.graph.matching.affine_ops import (
+    ELEMENTWISE,
+    FUSED,
+    Affine,
+    add_affine_nodes,
+    affine_patterns,
+    overflows,
+    read_affine,
+)
+from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.matching.layout_ops import kernel_behind
+from tfopt.graph.matching.pattern import bindings
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.pattern import bindings
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Maker, Match, Whole
 

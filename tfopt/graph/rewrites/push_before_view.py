@@ -13,10 +13,10 @@ Requires: a constant kernel before the view, with only such operations in betwee
 elements that the view exchanges.
 """
 
-from tfopt.graph.affine_ops import Affine, add_affine_nodes, affine_patterns, overflows, read_affine
-from tfopt.graph.layout_ops import KEEPING, before, kernel_behind, views_of
+from tfopt.graph.matching.affine_ops import Affine, add_affine_nodes, affine_patterns, overflows, read_affine
+from tfopt.graph.matching.layout_ops import KEEPING, before, kernel_behind, views_of
+from tfopt.graph.matching.pattern import one_of
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import one_of
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = affine_patterns(one_of(*views_of("x")))

@@ -22,10 +22,10 @@ Source: `ConstantPushDown` in Grappler's constant folding.
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.joined_constants import growth_refusal
-from tfopt.graph.linear_ops import FLOATS, PLAIN, TRANSPOSED
+from tfopt.graph.matching.joined_constants import growth_refusal
+from tfopt.graph.matching.linear_ops import FLOATS, PLAIN, TRANSPOSED
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 from tfopt.graph.rewrites.push_constants_through_inverses import LEAST, MOST
 

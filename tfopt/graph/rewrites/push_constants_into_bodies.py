@@ -23,8 +23,8 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.graph.counted_loops import skip_identities
 from tfopt.graph.function_bodies import Body, called_by, read_body, write_body
+from tfopt.graph.matching.counted_loops import skip_identities
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attribute
 from tfopt.graph.report import Report

@@ -20,7 +20,7 @@ Source: tf.raw_ops.Enter, Merge and LoopCond; Yu et al., "Dynamic Control Flow i
 2018.
 """
 
-from tfopt.graph.control_flow_v1 import ENTERS, MERGES, conditions, controls_of
+from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, conditions, controls_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import FRAMES
 from tfopt.graph.report import Report

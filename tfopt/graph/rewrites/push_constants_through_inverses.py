@@ -21,10 +21,10 @@ Source: `ConstantPushDown` in Grappler's constant folding.
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.joined_constants import cancellation_refusal, growth_refusal, range_refusal
-from tfopt.graph.linear_ops import FLOATS
+from tfopt.graph.matching.joined_constants import cancellation_refusal, growth_refusal, range_refusal
+from tfopt.graph.matching.linear_ops import FLOATS
+from tfopt.graph.matching.pattern import Op, const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import Op, const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SUMS, PRODUCTS = ("AddV2", "Add", "Sub"), ("Mul", "RealDiv")

@@ -19,7 +19,7 @@ Requires:
 Source: tf.raw_ops.Switch; Yu et al., "Dynamic Control Flow in Large-Scale Machine Learning", EuroSys 2018.
 """
 
-from tfopt.graph.control_flow_v1 import conditions, controls_of
+from tfopt.graph.matching.control_flow_v1 import conditions, controls_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity
 from tfopt.graph.report import Report

@@ -15,10 +15,10 @@ affine operations in between.
 
 import numpy as np
 
-from tfopt.graph.layout_ops import kernel_behind
-from tfopt.graph.linear_ops import FLOATS
+from tfopt.graph.matching.layout_ops import kernel_behind
+from tfopt.graph.matching.linear_ops import FLOATS
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import const, op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "Einsum")

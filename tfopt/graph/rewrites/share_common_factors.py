@@ -16,9 +16,9 @@ Source: `HoistCommonFactorOutOfAggregation` in Grappler's arithmetic optimizer.
 
 import numpy as np
 
-from tfopt.graph.joined_constants import range_refusal
+from tfopt.graph.matching.joined_constants import range_refusal
+from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.pattern import op
 from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SUMS = ("AddV2", "Add", "Sub")

@@ -11,9 +11,9 @@ Requires: no effects, and no random operations.
 
 import hashlib
 
+from tfopt.graph.matching.pattern import COMMUTING
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure, output_types
-from tfopt.graph.pattern import COMMUTING
 from tfopt.graph.report import Report
 from tfopt.graph.rewrite_rule import Whole
 

@@ -1,0 +1,253 @@
+"""Metrics of a record from its predictions and its label, and counts of classes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.metric_table import (
+    AREAS,
+    BINARY,
+    CLASSIFICATION,
+    COUNTED,
+    MULTI_LABEL,
+    OTHER,
+    REGRESSION,
+    MetricRow,
+    mean_metrics,
+)
+
+Array = NDArray[Any]
+
+SMALLEST = float(np.finfo(np.float32).eps)  # probabilities are clipped to it, as the loss of 0 is infinite
+LARGEST = 1e30  # beyond it a float32 sum of a batch would overflow
+LARGEST_LOGIT = 17.0  # the logit of the float32 nearest to 1 is 16.6
+MOST_CLASSES = 100  # the confusion matrix grows with the square, and a larger one is not readable
+HIT, PREDICTED, ACTUAL = range(3)  # the counts of a class that precision and recall are computed from
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """The metrics of an evaluation, determined once from the baseline's first batch.
+
+    Attributes:
+        task: ``classification``, ``binary``, ``multi_label``, ``regression``, or ``other`` without metrics of its own.
+        is_logits: True if the output needs a softmax or sigmoid to be a probability.
+        width: Number of output values of a record.
+        top_k: The k of top-k accuracy.
+        threshold: Probability above which a label is predicted, for one output and for several labels.
+        one_hot: True if the label of a classification has one value for each class.
+    """
+
+    task: str
+    is_logits: bool
+    width: int
+    top_k: int
+    threshold: float = 0.5
+    one_hot: bool = False
+
+    @property
+    def metrics(self) -> list[str]:
+        """The names of the metrics that are means over records, in the order of `values`."""
+        return [row.name.format(k=self.top_k) for row in self._means]
+
+    @property
+    def shares(self) -> list[str]:
+        """The names of the metrics that are shares of records: each record has 0 or 1."""
+        return [row.name.format(k=self.top_k) for row in self._means if row.kind == "share"]
+
+    @property
+    def names(self) -> list[str]:
+        """The names of all metrics of the task."""
+        prefix = "macro_" if self.counted_classes > 1 else ""
+        counted = [f"{prefix}{name}" for name in COUNTED if self.counted_classes]
+        return [*self.metrics, *counted, *(AREAS if self.has_auc else ())]
+
+    @property
+    def _means(self) -> list[MetricRow]:
+        has_top_k = self.width > self.top_k
+        return [row for row in mean_metrics(self.task) if has_top_k or "{k}" not in row.name]
+
+    @property
+    def class_count(self) -> int:
+        """The number of classes that exclude each other; 0 if the task has none."""
+        return max(self.width, 2) if self.task in (BINARY, CLASSIFICATION) else 0
+
+    @property
+    def has_classes(self) -> bool:
+        """True if a record belongs to classes."""
+        return self.task not in (REGRESSION, OTHER)
+
+    @property
+    def counted_classes(self) -> int:
+        """The number of classes with precision, recall and F1: the positive one of two, or all; 0 for too many."""
+        if not self.has_classes or self.width > MOST_CLASSES:
+            return 0
+        return 1 if self.has_auc else self.width
+
+    @property
+    def has_auc(self) -> bool:
+        """True if there are two classes, and so an AUC."""
+        return self.task == BINARY or (self.task == CLASSIFICATION and self.width == 2)
+
+    def values(self, predictions: Array, labels: Array) -> NDArray[np.float64]:
+        """Compute the metrics of each record, ``[records, metrics]``, from predictions ``[records, width]``."""
+        if self.task == OTHER:
+            return np.zeros((len(labels), 0))
+        metrics = RecordMetrics(self, predictions.astype(np.float64), labels)
+        return np.asarray(np.minimum(np.stack([metrics.compute(row) for row in self._means], 1), LARGEST))
+
+    def targets(self, labels: Array) -> Array:
+        """Return the class of each record, ``[records, 1]``, from one-hot labels; other labels as they are."""
+        return labels.argmax(1)[:, None] if self.one_hot else labels
+
+    def probabilities(self, predictions: Array) -> Array:
+        """Return the probabilities of classes or labels; the numbers as they are if the task has no classes."""
+        if not self.is_logits:
+            return predictions
+        return _softmax(predictions) if self.task == CLASSIFICATION else _sigmoid(predictions)
+
+    def classes(self, predictions: Array) -> Array | None:
+        """Return the predicted class of each record, or 0 and 1 for each label; None if the task has no classes."""
+        if not self.has_classes:
+            return None
+        if self.task == CLASSIFICATION:
+            return np.asarray(predictions.argmax(1))
+        return self.positive(predictions)[:, 0] if self.task == BINARY else self.positive(predictions)
+
+    def positive(self, predictions: Array) -> Array:
+        """Return 1 for each output above the threshold, else 0."""
+        limit = float(_logit(np.asarray(self.threshold))) if self.is_logits else self.threshold
+        return (predictions > limit).astype(np.int64)
+
+    def members(self, classes: Array | None) -> NDArray[np.bool_]:
+        """Return which counted classes records belong to, ``[records, classes]``, from labels or predicted classes."""
+        assert classes is not None
+        if self.task == MULTI_LABEL:
+            return np.equal(classes, 1)
+        return np.asarray(classes.reshape(-1, 1) == ([1] if self.has_auc else np.arange(self.width)))
+
+    def bins(self, predictions: Array, count: int) -> NDArray[np.int64]:
+        """Return the histogram bin of each record: equal steps of the logit, so fine near probabilities of 0 and 1."""
+        if self.task == BINARY:
+            score = predictions[:, 0].astype(np.float64)
+            logit = score if self.is_logits else _logit(score)
+        else:
+            pair = predictions.astype(np.float64)
+            logit = pair[:, 1] - pair[:, 0] if self.is_logits else _logit(pair[:, 1])
+        return np.clip((logit + LARGEST_LOGIT) * (count / (2 * LARGEST_LOGIT)), 0, count - 1).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class RecordMetrics:
+    """The metrics of a batch that are means over records: a method for each, with the name of its row in the table.
+
+    Attributes:
+        scoring: Has the task.
+        predictions: The outputs, ``[records, width]``.
+        labels: The labels, ``[records, 1]``, or ``[records, width]`` for several labels and for regression.
+    """
+
+    scoring: Scoring
+    predictions: Array
+    labels: Array
+
+    def compute(self, row: MetricRow) -> Array:
+        """Return a metric of each record."""
+        return np.asarray(getattr(self, row.name.replace("{k}", "k"))(), np.float64)
+
+    def accuracy(self) -> Any:
+        """Return if the class is right."""
+        return self.scoring.classes(self.predictions) == self.labels[:, 0]
+
+    def top_k_accuracy(self) -> Any:
+        """Return if fewer than k classes are before the label."""
+        return _rank(self.predictions, self.labels[:, 0]) < self.scoring.top_k
+
+    def label_accuracy(self) -> Any:
+        """Return the share of labels that are right."""
+        return self._right_labels().mean(1)
+
+    def exact_match_accuracy(self) -> Any:
+        """Return if all labels are right."""
+        return self._right_labels().all(1)
+
+    def log_loss(self) -> Any:
+        """Return the loss of the label's probability, the mean over several labels."""
+        probabilities = self.scoring.probabilities(self.predictions)
+        if self.scoring.task == CLASSIFICATION:
+            return _log_loss(probabilities[np.arange(len(self.labels)), self.labels[:, 0]])
+        return _log_loss(np.where(self.labels == 1, probabilities, 1 - probabilities)).mean(1)
+
+    def mean_absolute_error(self) -> Any:
+        """Return the absolute error, the mean over several numbers."""
+        return np.abs(self.predictions - self.labels).mean(1)
+
+    def mean_squared_error(self) -> Any:
+        """Return the squared error, the mean over several numbers."""
+        return np.minimum(np.square(self.predictions - self.labels), LARGEST).mean(1)
+
+    def _right_labels(self) -> Any:
+        return np.equal(self.scoring.positive(self.predictions), self.labels)
+
+
+def looks_like_logits(predictions: Array, task: str) -> bool:
+    """Return True if predictions are no probabilities: outside 0..1, or rows that do not sum to 1 (int8 is 5 % off)."""
+    if task in (REGRESSION, OTHER):
+        return False
+    inside = bool(((predictions >= 0) & (predictions <= 1)).all())
+    return not inside or (task == CLASSIFICATION and bool((np.abs(predictions.sum(1) - 1) > 0.05).any()))
+
+
+def _log_loss(label_probability: Array) -> Array:
+    return np.asarray(-np.log(np.clip(label_probability, SMALLEST, 1 - SMALLEST)))
+
+
+def _rank(predictions: Array, labels: Array) -> Array:
+    """Return the number of classes before the label; equal values rank by class, or a coarse int8 output would win."""
+    own = predictions[np.arange(len(labels)), labels][:, None]
+    lower = np.arange(predictions.shape[1]) < labels[:, None]
+    return np.asarray(((predictions > own) | ((predictions == own) & lower)).sum(1))
+
+
+def _sigmoid(logit: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-np.clip(logit, -700, 700))))
+
+
+def _softmax(logits: Array) -> Array:
+    powers = np.exp(logits - logits.max(1, keepdims=True))
+    return np.asarray(powers / powers.sum(1, keepdims=True))
+
+
+def _logit(probability: Array) -> Array:
+    with np.errstate(divide="ignore"):
+        inside = np.clip(probability, 0, 1)
+        return np.asarray(np.log(inside) - np.log1p(-inside))
+
+
+def confusion(labels: Array, classes: Array, width: int) -> NDArray[np.int64]:
+    """Count records by true and predicted class, ``[width, width]``; empty for more than `MOST_CLASSES`.
+
+    >>> confusion(np.array([0, 1, 1]), np.array([0, 0, 1]), 2).tolist()
+    [[1, 0], [1, 1]]
+    """
+    if width > MOST_CLASSES:
+        return np.zeros((0, 0), np.int64)
+    return np.bincount(labels * width + classes, minlength=width * width).reshape(width, width)
+
+
+def class_metrics(counts: Array) -> dict[str, Array]:
+    """Compute precision, recall and F1 from counts ``[…, 3, classes]``; of several classes, their mean (``macro_``).
+
+    Classes that neither occur nor are predicted are left out of the mean; without any class left it is NaN.
+
+    >>> {name: float(value) for name, value in class_metrics(np.array([[2], [4], [2]])).items()}
+    {'precision': 0.5, 'recall': 1.0, 'f1': 0.6666666666666666}
+    """
+    hit, predicted, actual = (counts[..., kind, :].astype(np.float64) for kind in (HIT, PREDICTED, ACTUAL))
+    occurring = (predicted + actual > 0).sum(-1)
+    prefix = "macro_" if counts.shape[-1] > 1 else ""
+    denominators = {"precision": predicted, "recall": actual, "f1": (predicted + actual) / 2}
+    with np.errstate(invalid="ignore"):
+        return {prefix + name: (hit / np.maximum(denominators[name], 0.5)).sum(-1) / occurring for name in COUNTED}
