@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.formatting import data_size
-from tfopt.keras_models.kernels import Kernel, table_lines
+from tfopt.keras_models.kernels import Kernel, report_row, table_lines
 from tfopt.keras_models.layer_graph import calls, is_graph
 
 Report = dict[str, Any]
@@ -21,17 +21,7 @@ def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int
         gzipped_before: Bytes of each kernel before clustering.
     """
     layers: list[Report] = [
-        {
-            "layer": kernel.path,
-            "weight": kernel.name,
-            "shape": list(kernel.variable.shape),
-            "values": len(np.unique(kernel.values)),
-            "sparsity": float(np.mean(kernel.values == 0)),
-            "bytes": kernel.values.nbytes,
-            "gzipped": kernel.gzipped,
-            "gzipped_before": before,
-            "left": kernel.left,
-        }
+        {**report_row(kernel, before), "values": len(np.unique(kernel.values)), "left": kernel.left}
         for kernel, before in zip(kernels, gzipped_before, strict=True)
     ]
     count = sum(kernel.left is None for kernel in kernels)
