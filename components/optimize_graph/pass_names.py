@@ -40,7 +40,7 @@ def read_passes(words: Sequence[str], *, fast_math: bool = False) -> list[str]:
     left_out = {word.removeprefix(WITHOUT) for word in words if word.startswith(WITHOUT)}
     passes = [name for word in words for name in meanings[word] if name not in left_out]
     opt_in_after = {"fold_absorbing_elements": ["fold_zero_products"]} if fast_math else {}
-    passes = [one for name in passes for one in (name, *opt_in_after.get(name, ())) if one not in left_out]
+    passes = [added for name in passes for added in (name, *opt_in_after.get(name, ())) if added not in left_out]
     if not passes:
         raise ComponentError(f"no pass in {list(words)}", "at least one pass", 'pass passes=["inference"]')
     return passes

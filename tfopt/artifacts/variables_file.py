@@ -54,13 +54,17 @@ def copy_without_optimizer(file: Path, target: Path) -> bool:
     variables = read_index(file.with_name("variables.index"))
     keys = {variable.key for variable in variables}
     shard = int(matched[1])
-    left_out = [one for one in variables if one.size and one.shard == shard and _is_state(one.key, keys)]
+    left_out = [
+        variable
+        for variable in variables
+        if variable.size and variable.shard == shard and _is_state(variable.key, keys)
+    ]
     if not left_out:
         return False
-    if max(one.offset + one.size for one in left_out) > file.stat().st_size:
+    if max(variable.offset + variable.size for variable in left_out) > file.stat().st_size:
         raise ValueError(f"{file}: shorter than its index says")
     with file.open("rb") as source, target.open("wb") as copy:
-        for variable in sorted(left_out, key=lambda one: one.offset):
+        for variable in sorted(left_out, key=lambda variable: variable.offset):
             _copy(source, copy, variable.offset - source.tell())
             source.seek(variable.offset + variable.size)
         shutil.copyfileobj(source, copy)

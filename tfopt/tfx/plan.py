@@ -165,7 +165,9 @@ def _executions(store: Any, dag: Dag, step: Step) -> Iterator[_Execution]:
         if execution.last_known_state not in REUSABLE:
             continue
         events = store.get_events_by_execution_ids([execution.id])
-        artifacts = {one.id: one for one in store.get_artifacts_by_id([event.artifact_id for event in events])}
+        artifacts = {
+            artifact.id: artifact for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])
+        }
         outputs = {_name(event): artifacts[event.artifact_id] for event in events if event.type == mlmd.Event.OUTPUT}
         if any(artifact.state != mlmd.Artifact.LIVE for artifact in outputs.values()):
             continue
