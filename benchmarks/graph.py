@@ -11,8 +11,8 @@ The transformers are encoders of four blocks of width 256 for texts with padding
 tanh. The models have random weights, and batch norms with statistics of random images, randomly perturbed. They return
 logits, since softmax would hide errors. ``error`` is the largest difference from the baseline, as a fraction of the
 range of the output. ``--latency`` compares the plain SavedModel with the results of Grappler alone, `optimize_graph`
-and XLA, with oneDNN off and on (speed.py). Goals: under 10 s at 50,000 nodes; no foldable batch norm left; error at most
-1e-4; the speed goals of speed.py.
+and XLA, with oneDNN off and on (speed.py). Goals: under 10 s at 50,000 nodes; no foldable batch norm left; error at
+most 1e-4; the speed goals of speed.py.
 """
 
 import argparse
