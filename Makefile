@@ -40,10 +40,12 @@ test-engines: $(READY) mariadb java  ## Flink and Spark clusters; KFP's own prog
 test-gpu: $(READY)  ## real TensorRT conversions, if nvidia-smi works
 	$(BIN)/pytest -m gpu -s tests/gpu
 
-check: $(READY)  ## format, lint, types, plain language
+check: $(READY)  ## format, lint, types, untyped mappings, plain language
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python tools/type_stubs.py
 	$(BIN)/mypy
+	$(BIN)/python tools/untyped_mappings.py
 	$(BIN)/python tools/plain_language.py
 
 bench: $(READY)  ## measure the performance claims, as ratios within one run

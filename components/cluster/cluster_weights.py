@@ -20,6 +20,7 @@ from tfopt.runtimes.keras_parity import save_as_served
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
+from tfopt.value_types import JsonObject
 
 FIX = "pass more clusters, or fine-tune: pass module=PATH and examples=PATH"
 
@@ -28,7 +29,7 @@ log = logging.getLogger(__name__)
 
 def cluster_weights(
     model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
-) -> dict[str, Any]:
+) -> JsonObject:
     """Write the clustered model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:
@@ -81,7 +82,7 @@ def _share(kernels: list[Kernel], settings: Settings) -> None:
             )
 
 
-def _fine_tune(model: Any, kernels: list[Kernel], tuner: FineTuner, settings: Settings) -> tuple[Any, dict[str, Any]]:
+def _fine_tune(model: Any, kernels: list[Kernel], tuner: FineTuner, settings: Settings) -> tuple[Any, JsonObject]:
     """Return the model without wrappers, with its best shared weights, and the facts for its model card."""
     before = tuner.evaluate(model)
     trainee = tuner.compile(_constrained(model, kernels, settings))

@@ -1,12 +1,22 @@
 """Declaration of the `cluster` component: signature, documentation, input checks."""
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
-from tfopt.component import Group, Input, Output, component
+from tfopt.component import Effect, Group, Input, Output, component
 from tfopt.components.cluster.parameters import Settings
 from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
 
-@component(image="tf", purpose="fine_tuning", tolerance=None, model_signature=True)
+@component(
+    image="tf",
+    purpose="fine_tuning",
+    tolerance=None,
+    model_signature=True,
+    effect=Effect("shared weights"),
+    not_after={
+        "shared weights": "clustering twice only adds rounding errors",
+        "quantization": "the trained ranges fit the unchanged weights",
+    },
+)
 def cluster(
     model: Input[KerasModel],
     clustered: Output[KerasModel],

@@ -2,12 +2,12 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, TensorRTModel
 from tfopt.artifacts.tensor_spec import TensorSpec, batched_tensors
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.verification import verify
 from tfopt.data.batches import sample_records
 from tfopt.data.feature_schema import feature_specs
@@ -16,7 +16,7 @@ from tfopt.tensorrt import machine, profiles
 from tfopt.tensorrt.tag import CompatibilityTag
 
 
-def convert(model: Model, examples: Examples | None, target: Path, parameters: TensorRTConversion) -> dict[str, Any]:
+def convert(model: Model, examples: Examples | None, target: Path, parameters: TensorRTConversion) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:

@@ -10,6 +10,7 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.convert_tensorrt import caches, layer_report
 from tfopt.components.convert_tensorrt.calibrator import add_calibrator
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
 from tfopt.tensorrt.machine import build_error
@@ -25,7 +26,7 @@ def build(
     sampled: Batch | None,
     model: Model,
     parameters: TensorRTConversion,
-) -> dict[str, Any]:
+) -> ConversionFacts:
     """Write the engine of an ONNX file, and return metadata for the model card.
 
     Args:
@@ -62,9 +63,10 @@ def build(
     if implicit:
         calibrator.feed.close()
     layers = layer_report.summarize(_inspect(plan, profile, messages, parameters), parameters.precision)
-    return {"layers": layers, "timing_cache": timing_facts} | (
-        {"calibrated": calibrator.feed.facts} if implicit else {}
-    )
+    facts: ConversionFacts = {"layers": layers, "timing_cache": timing_facts}
+    if implicit:
+        facts["calibrated"] = calibrator.feed.facts
+    return facts
 
 
 def _parse(builder: Any, messages: Messages, source: Path, *, implicit: bool) -> tuple[Any, Any]:

@@ -48,3 +48,8 @@ class TensorRTConversion(Conversion, EngineOptions):  # the fields of the last b
     """Conversion to a TensorRT engine."""
 
     calibration_count: Annotated[int, Between(2)] = 500
+
+    @property
+    def needs_inputs(self) -> bool:
+        """True for int8."""
+        return self.precision == "int8"

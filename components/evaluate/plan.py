@@ -16,16 +16,16 @@ from tfopt.components.evaluate.examples import records
 from tfopt.components.evaluate.loaded_models import run_output, select_output
 from tfopt.components.evaluate.metrics.accumulators import Position, grain_of
 from tfopt.components.evaluate.metrics.constant_model import constant_output
-from tfopt.components.evaluate.metrics.task_metrics import OTHER
 from tfopt.components.evaluate.metrics.tfma_metrics import Partition
 from tfopt.components.evaluate.metrics.user_metrics import TFMA, UserMetric, measure_first_batch
 from tfopt.components.evaluate.model_groups import split_models
 from tfopt.components.evaluate.parameters import Settings
-from tfopt.components.evaluate.task_choice import BINARY, CLASSIFICATION, check_labels, choose_scoring
+from tfopt.components.evaluate.task_choice import check_labels, choose_scoring
 from tfopt.components.evaluate.worker_plan import Plan, metric_values
 from tfopt.data.batches import check_features, feature_specs
 from tfopt.data.feature_schema import required_features, with_manifest
 from tfopt.errors import ComponentError, nearest
+from tfopt.metric_table import BINARY, CLASSIFICATION, OTHER
 from tfopt.runtimes import Runtime
 from tfopt.storage.remote_files import local_copy
 

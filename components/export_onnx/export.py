@@ -4,12 +4,12 @@ import gc
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.components.export_onnx.parameters import OnnxConversion
 from tfopt.conversion import calibration
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.conversion.verification import verify
 from tfopt.data.sample_inputs import split_batches
@@ -17,7 +17,7 @@ from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.processes.memory import trim_heap
 
 
-def export(model: Model, examples: Examples | None, target: Path, parameters: OnnxConversion) -> dict[str, Any]:
+def export(model: Model, examples: Examples | None, target: Path, parameters: OnnxConversion) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
@@ -35,7 +35,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     file = target / "Format-Serving" / "model.onnx"
     file.parent.mkdir()
     parent = runtimes.load(model)
-    facts: dict[str, Any] = {"opset": parameters.opset}
+    facts: ConversionFacts = {"opset": parameters.opset}
     sampled = None
     with tempfile.TemporaryDirectory(dir=target, prefix=".onnx-") as folder:
         scratch = Path(folder)

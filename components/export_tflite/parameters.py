@@ -51,6 +51,16 @@ class TFLiteConversion(Conversion, TFLiteFormat):  # the fields of the last base
     recipe: tuple[str, ...] = ()
     max_degradation: Annotated[float, Between(0, 1)] | None = None
 
+    @property
+    def needs_inputs(self) -> bool:
+        """True for integers, and with a limit of the degradation."""
+        return self.precision.startswith("int") or self.max_degradation is not None
+
+    @property
+    def allows_any_op(self) -> bool:
+        """True with TensorFlow's Flex delegate."""
+        return self.select_tf_ops
+
     def rules(self) -> list[Rule]:
         """Parse the recipe.
 

@@ -1,17 +1,17 @@
 """Folding in a frozen graph, for models without a Keras form."""
 
 from pathlib import Path
-from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts.model_card import Verification
 from tfopt.components.fold_batch_norm.plan import FoldResult
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.law_order import FOLDING, NORMALIZING
+from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
-from tfopt.graph.pass_manager import graph_of, optimize
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import FOLDING, NORMALIZING
 from tfopt.graph_checks.comparison import Comparison, largest_error, special_inputs, tolerance_of
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import EMPTY, EXTREMES, IEEE
@@ -61,7 +61,7 @@ def special_difference(
 
 def write_verified(
     model: SavedModel, child: Frozen, target: Path, examples: Examples | None, tolerance: float | None
-) -> dict[str, Any]:
+) -> Verification:
     """Write a frozen model as a SavedModel below ``target``, load it again, and compare it with its parent.
 
     Returns:

@@ -19,7 +19,7 @@ from tfopt.components.inspect_model.weights import (
 )
 from tfopt.data.sample_inputs import OPEN_SIZE
 from tfopt.errors import ComponentError, nearest
-from tfopt.graph import pass_manager as passes
+from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
 from tfopt.graph.mutable_graph import Graph, Node, Tensor

@@ -29,6 +29,7 @@ from tfopt.training.determinism import reproducible
 from tfopt.training.precision import fast_precisions, unaligned_layers
 from tfopt.training.training_setup import prepare_training
 from tfopt.training.user_module import UserModule
+from tfopt.value_types import JsonObject
 
 MAX_FILL_S = 15.0  # the longest time spent on a first epoch, which fills caches
 STEPS_PER_CALL = 16  # to measure the model without Python
@@ -37,7 +38,7 @@ STEPS_PER_CALL = 16  # to measure the model without Python
 class Worker:
     """One training. The parent process calls the public methods by name."""
 
-    def build(self, variant: TrainingVariant) -> dict[str, Any]:
+    def build(self, variant: TrainingVariant) -> JsonObject:
         """Prepare the training, make a first step and, if it is short, a first epoch; return facts about it."""
         import tensorflow as tf
 

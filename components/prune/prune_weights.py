@@ -2,7 +2,6 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
@@ -17,6 +16,7 @@ from tfopt.runtimes.keras_parity import save_as_served
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
+from tfopt.value_types import JsonObject
 
 FIX = "lower the sparsity, or fine-tune: pass module=PATH and examples=PATH"
 
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 def prune_weights(
     model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
-) -> dict[str, Any]:
+) -> JsonObject:
     """Write the pruned model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:

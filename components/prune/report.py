@@ -16,8 +16,9 @@ import numpy as np
 from tfopt.components.prune.kernels import TRANSPOSED, PrunableKernel
 from tfopt.components.prune.patterns import is_n_m
 from tfopt.keras_models.kernels import Kernel, table_lines
+from tfopt.value_types import JsonObject
 
-Report = dict[str, Any]
+Report = JsonObject
 RUNTIMES = ("xnnpack", "tensorrt", "others")
 MIN_ZEROS = 2 / 3  # fraction from which XNNPACK uses its sparse kernels
 OTHER_RUNTIMES = "no: it multiplies zeros like other weights"
@@ -55,9 +56,11 @@ def describe_channels(before: Iterable[Kernel], after: Iterable[Kernel]) -> Repo
     """Return the report of a model with fewer channels: the size of each kernel before and after."""
     parents = {(kernel.path, kernel.name): kernel for kernel in before}
     layers: list[Report] = []
+    smaller = 0
     for kernel in after:
         parent = parents[kernel.path, kernel.name]
         is_smaller = kernel.values.nbytes < parent.values.nbytes
+        smaller += is_smaller
         layers.append(
             {
                 "layer": kernel.path,
@@ -72,7 +75,6 @@ def describe_channels(before: Iterable[Kernel], after: Iterable[Kernel]) -> Repo
                 "speed": dict.fromkeys(RUNTIMES, "yes: dense and smaller" if is_smaller else "no: unchanged channels"),
             }
         )
-    smaller = sum(layer["bytes"] < layer["bytes_before"] for layer in layers)
     speed = f"every runtime multiplies less, in {smaller} of {len(layers)} kernels: benchmark measures the speedup"
     return {"speed": speed, "layers": layers}
 

@@ -17,15 +17,14 @@ from tfopt.runtimes.keras_parity import output_names, save_as_served
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.user_module import UserModule
+from tfopt.value_types import JsonObject
 
 CALIBRATION_BATCH = 64
 
 log = logging.getLogger(__name__)
 
 
-def quantize_model(
-    model: KerasModel, examples: Examples, module: Path, target: Path, settings: Settings
-) -> dict[str, Any]:
+def quantize_model(model: KerasModel, examples: Examples, module: Path, target: Path, settings: Settings) -> JsonObject:
     """Write the quantized model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:
@@ -71,7 +70,7 @@ def _check_layers(model: Any, keep_float: Sequence[str]) -> None:
             raise ComponentError(f"keep_float: {name!r}", "names of the model's layers", nearest(name, names))
 
 
-def _fine_tune(model: Any, tuner: FineTuner, settings: Settings) -> tuple[Any, dict[str, Any]]:
+def _fine_tune(model: Any, tuner: FineTuner, settings: Settings) -> tuple[Any, JsonObject]:
     """Return the fine-tuned model with its best weights, and the facts for its model card."""
     before = tuner.evaluate(model)
     if keras_models.is_keras_2(model):

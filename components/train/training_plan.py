@@ -12,13 +12,14 @@ from tfopt.errors import ComponentError, nearest
 from tfopt.measurement.machine_fingerprint import describe_differences, fingerprint
 from tfopt.reports import report_schema
 from tfopt.reports.training_plan import PlannedSettings
+from tfopt.value_types import JsonObject
 
 log = logging.getLogger(__name__)
 
 
 def apply_plan(
     plan: TrainingPlan | None, settings: Settings, declared: Mapping[str, Parameter]
-) -> tuple[Settings, dict[str, Any]]:
+) -> tuple[Settings, JsonObject]:
     """Return the settings with the plan's values where they have their default, and facts for the model card.
 
     The facts are the settings taken from the plan (``planned``), and the differences between this machine and the one

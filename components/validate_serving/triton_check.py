@@ -14,7 +14,7 @@ from tfopt.errors import first_line
 from tfopt.serving.triton_config import TYPES
 
 TENSOR = {"name": str, "data_type": TYPES, "dims": [int], "reshape": {"shape": [int]}}
-SCHEMA: dict[str, Any] = {
+SCHEMA = {
     "name": str,
     "platform": str,
     "backend": str,

@@ -32,9 +32,10 @@ from tfopt.data import beam_runner, portable_runners
 from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, nearest
 from tfopt.formatting import indented
-from tfopt.kfp.step import run_step
+from tfopt.kfp.container_entry import run_step
 from tfopt.run_records.run_record import decision_facts, recorded_run, run_facts
 from tfopt.storage import remote_files
+from tfopt.value_types import JsonObject
 
 NOT_BLESSED, UNDECIDED = 3, 4  # exit codes
 
@@ -128,7 +129,7 @@ def _schema(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def pipeline_schema(pipeline: str) -> dict[str, Any]:
+def pipeline_schema(pipeline: str) -> JsonObject:
     """Return the JSON schema of the run files of a pipeline."""
     subparsers = argparse.ArgumentParser().add_subparsers(prog="tfopt", parser_class=CommandParser)
     for name in RUN_FILE_COMMANDS:
@@ -197,7 +198,7 @@ def _add_run_options(parser: CommandParser, json_help: str) -> None:
     add_file_option(parser)
 
 
-def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
+def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object]:
     """Return the values of the command line and the run file, and defaults, after the checks that need no engine."""
     values = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
     remote_files.check_characters(str(_root(dag, arguments)))

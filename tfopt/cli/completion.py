@@ -71,7 +71,7 @@ def _add_completers(parser: argparse.ArgumentParser | None, command: str) -> Non
     """Set what completes the value of each option; of others, argcomplete completes choices and paths."""
     from argcomplete.completers import FilesCompleter
 
-    completers: dict[str, Any] = {
+    completers: dict[str, object] = {
         "pipeline": _pipelines,
         "set": _values,
         "file": FilesCompleter(["yaml", "yml"]),

@@ -237,7 +237,7 @@ def _upload(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
     return server, upload(server, dag, values, images, options, arguments.experiment), options
 
 
-def _values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
+def _values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object]:
     """Return the checked values of ``--set`` and of a run file, in which the cluster must be able to read sources."""
     from tfopt.kfp.compiler import check_address  # imports KFP
 
@@ -245,7 +245,7 @@ def _values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
         if name in dag.sources and not getattr(arguments, "stage", None):
             check_address(name, value)
 
-    values: dict[str, Any] = arguments.run_file.values(dag, arguments.set, check)
+    values: dict[str, object] = arguments.run_file.values(dag, arguments.set, check)
     defaults = {name: parameter.default for name, parameter in dag.parameters.items() if not parameter.required}
     dag.check_goals(defaults | values)
     return values

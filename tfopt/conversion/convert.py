@@ -2,10 +2,11 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.formats import FORMATS
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import describe
 from tfopt.conversion.parameters import Conversion
 from tfopt.errors import ComponentError
@@ -69,7 +70,7 @@ def check_conversion(
 
 
 def convert_in_child(
-    convert: Callable[..., dict[str, Any]],
+    convert: Callable[..., ConversionFacts],
     model: Model,
     examples: Examples | None,
     converted: Model,
@@ -91,12 +92,13 @@ def convert_in_child(
     log.info("converting %s to %s", model.name, name)
     from tfopt.conversion.core_model import convert_model  # imports NumPy
 
-    converted.metadata |= run_in_child(
+    facts: ConversionFacts = run_in_child(
         convert_model, convert, model, examples, converted.path, parameters, doing=f"converting to {name}"
     )
-    if float_part := converted.metadata.get("float_part"):
+    converted.metadata |= facts
+    if float_part := facts.get("float_part"):
         log.info("%s: %s", name, describe(float_part))
-    for warning in converted.metadata["verified"].get("warnings", ()):
+    for warning in facts["verified"].get("warnings", ()):
         log.warning("%s: %s", name, warning)
     log.info("%s", summarize(converted))
 
@@ -105,14 +107,13 @@ def summarize(converted: Model) -> str:
     """Return one line with name, size and parity of a converted model."""
     from tfopt.measurement.parity import describe_parity  # imports NumPy
 
-    facts, files = converted.metadata, type(converted)(converted.path).payload()
+    facts, files = cast(ConversionFacts, converted.metadata), type(converted)(converted.path).payload()
     verified, size = facts["verified"], data_size(sum(file.stat().st_size for file in files))
     parity = describe_parity(verified["outputs"]) if verified["run"] else f"not run: {verified['reason']}"
-    return f"{facts['name']}: {size}, {parity}{_stability_warning(facts)}"
+    return f"{converted.metadata['name']}: {size}, {parity}{_stability_warning(facts.get('stability') or {})}"
 
 
-def _stability_warning(facts: Mapping[str, Any]) -> str:
-    stability = facts.get("stability") or {}
+def _stability_warning(stability: Mapping[str, Any]) -> str:
     difference = float(stability.get("largest_difference", 0))
     if difference <= UNSTABLE:
         return ""

@@ -35,3 +35,13 @@ class Conversion(Calibration):
     """
 
     cut_at: tuple[str, ...] = ()
+
+    @property
+    def needs_inputs(self) -> bool:
+        """True if examples are inputs of the conversion: for 8-bit ranges, or to limit the degradation."""
+        raise NotImplementedError
+
+    @property
+    def allows_any_op(self) -> bool:
+        """True if the format may contain operations that only TensorFlow has."""
+        return False

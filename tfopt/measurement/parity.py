@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.model_card import ParityFacts, Verification
 from tfopt.artifacts.tensor_spec import describe_specs, same_shape
 from tfopt.data.sample_inputs import compared_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError
@@ -65,7 +66,7 @@ class Parity:
         """
         return self.max_abs_error / max(self.output_range, MIN_RANGE * self.largest)
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ParityFacts:
         """Return the values for a model card as a dictionary."""
         values = {name: value for name, value in asdict(self).items() if name != "largest"}
         return {**values, "relative_error": self.relative_error}
@@ -90,7 +91,7 @@ def _percent(share: float) -> str:
 
 
 @without_tensor_float_32()
-def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | None, *, fix: str) -> dict[str, Any]:
+def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | None, *, fix: str) -> Verification:
     """Load a child model, compare it with its parent, and return the differences for the model card.
 
     Args:
