@@ -78,7 +78,7 @@ LAYERS = (
     ("artifacts", "charts"),
     ("reports",),
     ("processes", "formatting", "storage"),
-    ("errors", "metric_table"),
+    ("errors", "metric_table", "value_types"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 ALIASES = {"run", "trace"}  # public names of older releases, which nothing in the library imports
