@@ -10,9 +10,9 @@ import keras
 
 from tfopt import keras_models
 from tfopt.artifacts import SavedModel
-from tfopt.artifacts.inspection_report import CostBudget, InspectionReport
 from tfopt.components.inspect_model.inspect import inspect
 from tfopt.keras_models.backbones import COSTS, COUNTED_SIDE, Backbone, read_backbones
+from tfopt.reports.inspection_report import CostBudget, InspectionReport
 
 
 def count(backbone: Backbone) -> InspectionReport:

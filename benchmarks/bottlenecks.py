@@ -13,12 +13,12 @@ from typing import Any
 
 from planted import ALL, Planted
 
-from tfopt.artifacts.training_plan import Bottleneck
 from tfopt.components.profile_training.bottleneck import StepTimes, find_bottleneck
 from tfopt.components.profile_training.interleaving import start_process
 from tfopt.components.profile_training.parameters import Pace
 from tfopt.components.profile_training.profile import diagnose
 from tfopt.components.profile_training.training_variant import TrainingVariant, Variation
+from tfopt.reports.training_plan import Bottleneck
 
 
 def main() -> None:

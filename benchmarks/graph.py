@@ -9,10 +9,10 @@
 
 The transformers are encoders of four blocks of width 256 for texts with padding, with the exact GELU and the one with
 tanh. The models have random weights, and batch norms with statistics of random images, randomly perturbed. They return
-logits, since softmax would hide errors. ``error`` is the largest difference from the parent, as a fraction of the range
-of the output. ``--latency`` compares the plain SavedModel with the results of Grappler alone, `optimize_graph` and XLA,
-with oneDNN off and on (speed.py). Goals: under 10 s at 50,000 nodes; no foldable batch norm left; error at most 1e-4;
-the speed goals of speed.py.
+logits, since softmax would hide errors. ``error`` is the largest difference from the baseline, as a fraction of the
+range of the output. ``--latency`` compares the plain SavedModel with the results of Grappler alone, `optimize_graph`
+and XLA, with oneDNN off and on (speed.py). Goals: under 10 s at 50,000 nodes; no foldable batch norm left; error at
+most 1e-4; the speed goals of speed.py.
 """
 
 import argparse
@@ -78,9 +78,9 @@ def times() -> dict[int, float]:
     On a busy machine, processor time is more meaningful than elapsed time.
     """
     from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-    from tfopt.graph.pass_manager import optimize
+    from tfopt.graph.law_order import ORDER
+    from tfopt.graph.law_runner import optimize
     from tfopt.graph.report import Report
-    from tfopt.graph.rewrite_order import ORDER
 
     x, y = (Endpoint(f"{name}:0", "float32", (None, 8)) for name in "xy")
     print(f"{'nodes':>8} {'after':>8} {'seconds':>8} {'processor':>9} {'microseconds a node':>20}")
@@ -88,9 +88,7 @@ def times() -> dict[int, float]:
     for size in SIZES:
         graph_def = layers(size)
         start, busy = time.perf_counter(), time.process_time()
-        made = optimize(
-            Frozen(graph_def, {"serve": Signature({"x": x}, {"y": y})}), [name for name, _ in ORDER], Report()
-        )
+        made = optimize(Frozen(graph_def, {"serve": Signature({"x": x}, {"y": y})}), ORDER, Report())
         after = len(made.graph.node)
         seconds_by_nodes[len(graph_def.node)] = seconds = time.perf_counter() - start
         busy = time.process_time() - busy
@@ -167,7 +165,7 @@ def export(name: str, library: str, folder: Path, side: int | None = None) -> No
     """Export a backbone with random weights and batch norms with perturbed statistics of random images.
 
     Only a random part of the mean is subtracted: random kernels give nearly equal outputs for all random images, so
-    that without the mean mostly rounding would remain, which every further layer amplifies in parent and child.
+    that without the mean mostly rounding would remain, which every further layer amplifies in baseline and child.
     """
     import numpy as np
 

@@ -20,7 +20,7 @@ import tensorflow as tf
 from tfopt.components.profile_training.worker import Worker
 from tfopt.data.tfrecords import read_records
 from tfopt.processes.worker_process import serve_calls
-from tfopt.training.dataset import Source
+from tfopt.training.datasets.dataset import Source
 
 SHUFFLE_BUFFER = 10_000  # examples
 MAX_EPOCH_S = 3.0  # a longer epoch is cut short

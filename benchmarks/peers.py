@@ -29,7 +29,7 @@ from candidates import MODELS, convert_with_peers, make_tfopt_candidates, write_
 from stored_results import load_results, save_results
 
 from tfopt.artifacts import Benchmark
-from tfopt.cli.log_redirect import capture_library_logs
+from tfopt.cli.terminal.log_redirect import capture_library_logs
 from tfopt.measurement.speedup import FEWEST_ROUNDS
 
 PLAIN, GOAL, EFFECT = "SavedModel", 1.4, 0.03

@@ -74,9 +74,9 @@ def prepare(folder: Path, contenders: list[str]) -> None:
     from tfopt.components.compile_xla.compile import PASSES
     from tfopt.components.compile_xla.saved_model import write_compiled
     from tfopt.graph import grappler
-    from tfopt.graph import pass_manager as passes
+    from tfopt.graph import law_runner as passes
     from tfopt.graph.report import Report
-    from tfopt.graph.saved_model import read, write
+    from tfopt.saved_models.saved_model import read, write
 
     frozen = read(folder / "plain")
     if "grappler" in contenders:
@@ -89,7 +89,7 @@ def count(folder: Path) -> int:
     """Count the nodes of a SavedModel as it is served, without those that save and restore variables."""
     from tfopt.artifacts import SavedModel
     from tfopt.graph.frozen_model import nodes
-    from tfopt.graph.saved_model import opened
+    from tfopt.saved_models.saved_model import opened
 
     with opened(SavedModel.open(folder)) as frozen:
         return sum(1 for _ in nodes(frozen.graph))

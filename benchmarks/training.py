@@ -27,12 +27,12 @@ from typing import Any
 import numpy as np
 from data_sets import DATA, DOCS, Data
 
-from tfopt.artifacts.benchmark_report import SpeedupEstimate
 from tfopt.component import find
 from tfopt.components.profile_training.training_variant import TrainingVariant
 from tfopt.errors import ComponentError
 from tfopt.measurement.speedup import FEWEST_ROUNDS, speedup
 from tfopt.processes.worker_process import CallFailed, WorkerProcess
+from tfopt.reports.benchmark_report import SpeedupEstimate
 
 REAL = ("mnist", "flights")
 NAIVE, TUNED = "generator", "tuned"

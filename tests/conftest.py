@@ -21,12 +21,12 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.shared_runtimes import SharedRuntimes
-from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.component import find
 from tfopt.components.benchmark import comparison, measured_model, measurement
 from tfopt.components.benchmark.machine_conditions import OtherCores
 from tfopt.processes.preloaded_processes import preloading
 from tfopt.processes.startup import speed_up_imports
+from tfopt.storage.folder_lock import lock_folder
 
 speed_up_imports()
 # TensorFlow's graphs consist of many objects: collecting them as often as by default takes a twentieth of the time.

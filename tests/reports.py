@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from tfopt.artifacts import Benchmark, Evaluation, Model, unique_names
-from tfopt.artifacts.benchmark_report import BenchmarkReport
-from tfopt.artifacts.evaluation_report import EvaluationReport
-from tfopt.artifacts.report_schema import parse
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports
+from tfopt.reports.benchmark_report import BenchmarkReport
+from tfopt.reports.evaluation_report import EvaluationReport
+from tfopt.reports.report_schema import parse
 
 EXAMPLES = 1000
 

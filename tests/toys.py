@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, Files, KerasModel, Model, Report, TFLiteModel
-from tfopt.artifacts.staging import link_tree
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
+from tfopt.storage.staging import link_tree
 
 
 @component(image="tf")

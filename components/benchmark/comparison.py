@@ -8,12 +8,12 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.benchmark_report import UNSTABLE, SpeedupEstimate
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, RuntimeConfig
 from tfopt.components.benchmark.parameters import Settings
 from tfopt.measurement.interim_looks import SPREAD_ERROR, LookSchedule, standard_error
 from tfopt.measurement.speedup import speedup
+from tfopt.reports.benchmark_report import UNSTABLE, SpeedupEstimate
 
 # Two models whose ratio is known to be within this difference are not measured further: no decision depends on it.
 EQUIVALENCE = 0.01

@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Between, Input, Names, Output, component
+from tfopt.processes.subprocess_call import run_isolated
 
 SENSITIVE_OPS = ("Exp", "Expm1", "Log", "Log1p", "LogSoftmax", "Mean", "Pow", "Prod", "Softmax", "Sum", "Cumsum")
 
@@ -54,8 +55,7 @@ def cast_precision(
     Reference:
         Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3, for the operations that stay in float32.
     """
-    from tfopt.components.cast_precision.cast import cast_model
-    from tfopt.processes.subprocess_call import run_isolated
+    from tfopt.components.cast_precision.cast import cast_model  # imports NumPy
 
     cast.metadata |= run_isolated(
         *(cast_model, model, cast.path, examples, precision, keep, tolerance), doing="casting the graph"

@@ -55,6 +55,6 @@ def cluster(
         Advantages of Careful Seeding", SODA 2007.
     """
     check_fine_tuning_inputs(examples, module, verb="cluster", recover=settings.recover)
-    from tfopt.components.cluster.cluster_weights import cluster_weights
+    from tfopt.components.cluster.cluster_weights import cluster_weights  # more than a declaration needs
 
     clustered.metadata |= cluster_weights(model, examples, module.path if module else None, clustered.path, settings)

@@ -6,10 +6,11 @@ from typing import Any
 import numpy as np
 
 from tfopt.formatting import data_size
-from tfopt.keras_models.kernels import Kernel, table_lines
+from tfopt.keras_models.kernels import Kernel, report_row, table_lines
 from tfopt.keras_models.layer_graph import calls, is_graph
+from tfopt.value_types import JsonObject
 
-Report = dict[str, Any]
+Report = JsonObject
 
 
 def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> Report:
@@ -20,18 +21,8 @@ def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int
         kernels: Every kernel, after clustering.
         gzipped_before: Bytes of each kernel before clustering.
     """
-    layers: list[Report] = [
-        {
-            "layer": kernel.path,
-            "weight": kernel.name,
-            "shape": list(kernel.variable.shape),
-            "values": len(np.unique(kernel.values)),
-            "sparsity": float(np.mean(kernel.values == 0)),
-            "bytes": kernel.values.nbytes,
-            "gzipped": kernel.gzipped,
-            "gzipped_before": before,
-            "left": kernel.left,
-        }
+    layers = [
+        {**report_row(kernel, before), "values": len(np.unique(kernel.values)), "left": kernel.left}
         for kernel, before in zip(kernels, gzipped_before, strict=True)
     ]
     count = sum(kernel.left is None for kernel in kernels)

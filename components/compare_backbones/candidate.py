@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.benchmark_report import ModelBenchmark
-from tfopt.artifacts.comparison_report import FailedMeasurement
-from tfopt.artifacts.evaluation_report import ModelEvaluation
-from tfopt.artifacts.inspection_report import InspectionReport
 from tfopt.errors import ComponentError
 from tfopt.keras_models.backbones import Backbone
+from tfopt.reports.benchmark_report import ModelBenchmark
+from tfopt.reports.comparison_report import FailedMeasurement
+from tfopt.reports.evaluation_report import ModelEvaluation
+from tfopt.reports.inspection_report import InspectionReport
 
 T = TypeVar("T")
 

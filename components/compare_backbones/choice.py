@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tfopt import formatting
-from tfopt.artifacts.comparison_report import ShortTraining
-from tfopt.artifacts.evaluation_report import ModelEvaluation
 from tfopt.components.compare_backbones.candidate import Candidate
 from tfopt.components.compare_backbones.resolved_settings import COSTS, ResolvedSettings
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY, Goal, resolve_goals
 from tfopt.measurement.model_measurements import ModelMeasurements
 from tfopt.measurement.pareto import non_dominated
+from tfopt.reports.comparison_report import ShortTraining
+from tfopt.reports.evaluation_report import ModelEvaluation
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Examples
-from tfopt.artifacts.comparison_report import BackboneResult, ComparisonReport, ShortTraining
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.candidate import Candidate
 from tfopt.components.compare_backbones.choice import Choice, missed_cost_goals, select_backbone
@@ -16,6 +15,7 @@ from tfopt.components.compare_backbones.keras_modules import file_name, module_t
 from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
 from tfopt.components.compare_backbones.short_training import train_and_evaluate
 from tfopt.keras_models.backbones import Backbone
+from tfopt.reports.comparison_report import BackboneResult, ComparisonReport, ShortTraining
 
 log = logging.getLogger(__name__)
 

@@ -3,10 +3,10 @@
 import math
 
 from tfopt.artifacts import Examples
-from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.components.compare_backbones.parameters import Size
 from tfopt.data.feature_schema import feature_specs, first_record, read_manifest
 from tfopt.errors import ComponentError, nearest
+from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 
 
 def read_facts(examples: Examples) -> ExamplesManifest:

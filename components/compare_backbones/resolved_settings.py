@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from tfopt import metric_table
 from tfopt.artifacts import Examples
-from tfopt.artifacts.examples_manifest import ExamplesManifest
 from tfopt.artifacts.formats import FORMATS
 from tfopt.components.compare_backbones.example_facts import check_features, count_classes, image_size, read_facts
 from tfopt.components.compare_backbones.parameters import (
@@ -22,6 +21,7 @@ from tfopt.components.compare_backbones.parameters import (
 from tfopt.errors import ComponentError, nearest
 from tfopt.keras_models.backbones import Backbone, read_backbones
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
+from tfopt.reports.examples_manifest import ExamplesManifest
 
 COSTS = tuple(cost for cost in metric_table.COSTS if cost != "throughput")  # known before training
 TOP_K = 5  # the default of `evaluate`

@@ -44,6 +44,6 @@ def compile_xla(
             parent's.
     """
     settings.check()
-    from tfopt.components.compile_xla.compile import compile_model
+    from tfopt.components.compile_xla.compile import compile_model  # imports NumPy
 
     compiled.metadata |= compile_model(model, compiled.path, examples, settings)

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.artifacts.tensor_spec import TensorSpec
@@ -15,9 +13,9 @@ from tfopt.graph.frozen_model import Signature
 from tfopt.measurement.parity import compare
 from tfopt.measurement.tensor_float_32 import without_tensor_float_32
 from tfopt.runtimes import Runtime
+from tfopt.value_types import Tensors
 
 RECORDS = 4  # of each length that is compared
-MIN_RANGE = 0.01  # fraction of the largest value, as in `tfopt.graph.comparison`
 
 
 def sequence_input(signature: Signature) -> str:
@@ -38,7 +36,7 @@ def sequence_input(signature: Signature) -> str:
     )
 
 
-def padded(serve: Callable[..., Any], signature: Signature, buckets: list[int]) -> Callable[[dict[str, Any]], Any]:
+def padded(serve: Callable[..., Any], signature: Signature, buckets: list[int]) -> Callable[[Tensors], Any]:
     """Return a function that pads its sequences, calls the compiled one, and cuts the outputs."""
     import tensorflow as tf
 
@@ -48,7 +46,7 @@ def padded(serve: Callable[..., Any], signature: Signature, buckets: list[int]) 
     }
     rank = len(signature.inputs[name].shape or ())
 
-    def call(inputs: dict[str, Any]) -> dict[str, Any]:
+    def call(inputs: Tensors) -> Tensors:
         length = tf.shape(inputs[name])[1]
         sizes = tf.constant(buckets, tf.int32)
         size = tf.reduce_min(tf.where(sizes >= length, sizes, sizes.dtype.max))
@@ -83,12 +81,11 @@ def check_lengths(parent: SavedModel, child: SavedModel, buckets: list[int], tol
     with runtimes.load(parent) as before, runtimes.load(child, signature=parent.signature) as after:
         for length, batch in draw_lengths(before, buckets).items():
             for name, parity in compare(before, after, [batch]).items():
-                top = max(float(np.abs(before.run(batch)[name].astype(np.float64)).max(initial=0)), 1e-30)
-                error = parity.max_abs_error / max(parity.output_range, MIN_RANGE * top)
-                largest = max(largest, error)
-                if not error <= tolerance:
+                largest = max(largest, parity.rewrite_error)
+                if not parity.rewrite_error <= tolerance:
+                    by = f"{parity.rewrite_error:.2g} of its range"
                     raise ComponentError(
-                        f"padding sequences of length {length} changes output {name!r} by {error:.2g} of its range",
+                        f"padding sequences of length {length} changes output {name!r} by {by}",
                         f"at most {tolerance:g}: a model that ignores added steps of zeros",
                         "mask the steps (Masking, or mask_zero of an Embedding), or leave sequence_buckets out",
                     )

@@ -4,6 +4,7 @@ from typing import Literal
 
 from tfopt.artifacts import SavedModel
 from tfopt.component import Input, Output, component
+from tfopt.keras_models.io import place_saved_model
 
 
 @component(image="tf", purpose="graph", model_signature=True, on_failure=True, concurrent=True)
@@ -28,8 +29,7 @@ def configure_runtime(
         configured: The same SavedModel with the variable.
         onednn: ``other`` is the opposite of this machine's default.
     """
-    from tfopt.keras_models.io import place_saved_model
-    from tfopt.runtimes import environment
+    from tfopt.runtimes import environment  # imports NumPy
 
     on = onednn == "on" or (onednn == "other" and not environment.has_onednn())
     serving = configured.path / "Format-Serving"

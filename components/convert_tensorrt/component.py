@@ -2,6 +2,7 @@
 
 from tfopt.artifacts import Examples, Model, TensorRTModel
 from tfopt.component import Group, Input, Output, component
+from tfopt.components.convert_tensorrt.checks import check
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.conversion.convert import convert_in_child
 
@@ -38,8 +39,7 @@ def convert_tensorrt(
             its parent.
     """
     converted.metadata["name"] = f"tensorrt {conversion.precision}"
-    from tfopt.components.convert_tensorrt.checks import check
-    from tfopt.components.convert_tensorrt.convert import convert
+    from tfopt.components.convert_tensorrt.convert import convert  # imports NumPy
 
     check(model, examples, conversion)
     convert_in_child(convert, model, examples, converted, conversion)

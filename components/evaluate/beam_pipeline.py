@@ -8,16 +8,9 @@ import apache_beam as beam
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, PythonModule, unique_names
-from tfopt.artifacts.evaluation_report import EvaluationReport
-from tfopt.artifacts.examples_manifest import ExamplesManifest
-from tfopt.artifacts.storage import local_copy
-from tfopt.components.evaluate import records
-from tfopt.components.evaluate.accumulators import Part, Totals
-from tfopt.components.evaluate.calibration_overlap import calibration_records
-from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel
-from tfopt.components.evaluate.parameters import Settings
-from tfopt.components.evaluate.plan import Plan, make_plan
-from tfopt.components.evaluate.record_checks import (
+from tfopt.components.evaluate.examples import records
+from tfopt.components.evaluate.examples.calibration_overlap import calibration_records
+from tfopt.components.evaluate.examples.record_checks import (
     TrainingParts,
     add_notes,
     check_skipped,
@@ -26,10 +19,15 @@ from tfopt.components.evaluate.record_checks import (
     split_training,
     training_files,
 )
+from tfopt.components.evaluate.examples.splits import choose_split, split_files
+from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel
+from tfopt.components.evaluate.metrics.accumulators import Part, Totals
+from tfopt.components.evaluate.metrics.user_metrics import load_metrics
+from tfopt.components.evaluate.parameters import Settings
+from tfopt.components.evaluate.plan import make_plan
 from tfopt.components.evaluate.score_shard import score_parts
-from tfopt.components.evaluate.splits import choose_split, split_files
 from tfopt.components.evaluate.summary import check_counts, summarize
-from tfopt.components.evaluate.user_metrics import load_metrics
+from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.data import beam_runner
 from tfopt.data.beam_result import ResultFile
 from tfopt.data.feature_schema import read_manifest
@@ -37,6 +35,9 @@ from tfopt.data.learned_names import check_names
 from tfopt.data.rounded_integers import rounding_notes
 from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import describe_evaluation
+from tfopt.reports.evaluation_report import EvaluationReport
+from tfopt.reports.examples_manifest import ExamplesManifest
+from tfopt.storage.remote_files import local_copy
 
 log = logging.getLogger(__name__)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Evaluation, Model
-from tfopt.artifacts.evaluation_report import EvaluationReport
-from tfopt.artifacts.storage import is_remote, upload
 from tfopt.data import beam_runner
 from tfopt.processes.subprocess_call import run_isolated
+from tfopt.reports.evaluation_report import EvaluationReport
+from tfopt.storage.remote_files import is_remote, upload
 
 LARGE = 64 << 20  # bytes of all models together
 
@@ -26,7 +26,7 @@ def evaluate(baseline: Model, candidates: list[Model], *arguments: Any) -> Evalu
 
 
 def _evaluate(beam_arguments: Sequence[str], *arguments: Any) -> EvaluationReport:
-    from tfopt.components.evaluate.beam_pipeline import evaluate_models
+    from tfopt.components.evaluate.beam_pipeline import evaluate_models  # imports Apache Beam
 
     with beam_runner.runner_arguments(beam_arguments):  # another process does not know them
         return evaluate_models(*arguments)

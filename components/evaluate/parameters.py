@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between, Names, Reads
-from tfopt.components.evaluate.user_metrics import read_metrics
+from tfopt.components.evaluate.metrics.user_metrics import read_metrics
 
 
 @dataclass(frozen=True)

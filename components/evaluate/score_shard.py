@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.evaluate.accumulators import BINS, SLICE_BINS, Part, Position, Slice, Sums, Totals
-from tfopt.components.evaluate.bootstrap import bootstrap_weights
-from tfopt.components.evaluate.calibration_overlap import find_overlap
-from tfopt.components.evaluate.fingerprints import hash_records
+from tfopt.components.evaluate.examples.calibration_overlap import find_overlap
+from tfopt.components.evaluate.examples.fingerprints import hash_records
+from tfopt.components.evaluate.examples.prefetch import PREFETCHED, prefetch
+from tfopt.components.evaluate.examples.records import Decoder, read_parts
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel, describe_error, required_inputs
-from tfopt.components.evaluate.metrics import confusion
+from tfopt.components.evaluate.metrics.accumulators import BINS, SLICE_BINS, Part, Position, Slice, Sums, Totals
+from tfopt.components.evaluate.metrics.bootstrap import bootstrap_weights
+from tfopt.components.evaluate.metrics.task_metrics import confusion
+from tfopt.components.evaluate.metrics.tfma_metrics import Partition
 from tfopt.components.evaluate.model_groups import predict_in_groups
-from tfopt.components.evaluate.plan import Plan
-from tfopt.components.evaluate.prefetch import PREFETCHED, prefetch
-from tfopt.components.evaluate.records import Decoder, read_parts
 from tfopt.components.evaluate.task_choice import check_labels, check_probabilities
-from tfopt.components.evaluate.tfma_metrics import Partition
+from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.errors import ComponentError
-from tfopt.processes import heap
+from tfopt.processes.memory import trim_heap
 
 MOST_SLICES = 200  # values of one slice feature
 
@@ -70,7 +70,7 @@ def _score(plan: Plan, models: Sequence[LoadedModel], batches: Iterable[tuple[Po
             _score_batch(plan, models, batch, outputs, totals)
             count += 1
             if count == 1:
-                heap.trim()  # what the first calls of all models left
+                trim_heap()  # what the first calls of all models left
     except ComponentError as error:  # passed as data, because Beam would wrap it in a message of its own
         totals.refusal = (position, (error.received, error.expected, error.fix))
         return 0
@@ -143,21 +143,7 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
     }
     if 0 in predictions:
         check_probabilities(scoring, settings, predictions[0])
-    values = np.zeros((len(labels), plan.rows, plan.columns))
-    for number, rows in list(predictions.items()):
-        try:
-            values[:, number] = 0 if totals.broken[number] else plan.values(rows, stored)
-            for name in () if totals.broken[number] else plan.tfma:
-                partition = totals.tfma.setdefault((number, name), Partition(name))
-                partition.add(labels, scoring.probabilities(rows), batch.position[1])
-        except ComponentError as error:
-            if not number:
-                raise
-            totals.failures[number] = (batch.position, describe_error(error))
-            del predictions[number]
-            continue
-        if scoring.class_count and (classes := scoring.classes(rows)) is not None:
-            totals.add_confusion(number, confusion(labels[:, 0], classes, scoring.class_count))
+    values = _compute_metrics(plan, predictions, stored, batch.position, totals)
     if plan.constant is not None:
         predictions[len(models)] = np.broadcast_to(plan.constant, (len(labels), len(plan.constant)))
         values[:, -1] = plan.values(predictions[len(models)], stored)
@@ -186,6 +172,29 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
     for number, rows in predictions.items():
         totals.add_range(number, rows)
     _compare_outputs(plan, predictions, totals)
+
+
+def _compute_metrics(
+    plan: Plan, predictions: dict[int, NDArray[Any]], stored: NDArray[Any], position: Position, totals: Totals
+) -> NDArray[np.float64]:
+    """Compute the metrics of each record, ``[records, models, columns]``; drop the predictions of models that fail."""
+    scoring, labels = plan.scoring, plan.scoring.targets(stored)
+    values = np.zeros((len(labels), plan.rows, plan.columns))
+    for number, rows in list(predictions.items()):
+        try:
+            values[:, number] = 0 if totals.broken[number] else plan.values(rows, stored)
+            for name in () if totals.broken[number] else plan.tfma:
+                partition = totals.tfma.setdefault((number, name), Partition(name))
+                partition.add(labels, scoring.probabilities(rows), position[1])
+        except ComponentError as error:
+            if not number:
+                raise
+            totals.failures[number] = (position, describe_error(error))
+            del predictions[number]
+            continue
+        if scoring.class_count and (classes := scoring.classes(rows)) is not None:
+            totals.add_confusion(number, confusion(labels[:, 0], classes, scoring.class_count))
+    return values
 
 
 def _check_predictions(

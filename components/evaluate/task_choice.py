@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.evaluate.metrics import Scoring, looks_like_logits
+from tfopt.components.evaluate.metrics.task_metrics import Scoring, looks_like_logits
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.data.one_hot import is_one_hot
 from tfopt.errors import ComponentError

@@ -53,6 +53,6 @@ def export_onnx(
             "kernels with as many levels as in training",
             "leave reduce_range out, or pass the model from before it was quantized",
         )
-    from tfopt.components.export_onnx.export import export
+    from tfopt.components.export_onnx.export import export  # imports NumPy
 
     convert_in_child(export, model, examples, exported, conversion)

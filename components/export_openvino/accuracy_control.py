@@ -1,11 +1,13 @@
 """int8 quantization with a limit on the degradation, by NNCF's accuracy control."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tfopt.components.export_openvino import openvino_graph
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
@@ -26,8 +28,8 @@ def quantize(
     parent: Runtime,
     *,
     limit: float,
-    settings: dict[str, Any],
-) -> tuple[Any, dict[str, Any]]:
+    settings: Mapping[str, object],
+) -> tuple[Any, ConversionFacts]:
     """Return an int8 form that degrades by at most the limit, and metadata for the model card.
 
     NNCF ranks the layers by the degradation that each of them alone causes, and returns them to float32 one after
@@ -46,20 +48,11 @@ def quantize(
         ComponentError: If the limit is exceeded although half of the layers are left in float.
     """
     cached_parent = _CachedRuntime(parent)
-
-    def measure(compiled: Any, indices: Iterable[int]) -> tuple[float, list[float]]:
-        child, batches = OpenVINORuntime(compiled, "an int8 form"), [held_out[index] for index in indices]
-        errors = [
-            sum(parity.mean_abs_error for parity in compare(cached_parent, child, [batch]).values())
-            for batch in batches
-        ]
-        return 1 - degradation(compare(cached_parent, child, batches).values()), [-error for error in errors]
-
     controlled = nncf.quantize_with_accuracy_control(
         model.clone(),
         nncf.Dataset(feed),
         nncf.Dataset(range(len(held_out))),
-        measure,
+        partial(_measure, cached_parent, held_out),
         max_drop=limit,
         drop_type=nncf.DropType.ABSOLUTE,
         subset_size=len(feed),
@@ -78,8 +71,19 @@ def quantize(
             f"at most max_degradation={limit:g} with at most half of them in float32",
             "allow more, calibrate on more examples, or choose a higher precision",
         )
-    facts = {"left_in_float": in_float, "degradation": reached}
-    return controlled, facts | ({DEGRADATION_NOTE: describe_first_form(len(in_float) + 1)} if in_float else {})
+    facts: ConversionFacts = {"left_in_float": in_float, "degradation": reached}
+    if in_float:
+        facts[DEGRADATION_NOTE] = describe_first_form(len(in_float) + 1)
+    return controlled, facts
+
+
+def _measure(
+    parent: Runtime, held_out: list[Batch], compiled: Any, indices: Iterable[int]
+) -> tuple[float, list[float]]:
+    """Return 1 - degradation of a compiled model, and the negative error of each record, as NNCF ranks layers."""
+    child, batches = OpenVINORuntime(compiled, "an int8 form"), [held_out[index] for index in indices]
+    errors = [sum(parity.mean_abs_error for parity in compare(parent, child, [batch]).values()) for batch in batches]
+    return 1 - degradation(compare(parent, child, batches).values()), [-error for error in errors]
 
 
 class _CachedRuntime(Runtime):

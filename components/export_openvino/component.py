@@ -58,6 +58,6 @@ def export_openvino(
             if trained
             else "leave it out",
         )
-    from tfopt.components.export_openvino.export import export
+    from tfopt.components.export_openvino.export import export  # imports NumPy
 
     convert_in_child(export, model, examples, exported, conversion)

@@ -47,6 +47,6 @@ def export_tflite(
     """
     exported.metadata["name"] = f"tflite {conversion.precision}" + (" integer io" if conversion.integer_io else "")
     check(model, examples, conversion)
-    from tfopt.components.export_tflite.export import export
+    from tfopt.components.export_tflite.export import export  # imports NumPy
 
     convert_in_child(export, model, examples, exported, conversion)

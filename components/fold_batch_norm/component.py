@@ -4,6 +4,7 @@ from typing import Annotated
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Between, Input, SameOutput, component
+from tfopt.processes.subprocess_call import run_isolated
 
 
 @component(
@@ -55,7 +56,6 @@ def fold_batch_norm(
         Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
         CVPR 2018, section 3.2.
     """
-    from tfopt.components.fold_batch_norm.fold import fold
-    from tfopt.processes.subprocess_call import run_isolated
+    from tfopt.components.fold_batch_norm.fold import fold  # imports NumPy
 
     folded.metadata |= run_isolated(fold, model, folded.path, examples, tolerance, doing="folding batch norms")

@@ -2,32 +2,34 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
-from tfopt.artifacts.staging import link_tree
 from tfopt.artifacts.tensor_spec import record_input
-from tfopt.components.fold_batch_norm.frozen_graph import fold_frozen, special_difference, write_verified
+from tfopt.components.fold_batch_norm.frozen_graph import fold_frozen, special_difference
 from tfopt.components.fold_batch_norm.plan import FoldResult, make_plan
 from tfopt.components.fold_batch_norm.rebuild import rebuild_folded
 from tfopt.components.fold_batch_norm.verification import verify
-from tfopt.graph.freezer import CannotFreezeError
-from tfopt.graph.saved_model import read
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.keras_models.model_code import ModelCodeError
 from tfopt.measurement.parity import describe_parity
 from tfopt.runtimes.keras_parity import output_names
+from tfopt.saved_models.freezer import CannotFreezeError
+from tfopt.saved_models.saved_model import read
 from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.serving.verified_write import write_verified
+from tfopt.storage.staging import link_tree
+from tfopt.value_types import JsonObject
 
 PER_KERNEL, AT_MOST = 1e-5, 1e-4  # of the output's range; rounding errors grow in the layers that follow
 HALF = {"float16": 1e-2, "bfloat16": 5e-2}  # both models round the output of every layer
 LOGGED = 5  # batch norms that stay
+FIX = "pass a larger tolerance if that is harmless, as in a network whose own rounding errors are as large"
 
 log = logging.getLogger(__name__)
 
 
-def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> dict[str, Any]:
+def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> JsonObject:
     """Write the folded model into the staging folder ``target``, and return metadata for the model card.
 
     Raises:
@@ -60,7 +62,7 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     return {**_facts(plan.results, summary), "verified": verified}
 
 
-def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> dict[str, Any]:
+def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> JsonObject:
     try:
         frozen = read(model.saved_model or model.path, state=True)
     except CannotFreezeError as refusal:  # it was loaded before: damaged models are not passed through
@@ -76,12 +78,12 @@ def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tole
         log.info("%s is passed through unchanged: %s", model.name, difference)
         _pass_through(model, target)
         return _facts([], f"unchanged: the folded graph differs from the model: {difference}")
-    verified = write_verified(model, child, target, examples, tolerance)
+    verified = write_verified(model, child, target, examples, tolerance, what="folded", fix=FIX)
     log.info("%s", describe_parity(verified["outputs"]))
     return {**_facts(results, summary), "verified": verified}
 
 
-def _facts(results: list[FoldResult], summary: str) -> dict[str, Any]:
+def _facts(results: list[FoldResult], summary: str) -> JsonObject:
     report = {"summary": summary, "batch_norms": [result.facts() for result in results]}
     return {"name": "folded", "folded": sum(result.refused is None for result in results), "report": report}
 

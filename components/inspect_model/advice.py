@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.inspection_report import Advice, InspectionReport
 from tfopt.formatting import count, data_size
+from tfopt.reports.inspection_report import Advice, InspectionReport
 
 MOSTLY = 0.9  # share of the work with integer kernels from which a conversion to int8 is the first advice
 SOME = 0.5  # share below which it is not advised

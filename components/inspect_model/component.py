@@ -4,9 +4,9 @@ import logging
 from typing import Annotated
 
 from tfopt.artifacts import Inspection, Model
-from tfopt.artifacts.inspection_report import CostBudget
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
+from tfopt.reports.inspection_report import CostBudget
 
 log = logging.getLogger(__name__)
 
@@ -47,7 +47,7 @@ def inspect_model(
             "a SavedModel or a Keras model",
             "pass the model that it was converted from",
         )
-    from tfopt.components.inspect_model.inspect import inspect
+    from tfopt.components.inspect_model.inspect import inspect  # imports NumPy
     from tfopt.components.inspect_model.report import render_html, render_text
 
     report = inspect(model, model.signature, CostBudget(budget_mflops, budget_parameters))

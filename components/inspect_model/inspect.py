@@ -6,15 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.inspection_report import (
-    BatchNormCount,
-    CostBudget,
-    FlopCount,
-    InspectionReport,
-    NodeCost,
-    OpCoverage,
-    UnfoldableBatchNorm,
-)
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.inspect_model.advice import advise
 from tfopt.components.inspect_model.flops import FREE, VIEWS, count_flops
 from tfopt.components.inspect_model.int8_coverage import INTEGER, XNNPACK
@@ -27,13 +19,22 @@ from tfopt.components.inspect_model.weights import (
 )
 from tfopt.data.sample_inputs import OPEN_SIZE
 from tfopt.errors import ComponentError, nearest
-from tfopt.graph import pass_manager as passes
-from tfopt.graph.batch_norms import batch_norms, why_left
+from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.matching.batch_norms import batch_norms, why_left
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 from tfopt.graph.report import Report
-from tfopt.graph.saved_model import opened
+from tfopt.reports.inspection_report import (
+    BatchNormCount,
+    CostBudget,
+    FlopCount,
+    InspectionReport,
+    NodeCost,
+    OpCoverage,
+    UnfoldableBatchNorm,
+)
+from tfopt.saved_models.saved_model import opened
 
 SERVING_PASSES = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")  # as any server does
 FOLDING_PASSES = ("fold_batch_norm", "fold_scale", "fold_shift")
@@ -161,6 +162,4 @@ def _coverage(costs: Sequence[NodeCost], ops: set[str]) -> OpCoverage:
 
 
 def _format_spec(end: Any) -> str:
-    from tfopt.artifacts.tensor_spec import TensorSpec
-
     return str(TensorSpec(end.dtype, end.shape or (), ranked=end.shape is not None))

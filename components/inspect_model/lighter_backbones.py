@@ -3,9 +3,9 @@
 Costs come from `tfopt.keras_models.backbones`. Accuracy and speed are unknown; `compare_backbones` measures them.
 """
 
-from tfopt.artifacts.inspection_report import CostBudget, LighterBackbone, LighterBackbones
 from tfopt.graph.frozen_model import Signature
 from tfopt.keras_models.backbones import COSTS, COUNTED_SIDE
+from tfopt.reports.inspection_report import CostBudget, LighterBackbone, LighterBackbones
 
 
 def list_lighter_backbones(signature: Signature, parameters: int, flops: int, budget: CostBudget) -> LighterBackbones:

@@ -6,9 +6,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import tfopt
-from tfopt.artifacts.inspection_report import InspectionReport, LighterBackbones
 from tfopt.charts.page_templates import report_template
 from tfopt.formatting import count, data_size, indented
+from tfopt.reports.inspection_report import InspectionReport, LighterBackbones
 
 MAX_ROWS = 10
 CALL_SCOPES = re.compile(r"\b(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.inspection_report import KernelSparsity, NonFiniteWeight, ParameterCount, Sparsity, UnalignedKernel
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.reports.inspection_report import KernelSparsity, NonFiniteWeight, ParameterCount, Sparsity, UnalignedKernel
 
 # op: index of the kernel among the inputs, and the kernel's axes of input and output channels
 KERNELS = {

@@ -3,6 +3,7 @@
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.optimize_graph.parameters import Optimization
+from tfopt.processes.subprocess_call import run_isolated
 
 
 @component(image="tf", purpose="graph", model_signature=True, on_failure=True, concurrent=True)
@@ -24,7 +25,7 @@ def optimize_graph(
 
     Signatures keep names, dtypes, shapes and unknown dimensions; tables and assets stay. The result has no Keras form.
 
-    Presets: ``portable``, every law of `tfopt/graph/rewrites`, whose results every exporter reads; ``inference``, these
+    Presets: ``portable``, every law of `tfopt/graph/laws`, whose results every exporter reads; ``inference``, these
     and the optimizers of Grappler whose result can be stored and read by other exporters; ``size``, only laws that make
     the file smaller. The first two also remove checks (Assert, CheckNumerics): the outputs are the same, but inputs
     that the model refused are accepted from then on. ``inference without:drop_assertions without:drop_numeric_checks``
@@ -45,8 +46,7 @@ def optimize_graph(
     Reference:
         Larsen and Shpeisman, "TensorFlow Graph Optimizations", 2019; the laws name theirs.
     """
-    from tfopt.components.optimize_graph.optimize import optimize
-    from tfopt.processes.subprocess_call import run_isolated
+    from tfopt.components.optimize_graph.optimize import optimize  # imports NumPy
 
     optimized.metadata |= run_isolated(
         *(optimize, model, optimized.path, examples, optimization), doing="optimizing the graph"

@@ -3,37 +3,39 @@
 import logging
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from tfopt import keras_models, runtimes
+from tfopt import keras_models
 from tfopt.artifacts import CARD, Examples, SavedModel
-from tfopt.artifacts.staging import link_tree
 from tfopt.components.optimize_graph.parameters import Optimization
 from tfopt.components.optimize_graph.pass_names import read_passes
 from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
-from tfopt.graph import graph_file, saved_model
-from tfopt.graph.batch_norms import batch_norms, why_left
-from tfopt.graph.comparison import (
+from tfopt.graph.frozen_model import Frozen, Signature
+from tfopt.graph.law_runner import graph_of, unmet_requirements
+from tfopt.graph.laws import laws
+from tfopt.graph.matching.batch_norms import batch_norms, why_left
+from tfopt.graph_checks.comparison import (
     Comparison,
-    largest_error,
     special_inputs,
     tolerance_of,
     why_no_special_values,
 )
-from tfopt.graph.feature_signature import add_feature_signature
-from tfopt.graph.frozen_model import Frozen, Signature
-from tfopt.graph.frozen_runtime import FrozenRuntime
-from tfopt.graph.pass_manager import graph_of, unmet_requirements
-from tfopt.graph.rewrites import laws
-from tfopt.graph.state import changes_state
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.saved_models import graph_file, saved_model
+from tfopt.saved_models.feature_signature import add_feature_signature
+from tfopt.saved_models.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.serving.verified_write import write_verified
+from tfopt.storage.staging import link_tree
+from tfopt.value_types import JsonObject
+
+FIX = "pass a larger tolerance if acceptable, or leave passes out: explain=True reports the error of each"
 
 log = logging.getLogger(__name__)
 
 
-def optimize(model: SavedModel, target: Path, examples: Examples | None, optimization: Optimization) -> dict[str, Any]:
+def optimize(model: SavedModel, target: Path, examples: Examples | None, optimization: Optimization) -> JsonObject:
     """Write the optimized model into the staging folder ``target`` and return the content of its model card.
 
     Raises:
@@ -60,12 +62,12 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
         run.run_all(passes)
         _log(run, explain=optimization.explain)
         report = {**_report(parent, run, passes), "special_values": left_out or "compared"}
-        facts = {"name": "optimized", "nodes": len(run.model.graph.node), "report": report}
+        facts: JsonObject = {"name": "optimized", "nodes": len(run.model.graph.node), "report": report}
         if optimization.explain:
             link_tree(source.saved_model or source.path, target / "Format-Serving")
             (target / "Format-Serving" / CARD).unlink(missing_ok=True)
             return {**facts, "name": model.name, "nodes": len(parent.graph.node), "explained": True}
-        verified = _write_verified(source, run.model, target, examples, allowed)
+        verified = write_verified(source, run.model, target, examples, allowed, what="written", fix=FIX)
         if optimization.frozen_graph:
             graph_file.write_graph(run.model, target / "frozen.pb")
             facts["frozen_graph"] = {key: _names(signature) for key, signature in run.model.signatures.items()}
@@ -99,7 +101,7 @@ def _names(signature: Signature) -> dict[str, dict[str, str]]:
     return {side: {name: end.tensor for name, end in ends.items()} for side, ends in sides.items()}
 
 
-def _report(parent: Frozen, run: VerifiedPasses, passes: list[str]) -> dict[str, Any]:
+def _report(parent: Frozen, run: VerifiedPasses, passes: list[str]) -> JsonObject:
     graph = graph_of(run.model)
     missing = unmet_requirements([name for name in passes if name in laws()])
     return {
@@ -115,32 +117,7 @@ def _report(parent: Frozen, run: VerifiedPasses, passes: list[str]) -> dict[str,
 def _log(run: VerifiedPasses, *, explain: bool) -> None:
     for row in run.rows:
         verb = "would make" if explain else "made"
-        error = f", largest difference {distance('error', row['error'])}" if "error" in row else ""
+        error = f", largest difference {distance('error', row['error'])}"
         log.info("%s %s %d nodes %d%s", row["pass"], verb, row["nodes"][0], row["nodes"][1], error)
     for name, reason in run.taken_back.items():
         log.info("%s is undone: %s", name, reason)
-
-
-def _write_verified(
-    source: SavedModel, child: Frozen, target: Path, examples: Examples | None, allowed: float
-) -> dict[str, Any]:
-    """Write and load the model, compare it with the source as TensorFlow serves both, and return the parity facts."""
-    written = SavedModel(target / "Format-Serving")
-    saved_model.write(child, written.path)
-    copy_assets(source, written.path)
-    comparison = Comparison(
-        child.signatures,
-        lambda key: runtimes.load(source, signature=key),
-        examples,
-        source.signature,
-        stateful=changes_state(child.graph),
-    )
-    outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
-    name, error = largest_error(outputs)
-    if not error <= allowed:
-        raise ComponentError(
-            f"output {name!r} of the written model differs by {error:.2g} of its range",
-            f"at most {allowed:g}",
-            "pass a larger tolerance if acceptable, or leave passes out: explain=True reports the error of each",
-        )
-    return {"inputs": comparison.source, "tolerance": allowed, "outputs": outputs, "not_compared": comparison.skipped}

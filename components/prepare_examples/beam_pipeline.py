@@ -15,7 +15,7 @@ from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.readers.detect import read_rows
 from tfopt.components.prepare_examples.schema import Schema
 from tfopt.components.prepare_examples.shards import MOST_GROUPS, PARTS, Layout, Shard, join_parts, write_group
-from tfopt.components.prepare_examples.statistics import Survey
+from tfopt.components.prepare_examples.survey.statistics import Survey
 from tfopt.data.beam_result import ResultFile
 from tfopt.data.beam_runner import pipeline
 

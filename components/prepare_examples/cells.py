@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.prepare_examples.value_kinds import Kind, kind_of
+from tfopt.components.prepare_examples.survey.value_kinds import Kind, kind_of
 
 LARGEST = float(np.finfo(np.float32).max)
 LARGEST_EXACT = 2**53  # beyond it, a whole float may stand for several integers

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO, cast
 
-from tfopt.artifacts import storage
-from tfopt.artifacts.storage import is_remote, list_remote_files
 from tfopt.errors import ComponentError
+from tfopt.storage import remote_files
+from tfopt.storage.remote_files import is_remote, list_remote_files
 
 
 def list_files(uri: str) -> dict[str, int]:
@@ -37,7 +37,7 @@ def open_for_reading(uri: str) -> Iterator[IO[bytes]]:
     """
     try:
         with (
-            storage.open_file(uri) as stream,
+            remote_files.open_file(uri) as stream,
             gzip.open(stream) if uri.endswith(".gz") else contextlib.nullcontext(stream) as plain,
         ):
             yield cast("IO[bytes]", plain)
@@ -55,7 +55,7 @@ def open_for_writing(uri: str, level: int = 6) -> Iterator[IO[bytes]]:
         uri: The file.
         level: Level of compression, 1 (fast) to 9.
     """
-    with storage.open_file(uri, "wb") as stream:
+    with remote_files.open_file(uri, "wb") as stream:
         if uri.endswith(".gz"):
             with gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=stream, mtime=0) as compressed:
                 yield cast("IO[bytes]", compressed)
@@ -66,7 +66,7 @@ def open_for_writing(uri: str, level: int = 6) -> Iterator[IO[bytes]]:
 def remove_files(uris: Iterable[str]) -> None:
     """Delete the files that exist."""
     for uri in uris:
-        storage.remove(uri)
+        remote_files.remove(uri)
 
 
 def _is_hidden(name: str) -> bool:

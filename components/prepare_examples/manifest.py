@@ -3,20 +3,20 @@
 import json
 from collections import Counter
 
-from tfopt.artifacts.examples_manifest import (
+from tfopt.components.prepare_examples.parameters import Settings
+from tfopt.components.prepare_examples.readers.base import Source
+from tfopt.components.prepare_examples.schema import Schema, stored_shapes
+from tfopt.components.prepare_examples.shards import MOST_LABELS, Shard
+from tfopt.components.prepare_examples.survey.column_checks import one_class_notes
+from tfopt.components.prepare_examples.survey.feature_summary import FeatureSummary
+from tfopt.components.prepare_examples.survey.statistics import Rejects, Survey
+from tfopt.reports.examples_manifest import (
     ExamplesManifest,
     FeatureStatistics,
     RejectedRow,
     RejectedRows,
     SparseParts,
 )
-from tfopt.components.prepare_examples.column_checks import one_class_notes
-from tfopt.components.prepare_examples.feature_summary import FeatureSummary
-from tfopt.components.prepare_examples.parameters import Settings
-from tfopt.components.prepare_examples.readers.base import Source
-from tfopt.components.prepare_examples.schema import Schema, stored_shapes
-from tfopt.components.prepare_examples.shards import MOST_LABELS, Shard
-from tfopt.components.prepare_examples.statistics import Rejects, Survey
 
 
 def build_manifest(

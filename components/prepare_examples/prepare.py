@@ -4,8 +4,6 @@ import json
 import logging
 
 from tfopt.artifacts import Examples
-from tfopt.artifacts.examples_manifest import ExamplesManifest
-from tfopt.artifacts.report_schema import dump
 from tfopt.components.prepare_examples.files import open_for_writing, remove_files
 from tfopt.components.prepare_examples.manifest import artifact_metadata, build_manifest, count_examples
 from tfopt.components.prepare_examples.parameters import Settings
@@ -13,10 +11,12 @@ from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.readers.detect import inspect_source
 from tfopt.components.prepare_examples.schema import decide_schema
 from tfopt.components.prepare_examples.shards import Layout, Shard
-from tfopt.components.prepare_examples.statistics import NO_VALUES, Rejects, Survey
+from tfopt.components.prepare_examples.survey.statistics import NO_VALUES, Rejects, Survey
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.errors import ComponentError, nearest
 from tfopt.measurement.evidence import check_goals, describe_visible_loss, expected_main_metric
+from tfopt.reports.examples_manifest import ExamplesManifest
+from tfopt.reports.report_schema import dump
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ def prepare(uri: str, examples: Examples, settings: Settings) -> None:
     source = inspect_source(uri, settings)
     layout = Layout.plan(source, settings)
     target = examples.uri.rstrip("/")
-    from tfopt.components.prepare_examples.beam_pipeline import survey_rows, write_shards
+    from tfopt.components.prepare_examples.beam_pipeline import survey_rows, write_shards  # imports Apache Beam
 
     log.info("reading %d %s file%s", len(source.files), source.format, "s" * (len(source.files) > 1))
     survey = survey_rows(source, target)

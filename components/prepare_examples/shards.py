@@ -16,13 +16,13 @@ from itertools import islice
 
 from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.cells import MissingError, UnusableError, as_text
-from tfopt.components.prepare_examples.feature_summary import FeatureSummary
 from tfopt.components.prepare_examples.files import open_for_reading, open_for_writing
 from tfopt.components.prepare_examples.parameters import Settings, Splits
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.readers.tfrecords import write_record
 from tfopt.components.prepare_examples.schema import Features, Schema
-from tfopt.components.prepare_examples.statistics import Rejects
+from tfopt.components.prepare_examples.survey.feature_summary import FeatureSummary
+from tfopt.components.prepare_examples.survey.statistics import Rejects
 
 SHARD_BYTES = 128 << 20
 GROUP_BYTES = 8 << 20  # of input: in Flink's memory, rows take several times that

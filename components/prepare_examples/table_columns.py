@@ -15,7 +15,7 @@ from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import TABLES, Row, Source
 from tfopt.components.prepare_examples.readers.detect import inspect_source, read_rows
 from tfopt.components.prepare_examples.schema import Features, Schema, decide_schema
-from tfopt.components.prepare_examples.statistics import Survey
+from tfopt.components.prepare_examples.survey.statistics import Survey
 from tfopt.errors import ComponentError
 
 ROWS = 100_000  # that are read

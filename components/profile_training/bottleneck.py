@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfopt.artifacts.training_plan import Bottleneck, LoopTime
 from tfopt.components.profile_training.trace_events import OPTIMIZER
+from tfopt.reports.training_plan import Bottleneck, LoopTime
 
 MIN_WAIT = 0.25  # of a step; with a shorter wait it is not input-bound
 MIN_CODE = 0.25  # of a step: what Python that the graph calls, or a loop, must take to be the bottleneck

@@ -4,7 +4,7 @@ import math
 import time
 from typing import Any
 
-from tfopt.training.dataset import BLOCKS, Source
+from tfopt.training.datasets.dataset import BLOCKS, Source
 
 MIN_SECONDS = 0.2  # of one measurement of a stage
 MAX_SECONDS = 1.5

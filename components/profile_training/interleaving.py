@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts.training_plan import VariationResult
 from tfopt.components.profile_training.parameters import Pace
 from tfopt.components.profile_training.training_variant import Variation
 from tfopt.errors import ComponentError
 from tfopt.measurement.speedup import speedup
 from tfopt.processes.worker_process import CallFailed, WorkerProcess
+from tfopt.reports.training_plan import VariationResult
 
 WORKER = "tfopt.components.profile_training.worker"
 

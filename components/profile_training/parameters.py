@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
-from tfopt.training.input_settings import InputSettings
+from tfopt.training.datasets.input_settings import InputSettings
 
 
 @dataclass(frozen=True)

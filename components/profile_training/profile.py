@@ -10,14 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts.training_plan import (
-    LoopTime,
-    PartTime,
-    StepParts,
-    TimeRatio,
-    TrainingPlanReport,
-    VariationResult,
-)
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL, StepTimes, find_bottleneck
 from tfopt.components.profile_training.graph_scan import Loop
 from tfopt.components.profile_training.interleaving import VariationRun, compare_variations, start_process
@@ -34,6 +26,15 @@ from tfopt.errors import ComponentError
 from tfopt.measurement.machine_fingerprint import fingerprint
 from tfopt.measurement.speedup import LEVEL, hodges_lehmann
 from tfopt.processes.worker_process import CallFailed, WorkerProcess
+from tfopt.reports.training_plan import (
+    LoopTime,
+    PartTime,
+    StepParts,
+    TimeRatio,
+    TrainingPlanReport,
+    VariationResult,
+)
+from tfopt.value_types import JsonObject
 
 PARTS = ("real", "model", "graph", "larger", "usual", "input")
 OPTIONAL_PARTS = ("graph", "larger", "usual")
@@ -149,9 +150,7 @@ def diagnose(
     return times, facts, part_times
 
 
-def choose_settings(
-    base: TrainingVariant, variations: list[Variation], results: list[VariationResult]
-) -> dict[str, Any]:
+def choose_settings(base: TrainingVariant, variations: list[Variation], results: list[VariationResult]) -> JsonObject:
     """Return the changed settings of the fastest variation that a plan may contain; empty if none is faster."""
     winners = _winners(variations, results)
     return winners[0].variant.changes(base) if winners else {}

@@ -62,7 +62,7 @@ def prune(
         Structural Pruning", CVPR 2023, for channels.
     """
     check_fine_tuning_inputs(examples, module, verb="prune", recover=settings.recover)
-    from tfopt.components.prune.channels.prune_channels import prune_channels
+    from tfopt.components.prune.channels.prune_channels import prune_channels  # imports TensorFlow
     from tfopt.components.prune.prune_weights import prune_weights
 
     work = prune_channels if settings.pattern == "channel" else prune_weights

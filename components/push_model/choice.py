@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tfopt.artifacts import CARD, Blessing, InfraBlessing, Model
-from tfopt.artifacts.serving_report import ServedModel
 from tfopt.errors import ComponentError
+from tfopt.reports.serving_report import ServedModel
 from tfopt.serving.layouts import version_files
 
 

@@ -4,13 +4,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfopt.artifacts import Decision, Model
-from tfopt.artifacts.pushed_report import PushedReport
-from tfopt.artifacts.storage import is_remote
 from tfopt.components.push_model.parameters import PushSettings, RegistrationSettings
 from tfopt.components.push_model.registrations import targets
 from tfopt.components.push_model.registrations.pushed_version import PushedVersion
 from tfopt.components.push_model.registrations.target import parse_name, parse_targets
+from tfopt.reports.pushed_report import PushedReport
 from tfopt.serving.layouts import resolve_layout
+from tfopt.storage.remote_files import is_remote
 
 
 def check_registration(

@@ -14,12 +14,13 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Model, staging, storage
+from tfopt.artifacts import Model
 from tfopt.components.push_model.versions import PushResult
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version, copy_model, version_files
 from tfopt.serving.triton_config import FILE as CONFIG
 from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version, renewed_signature
+from tfopt.storage import remote_files, staging
 
 POINTER, CLAIM = ".json", ".claim"
 # From then on the files of a version without a pointer are removed; at once if its process was here and has ended.
@@ -49,14 +50,14 @@ class StoreVersions:
             ComponentError: If the store cannot be written, or has no conditional writes.
         """
         version_files(model, self.layout)
-        storage.check_conditional_writes(self.destination)
+        remote_files.check_conditional_writes(self.destination)
         with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
             stage, config_folder = Path(folder, "version"), Path(folder, self.destination.rpartition("/")[2])
             stage.mkdir()
             config_folder.mkdir()
             write_files(stage) if write_files else copy_model(model, self.layout, stage)
             digest, previous = Version(stage).digest, self.newest()
-            before = storage.read_file(storage.join(self.destination, CONFIG))
+            before = remote_files.read_file(remote_files.join(self.destination, CONFIG))
             if before is not None:
                 (config_folder / CONFIG).write_bytes(before)
             with write_config(config_folder):
@@ -81,7 +82,7 @@ class StoreVersions:
 
     def path(self, version: int) -> str:
         """Return the address of a version."""
-        return storage.join(self.destination, str(version))
+        return remote_files.join(self.destination, str(version))
 
     def _add(self, stage: Path, digest: str, write_config: Callable[[], None]) -> int:
         version = self._claim_number()
@@ -89,38 +90,40 @@ class StoreVersions:
         files = {path.relative_to(stage).as_posix(): path.stat().st_size for path in stage.rglob("*") if path.is_file()}
         pointer = {"version": version, "digest": digest, "time": _now().isoformat(), "files": files}
         try:
-            storage.upload(stage, self.path(version))
+            remote_files.upload(stage, self.path(version))
             for name, content in describe_version(stage, self._signing_key).items():
-                storage.write_file(storage.join(self.destination, name), content)
+                remote_files.write_file(remote_files.join(self.destination, name), content)
             write_config()
-            storage.write_file(self._entry(version, POINTER), (json.dumps(pointer, indent=1) + "\n").encode())
+            remote_files.write_file(self._entry(version, POINTER), (json.dumps(pointer, indent=1) + "\n").encode())
         except BaseException:
             with contextlib.suppress(ComponentError):  # the first error is the one to report
-                storage.remove(self.path(version))
+                remote_files.remove(self.path(version))
             raise
         return version
 
     def _renew_signature(self, version: int) -> None:
         """Sign an existing version if it is not signed with this key."""
         if self._signing_key:
-            signature = renewed_signature(Path(storage.local_copy(self.path(version))), self._signing_key)
+            signature = renewed_signature(Path(remote_files.local_copy(self.path(version))), self._signing_key)
             if signature:
-                storage.write_file(self._entry(version, SIGNATURE), signature)
+                remote_files.write_file(self._entry(version, SIGNATURE), signature)
 
     def _claim_number(self) -> int:
         """Reserve the next free number; a number that another push claims meanwhile is skipped."""
         owner = staging.new_path(Path()).name
         claim = json.dumps({"time": _now().isoformat(), "owner": owner}).encode()
-        folders = [int(name) for name in storage.list_names(self.destination) if name.isascii() and name.isdecimal()]
+        folders = [
+            int(name) for name in remote_files.list_names(self.destination) if name.isascii() and name.isdecimal()
+        ]
         version = max([0, *folders, *(number for number, _ in self._entries())])
         while True:
             version += 1
-            if storage.create_file(self._entry(version, CLAIM), claim):
+            if remote_files.create_file(self._entry(version, CLAIM), claim):
                 return version
 
     def _write_config(self, before: bytes | None, config: bytes | None) -> None:
         if config is not None and config != before:
-            storage.write_file(storage.join(self.destination, CONFIG), config)
+            remote_files.write_file(remote_files.join(self.destination, CONFIG), config)
 
     def _remove_old(self, keep: int | None) -> None:
         """Remove the oldest versions, each pointer first, and the files of pushes that ended without a pointer.
@@ -131,31 +134,31 @@ class StoreVersions:
         try:
             for version in numbers[: -keep or None] if keep else ():
                 for suffix in (POINTER, MANIFEST, SIGNATURE):
-                    storage.remove(self._entry(version, suffix))
-                storage.remove(self.path(version))
+                    remote_files.remove(self._entry(version, suffix))
+                remote_files.remove(self.path(version))
             for version in {number for number, _ in self._entries()} - set(numbers):
                 if self._is_abandoned(version):
-                    storage.remove(self.path(version))
+                    remote_files.remove(self.path(version))
         except ComponentError as error:
             log.warning("%s: old versions are not removed: %s", self.destination, error.received)
 
     def _is_abandoned(self, version: int) -> bool:
-        claim = json.loads(storage.read_file(self._entry(version, CLAIM)) or b"{}")
+        claim = json.loads(remote_files.read_file(self._entry(version, CLAIM)) or b"{}")
         if staging.has_ended(claim.get("owner", "")):
             return True
         return bool(claim) and _now() - datetime.datetime.fromisoformat(claim["time"]) > ABANDONED_AFTER
 
     def _entries(self) -> list[tuple[int, str]]:
         """List number and suffix of claims and pointers."""
-        names = map(Path, storage.list_names(storage.join(self.destination, FOLDER)))
+        names = map(Path, remote_files.list_names(remote_files.join(self.destination, FOLDER)))
         return [(int(name.stem), name.suffix) for name in names if name.stem.isdecimal()]
 
     def _pointer(self, version: int) -> Mapping[str, Any]:
-        content: Mapping[str, Any] = json.loads(storage.read_file(self._entry(version, POINTER)) or b"{}")
+        content: Mapping[str, Any] = json.loads(remote_files.read_file(self._entry(version, POINTER)) or b"{}")
         return content
 
     def _entry(self, version: int, suffix: str) -> str:
-        return storage.join(self.destination, f"{FOLDER}/{version}{suffix}")
+        return remote_files.join(self.destination, f"{FOLDER}/{version}{suffix}")
 
 
 def _now() -> datetime.datetime:

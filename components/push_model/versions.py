@@ -9,11 +9,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfopt.artifacts import Model, staging
-from tfopt.artifacts.folder_lock import lock_folder
+from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version, copy_model, version_files
 from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version, renewed_signature
+from tfopt.storage import staging
+from tfopt.storage.folder_lock import lock_folder
 
 LATEST = "latest"
 NAME_IN_USE = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # errors of renaming to an existing name

@@ -51,6 +51,6 @@ def quantize(
         for Efficient Integer-Arithmetic-Only Inference", CVPR 2018.
     """
     check_fine_tuning_inputs(examples, module, verb="quantize", recover=settings.recover)
-    from tfopt.components.quantize.quantize_aware import quantize_model
+    from tfopt.components.quantize.quantize_aware import quantize_model  # more than a declaration needs
 
     quantized.metadata |= quantize_model(model, examples, module.path, quantized.path, settings)

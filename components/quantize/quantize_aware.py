@@ -10,35 +10,29 @@ from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.quantize.parameters import Settings
 from tfopt.errors import ComponentError, nearest
 from tfopt.keras_models.layer_graph import is_graph
-from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_parity import output_names, save_as_served
-from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
-from tfopt.training.user_module import UserModule
+from tfopt.training.weight_changes import loaded_reproducibly
+from tfopt.value_types import JsonObject
 
 CALIBRATION_BATCH = 64
 
 log = logging.getLogger(__name__)
 
 
-def quantize_model(
-    model: KerasModel, examples: Examples, module: Path, target: Path, settings: Settings
-) -> dict[str, Any]:
+def quantize_model(model: KerasModel, examples: Examples, module: Path, target: Path, settings: Settings) -> JsonObject:
     """Write the quantized model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:
         ComponentError: If nothing can be quantized, or module, examples and model do not fit.
     """
-    check_not_quantized(model)
-    with reproducible(settings.seed):
-        user = UserModule(module)  # first: it registers the user's own layers
-        set_seeds(settings.seed)
-        keras_model = keras_models.load(model)
+    with loaded_reproducibly(model, module, settings.seed) as (keras_model, user):
         _check_layers(keras_model, settings.keep_float)
         with runtimes.load(model) as parent:
             output_names(model, parent, keras_model)  # raises before the training
+            assert user  # a module was passed
             tuner = FineTuner(keras_model, model, user, examples, target, settings, settings.seed)
             trainee, tuned = _fine_tune(keras_model, tuner, settings)
             save_as_served(trainee.model, target, model, parent, keras_model)
@@ -58,7 +52,6 @@ def quantize_model(
 
 
 def _check_layers(model: Any, keep_float: Sequence[str]) -> None:
-    keras_models.check_weights(model)
     if not is_graph(model):
         raise ComponentError(
             f"model {model.name}: a subclassed model",
@@ -71,11 +64,11 @@ def _check_layers(model: Any, keep_float: Sequence[str]) -> None:
             raise ComponentError(f"keep_float: {name!r}", "names of the model's layers", nearest(name, names))
 
 
-def _fine_tune(model: Any, tuner: FineTuner, settings: Settings) -> tuple[Any, dict[str, Any]]:
+def _fine_tune(model: Any, tuner: FineTuner, settings: Settings) -> tuple[Any, JsonObject]:
     """Return the fine-tuned model with its best weights, and the facts for its model card."""
     before = tuner.evaluate(model)
     if keras_models.is_keras_2(model):
-        from tfopt.components.quantize.tfmot import ToolkitTrainee as Trainee
+        from tfopt.components.quantize.tfmot import ToolkitTrainee as Trainee  # imports Keras 2
     else:
         from tfopt.components.quantize.fake_quant_training import Trainee  # type: ignore[assignment]
     trainee = Trainee(model, settings.keep_float, zeros=settings.keep_zeros, clusters=settings.keep_clusters)

@@ -3,6 +3,7 @@
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.quantize_graph.parameters import GraphQuantization
+from tfopt.processes.subprocess_call import run_in_child
 
 
 @component(
@@ -52,8 +53,7 @@ def quantize_graph(
     """
     quantization.check()
     examples.split(quantization.split)
-    from tfopt.components.quantize_graph.quantize import quantize
-    from tfopt.processes.subprocess_call import run_in_child
+    from tfopt.components.quantize_graph.quantize import quantize  # imports NumPy
 
     quantized.metadata |= run_in_child(
         *(quantize, model, quantized.path, examples, quantization), doing="quantizing the graph"

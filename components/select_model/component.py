@@ -4,10 +4,11 @@ import logging
 from dataclasses import replace
 
 from tfopt.artifacts import Benchmark, Blessing, Decision, Evaluation, Model
-from tfopt.artifacts.decision_report import BlessingReport, DecisionReport
 from tfopt.component import Group, Input, Output, component
+from tfopt.components.select_model.output_model import write_selected
 from tfopt.components.select_model.parameters import Criteria
 from tfopt.model_store.run_history import read_runs
+from tfopt.reports.decision_report import BlessingReport, DecisionReport
 
 
 @component(image="tf", purpose="selection", cache="local")
@@ -60,8 +61,7 @@ def select_model(
         ComponentError: If a goal cannot be parsed, its metric or slice was not measured, a report does not contain one
             of the models, or a file of the run history is damaged.
     """
-    from tfopt.components.select_model.decide import decide
-    from tfopt.components.select_model.output_model import write_selected
+    from tfopt.components.select_model.decide import decide  # imports Lets-Plot
     from tfopt.components.select_model.report import write_report
 
     runs = []
@@ -74,6 +74,11 @@ def select_model(
     decision.write(report)
     write_report(decision, models, evaluation, benchmark)
     _bless(blessing, report)
+    _describe(decision, report)
+
+
+def _describe(decision: Decision, report: DecisionReport) -> None:
+    """Log the report, and add it to the metadata of the output."""
     log = logging.getLogger(__name__)
     log.info("%s", report.reason)
     if report.unstable:

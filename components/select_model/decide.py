@@ -1,12 +1,9 @@
 """Decide between models from the reports of `evaluate` and `benchmark`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tfopt.artifacts import Model, unique_names
-from tfopt.artifacts.benchmark_report import BenchmarkReport
-from tfopt.artifacts.decision_report import ConstantRow, DecisionReport, ModelDecision
-from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.components.select_model import reasons
 from tfopt.components.select_model.choice import choose
 from tfopt.components.select_model.conversion_warnings import conversion_warnings, uncleared
@@ -17,6 +14,9 @@ from tfopt.measurement.goals import QUALITY, Goal, read_goals, resolve_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, Row, find_row, join_reports, main_metric
 from tfopt.measurement.pareto import pareto_front
 from tfopt.model_store.run_history import WINNER, RunHistory, RunRecord, measurement_conditions
+from tfopt.reports.benchmark_report import BenchmarkReport
+from tfopt.reports.decision_report import ConstantRow, DecisionReport, ModelDecision
+from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.serving.layouts import supports_format
 
 
@@ -45,13 +45,7 @@ def decide(
     _check_baseline(baseline, quality)
     conditions = measurement_conditions(evaluation, benchmark)
     history = RunHistory(runs, conditions)
-    resolve = partial(
-        resolve_goals,
-        main_metric=quality,
-        measured=baseline.metrics,
-        slices=list(baseline.evaluation.slices) if baseline.evaluation else [],
-        slice_records=criteria.slice_records,
-    )
+    resolve = _goal_resolver(baseline, quality, criteria)
     goals = resolve(read_goals(criteria.goals), past=partial(history.reference, WINNER))
     objective = quality if criteria.objective == QUALITY else criteria.objective
     warnings = conversion_warnings(models, names)
@@ -92,6 +86,17 @@ def decide(
         unstable=[model.name for model in measured if model.disturbed_metrics],
     )
     return models[names.index(chosen.name)], report
+
+
+def _goal_resolver(baseline: ModelMeasurements, quality: str, criteria: Criteria) -> Callable[..., list[Goal]]:
+    """Return `resolve_goals` for what was measured on the baseline."""
+    return partial(
+        resolve_goals,
+        main_metric=quality,
+        measured=baseline.metrics,
+        slices=list(baseline.evaluation.slices) if baseline.evaluation else [],
+        slice_records=criteria.slice_records,
+    )
 
 
 def _join(
@@ -151,7 +156,7 @@ def _decision(
         name=model.name,
         digest=model.digest,
         format=model.format,
-        parent=model.parent is None,
+        parent=model.baseline is None,
         passed=passed,
         pareto=pareto,
         chosen=model is explain.chosen,

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from tfopt.artifacts import CARD, Model
 from tfopt.artifacts.model_card import ModelCard, write_card
-from tfopt.artifacts.staging import link_tree
 from tfopt.measurement.evidence import ESTIMATE
+from tfopt.storage.staging import link_tree
 
 CONFIDENCE, INTERVAL = "confidence", "interval"
 

@@ -16,11 +16,11 @@ from lets_plot import (
 )
 
 from tfopt import formatting
-from tfopt.artifacts.decision_report import EarlierRun, HistoryComparison, Role, Trend
 from tfopt.charts.figure import COLORS, page_theme, render
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements
 from tfopt.model_store.run_history import MIN_RUNS, PARENT, WINNER, RunHistory
+from tfopt.reports.decision_report import EarlierRun, HistoryComparison, Role, Trend
 
 TITLES: dict[Role, str] = {WINNER: "selected model", PARENT: "baseline"}
 WIDTH, HEIGHT = (
@@ -38,10 +38,10 @@ NOT_MEASURED = "\N{EN DASH}"
 
 
 def compare_with_history(
-    history: RunHistory, winner: ModelMeasurements, parent: ModelMeasurements, watched: Sequence[Goal]
+    history: RunHistory, winner: ModelMeasurements, baseline: ModelMeasurements, watched: Sequence[Goal]
 ) -> HistoryComparison:
     """Compare the selected model with earlier ones, and the baseline with earlier ones, in the metric of each goal."""
-    roles: list[tuple[Role, ModelMeasurements]] = [(WINNER, winner), (PARENT, parent)]
+    roles: list[tuple[Role, ModelMeasurements]] = [(WINNER, winner), (PARENT, baseline)]
     trends = [_trend(history, role, model, goal) for goal in watched for role, model in roles]
     return HistoryComparison(
         runs=[EarlierRun(run.time, run.version, run.winner.name, run.parent.name) for run in history.runs],

@@ -2,8 +2,10 @@
 
 from tfopt.artifacts import Anomalies, Examples, KerasModel, Model, PythonModule, TrainingPlan
 from tfopt.component import Group, Input, Output, component
+from tfopt.components.train.anomalies import check_anomalies
 from tfopt.components.train.parameters import Settings
 from tfopt.components.train.training_plan import apply_plan
+from tfopt.training import user_module
 
 
 @component(image="tf", purpose="training", cpu=4, memory="8Gi", model_signature=True)
@@ -58,27 +60,15 @@ def train(
     Reference:
         ``docs/adr/0004-preprocessing-is-part-of-the-model.md``, ``docs/adr/0019-distillation.md``.
     """
-    from tfopt.training import user_module
-
     if anomalies:
-        from tfopt.components.train.anomalies import check_anomalies
-
         check_anomalies(anomalies)
-    if not start and settings.warm_start and settings.destination is not None:
-        from tfopt.components.train.warm_start import load_last_model
-
-        start = load_last_model(settings.destination)
-        if start:
-            from tfopt.data.feature_schema import read_manifest
-            from tfopt.data.learned_names import check_names
-
-            check_names(start.card, read_manifest(examples.path), settings.label, f"the last model {start.uri}")
+    start = start or _last_model(examples, settings)
     resolved, planned = apply_plan(plan, settings, train.parameters)
     resolved.check(has_teacher=teacher is not None)
     for split in ("train", "eval"):
         examples.split(split)
     user_module.check_syntax(module.path)
-    from tfopt.components.train.data_changes import find_changes
+    from tfopt.components.train.data_changes import find_changes  # imports NumPy
     from tfopt.components.train.train_model import train_module
 
     changes = ["training requested"]
@@ -86,3 +76,21 @@ def train(
         changes = find_changes(start, examples, module.path, teacher, settings)
     train_module(examples, module.path, trained, resolved, teacher, start, changes)
     trained.metadata |= planned
+
+
+def _last_model(examples: Examples, settings: Settings) -> KerasModel | None:
+    """Return the model of the last run, from which training begins; None if there is none, or no warm start.
+
+    Raises:
+        ComponentError: If it learned other numbers for the examples' class names.
+    """
+    if not settings.warm_start or settings.destination is None:
+        return None
+    from tfopt.components.train.warm_start import load_last_model  # imports NumPy
+    from tfopt.data.feature_schema import read_manifest
+    from tfopt.data.learned_names import check_names
+
+    last = load_last_model(settings.destination)
+    if last:
+        check_names(last.card, read_manifest(examples.path), settings.label, f"the last model {last.uri}")
+    return last

@@ -13,8 +13,8 @@ from typing import Any, Literal
 
 from tfopt import keras_models
 from tfopt.errors import ComponentError
-from tfopt.training.targets import by_output, is_built_in, loss_name
-from tfopt.training.teacher_outputs import LabelsAndTeacher
+from tfopt.training.datasets.targets import by_output, is_built_in, loss_name
+from tfopt.training.datasets.teacher_outputs import LabelsAndTeacher
 
 Kind = Literal["classes", "chances", "values"]
 LOGITS, PROBABILITIES = "logits", "probabilities"

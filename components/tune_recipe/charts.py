@@ -6,11 +6,11 @@ from itertools import accumulate
 from lets_plot import aes, geom_point, geom_step, ggplot, labs, scale_identity, scale_x_continuous, scale_y_continuous
 
 from tfopt import formatting
-from tfopt.artifacts.recipe_report import EarlierTrial, RecipeReport, TrialReport
 from tfopt.charts.axis import create_axis
 from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
 from tfopt.charts.figure import COLORS, page_theme, render
 from tfopt.components.tune_recipe.earlier_trials import PARENT
+from tfopt.reports.recipe_report import EarlierTrial, RecipeReport, TrialReport
 
 WIDTHS = {"wide": 760, "narrow": 356}
 

@@ -11,8 +11,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from tfopt.artifacts.recipe_report import RecipeReport, TrialReport
 from tfopt.components.tune_recipe.recipes import all_recipes
+from tfopt.reports.recipe_report import RecipeReport, TrialReport
 
 STUDY = "tune_recipe"
 OBJECTIVES: dict[str, Literal["minimize", "maximize"]] = {

@@ -2,16 +2,16 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tfopt.artifacts import Recipe as RecipeArtifact
-from tfopt.artifacts.recipe_report import RecipeReport
 from tfopt.components.tune_recipe import recipes
 from tfopt.components.tune_recipe.recipes import Recipe
 from tfopt.errors import ComponentError
 from tfopt.model_store.warm_start import load_recipe
+from tfopt.reports.recipe_report import RecipeReport
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def first_trial(previous: PreviousRecipe | None, formats: Sequence[str]) -> Reci
     )
 
 
-def _winner_choices(content: dict[str, Any]) -> dict[str, str]:
+def _winner_choices(content: Mapping[str, Any]) -> dict[str, str]:
     winner = content.get("winner")
     if winner and not (isinstance(winner, dict) and isinstance(winner.get("choices"), dict)):
         raise ValueError("the winner has no choices")
@@ -100,6 +100,6 @@ def _winner_choices(content: dict[str, Any]) -> dict[str, str]:
 
 def _check_parent(report: RecipeReport) -> None:
     """Raise ValueError unless the decision has the baseline, with its size and another metric."""
-    parents = [model for model in report.decision.models if model.parent]
-    if len(parents) != 1 or "size" not in parents[0].metrics:
+    baselines = [model for model in report.decision.models if model.parent]
+    if len(baselines) != 1 or "size" not in baselines[0].metrics:
         raise ValueError("the decision has no measured baseline")

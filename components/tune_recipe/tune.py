@@ -8,9 +8,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfopt.artifacts import Examples, Model, PythonModule
-from tfopt.artifacts.decision_report import DecisionReport
-from tfopt.artifacts.recipe_report import RecipeReport, RecipeStep, TrialReport, WinningRecipe
-from tfopt.artifacts.staging import link_tree
 from tfopt.components.tune_recipe.earlier_trials import add_earlier_trials
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, Step
@@ -18,6 +15,9 @@ from tfopt.components.tune_recipe.search import Search, Trial
 from tfopt.components.tune_recipe.trial_measurement import TrialMeasurer
 from tfopt.components.tune_recipe.trial_models import ModelBuilder
 from tfopt.errors import ComponentError
+from tfopt.reports.decision_report import DecisionReport
+from tfopt.reports.recipe_report import RecipeReport, RecipeStep, TrialReport, WinningRecipe
+from tfopt.storage.staging import link_tree
 
 
 def tune(

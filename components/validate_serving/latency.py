@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tfopt.artifacts.serving_report import ClientSweep, ServedLatency
 from tfopt.components.validate_serving.servers import Client
 from tfopt.data.batches import Batch
 from tfopt.measurement.saturation import find_saturation
+from tfopt.reports.serving_report import ClientSweep, ServedLatency
 
 ROUNDS = 15  # of a sweep: enough that the median ignores disturbed rounds
 

@@ -7,12 +7,12 @@ from functools import partial
 from pathlib import Path
 
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.serving_report import ServedModel
 from tfopt.components.validate_serving import model_server, triton_server
 from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.components.validate_serving.server_check import Task, check_server
 from tfopt.errors import ComponentError, disk_full_error
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.reports.serving_report import ServedModel
 from tfopt.runtimes import environment
 from tfopt.serving import triton_config
 from tfopt.serving.layouts import resolve_layout, version_files

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tfopt.artifacts import staging
-from tfopt.artifacts.publication import place, remove_interrupted
 from tfopt.errors import ComponentError
+from tfopt.storage import staging
+from tfopt.storage.publication import place, remove_interrupted
 
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from tfopt.artifacts.publication import place
+from tfopt.storage.publication import place
 rename, left = Path.rename, int(sys.argv[2])
 def counted(path, target):
     global left
@@ -32,7 +32,7 @@ place({folder / f"staged{name}": folder / name for name in "abc"})
 KILLED_AFTER = """
 import os, signal, sys
 from pathlib import Path
-from tfopt.artifacts.publication import place
+from tfopt.storage.publication import place
 unlink, left = Path.unlink, int(sys.argv[2])
 def counted(path, missing_ok=False):
     global left
@@ -78,7 +78,7 @@ def test_outputs_of_a_process_that_was_killed_after_its_commit_stay(folder, remo
 
 def test_a_journal_that_was_not_written_whole_is_removed_with_the_staging_folders(folder):
     code = KILLED.replace("Path.rename = counted", "os.fsync = lambda _: os.kill(os.getpid(), signal.SIGKILL)")
-    code = code.replace("place({", "from tfopt.artifacts import staging\nstaging.sync_tree = lambda _: None\nplace({")
+    code = code.replace("place({", "from tfopt.storage import staging\nstaging.sync_tree = lambda _: None\nplace({")
     subprocess.run([sys.executable, "-c", code, folder, "9"], check=False)
     assert [name.split("-")[0] for name in visible(folder)] == [".a.partial"]
     staging.remove_abandoned(folder, "a")

@@ -7,8 +7,8 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from tfopt.artifacts.report_schema import dump, load, parse
 from tfopt.errors import ComponentError
+from tfopt.reports.report_schema import dump, load, parse
 
 
 @dataclass(frozen=True)

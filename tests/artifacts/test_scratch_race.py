@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from tfopt.artifacts import scratch
+from tfopt.storage import scratch
 
 
 def test_a_folder_that_another_process_removes_before_it_is_locked_is_made_again(tmp_path, monkeypatch):

@@ -7,15 +7,13 @@ import time
 
 import pytest
 
-from tfopt.artifacts import staging
-from tfopt.artifacts.folder_lock import lock_folder
+from tfopt.storage import staging
+from tfopt.storage.folder_lock import lock_folder
 
 
 def abandoned_path(folder, kind: str):
     """Create a staging path of a process that has ended."""
-    code = (
-        "import pathlib, sys; from tfopt.artifacts import staging; print(staging.new_path(pathlib.Path(sys.argv[1])))"
-    )
+    code = "import pathlib, sys; from tfopt.storage import staging; print(staging.new_path(pathlib.Path(sys.argv[1])))"
     run = subprocess.run([sys.executable, "-c", code, folder], check=True, capture_output=True, text=True)
     path = folder / run.stdout.strip()
     make(path, kind)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tfopt.artifacts import report_schema
-from tfopt.artifacts.decision_report import MeasurementConditions, QualityConditions, SpeedConditions
 from tfopt.cli.main import main
 from tfopt.model_store.run_history import ModelRecord, RunRecord
+from tfopt.reports import report_schema
+from tfopt.reports.decision_report import MeasurementConditions, QualityConditions, SpeedConditions
 
 CONDITIONS = MeasurementConditions(QualityConditions("classification", "label", "test"), SpeedConditions("cpu", 1, [1]))
 

@@ -13,9 +13,9 @@ from rich.console import Console
 from tests import toys
 from tests.reports import DIGITS, make_models, write_reports
 from tfopt.artifacts import Files
-from tfopt.cli.log_redirect import LogFormatter
 from tfopt.cli.main import main
-from tfopt.cli.summary_table import print_summary
+from tfopt.cli.terminal.log_redirect import LogFormatter
+from tfopt.cli.terminal.summary_table import print_summary
 from tfopt.component import Input
 from tfopt.components.select_model.component import select_model
 from tfopt.dag.tracing import Steps, trace

@@ -15,7 +15,7 @@ import yaml
 
 import tfopt
 from tfopt.cli.main import main
-from tfopt.cli.run_file import RunFile
+from tfopt.cli.run_files.run_file import RunFile
 from tfopt.components.prepare_examples import table_columns
 from tfopt.components.prepare_examples.table_columns import inspect_table
 from tfopt.dag.tracing import load

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tfopt.cli.terminal import is_interactive
+from tfopt.cli.terminal.detection import is_interactive
 
 ROOT = Path(__file__).parents[2]
 DAG = '''

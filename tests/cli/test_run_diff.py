@@ -11,9 +11,9 @@ from tests.reports import DIGITS, make_models, write_reports
 from tfopt.artifacts import Decision
 from tfopt.cli.main import main
 from tfopt.cli.run_diff import Difference, print_differences
-from tfopt.cli.run_record import decision_facts, recorded_run
 from tfopt.components.select_model.component import select_model
 from tfopt.execution import code_digest
+from tfopt.run_records.run_record import decision_facts, recorded_run
 
 COUNT = '''
 from tests.toys import count

@@ -12,7 +12,7 @@ import tfopt
 from tests.kfp_server.server import KfpServer
 from tfopt.cli.commands import pipeline_schema
 from tfopt.cli.main import main
-from tfopt.cli.run_file import OPTIONS, TOP_KEYS
+from tfopt.cli.run_files.run_file import OPTIONS, TOP_KEYS
 from tfopt.dag.tracing import load, pipelines
 from tfopt.kfp.pod_options import KEYS
 

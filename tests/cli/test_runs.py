@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tfopt.artifacts import Decision, Pushed
-from tfopt.artifacts.folder_lock import lock_folder
-from tfopt.artifacts.run_folder import CONTENT
 from tfopt.cli.main import main
-from tfopt.cli.run_record import decision_facts, recorded_run
+from tfopt.run_records.run_record import decision_facts, recorded_run
+from tfopt.storage.folder_lock import lock_folder
+from tfopt.storage.run_folder import CONTENT
 
 COUNT = '''
 from tests.toys import count, fail
@@ -277,7 +277,7 @@ def test_a_large_log_makes_room_for_a_new_one(folder, monkeypatch):
     log.write_text("first\n")
     run("counting", "a")
     assert log.read_text().startswith("first\n") and not old.exists()
-    monkeypatch.setattr("tfopt.cli.log_redirect.LIMIT", 5)
+    monkeypatch.setattr("tfopt.cli.terminal.log_redirect.LIMIT", 5)
     run("counting", "a")
     assert old.read_text().startswith("first\n") and "first" not in log.read_text()
     assert main(["clean", "--keep", "0", "--yes"]) == 0

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from tests.reports import DIGITS, make_models, write_reports
-from tfopt.cli.summary_table import print_summary
+from tfopt.cli.terminal.summary_table import print_summary
 from tfopt.components.select_model.component import select_model
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 from tests.reports import Row, make_models, write_reports
 from tfopt.artifacts import Model
-from tfopt.artifacts.report_schema import dump
 from tfopt.components.select_model.component import select_model
 from tfopt.components.select_model.decide import decide as decide_between
 from tfopt.components.select_model.parameters import Criteria
+from tfopt.reports.report_schema import dump
 
 ONE_POINT = ["accuracy max_degradation 0.01"]
 

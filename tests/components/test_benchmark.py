@@ -15,7 +15,6 @@ from tests.components.workloads import QUICK, run
 from tests.conftest import write_examples
 from tfopt import keras_models
 from tfopt.artifacts import Benchmark
-from tfopt.artifacts.report_schema import dump
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.benchmark.component import benchmark
 from tfopt.components.benchmark.inputs import read_records
@@ -24,6 +23,7 @@ from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
 from tfopt.measurement.saturation import find_saturation
 from tfopt.measurement.speedup import speedup
+from tfopt.reports.report_schema import dump
 from tfopt.runtimes import environment
 
 DAMAGED = ("{", "[]", '{"OMP_NUM_THREADS": 1}')  # files of environment variables that cannot be read

@@ -7,11 +7,11 @@ import pytest
 
 from tests.components.decisions import decide
 from tests.reports import DIGITS, TRAINED
-from tfopt.artifacts.decision_report import ModelDecision
 from tfopt.components.compare_backbones import short_training
 from tfopt.components.select_model import provenance
 from tfopt.components.tune_recipe.tune import _measure_finalists
 from tfopt.errors import ComponentError
+from tfopt.reports.decision_report import ModelDecision
 
 
 def test_the_last_round_of_a_search_counts_all_measured_recipes(tmp_path):

@@ -11,7 +11,7 @@ from tfopt.artifacts import SavedModel
 from tfopt.components.cast_precision.component import cast_precision
 from tfopt.components.cast_precision.revert_layers import revert
 from tfopt.errors import ComponentError
-from tfopt.graph.saved_model import read
+from tfopt.saved_models.saved_model import read
 
 
 @pytest.fixture(scope="module")

@@ -7,12 +7,12 @@ import pytest
 
 from tests.components.train_modules import write
 from tfopt.artifacts import CARD, Model
-from tfopt.artifacts.staging import link_tree
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.prepare_examples.component import prepare_examples
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
 from tfopt.model_store.warm_start import store_model
+from tfopt.storage.staging import link_tree
 
 MODULE = """
 import keras

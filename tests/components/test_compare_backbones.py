@@ -14,21 +14,7 @@ from tests.components.test_compare_backbones_modules import RESOLVED, with_setti
 from tests.components.test_compare_backbones_refusals import DIGITS
 from tests.components.train_modules import SMALL
 from tfopt.artifacts import Comparison, Examples, KerasModel, PythonModule
-from tfopt.artifacts.benchmark_report import Latency, ModelBenchmark
-from tfopt.artifacts.comparison_report import ComparisonReport, FailedMeasurement, ShortTraining
-from tfopt.artifacts.evaluation_report import Difference, IntervalMethod, Metric, ModelEvaluation, RecordCounts
 from tfopt.artifacts.formats import FORMATS
-from tfopt.artifacts.inspection_report import (
-    BatchNormCount,
-    CostBudget,
-    FlopCount,
-    InspectionReport,
-    LighterBackbones,
-    OpCoverage,
-    ParameterCount,
-    Sparsity,
-)
-from tfopt.artifacts.report_schema import dump, parse
 from tfopt.component import Input, find
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.candidate import Candidate
@@ -46,6 +32,20 @@ from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError
 from tfopt.keras_models.backbones import read_backbones
 from tfopt.kfp.compiler import compile_pipeline
+from tfopt.reports.benchmark_report import Latency, ModelBenchmark
+from tfopt.reports.comparison_report import ComparisonReport, FailedMeasurement, ShortTraining
+from tfopt.reports.evaluation_report import Difference, IntervalMethod, Metric, ModelEvaluation, RecordCounts
+from tfopt.reports.inspection_report import (
+    BatchNormCount,
+    CostBudget,
+    FlopCount,
+    InspectionReport,
+    LighterBackbones,
+    OpCoverage,
+    ParameterCount,
+    Sparsity,
+)
+from tfopt.reports.report_schema import dump, parse
 
 
 def benchmark(p50: float, size: int) -> ModelBenchmark:

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
-from tfopt.artifacts.report_schema import parse
 from tfopt.components.compare_backbones.example_facts import count_classes, image_size
 from tfopt.errors import ComponentError
 from tfopt.keras_models.backbones import read_backbones
+from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
+from tfopt.reports.report_schema import parse
 
 DIGITS = {
     "image": {"dtype": "float32", "shape": [8, 8, 1]},

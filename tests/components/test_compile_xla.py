@@ -19,8 +19,8 @@ from tfopt.components.compile_xla.component import compile_xla
 from tfopt.components.compile_xla.saved_model import MAY_COMPILE, write_compiled
 from tfopt.components.compile_xla.unsupported_ops import find_unsupported_ops
 from tfopt.errors import ComponentError
-from tfopt.graph.saved_model import read, write
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.saved_models.saved_model import read, write
 from tfopt.serving import warm_up
 
 FRESH = """

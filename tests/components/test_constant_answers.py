@@ -9,8 +9,8 @@ from tests.components.decisions import decide, reason
 from tests.reports import DIGITS
 from tfopt import keras_models
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.constant_model import constant_output, describe_constant
-from tfopt.components.evaluate.metrics import Scoring
+from tfopt.components.evaluate.metrics.constant_model import constant_output, describe_constant
+from tfopt.components.evaluate.metrics.task_metrics import Scoring
 from tfopt.components.evaluate.parameters import Settings
 
 RECORDS = 400

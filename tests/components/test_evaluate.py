@@ -11,15 +11,15 @@ from tests.conftest import cut_between_records, write_examples
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.report_schema import dump
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate import beam_pipeline, evaluation
 from tfopt.components.evaluate.component import evaluate
+from tfopt.components.evaluate.examples.records import read_part
 from tfopt.components.evaluate.loaded_models import predict
-from tfopt.components.evaluate.records import read_part
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
 from tfopt.processes.preloaded_processes import preloading
+from tfopt.reports.report_schema import dump
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.staging import link_tree
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.component import evaluate
 from tfopt.conversion import calibration
-from tfopt.conversion.convert import Conversion
+from tfopt.conversion.parameters import Conversion
 from tfopt.errors import ComponentError
+from tfopt.storage.staging import link_tree
 
 SPECS = {"image": TensorSpec("float32", (None, 8, 8, 1))}
 

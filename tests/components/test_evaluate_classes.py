@@ -5,11 +5,11 @@ import pytest
 from sklearn import metrics as sk
 
 from tests.conftest import write_examples
-from tfopt.components.evaluate.accumulators import BINS, Sums
-from tfopt.components.evaluate.bootstrap import bootstrap_weights
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.curves import average_precision
-from tfopt.components.evaluate.metrics import Scoring, class_metrics, looks_like_logits
+from tfopt.components.evaluate.metrics.accumulators import BINS, Sums
+from tfopt.components.evaluate.metrics.bootstrap import bootstrap_weights
+from tfopt.components.evaluate.metrics.curves import average_precision
+from tfopt.components.evaluate.metrics.task_metrics import Scoring, class_metrics, looks_like_logits
 from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
 

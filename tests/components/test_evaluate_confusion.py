@@ -12,10 +12,10 @@ from tests.conftest import write_examples
 from tfopt.artifacts import Evaluation
 from tfopt.cli.main import main
 from tfopt.component import find
-from tfopt.components.evaluate.accumulators import Totals
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.curves import roc
-from tfopt.components.evaluate.metrics import MOST_CLASSES, Scoring, confusion
+from tfopt.components.evaluate.metrics.accumulators import Totals
+from tfopt.components.evaluate.metrics.curves import roc
+from tfopt.components.evaluate.metrics.task_metrics import MOST_CLASSES, Scoring, confusion
 from tfopt.kfp.compiler import compile_component
 
 

@@ -5,10 +5,10 @@ import pytest
 from scipy import stats
 from sklearn import metrics as sk
 
-from tfopt.components.evaluate.accumulators import BINS, Sums, Totals, grain_of
-from tfopt.components.evaluate.bootstrap import UNIT, bootstrap_weights
-from tfopt.components.evaluate.curves import auc
-from tfopt.components.evaluate.metrics import Scoring, looks_like_logits
+from tfopt.components.evaluate.metrics.accumulators import BINS, Sums, Totals, grain_of
+from tfopt.components.evaluate.metrics.bootstrap import UNIT, bootstrap_weights
+from tfopt.components.evaluate.metrics.curves import auc
+from tfopt.components.evaluate.metrics.task_metrics import Scoring, looks_like_logits
 from tfopt.components.evaluate.summary import check_counts
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import replicate_interval

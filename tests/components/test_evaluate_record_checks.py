@@ -5,9 +5,9 @@ import pytest
 
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
-from tfopt.components.evaluate import fingerprints
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.fingerprints import Fingerprints, RecordChecks, hash_records
+from tfopt.components.evaluate.examples import fingerprints
+from tfopt.components.evaluate.examples.fingerprints import Fingerprints, RecordChecks, hash_records
 from tfopt.errors import ComponentError
 
 X = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)

@@ -6,7 +6,7 @@ import pytest
 from tests.conftest import write_examples
 from tests.process_tree import wait_until
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.records import read_part, split_into_parts
+from tfopt.components.evaluate.examples.records import read_part, split_into_parts
 from tfopt.data import beam_runner
 
 MODULE = """

@@ -6,12 +6,12 @@ import pytest
 
 from tests.conftest import write_examples
 from tfopt.artifacts import CARD, Examples, Model
-from tfopt.artifacts.staging import link_tree
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.splits import choose_split, models_tuned_on, split_files
+from tfopt.components.evaluate.examples.splits import choose_split, models_tuned_on, split_files
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
+from tfopt.storage.staging import link_tree
 
 SPECS = {"image": TensorSpec("float32", (None, 64)), "label": TensorSpec("int64", (None, 1))}
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.conftest import write_examples
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.metrics import Scoring
+from tfopt.components.evaluate.metrics.task_metrics import Scoring
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.task_choice import choose_scoring
 from tfopt.errors import ComponentError

@@ -10,7 +10,7 @@ from sklearn import metrics as sk
 from tests.components.test_evaluate_runners import model
 from tests.conftest import write_examples
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.tfma_metrics import ERRORS, HIGHER, LOWER, PARTS, UNBOUNDED, Partition
+from tfopt.components.evaluate.metrics.tfma_metrics import ERRORS, HIGHER, LOWER, PARTS, UNBOUNDED, Partition
 from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tfopt.components.evaluate.estimates import Sampled, ShareCounts
+from tfopt.components.evaluate.metrics.estimates import Sampled, ShareCounts
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
 import gates

@@ -16,7 +16,7 @@ from tests.conftest import write_examples
 from tfopt.artifacts import Model, PythonModule
 from tfopt.component import find
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.user_metrics import load_metrics, read_metrics
+from tfopt.components.evaluate.metrics.user_metrics import load_metrics, read_metrics
 from tfopt.errors import ComponentError
 from tfopt.runtimes import load
 

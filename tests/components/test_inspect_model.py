@@ -10,12 +10,12 @@ import tensorflow as tf
 from tests.graph.saved_models import two_ends
 from tfopt import keras_models
 from tfopt.artifacts import Inspection, Model
-from tfopt.artifacts.inspection_report import CostBudget
 from tfopt.components.inspect_model.component import inspect_model
 from tfopt.components.inspect_model.flops import FREE, count_flops
 from tfopt.components.inspect_model.report import render_text, without_scopes
 from tfopt.errors import ComponentError
 from tfopt.keras_models.backbones import COSTS
+from tfopt.reports.inspection_report import CostBudget
 
 DRAW = np.random.default_rng(0)
 

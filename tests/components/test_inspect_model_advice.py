@@ -10,11 +10,11 @@ import pytest
 
 from tfopt import keras_models
 from tfopt.artifacts import Inspection, Model
-from tfopt.artifacts.inspection_report import InspectionReport, LighterBackbone
 from tfopt.cli.main import main
 from tfopt.component import find
 from tfopt.components.inspect_model import advice
 from tfopt.components.inspect_model.component import inspect_model
+from tfopt.reports.inspection_report import InspectionReport, LighterBackbone
 
 ROOT = Path(__file__).parents[2]
 DRAW = np.random.default_rng(0)

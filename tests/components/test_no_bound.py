@@ -10,7 +10,7 @@ from tests.components.test_evaluate_runners import model
 from tests.conftest import write_examples
 from tests.reports import DIGITS, TRAINED
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.estimates import Sampled
+from tfopt.components.evaluate.metrics.estimates import Sampled
 from tfopt.components.evaluate.summary import _intervals
 
 WHY = "9 records, and a bootstrap is used from 10 on"

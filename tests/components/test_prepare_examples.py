@@ -24,7 +24,7 @@ from tfopt.components.prepare_examples.readers.base import Row
 from tfopt.components.prepare_examples.readers.detect import inspect_source
 from tfopt.components.prepare_examples.schema import decide_schema
 from tfopt.components.prepare_examples.shards import MOST_GROUPS, Layout, Shard
-from tfopt.components.prepare_examples.statistics import Survey
+from tfopt.components.prepare_examples.survey.statistics import Survey
 from tfopt.errors import ComponentError
 
 FLOWERS = "height,width,colour,notes,label\n" + "".join(

@@ -11,8 +11,8 @@ import pytest
 from tests.runtimes.formulas import saved
 from tfopt.artifacts import Model
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.prepare_examples.column_checks import MOST_PAIRS, ColumnChecks
 from tfopt.components.prepare_examples.component import prepare_examples
+from tfopt.components.prepare_examples.survey.column_checks import MOST_PAIRS, ColumnChecks
 from tfopt.components.train.component import train
 
 ID = 2**60

@@ -13,8 +13,6 @@ from tests.chart_boxes import TEXT_OVERLAPS
 from tests.chromium import measure
 from tests.components.train_modules import LINEAR, SMALL, write
 from tfopt.artifacts import TrainingPlan
-from tfopt.artifacts.benchmark_report import SpeedupEstimate
-from tfopt.artifacts.training_plan import PartTime, StepParts, TrainingPlanReport, VariationResult
 from tfopt.components.profile_training import steps
 from tfopt.components.profile_training.bottleneck import STAGES, StepTimes, find_bottleneck
 from tfopt.components.profile_training.component import profile_training
@@ -30,6 +28,8 @@ from tfopt.components.profile_training.training_variant import (
 from tfopt.components.profile_training.worker import Worker
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
+from tfopt.reports.benchmark_report import SpeedupEstimate
+from tfopt.reports.training_plan import PartTime, StepParts, TrainingPlanReport, VariationResult
 
 SLOW = """
 import time

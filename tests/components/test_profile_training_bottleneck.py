@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from tfopt.artifacts.training_plan import LoopTime
 from tfopt.components.profile_training.bottleneck import StepTimes, find_bottleneck
+from tfopt.reports.training_plan import LoopTime
 
 MAP = LoopTime(
     where="step", kind="map_fn", line=8, code="tf.map_fn(f, x)", independent=True, copies=1, ms=6, runs=0.4, forward=0.8

@@ -17,10 +17,10 @@ import pytest
 from tests.reports import DIGITS, TRAINED, make_models
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Model, Pushed
-from tfopt.artifacts.report_schema import dump
 from tfopt.components.push_model.component import push_model
 from tfopt.components.push_model.versions import Versions
 from tfopt.errors import ComponentError
+from tfopt.reports.report_schema import dump
 
 
 @pytest.fixture
@@ -272,7 +272,7 @@ def test_a_push_waits_for_a_push_of_another_process(model, tmp_path):
     served = tmp_path / "served"
     served.mkdir()
     code = (
-        "import pathlib, sys; from tfopt.artifacts.folder_lock import lock_folder\n"
+        "import pathlib, sys; from tfopt.storage.folder_lock import lock_folder\n"
         "with lock_folder(pathlib.Path(sys.argv[1])): print('in', flush=True); input()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}

@@ -15,10 +15,10 @@ from tests.reports import DIGITS, TRAINED, make_models
 from tests.runtimes import formulas
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, InfraBlessing, Model, Pushed, Recipe
-from tfopt.artifacts.serving_report import ServedModel, ServingReport
 from tfopt.components.push_model.component import push_model
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.errors import ComponentError
+from tfopt.reports.serving_report import ServedModel, ServingReport
 from tfopt.serving import warm_up
 
 

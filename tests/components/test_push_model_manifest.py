@@ -13,10 +13,10 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 import tests.object_store  # noqa: F401  (registers the schemes)
 from tests.components.test_push_model import changed, model, push  # noqa: F401  (model is a fixture)
-from tfopt.artifacts import storage
 from tfopt.components.validate_serving.component import validate_serving
 from tfopt.errors import ComponentError, MachineError
 from tfopt.serving.version_manifest import PASSWORD, describe_version, verify_version
+from tfopt.storage import remote_files
 
 
 def write_keys(folder: Path, curve=None, password: bytes | None = None) -> tuple[Path, Path]:
@@ -169,7 +169,7 @@ def test_a_version_in_a_store_is_signed_later_and_with_another_key(model, keys, 
     for key, public in (keys, write_keys(tmp_path / "new keys")):
         path = push(model, f"{bucket}/served", signing_key=str(key)).read()["path"]
         assert path.endswith("/1")
-        verify_version(Path(storage.local_copy(path)), str(public))
+        verify_version(Path(remote_files.local_copy(path)), str(public))
 
 
 def test_removed_versions_leave_no_manifest(served, model, keys):  # noqa: F811
@@ -199,7 +199,7 @@ def test_a_key_that_cannot_sign_is_refused_before_anything_is_pushed(kind, model
 
 def test_a_version_in_a_store_is_signed_and_verified(model, keys, bucket, tmp_path):  # noqa: F811
     path = push(model, f"{bucket}/served", signing_key=str(keys[0])).read()["path"]
-    verify_version(Path(storage.local_copy(path)), str(keys[1]))
-    storage.write_file(f"{path}/model.tflite", b"other")
+    verify_version(Path(remote_files.local_copy(path)), str(keys[1]))
+    remote_files.write_file(f"{path}/model.tflite", b"other")
     with pytest.raises(ComponentError, match=r"served/1: 1/model.tflite was changed"):
-        verify_version(Path(storage.local_copy(path)))
+        verify_version(Path(remote_files.local_copy(path)))

@@ -11,9 +11,8 @@ import pytest
 import yaml
 
 from tests.components.pushes import Push
-from tfopt.artifacts import Decision, storage
+from tfopt.artifacts import Decision
 from tfopt.artifacts.formats import FORMATS
-from tfopt.artifacts.pushed_report import PushedReport
 from tfopt.component import find
 from tfopt.components.push_model.registration import pushed_metrics
 from tfopt.components.push_model.registrations import kserve, targets
@@ -22,7 +21,9 @@ from tfopt.components.push_model.registrations.target import KINDS, parse_target
 from tfopt.dag.tracing import load
 from tfopt.errors import ComponentError, MachineError
 from tfopt.kfp.compiler import compile_pipeline
+from tfopt.reports.pushed_report import PushedReport
 from tfopt.serving.layouts import supports_format
+from tfopt.storage import remote_files
 
 CLUSTER = {"destination_uri": "pvc://models/digits"}
 
@@ -187,9 +188,9 @@ def test_scalars_and_manifests_are_written_to_an_object_store(bucket):
     pushed = version(number=1, destination=f"{bucket}/digits", metrics={"accuracy": 0.5})
     for target in parse_targets([f"kserve={bucket}/digits.yaml", f"tensorboard={bucket}/boards"]):
         targets.register_with(target, pushed)
-    manifest = yaml.safe_load(storage.read_file(f"{bucket}/digits.yaml"))
+    manifest = yaml.safe_load(remote_files.read_file(f"{bucket}/digits.yaml"))
     assert manifest["spec"]["predictor"]["model"]["storageUri"] == f"{bucket}/digits/"
-    assert storage.list_names(f"{bucket}/boards/digits/pushed") == ["events.out.tfevents.0000000001.tfopt"]
+    assert remote_files.list_names(f"{bucket}/boards/digits/pushed") == ["events.out.tfevents.0000000001.tfopt"]
 
 
 def test_tensorboard_without_a_decision_is_refused_before_the_push(push, tmp_path):

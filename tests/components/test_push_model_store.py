@@ -15,19 +15,20 @@ import tests.object_store  # noqa: F401  (registers the schemes)
 from tests.components.test_push_model import bless, changed, model, push  # noqa: F401  (model is a fixture)
 from tests.components.test_select_model_history import pushed_report
 from tests.components.test_select_model_history import run as select_and_push
-from tfopt.artifacts import Decision, KerasModel, Model, Recipe, storage
+from tfopt.artifacts import Decision, KerasModel, Model, Recipe
 from tfopt.components.push_model.component import push_model
 from tfopt.components.push_model.store_versions import StoreVersions
 from tfopt.errors import ComponentError
 from tfopt.model_store import run_history, warm_start
+from tfopt.storage import remote_files
 
 
 def read_json(address: str) -> dict:
-    return json.loads(storage.read_file(address) or b"{}")
+    return json.loads(remote_files.read_file(address) or b"{}")
 
 
 def names(bucket: str) -> list[str]:
-    files = (file.removeprefix(f"{bucket}/served/") for file in storage.list_remote_files(f"{bucket}/served"))
+    files = (file.removeprefix(f"{bucket}/served/") for file in remote_files.list_remote_files(f"{bucket}/served"))
     return [file for file in files if not file.endswith("/assets.extra/model_card.json")]
 
 
@@ -41,7 +42,7 @@ def test_each_push_copies_the_version_and_writes_its_pointer_last(model, bucket,
         "versions/1.claim", "versions/1.json", "versions/1.sha256",
         "versions/2.claim", "versions/2.json", "versions/2.sha256",
     ]  # fmt: skip
-    assert storage.read_file(f"{bucket}/served/2/model.tflite") == b"new"
+    assert remote_files.read_file(f"{bucket}/served/2/model.tflite") == b"new"
     pointer = read_json(f"{bucket}/served/versions/2.json")
     assert (pointer["version"], pointer["files"]["model.tflite"]) == (2, 3)
     order = [name for name in re.findall(r"PUT /\S+/served/(\S+)", caplog.text) if ".probe" not in name][-5:]
@@ -61,8 +62,8 @@ def test_the_newest_model_is_not_pushed_again_and_old_versions_are_removed(model
 
 
 def test_numbers_of_files_without_a_pointer_are_skipped(model, bucket):  # noqa: F811
-    storage.write_file(f"{bucket}/served/000007/saved_model.pb", b"copied by hand")
-    storage.write_file(f"{bucket}/served/12-old/saved_model.pb", b"no number")
+    remote_files.write_file(f"{bucket}/served/000007/saved_model.pb", b"copied by hand")
+    remote_files.write_file(f"{bucket}/served/12-old/saved_model.pb", b"no number")
     assert push(model, f"{bucket}/served").read()["version"] == 8
 
 
@@ -76,7 +77,7 @@ def test_concurrent_pushes_get_different_numbers(model, bucket):  # noqa: F811
         versions = list(pool.map(add, models))
     assert sorted(versions) == StoreVersions(f"{bucket}/served", "tf_serving").numbers() == [1, 2, 3, 4, 5, 6]
     for version, pushed in zip(versions, models, strict=True):
-        content = storage.read_file(f"{bucket}/served/{version}/model.tflite")
+        content = remote_files.read_file(f"{bucket}/served/{version}/model.tflite")
         assert content == (pushed.path / "Format-Serving" / "tflite").read_bytes()
 
 
@@ -88,7 +89,7 @@ def test_a_push_that_fails_before_its_pointer_leaves_no_version(model, bucket, t
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        patch.setattr(storage, "write_file", fail)
+        patch.setattr(remote_files, "write_file", fail)
         StoreVersions(f"{bucket}/served", "tf_serving")._add(stage, "digest", lambda: None)
     assert StoreVersions(f"{bucket}/served", "tf_serving").numbers() == [1]
     version = ["1/model.tflite", "versions/1.claim", "versions/1.json", "versions/1.sha256"]
@@ -98,8 +99,8 @@ def test_a_push_that_fails_before_its_pointer_leaves_no_version(model, bucket, t
 
 def test_the_files_of_a_killed_push_are_removed_after_a_day(model, bucket):  # noqa: F811
     for number, time in ((1, "2020-01-01T00:00:00+00:00"), (2, "2999-01-01T00:00:00+00:00")):
-        storage.write_file(f"{bucket}/served/{number}/model.tflite", b"half")
-        storage.write_file(f"{bucket}/served/versions/{number}.claim", json.dumps({"time": time}).encode())
+        remote_files.write_file(f"{bucket}/served/{number}/model.tflite", b"half")
+        remote_files.write_file(f"{bucket}/served/versions/{number}.claim", json.dumps({"time": time}).encode())
     push(model, f"{bucket}/served")
     assert [name for name in names(bucket) if not name.startswith("versions/")] == ["2/model.tflite", "3/model.tflite"]
     assert StoreVersions(f"{bucket}/served", "tf_serving").numbers() == [3]
@@ -109,8 +110,8 @@ def test_the_files_of_a_push_that_was_killed_on_this_machine_are_removed_at_once
     for number, process in ((1, 4_194_305), (2, os.getpid())):  # the first ID is larger than any of Linux
         owner = f".partial-{socket.gethostname()}-{process}-abc"
         claim = {"time": "2999-01-01T00:00:00+00:00", "owner": owner}
-        storage.write_file(f"{bucket}/served/{number}/model.tflite", b"half")
-        storage.write_file(f"{bucket}/served/versions/{number}.claim", json.dumps(claim).encode())
+        remote_files.write_file(f"{bucket}/served/{number}/model.tflite", b"half")
+        remote_files.write_file(f"{bucket}/served/versions/{number}.claim", json.dumps(claim).encode())
     push(model, f"{bucket}/served")
     assert [name for name in names(bucket) if not name.startswith("versions/")] == ["2/model.tflite", "3/model.tflite"]
 
@@ -125,12 +126,12 @@ def test_a_triton_repository_in_a_bucket_has_a_configuration(digits_model, tmp_p
     blessing = bless(digits_model, tmp_path / "blessing")
     destination = f"{bucket}/repository/digits"
     push_model(digits_model, blessing, tmp_path / "pushed", destination=destination, layout="triton")
-    config = text_format.Parse((storage.read_file(f"{destination}/config.pbtxt") or b"").decode(), ModelConfig())
+    config = text_format.Parse((remote_files.read_file(f"{destination}/config.pbtxt") or b"").decode(), ModelConfig())
     assert (config.name, [tensor.name for tensor in config.input]) == ("digits", ["image"])
-    assert storage.read_file(f"{destination}/1/model.savedmodel/saved_model.pb")
-    storage.write_file(f"{destination}/config.pbtxt", b"# ours\n")
+    assert remote_files.read_file(f"{destination}/1/model.savedmodel/saved_model.pb")
+    remote_files.write_file(f"{destination}/config.pbtxt", b"# ours\n")
     push_model(digits_model, blessing, tmp_path / "again", destination=destination, layout="triton")
-    assert storage.read_file(f"{destination}/config.pbtxt") == b"# ours\n"
+    assert remote_files.read_file(f"{destination}/config.pbtxt") == b"# ours\n"
 
 
 def test_the_next_run_reads_model_recipe_and_history_of_the_bucket(model, digits_model, tmp_path, bucket):  # noqa: F811
@@ -158,5 +159,5 @@ def test_the_model_before_stays_for_readers_of_the_old_pointer(digits_model, tmp
         (copies[-1].path / "Format-Keras" / "more").write_text(str(number))
         warm_start.store_model(bucket, copies[-1])
         assert warm_start.load_model(bucket).digest == copies[-1].digest
-    stored = {name for name in storage.list_names(bucket) if name.startswith("trained-")}
+    stored = {name for name in remote_files.list_names(bucket) if name.startswith("trained-")}
     assert stored == {f"trained-{copy.digest[:16]}" for copy in copies[1:]}

@@ -15,7 +15,6 @@ from tests.components.test_push_model import push
 from tests.components.test_validate_serving import FACTOR, product
 from tfopt import runtimes
 from tfopt.artifacts import Model, SavedModel
-from tfopt.artifacts.pushed_report import PushedReport
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings
@@ -23,6 +22,7 @@ from tfopt.components.push_model.push import push as push_version
 from tfopt.components.push_model.versions import Versions
 from tfopt.components.validate_serving.triton_check import check_config
 from tfopt.errors import ComponentError
+from tfopt.reports.pushed_report import PushedReport
 from tfopt.serving.layouts import version_files
 from tfopt.serving.triton_config import config_text, write_config
 from tfopt.serving.triton_scheduler import Scheduling

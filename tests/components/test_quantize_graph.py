@@ -16,8 +16,8 @@ from tfopt.components.quantize_graph.ranges import union
 from tfopt.declaration import step_order
 from tfopt.errors import ComponentError
 from tfopt.graph.mutable_graph import Graph, Tensor
-from tfopt.graph.saved_model import read
 from tfopt.runtimes import environment
+from tfopt.saved_models.saved_model import read
 
 CONV, DEPTHWISE, PRODUCT = FUSED["Conv2D"], FUSED["DepthwiseConv2dNative"], FUSED["MatMul"]
 

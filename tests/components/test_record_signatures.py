@@ -371,7 +371,7 @@ def test_push_layouts_of_servers_refuse_a_model_in_two_parts(exports):
 
 
 def test_cut_at_begins_the_core_after_a_node(folder, tmp_path):
-    from tfopt.graph.saved_model import read
+    from tfopt.saved_models.saved_model import read
 
     relu = next(node.name for node in read(folder / "keras_3" / "Format-Serving").graph.node if node.op == "Relu")
     find("export_onnx")(

@@ -14,13 +14,13 @@ from tests.components.test_profile_training import plan_report
 from tests.components.test_select_model_report import report
 from tests.components.test_select_model_report_labels import CASES
 from tests.components.test_tune_recipe_earlier_trials import EXACT, FAST, WORSE, run
-from tfopt.artifacts.inspection_report import Advice, BatchNormCount, NodeCost, UnalignedKernel, UnfoldableBatchNorm
 from tfopt.components.compare_backbones.choice import select_backbone
 from tfopt.components.compare_backbones.compare import build_report
 from tfopt.components.compare_backbones.report import render_html as render_comparison
 from tfopt.components.inspect_model.report import render_html as render_inspection
 from tfopt.components.profile_training.report import render_report as render_plan
 from tfopt.components.tune_recipe.report import render as render_search
+from tfopt.reports.inspection_report import Advice, BatchNormCount, NodeCost, UnalignedKernel, UnfoldableBatchNorm
 
 WIDE = """(page, view) => [page.documentElement.scrollWidth - view.innerWidth,
   ...[...page.body.querySelectorAll("*")].filter(e => !e.closest(".scroll, svg, thead, pre")

@@ -10,10 +10,10 @@ from tests.components.decisions import decide, reason
 from tests.reports import DIGITS, TRAINED, Row, make_models, write_reports
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Decision, Model
-from tfopt.artifacts.report_schema import dump
 from tfopt.components.select_model.component import select_model
 from tfopt.components.select_model.output_model import write_selected
 from tfopt.errors import ComponentError
+from tfopt.reports.report_schema import dump
 
 
 def test_the_fastest_model_within_the_goals_is_selected_and_every_model_has_a_reason(tmp_path):

@@ -11,12 +11,12 @@ import pytest
 
 from tests.reports import TRAINED, Row, make_models, write_reports
 from tfopt.artifacts import Blessing, Decision
-from tfopt.artifacts.decision_report import MeasurementConditions, QualityConditions, SpeedConditions
-from tfopt.artifacts.pushed_report import PushedReport
 from tfopt.components.push_model.component import push_model
 from tfopt.components.select_model.component import select_model
 from tfopt.errors import ComponentError
 from tfopt.model_store.run_history import ModelRecord, RunHistory, RunRecord, read_runs, write_run
+from tfopt.reports.decision_report import MeasurementConditions, QualityConditions, SpeedConditions
+from tfopt.reports.pushed_report import PushedReport
 
 LITE = Row("tflite", accuracy=0.98, p50=0.05, speedup=(8.0, 7.8, 8.2, "faster"), size=45_000)
 

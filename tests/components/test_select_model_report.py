@@ -16,10 +16,10 @@ from tests.chart_boxes import TEXT_OVERLAPS
 from tests.chromium import DARK, browse, measure_pages
 from tests.reports import DIGITS, EXAMPLES, TRAINED, Row, make_models, write_reports
 from tfopt.artifacts import Decision
-from tfopt.artifacts.evaluation_report import Estimate, Metric, ModelEvaluation, SliceMetrics
 from tfopt.components.select_model.component import select_model
 from tfopt.components.select_model.tables import confusion_tables, slice_table
 from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.reports.evaluation_report import Estimate, Metric, ModelEvaluation, SliceMetrics
 
 LONG = "quantized aware of pruning, <script>2026</script> & ä, in a folder with a very long name"
 CROWD = [

@@ -11,7 +11,7 @@ from tests.components.test_select_model_history import LITE, run, runs
 from tests.reports import DIGITS, TRAINED, Row, join_rows, make_models, write_reports
 from tfopt.artifacts import Decision
 from tfopt.cli.commands import exit_code_of
-from tfopt.cli.summary_table import print_summary
+from tfopt.cli.terminal.summary_table import print_summary
 from tfopt.components.select_model.component import select_model
 from tfopt.measurement.goals import read_goals
 from tfopt.measurement.significance import is_indistinguishable, is_significantly_better

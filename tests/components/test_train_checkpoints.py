@@ -15,10 +15,11 @@ import tensorflow as tf
 
 from tests.components.train_modules import SMALL, STOPS, write
 from tfopt import keras_models
-from tfopt.artifacts import KerasModel, storage
+from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError, MachineError
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.storage import remote_files
 
 STEPS = 8  # batches of 175 in 1,400 examples
 PARAMETERS = {"epochs": 4, "patience": 2, "batch_size": 175}
@@ -96,12 +97,12 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, digits_e
 def test_checkpoints_in_an_object_store_resume_a_training(tmp_path, digits_examples, module, whole, bucket, caplog):
     parameters = {"checkpoints": f"{bucket}/checkpoints", **PARAMETERS}
     stop(digits_examples, module, tmp_path / "out", parameters)
-    assert len([file for file in storage.list_remote_files(bucket) if file.endswith(".index")]) == 2
+    assert len([file for file in remote_files.list_remote_files(bucket) if file.endswith(".index")]) == 2
     with caplog.at_level(logging.INFO, "tfopt"):
         resumed = train(digits_examples, module, tmp_path / "out", **parameters)["trained"]
     assert f"resuming after epoch 2, from the checkpoint in {bucket}/checkpoints/" in caplog.text
     assert_same(resumed, whole)
-    assert storage.list_remote_files(bucket) == {}
+    assert remote_files.list_remote_files(bucket) == {}
 
 
 def test_the_last_finite_state_of_a_diverging_training_is_saved_for_the_same_model_only(

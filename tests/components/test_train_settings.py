@@ -21,7 +21,7 @@ from tfopt.components.train.parameters import Settings
 from tfopt.data.batches import feature_specs, read_batches
 from tfopt.data.feature_schema import first_record
 from tfopt.errors import ComponentError
-from tfopt.training.dataset import ReadOptions
+from tfopt.training.datasets.dataset import ReadOptions
 from tfopt.training.determinism import reproducible
 from tfopt.training.model_assembly import assemble
 from tfopt.training.precision import fast_precisions, set_jit_compile, unaligned_layers

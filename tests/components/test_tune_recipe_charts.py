@@ -11,9 +11,9 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
 from tests.components.test_tune_recipe_earlier_trials import EXACT, FAST, WORSE, run
-from tfopt.artifacts.recipe_report import RecipeReport
 from tfopt.components.tune_recipe.journal import STUDY, write_journal
 from tfopt.components.tune_recipe.report import render
+from tfopt.reports.recipe_report import RecipeReport
 
 MEASURED = {"fast": FAST, "none": None, "exact": EXACT, "worse": WORSE}
 

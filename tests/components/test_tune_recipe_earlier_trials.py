@@ -9,8 +9,6 @@ import pytest
 from tests.components.test_push_model import changed, push
 from tests.reports import DIGITS, TRAINED, Row, make_models, parsed_reports
 from tfopt.artifacts import Model, Recipe
-from tfopt.artifacts.decision_report import DecisionReport, HistoryComparison, ModelDecision
-from tfopt.artifacts.recipe_report import RecipeReport, RelativeMetrics, TrialReport, WinningRecipe
 from tfopt.components.tune_recipe.component import tune_recipe
 from tfopt.components.tune_recipe.earlier_trials import add_earlier_trials
 from tfopt.components.tune_recipe.previous_recipe import PreviousRecipe, first_trial, read_previous
@@ -18,6 +16,8 @@ from tfopt.components.tune_recipe.report import render
 from tfopt.errors import ComponentError
 from tfopt.model_store.run_history import measurement_conditions
 from tfopt.model_store.warm_start import load_recipe, store_recipe
+from tfopt.reports.decision_report import DecisionReport, HistoryComparison, ModelDecision
+from tfopt.reports.recipe_report import RecipeReport, RelativeMetrics, TrialReport, WinningRecipe
 
 CHOICES = {"graph": "as it is", "format": "tflite", "tflite": "int8"}
 FAST, EXACT, WORSE = (

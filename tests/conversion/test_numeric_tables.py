@@ -9,7 +9,7 @@ from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.conversion.core_model import convert_model
 from tfopt.errors import ComponentError
-from tfopt.graph import numeric_tables, saved_model
+from tfopt.saved_models import numeric_tables, saved_model
 
 GROUPS = np.array([7, 9, 8, 6, -1, 7], np.int64)
 

@@ -7,7 +7,7 @@ import pytest
 from tfopt.artifacts import Examples, Model
 from tfopt.cli.main import main
 from tfopt.component import Input
-from tfopt.components.evaluate.metrics import Scoring
+from tfopt.components.evaluate.metrics.task_metrics import Scoring
 from tfopt.dag.tracing import Steps, load, trace
 from tfopt.errors import ComponentError
 from tfopt.metric_table import TASKS, task_metrics

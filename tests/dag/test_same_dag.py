@@ -15,7 +15,7 @@ from tfopt.component import Component
 from tfopt.dag.dag import Dag
 from tfopt.dag.tracing import load, pipelines
 from tfopt.kfp import compiler as kfp
-from tfopt.kfp.step import read_parameter_value
+from tfopt.kfp.container_entry import read_parameter_value
 
 Graph = dict[str, dict[str, Any]]  # node: its component, edges {slot: (producer, output)} and parameter values
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from tests.conftest import write_examples
-from tfopt.artifacts.examples_manifest import ExamplesManifest
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import SparseSpec, read_manifest, stored_features
 from tfopt.errors import ComponentError
+from tfopt.reports.examples_manifest import ExamplesManifest
 
 NUMBERS = {"dtype": "int64", "shape": [None], "missing": 1, "min": 1, "max": 3}
 WORDS = {"dtype": "string", "shape": [None], "missing": 0, "distinct": 2, "distinct_is_exact": True}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tfopt.artifacts.examples_manifest import ExamplesManifest
 from tfopt.artifacts.model_card import LearnedNames, ModelCard
 from tfopt.data.learned_names import check_names, find_conflict, learned_facts
 from tfopt.errors import ComponentError
+from tfopt.reports.examples_manifest import ExamplesManifest
 
 
 def card(**learned) -> ModelCard:

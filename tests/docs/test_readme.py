@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tfopt.artifacts.staging import link_tree
 from tfopt.cli.main import main
+from tfopt.storage.staging import link_tree
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()

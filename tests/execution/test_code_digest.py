@@ -39,9 +39,10 @@ FORMS = """
 from tfopt.component import component
 
 def count(data, kind="tfopt.formatting"):
-    from tfopt.graph import (
+    from tfopt.graph import session
+    from tfopt.saved_models import (
         freezer,
-        session,
+        graph_file,
     )
     class Local:
         import tfopt.model_store.warm_start as start
@@ -60,7 +61,8 @@ def test_every_form_of_an_import_counts(tmp_path, monkeypatch):
     names = {file.relative_to(ROOT).as_posix() for file in files if file.is_relative_to(ROOT)}
     modules = (
         "formatting",
-        "graph/freezer",
+        "saved_models/freezer",
+        "saved_models/graph_file",
         "graph/session",
         "model_store/warm_start",
         "measurement/goals",
@@ -76,7 +78,7 @@ def test_a_component_reaches_what_it_imports_and_loads_by_name_and_nothing_else(
     assert {file.split("/")[1] for file in train if file.startswith("components/")} == {"__init__.py", "train"}
     assert "tfopt/runtimes/tflite.py" in reached("evaluate")  # importlib.import_module(f"tfopt.runtimes.{format}")
     assert "components/benchmark/worker.py" in reached("benchmark")  # python -m
-    assert "tfopt/graph/rewrites/fold_batch_norm.py" in reached("optimize_graph")  # a package that lists its modules
+    assert "tfopt/graph/laws/fold_batch_norm.py" in reached("optimize_graph")  # a package that lists its modules
     assert {"components/select_model/report.html.j2", "components/select_model/report.css"} <= reached("select_model")
 
 
@@ -105,14 +107,14 @@ def test_a_users_file_counts_as_it_is_and_not_as_it_was_compiled(tmp_path):
     file = tmp_path / "counting_later.py"
 
     def names(module: str) -> list[str]:
-        file.write_text(f"from tfopt.component import component\nfrom tfopt.graph import {module}\n")
+        file.write_text(f"from tfopt.component import component\nfrom tfopt.saved_models import {module}\n")
         file.write_text(file.read_text() + "count = component(image='tf')(lambda data: None)\n")
         os.utime(file, (1e9, 1e9))  # the same time and size: Python's cache does not see the change
         command = [sys.executable, "-c", REACHED]
         run = subprocess.run(command, cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)}, capture_output=True, check=True)
         return run.stdout.decode().split()
 
-    assert "session.py" in names("session")
+    assert "removed_ops.py" in names("removed_ops")
     assert list(tmp_path.glob("__pycache__/counting_later*"))
     assert "freezer.py" in names("freezer")
 

@@ -11,9 +11,10 @@ import pytest
 
 from tests import toys
 from tfopt import keras_models
-from tfopt.artifacts import CARD, Model, staging
-from tfopt.artifacts.staging import link_tree
+from tfopt.artifacts import CARD, Model
 from tfopt.errors import ComponentError
+from tfopt.storage import staging
+from tfopt.storage.staging import link_tree
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ def _write_models(folder: Path) -> None:
     import tf_keras
 
     from tfopt import keras_models
-    from tfopt.graph import graph_file, saved_model
+    from tfopt.saved_models import graph_file, saved_model
 
     keras.utils.set_random_seed(0)
     model = _model(keras)

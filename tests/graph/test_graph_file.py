@@ -11,9 +11,9 @@ from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.errors import ComponentError
-from tfopt.graph import saved_model
-from tfopt.graph.graph_file import read_graph
 from tfopt.graph.session import evaluate
+from tfopt.saved_models import saved_model
+from tfopt.saved_models.graph_file import read_graph
 
 DRAW = np.random.default_rng(0)
 

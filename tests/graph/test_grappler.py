@@ -11,7 +11,7 @@ from tfopt.artifacts import SavedModel
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, nodes
-from tfopt.graph.saved_model import read, write
+from tfopt.saved_models.saved_model import read, write
 
 X = tf.TensorSpec([None, 4, 4, 8], tf.float32, name="x")
 DRAW = np.random.default_rng(0)

@@ -8,10 +8,10 @@ import tensorflow as tf
 
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.errors import ComponentError
-from tfopt.graph.frozen_runtime import FrozenRuntime
-from tfopt.graph.saved_model import read
-from tfopt.graph.special_values import _differing, values
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.graph_checks.special_values import _differing, values
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.saved_models.saved_model import read
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 HUGE = np.float32(3.4e38)
@@ -56,6 +56,17 @@ def test_stage_that_is_refused_runs_on_other_operations(tmp_path):
     row = next(row for row in report["passes"] if row["pass"] == "grappler:arithmetic")
     assert row["by_op"]["Pow"] == [1, 0]
     assert child({"a": np.float32([np.nan]), "b": np.float32([1])}).all()
+
+
+@pytest.mark.parametrize("name", ["drop_numeric_checks", "grappler:debug_stripper"])
+def test_pass_that_removes_checks_is_not_undone_where_the_parent_fails(tmp_path, name):
+    def checked(x):
+        return {"y": tf.nn.relu(tf.debugging.check_numerics(x, "not finite"))}
+
+    report, _, child = optimized(tmp_path, checked, spec("x", None), passes=["drop_control_edges", name])
+    assert report["taken_back"] == {}
+    assert next(row for row in report["passes"] if row["pass"] == name)["by_op"]["CheckNumerics"] == [1, 0]
+    assert np.isnan(child({"x": np.float32([np.nan])})).all()
 
 
 def test_grappler_keeps_sums_with_zero_whose_sign_matters(tmp_path):
@@ -146,7 +157,7 @@ def test_operations_that_crash_on_special_values_get_none(tmp_path):
 
 
 def test_endless_loop_is_no_obstacle(tmp_path, monkeypatch):
-    monkeypatch.setattr("tfopt.graph.special_values.TIMEOUT_S", 0.1)
+    monkeypatch.setattr("tfopt.graph_checks.special_values.TIMEOUT_S", 0.1)
 
     def until(x):
         return {"y": tf.while_loop(lambda y: y < x, lambda y: (y + 1.0,), (tf.constant(0.0),))[0] * 1.0}

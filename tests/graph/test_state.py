@@ -10,8 +10,8 @@ from tfopt.artifacts import SavedModel
 from tfopt.components.fold_batch_norm.component import fold_batch_norm
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.errors import ComponentError
-from tfopt.graph import saved_model
-from tfopt.graph.state import WRITES, changes_state
+from tfopt.saved_models import saved_model
+from tfopt.saved_models.state import WRITES, changes_state
 
 ROWS = [tf.TensorSpec([None, 3], tf.float32, name="x")]
 KEY = ["n"]

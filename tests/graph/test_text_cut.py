@@ -8,10 +8,10 @@ import pytest
 import tensorflow as tf
 
 from tfopt.errors import ComponentError
-from tfopt.graph.frozen_runtime import FrozenRuntime
-from tfopt.graph.saved_model import read
-from tfopt.graph.text_cut import Cut, cut_text
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.runtimes.preprocessed import PreprocessedRuntime
+from tfopt.saved_models.saved_model import read
+from tfopt.saved_models.text_cut import Cut, cut_text
 
 KEY = "serving_default"
 KERNEL = np.array([[1.0, -2.0], [3.0, 0.5]], np.float32)

@@ -6,10 +6,10 @@ import tensorflow as tf
 
 from tfopt.graph.const_arrays import array_of
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-from tfopt.graph.frozen_runtime import FrozenRuntime
 from tfopt.graph.session import evaluate
 from tfopt.graph.shape_inference import shapes_of
 from tfopt.graph.weights import LARGE_BYTES, feed_weights, zero_weights
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 
 KEY = "serving_default"
 ROWS = LARGE_BYTES // 4 // 16

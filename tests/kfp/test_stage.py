@@ -3,8 +3,8 @@
 import pytest
 
 from tests.kfp.test_submit import server  # noqa: F401  (a fixture)
-from tfopt.artifacts import storage
 from tfopt.cli.main import main
+from tfopt.storage import remote_files
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def submit(server, rows, stage: str) -> dict:  # noqa: F811
 
 def test_local_sources_are_uploaded_once_per_content(server, rows, bucket, capsys):  # noqa: F811
     first = submit(server, rows, f"{bucket}/staged")
-    assert storage.read_file(first["data_uri"]) == b"x,y\n1,2\n"
+    assert remote_files.read_file(first["data_uri"]) == b"x,y\n1,2\n"
     assert first["data_uri"].startswith(f"{bucket}/staged/") and first["data_uri"].endswith("/rows, größer.csv")
     assert capsys.readouterr().err.count("uploading") == 2
     assert submit(server, rows, f"{bucket}/staged") == first
@@ -31,15 +31,15 @@ def test_local_sources_are_uploaded_once_per_content(server, rows, bucket, capsy
     rows.write_text("x,y\n1,3\n")
     changed = submit(server, rows, f"{bucket}/staged")
     assert (changed["module_uri"], changed["data_uri"] != first["data_uri"]) == (first["module_uri"], True)
-    assert storage.read_file(first["data_uri"]) == b"x,y\n1,2\n"  # a run that uses it may still be active
+    assert remote_files.read_file(first["data_uri"]) == b"x,y\n1,2\n"  # a run that uses it may still be active
 
 
 def test_an_upload_that_ended_early_is_repeated(server, rows, bucket):  # noqa: F811
     address = submit(server, rows, bucket)["data_uri"]
-    storage.remove(f"{address}.complete")
-    storage.write_file(address, b"x,y\n")
+    remote_files.remove(f"{address}.complete")
+    remote_files.write_file(address, b"x,y\n")
     submit(server, rows, bucket)
-    assert storage.read_file(address) == b"x,y\n1,2\n"
+    assert remote_files.read_file(address) == b"x,y\n1,2\n"
 
 
 def test_wrong_sources_and_stages_are_refused_before_a_request(server, rows, bucket, capsys):  # noqa: F811
@@ -52,4 +52,4 @@ def test_wrong_sources_and_stages_are_refused_before_a_request(server, rows, buc
     assert "no such file" in refused("--set", f"data={rows}s", *module, "--stage", bucket)
     assert "--stage /mnt/stage" in refused("--set", f"data={rows}", *module, "--stage", "/mnt/stage")
     assert "let --stage s3://BUCKET/FOLDER do that" in refused("--set", f"data={rows}", *module)
-    assert storage.list_remote_files(bucket) == {}
+    assert remote_files.list_remote_files(bucket) == {}

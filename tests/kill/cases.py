@@ -101,7 +101,7 @@ def _case(name: str, inputs: dict[str, Any]) -> Case:
 
 def _blessing(folder: Path) -> Path:
     from tfopt.artifacts import Blessing
-    from tfopt.artifacts.decision_report import BlessingReport
+    from tfopt.reports.decision_report import BlessingReport
 
     path = folder / "any_blessing"
     Blessing(path).write(BlessingReport(True, "for a test", None))

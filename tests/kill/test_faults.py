@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.process_tree import marked, wait_until
-from tfopt.artifacts import scratch
 from tfopt.errors import path_error
+from tfopt.storage import scratch
 
 DAG = '''
 from tests.kill.kill_dag import split
@@ -174,7 +174,7 @@ def test_two_runs_in_one_root_are_both_whole_with_tfx(dag, tmp_path):
 
 
 def test_scratch_of_a_killed_process_is_removed_and_that_of_a_running_one_stays(tmp_path, monkeypatch):
-    program = "import os, signal, sys, tempfile; from tfopt.artifacts.scratch import scratch_folder\n"
+    program = "import os, signal, sys, tempfile; from tfopt.storage.scratch import scratch_folder\n"
     program += "with scratch_folder():\n tempfile.mkdtemp(prefix='beam-temp')\n if sys.argv[1] == 'killed':\n"
     program += "  os.kill(os.getpid(), signal.SIGKILL)\n print('ready', flush=True); input()"
     environment = {**os.environ, "TMPDIR": str(tmp_path)}

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tfopt.artifacts.evaluation_report import Metric
 from tfopt.measurement.confidence_bounds import share_difference_interval, simultaneous_error
 from tfopt.measurement.goals import examples_needed, read_goals
 from tfopt.measurement.model_measurements import Estimate, from_quality
+from tfopt.reports.evaluation_report import Metric
 
 
 def measured(rising: int, falling: int, records: int, candidates: int = 1, *, states_unseen: bool = True) -> Estimate:

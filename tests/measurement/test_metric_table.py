@@ -10,7 +10,7 @@ import pytest
 
 import tfopt.metric_table as table
 from tfopt.component import find
-from tfopt.components.evaluate.metrics import COLUMNS, Scoring, class_metrics
+from tfopt.components.evaluate.metrics.task_metrics import COLUMNS, Scoring, class_metrics
 
 MORE_ROWS = (
     'METRICS += (MetricRow("margin", "share", True, (CLASSIFICATION,), "%"),'
@@ -20,9 +20,9 @@ MORE_ROWS = (
 EVERYWHERE = """
 import numpy as np
 from tfopt import formatting
-from tfopt.artifacts.evaluation_report import Metric
+from tfopt.reports.evaluation_report import Metric
 from tfopt.components.compare_backbones.resolved_settings import _check_goal
-from tfopt.components.evaluate.metrics import COLUMNS, Scoring
+from tfopt.components.evaluate.metrics.task_metrics import COLUMNS, Scoring
 from tfopt.measurement.evidence import describe_visible_loss
 from tfopt.measurement.goals import read_goals
 from tfopt.measurement.metric_names import check_goal_metrics

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tfopt.components.evaluate.user_metrics import read_metrics
+from tfopt.components.evaluate.metrics.user_metrics import read_metrics
 from tfopt.dag.dag import Dag, StepOutput
 from tfopt.dag.tracing import load, pipelines
 from tfopt.errors import ComponentError

@@ -10,7 +10,7 @@ from tests.components.train_modules import write
 from tests.conftest import write_examples
 from tfopt.artifacts import Model
 from tfopt.cli.engines import ENGINES, load_engine
-from tfopt.cli.summary_table import print_summary
+from tfopt.cli.terminal.summary_table import print_summary
 from tfopt.dag.tracing import load
 from tfopt.pipelines import shrink
 

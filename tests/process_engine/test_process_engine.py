@@ -14,13 +14,13 @@ import tests.object_store  # noqa: F401  (registers the scheme)
 from tests import toys
 from tests.process_tree import wait_until
 from tfopt.artifacts import CARD, Files, Model, Report
-from tfopt.artifacts.folder_lock import lock_folder
 from tfopt.component import Input, Output, component
 from tfopt.dag.outcome import Outcome
 from tfopt.dag.tracing import load, trace
 from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
 from tfopt.process_engine.runner import run
+from tfopt.storage.folder_lock import lock_folder
 
 
 def branches(steps, data: Input[Files], *, limit: int = 1000, start: int = 0) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from tests.process_tree import has_ended, wait_until
 from tfopt.artifacts import Files, Report
-from tfopt.cli.log_redirect import LogFormatter
+from tfopt.cli.terminal.log_redirect import LogFormatter
 from tfopt.component import Input, Output, component
 from tfopt.dag.tracing import trace
 from tfopt.errors import ComponentError

@@ -12,9 +12,9 @@ from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.graph.saved_model import read, write
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.runtimes.saved_model import FrozenSavedModelRuntime, SavedModelRuntime
+from tfopt.saved_models.saved_model import read, write
 
 
 @pytest.fixture(scope="module")

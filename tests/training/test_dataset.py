@@ -5,7 +5,7 @@ import pytest
 
 from tests.conftest import write_examples
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.training.dataset import Source
+from tfopt.training.datasets.dataset import Source
 
 
 @pytest.mark.parametrize("count", [2, 10, 11])

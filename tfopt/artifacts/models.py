@@ -10,13 +10,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from tfopt.artifacts import report_schema
 from tfopt.artifacts.base import CARD, FAILURE, Artifact, check_links, files_below
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.model_card import ModelCard
 from tfopt.artifacts.onnx_external_data import external_data
 from tfopt.artifacts.optimizer_state import without_optimizer
 from tfopt.errors import ComponentError
+from tfopt.reports import report_schema
 
 SERVING_DEFAULT = "serving_default"  # the key of the signature that servers use unless a request names another
 PREPROCESSING = "Format-Preprocessing"  # the SavedModel that turns text or records into the inputs of another format

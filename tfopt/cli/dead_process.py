@@ -4,12 +4,12 @@ import signal
 import sys
 from pathlib import Path
 
-from tfopt.artifacts import staging
-from tfopt.artifacts.scratch import scratch_folder
-from tfopt.cli.terminal import print_error, remove_progress_bar
+from tfopt.cli.terminal.detection import print_error, remove_progress_bar
 from tfopt.errors import ComponentError
 from tfopt.processes.exit_status import describe_exit
 from tfopt.processes.supervision import Death
+from tfopt.storage import staging
+from tfopt.storage.scratch import scratch_folder
 
 REQUESTED = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGQUIT}
 

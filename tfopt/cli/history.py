@@ -4,11 +4,11 @@ import argparse
 import json
 
 from tfopt import formatting
-from tfopt.artifacts import report_schema
 from tfopt.cli.arguments import Subparsers, add_json_option
 from tfopt.errors import ComponentError
 from tfopt.formatting import visible
 from tfopt.model_store.run_history import RunRecord, read_all_runs
+from tfopt.reports import report_schema
 
 METRICS = 2  # of the selected model, in each line: those of the evaluation come first
 
@@ -45,7 +45,7 @@ def _history(arguments: argparse.Namespace) -> int:
 def _print_table(runs: list[RunRecord]) -> None:
     from rich.text import Text
 
-    from tfopt.cli.tables import OutputConsole, plain_table
+    from tfopt.cli.terminal.tables import OutputConsole, plain_table  # imports rich
 
     table = plain_table()
     for title in ("date", "version", "selected", "metrics"):

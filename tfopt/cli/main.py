@@ -14,21 +14,21 @@ import sys
 from collections.abc import Iterator, Sequence
 
 import tfopt
-from tfopt.artifacts.scratch import scratch_folder
 from tfopt.cli.arguments import CommandParser, error_text, normalize_options
 from tfopt.cli.commands import COMMANDS, RUN_FILE_COMMANDS, add_component, use_values
 from tfopt.cli.completion import complete, is_completing
 from tfopt.cli.dead_process import report_death
-from tfopt.cli.log_redirect import LogFormatter
 from tfopt.cli.overview import component_list, pipeline_list
-from tfopt.cli.run_file import RunFile, files_of
-from tfopt.cli.surroundings import Terminated, discard_output, interrupted_by_sigterm, open_streams
-from tfopt.cli.terminal import print_error
+from tfopt.cli.run_files.run_file import RunFile, files_of
+from tfopt.cli.terminal.detection import print_error
+from tfopt.cli.terminal.log_redirect import LogFormatter
+from tfopt.cli.termination import Terminated, discard_output, interrupted_by_sigterm, open_streams
 from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, machine_error, nearest, path_error
 from tfopt.formatting import indented
 from tfopt.processes.startup import speed_up_imports
 from tfopt.processes.supervision import run_supervised
+from tfopt.storage.scratch import scratch_folder
 
 # TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

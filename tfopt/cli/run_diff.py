@@ -9,10 +9,11 @@ from typing import Any
 from rich.text import Text
 
 from tfopt.artifacts import Decision
-from tfopt.artifacts.decision_report import DecisionReport
-from tfopt.cli.run_record import RunRecord
-from tfopt.cli.tables import OutputConsole, plain_table
+from tfopt.cli.terminal.tables import OutputConsole, plain_table
 from tfopt.formatting import amount, title, visible
+from tfopt.reports.decision_report import DecisionReport
+from tfopt.run_records.run_record import RunRecord
+from tfopt.value_types import JsonObject
 
 MODEL = "model "  # begins the kind of a difference in the metrics of a model
 
@@ -56,21 +57,21 @@ def print_differences(differences: Sequence[Difference], runs: Sequence[str]) ->
     for column in ("kind", "name", *runs):
         table.add_column(Text(visible(column)), overflow="fold")
     kind = ""
-    for one in differences:
-        name = title(one.name) if one.kind.startswith(MODEL) else one.name
-        before, now = (_text(one, value) for value in one.values)
+    for difference in differences:
+        name = title(difference.name) if difference.kind.startswith(MODEL) else difference.name
+        before, now = (_text(difference, value) for value in difference.values)
         if before != now:
-            cells = ("" if one.kind == kind else one.kind, name, before, now)
+            cells = ("" if difference.kind == kind else difference.kind, name, before, now)
             table.add_row(*(Text(visible(cell)) for cell in cells))
-            kind = one.kind
+            kind = difference.kind
     console = OutputConsole()
     console.print(table)
-    if any(one.kind.startswith(MODEL) for one in differences):
+    if any(difference.kind.startswith(MODEL) for difference in differences):
         note = "measurements vary from run to run; the reports have their intervals (tfopt open RUN)"
         console.print(Text(f"\n{note}", style="dim"))
 
 
-def _run_facts(record: RunRecord) -> dict[str, Any]:
+def _run_facts(record: RunRecord) -> JsonObject:
     names = ("pipeline", "state", "error", "engine", "host", "version", "python")
     return {"tfopt" if name == "version" else name: getattr(record, name) for name in names}
 
@@ -85,8 +86,8 @@ def _decision(root: Path, record: RunRecord) -> DecisionReport | None:
     return Decision((root / record.report).parent).load() if record.report else None
 
 
-def _decision_facts(record: RunRecord, report: DecisionReport | None) -> dict[str, Any]:
-    facts = {"pushed": record.pushed}
+def _decision_facts(record: RunRecord, report: DecisionReport | None) -> JsonObject:
+    facts: JsonObject = {"pushed": record.pushed}
     return facts if report is None else {"selected": report.selected, "blessed": report.blessed, **facts}
 
 

@@ -6,14 +6,14 @@ import os
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from tfopt.artifacts import report_schema
-from tfopt.artifacts.run_folder import CONTENT
 from tfopt.cli.arguments import Subparsers, add_json_option
-from tfopt.cli.run_record import RunRecord, content_size, find_run, old_runs, read_records, remove_run
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size, indented, visible
+from tfopt.reports import report_schema
+from tfopt.run_records.run_record import RunRecord, content_size, find_run, old_runs, read_records, remove_run
+from tfopt.storage.run_folder import CONTENT
 
 FOLDER = Path("runs")
 
@@ -113,7 +113,10 @@ def _diff(arguments: argparse.Namespace) -> int:
     runs = find_run(arguments.first, FOLDER), find_run(arguments.second, FOLDER)
     differences = compare_runs(*runs)
     if arguments.json:
-        facts = {"runs": [str(path) for path, _ in runs], "differences": [asdict(one) for one in differences]}
+        facts = {
+            "runs": [str(path) for path, _ in runs],
+            "differences": [asdict(difference) for difference in differences],
+        }
         print(json.dumps(facts, indent=1))
         return 0
     for path, record in runs:
@@ -149,10 +152,17 @@ def add_clean(subparsers: Subparsers) -> None:
     parser.set_defaults(run_command=_clean)
 
 
+class _Cleaned(TypedDict, total=False):
+    folder: str
+    state: str
+    bytes: int
+    executions: int
+
+
 def _clean(arguments: argparse.Namespace) -> int:
     if arguments.keep < 0:
         raise ComponentError(f"--keep {arguments.keep}", "a number from 0", "write for example --keep 3")
-    results: list[dict[str, Any]] = []
+    results: list[_Cleaned] = []
     records = read_records(arguments.folder)
     old = old_runs(records, arguments.keep)
     for path in old:
@@ -176,9 +186,9 @@ def _clean(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _clean_results(root: Path, keep: int, remove: bool) -> dict[str, Any] | None:
+def _clean_results(root: Path, keep: int, remove: bool) -> _Cleaned | None:
     """Remove old results in the folder of a run, or find them only; None if there are none."""
-    from tfopt.cli.cleanup import find_old_results, remove_old_results
+    from tfopt.run_records.cleanup import find_old_results, remove_old_results  # imports SQLite
 
     old = find_old_results(root, keep)
     if not (old.executions or old.outputs):

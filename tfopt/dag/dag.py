@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact, Evaluation
-from tfopt.artifacts.storage import is_remote
 from tfopt.component import Component
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError, nearest
 from tfopt.measurement.goals import read_goals
 from tfopt.measurement.metric_names import check_goal_metrics
+from tfopt.storage.remote_files import is_remote
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Placeholder:
 
 
 # Parameters of `evaluate` that its metrics depend on; a component without one of them evaluates with this value.
-EVALUATED: dict[str, Any] = {"task": "auto", "top_k": 5, "metrics": [], "slices": []}
+EVALUATED: dict[str, object] = {"task": "auto", "top_k": 5, "metrics": [], "slices": []}
 Value = StepOutput | PipelineInput
 Wire = Value | tuple[Value, ...]
 

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
-from tfopt.artifacts import Artifact, Decision, notebook_html
+from tfopt.artifacts import Artifact, Decision
 from tfopt.dag.dag import Dag
 from tfopt.formatting import duration
+from tfopt.reports import notebook_html
 
 log = logging.getLogger(__name__)
 

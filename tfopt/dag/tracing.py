@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import docstring_parser
 
+import tfopt.pipelines
 from tfopt.artifacts import Artifact, LineageStep
 from tfopt.component import Component, Port, find
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Wire
@@ -122,11 +123,11 @@ def _returned_outputs(dag: Dag, returned: Any) -> dict[str, StepOutput]:
     return dict(outputs)
 
 
-def _arguments(function: Callable[..., Mapping[str, object] | None], dag: Dag) -> dict[str, Any]:
+def _arguments(function: Callable[..., Mapping[str, object] | None], dag: Dag) -> dict[str, object]:
     """Declare the pipeline's inputs and parameters in the DAG; return what the function is called with."""
     hints = typing.get_type_hints(function, include_extras=True)
     descriptions = read_descriptions(function.__doc__ or "")
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, object] = {}
     for name, argument in list(inspect.signature(function).parameters.items())[1:]:
         description = descriptions.get(name, "")
         annotation = _annotated(hints.get(name))
@@ -202,7 +203,7 @@ def _reached(dag: Dag, name: str) -> Iterator[Parameter]:
                 yield step.component.parameters[key]
 
 
-def _completed(step: Step, placeholders: Mapping[str, Placeholder]) -> dict[str, Any]:
+def _completed(step: Step, placeholders: Mapping[str, Placeholder]) -> dict[str, object]:
     """Return the parameters of a step with completed placeholders."""
     return {
         name: placeholders[value.parameter.name] if isinstance(value, Placeholder) else value
@@ -273,8 +274,6 @@ def _errors_with_line(path: Path, expected: str) -> Iterator[None]:
 
 def pipelines() -> list[str]:
     """List the names of the pipelines in ``tfopt.pipelines``."""
-    import tfopt.pipelines
-
     return sorted(module.name for module in pkgutil.iter_modules(tfopt.pipelines.__path__))
 
 

@@ -10,8 +10,8 @@ import secrets
 from dataclasses import dataclass, field
 from typing import Any
 
-from tfopt.artifacts import storage
 from tfopt.errors import ComponentError
+from tfopt.storage import remote_files
 
 _DIGEST = "sha256"
 _DIGEST_BYTES = 32
@@ -32,7 +32,7 @@ class ResultFile:
     def write(self, result: Any) -> None:
         """Write the result; called by a worker."""
         content = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
-        with storage.open_file(self.uri, "wb") as stream:
+        with remote_files.open_file(self.uri, "wb") as stream:
             stream.write(hmac.digest(self.key, content, _DIGEST) + content)
 
     def take(self) -> Any:
@@ -42,7 +42,7 @@ class ResultFile:
             ComponentError: If there is no file, or another process wrote it.
         """
         try:
-            with storage.open_file(self.uri) as stream:
+            with remote_files.open_file(self.uri) as stream:
                 code, content = stream.read(_DIGEST_BYTES), stream.read()
         except (ComponentError, OSError) as error:
             raise ComponentError(
@@ -50,7 +50,7 @@ class ResultFile:
                 "a runner that writes to the output's address",
                 "give workers on other machines an address that they share with this one",
             ) from error
-        storage.remove(self.uri)
+        remote_files.remove(self.uri)
         if not hmac.compare_digest(code, hmac.digest(self.key, content, _DIGEST)):
             raise ComponentError(
                 f"{self.uri}: not written by the workers of this run, or incomplete",

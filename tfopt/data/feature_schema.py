@@ -8,11 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts import report_schema, storage
-from tfopt.artifacts.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
 from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError, nearest
+from tfopt.reports import report_schema
+from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
+from tfopt.storage import remote_files
+from tfopt.value_types import JsonObject
 
 MANIFEST = "examples.json"  # written by prepare_examples next to the splits
 KINDS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
@@ -62,11 +64,11 @@ def with_manifest(specs: Mapping[str, TensorSpec], files: Sequence[str | Path]) 
 
 def read_manifest(folder: str | Path) -> ExamplesManifest:
     """Read ``examples.json`` in a folder or at an address; return an empty manifest if there is none."""
-    file = storage.join(str(folder), MANIFEST)
-    if storage.is_remote(file):
-        if not storage.list_remote_files(file):
+    file = remote_files.join(str(folder), MANIFEST)
+    if remote_files.is_remote(file):
+        if not remote_files.list_remote_files(file):
             return ExamplesManifest()
-        file = storage.local_copy(file)
+        file = remote_files.local_copy(file)
     return report_schema.load(ExamplesManifest, Path(file)) if os.path.lexists(file) else ExamplesManifest()
 
 
@@ -178,7 +180,7 @@ def check_record(record: bytes, columns: Mapping[str, TensorSpec], where: str) -
             )
 
 
-def parsing_specs(columns: Mapping[str, TensorSpec]) -> dict[str, Any]:
+def parsing_specs(columns: Mapping[str, TensorSpec]) -> JsonObject:
     """Return the features for ``tf.io.parse_example``: fixed-length, ragged for varying lengths, or sparse."""
     import tensorflow as tf
 

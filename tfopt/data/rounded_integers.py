@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 
-from tfopt.artifacts.examples_manifest import ExamplesManifest
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import required_features
+from tfopt.reports.examples_manifest import ExamplesManifest
 
 LARGEST_EXACT = 1 << 24  # the whole numbers that every float32 holds
 

@@ -12,6 +12,7 @@ import docstring_parser
 from tfopt.artifacts import Artifact
 from tfopt.declaration.parameters import Parameter, read_descriptions, read_group, read_parameter
 from tfopt.errors import ComponentError, nearest
+from tfopt.value_types import JsonObject
 
 Kind = type[Artifact]
 T = TypeVar("T")
@@ -100,7 +101,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Effect:
-    """An effect of a component on the weights of a model that a later step could undo.
+    """The effect that a component leaves in the weights of a model, and a later step could undo.
 
     Attributes:
         name: ``zeros``, ``shared weights``, ``quantization``, or another name that components have in ``not_after``.
@@ -221,7 +222,7 @@ class Component:
         """The parameter groups: the dataclass of each ``Group[...]`` argument, by argument name."""
         return {name: hint.__origin__ for name, hint in self._hints.items() if _is(hint, "group")}
 
-    def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, values: Mapping[str, Any]) -> dict[str, object]:
         """Return the arguments of the function from checked parameter values: groups assembled, tuples as declared."""
         converted = {
             name: tuple(value) if self.parameters[name].is_tuple and value is not None else value
@@ -256,7 +257,7 @@ class Component:
         """The text of the docstring's ``Args:`` by name."""
         return read_descriptions(self.__doc__ or "")
 
-    def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def check(self, values: Mapping[str, Any]) -> dict[str, object]:
         """Return the checked value, or the default, of every parameter.
 
         Raises:
@@ -276,7 +277,7 @@ class Component:
             for name, parameter in self.parameters.items()
         }
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonObject:
         """Return the declaration as JSON Schema, with artifact types, image, cache and resources."""
         ports = {
             side: {

@@ -83,6 +83,6 @@ def legal_order() -> list[str]:
 
 
 def _fits(component: Component, later: Component) -> bool:
-    """Return True if a model that the later component takes remains one after this component."""
-    model = next(iter(later.inputs.values())).type
-    return issubclass(next(iter(component.outputs.values())).kind(model), model)
+    """Return True if a model that the later component takes is still one that it takes after this component."""
+    input_type = next(iter(later.inputs.values())).type
+    return issubclass(next(iter(component.outputs.values())).kind(input_type), input_type)

@@ -9,11 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Artifact, Examples, Model, publication, staging, storage
-from tfopt.artifacts.folder_lock import lock_folder
+from tfopt.artifacts import Artifact, Examples, Model
 from tfopt.artifacts.outputs import Outputs
-from tfopt.artifacts.scratch import scratch_folder
-from tfopt.artifacts.storage import is_remote
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
 from tfopt.declaration.step_order import check_order
 from tfopt.errors import ComponentError, disk_full_error
@@ -22,8 +19,13 @@ from tfopt.execution.failed_models import as_row, refuse_failed
 from tfopt.execution.learned_names import check_learned_names
 from tfopt.execution.parity_check import check_parity
 from tfopt.keras_models.model_code import is_trusted, trusted_code
-from tfopt.processes import heap, preloaded_processes
+from tfopt.processes import preloaded_processes
+from tfopt.processes.memory import trim_heap
 from tfopt.processes.supervision import recorded_work
+from tfopt.storage import publication, remote_files, staging
+from tfopt.storage.folder_lock import lock_folder
+from tfopt.storage.remote_files import is_remote
+from tfopt.storage.scratch import scratch_folder
 
 MEASURING = ("measurement", "selection", "serving")  # purposes of components whose steps nothing may disturb
 
@@ -55,7 +57,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
     with trusted_code(trusted), _staged(component, targets) as staged:
         if component.model_signature:
-            _set_signature([*inputs.values(), *staged.values()], parameters[SIGNATURE.name])
+            _set_signature([*inputs.values(), *staged.values()], str(parameters[SIGNATURE.name]))
         with as_row(staged, parameters, _origin(component, inputs, parameters)):
             refuse_failed(inputs)
             check_learned_names(inputs, parameters)
@@ -73,7 +75,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
         for artifact in staged.values():
             if isinstance(artifact, Model):
                 write_step_card(component, artifact, inputs, parameters)
-    heap.trim()  # engines run steps one after the other in one process
+    trim_heap()  # engines run steps one after the other in one process
     return Outputs(targets)
 
 
@@ -126,7 +128,7 @@ def _open_one(component: Component, port: Port, value: Any) -> Artifact:
     if component.beam and is_remote(uri):  # the workers read it
         return port.type(uri, metadata)
     _check_characters(port, uri)
-    path = storage.local_copy(uri)
+    path = remote_files.local_copy(uri)
     failed = isinstance(model := port.type(path, metadata), Model) and model.failure
     try:
         return model if failed else port.type.open(path, metadata)
@@ -170,12 +172,12 @@ def _check_distinct(component: Component, targets: Mapping[str, Artifact]) -> No
 
 def _check_characters(port: Port, uri: str) -> None:
     is_for_tensorflow = issubclass(port.type, Model | Examples)
-    storage.check_characters(uri, storage.PATTERN if is_for_tensorflow else "")
+    remote_files.check_characters(uri, remote_files.PATTERN if is_for_tensorflow else "")
 
 
 def _has_content(target: Artifact) -> bool:
     if is_remote(target.uri):
-        return bool(storage.list_remote_files(target.uri))
+        return bool(remote_files.list_remote_files(target.uri))
     return target.path.exists() and (target.path.is_file() or any(target.path.iterdir()))
 
 
@@ -244,7 +246,7 @@ def _resolved(target: Artifact) -> Path:
     return Path(os.path.realpath(target.path))
 
 
-def _origin(component: Component, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+def _origin(component: Component, inputs: Mapping[str, Any], parameters: dict[str, object]) -> dict[str, object]:
     """Return what distinguishes one failure from another."""
     models = {name: value.digest for name, value in inputs.items() if isinstance(value, Model)}
     return {"component": component.name, "parameters": parameters, **models}

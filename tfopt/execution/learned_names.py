@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.storage import is_remote
 from tfopt.data.learned_names import check_names
+from tfopt.storage.remote_files import is_remote
 
 LABEL = "label"  # the parameter of components that use labels
 

@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +108,7 @@ def compile_pipeline(
             arguments |= {source.name: _import_source(source, arguments[_uri(source)], options) for source in used}
             importers.update({arguments[source.name].task_name: source.name for source in used})
         artifacts = {source.name: arguments[source.name] for source in used}
-        tasks: dict[str, Any] = {}
+        tasks: dict[str, dsl.PipelineTask] = {}
         for step in dag.steps.values():
             tasks[step.id] = _task(step, artifacts, tasks, arguments)
             apply(placed[step.id], tasks[step.id])
@@ -119,16 +119,23 @@ def compile_pipeline(
     description = " ".join([dag.description, *(f"{p.name}: {p.description}" for p in dag.parameters.values())])
     decorate = dsl.pipeline(name=pipeline_name(dag), description=description, pipeline_root=options.root)
     try:
-        # KFP inspects the stack at each option of a step, and looks for the module of each frame among all that are
-        # imported: seconds under a notebook or a test runner. A new thread has a few frames.
-        with ThreadPoolExecutor(1) as thread:
-            compiled = thread.submit(decorate, build).result()
+        compiled = _call_in_thread(decorate, build)
         _name_importers(compiled.pipeline_spec, importers)
         _write_yaml(compiled, file, {values["image"] for values in placed.values()})
     except (TypeError, ValueError, RuntimeError) as error:
         raise ComponentError(
             f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", "change the DAG as that line says"
         ) from error
+
+
+def _call_in_thread(function: Callable[..., Any], argument: Any) -> Any:
+    """Return the result of a function, called in a thread.
+
+    KFP inspects the stack at each option of a step, and looks for the module of each frame among all that are imported:
+    seconds under a notebook or a test runner. A new thread has a few frames.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function, argument).result()
 
 
 def _refuse_options_of_runs(dag: Dag, options: Options) -> None:
@@ -286,13 +293,13 @@ def _task(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], argu
     return task
 
 
-def _wires(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any]) -> dict[str, Any]:
+def _wires(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any]) -> dict[str, object]:
     """Return the artifacts that a task is called with, without optional sources that the pipeline leaves out."""
 
     def artifact(value: Value) -> Any:
         return tasks[value.step].outputs[value.output] if isinstance(value, StepOutput) else sources.get(value.name)
 
-    wires: dict[str, Any] = {}
+    wires: dict[str, object] = {}
     for name, wire in step.inputs.items():
         if isinstance(wire, tuple):
             wires |= {f"{name}_{index}": artifact(value) for index, value in enumerate(wire, 1)}

@@ -13,7 +13,7 @@ from typing import Any
 import kfp_server_api
 
 import tfopt
-from tfopt.artifacts import Artifact, storage
+from tfopt.artifacts import Artifact
 from tfopt.artifacts.base import files_below
 from tfopt.dag.dag import Dag
 from tfopt.errors import ComponentError
@@ -22,6 +22,7 @@ from tfopt.kfp.client import Server
 from tfopt.kfp.images import Images
 from tfopt.kfp.interruption import recorded_signals
 from tfopt.kfp.pod_options import Options
+from tfopt.storage import remote_files
 
 _FINAL_STATES = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELED")
 _MAX_FAILED_POLLS = 20  # in a row, before waiting ends with an error
@@ -36,7 +37,7 @@ class Upload:
     experiment: str
     pipeline: str
     version: str
-    parameters: dict[str, Any]
+    parameters: dict[str, object]
 
 
 def upload(
@@ -67,7 +68,7 @@ def upload(
     return Upload(experiment_id, pipeline_id, version_id, parameters)
 
 
-def run_parameters(dag: Dag, values: Mapping[str, Any]) -> dict[str, Any]:
+def run_parameters(dag: Dag, values: Mapping[str, Any]) -> dict[str, object]:
     """Convert the values of a DAG to parameters of the compiled pipeline.
 
     Raises:
@@ -80,7 +81,7 @@ def run_parameters(dag: Dag, values: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{name}_uri" if name in dag.sources else name: checked[name] for name in values}
 
 
-def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str, Any]:
+def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str, object]:
     """Upload the local sources below an address, and return the values with their addresses instead of their paths.
 
     The address contains a digest of the content: a source that is there already, complete, is not uploaded again.
@@ -97,19 +98,19 @@ def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str,
         raise ComponentError(
             f"--stage {folder}", f"an address: {', '.join(compiler.SCHEMES)}", "pass s3://BUCKET/FOLDER"
         )
-    storage.check_scheme(folder)
+    remote_files.check_scheme(folder)
     staged = dict(values)
     for name, source in dag.sources.items():
         value = values.get(name)
-        if value is None or storage.is_remote(str(value)):
+        if value is None or remote_files.is_remote(str(value)):
             continue
         path = source.type.open(Path(value).expanduser().absolute()).path
-        address = storage.join(folder, f"{_content_digest(path)}/{path.name}")
+        address = remote_files.join(folder, f"{_content_digest(path)}/{path.name}")
         complete = f"{address}.complete"  # written last: an upload that ended early is repeated
-        if storage.read_file(complete) is None:
+        if remote_files.read_file(complete) is None:
             log.info("uploading %s to %s", path, address)
-            storage.upload(path, address)
-            storage.write_file(complete, b"")
+            remote_files.upload(path, address)
+            remote_files.write_file(complete, b"")
         staged[name] = address
     return staged
 

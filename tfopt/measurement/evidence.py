@@ -1,18 +1,19 @@
 """Compute what a number of records can show about a share, before any model is measured."""
 
 from collections.abc import Sequence
+from typing import Final
 
 from tfopt import formatting
-from tfopt.artifacts.evaluation_report import EvaluationReport
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import SMALLEST_SAMPLE, records_needed, smallest_visible_loss
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
 from tfopt.measurement.metric_names import user_metric
 from tfopt.measurement.model_measurements import main_metric
 from tfopt.metric_table import CLASSIFICATION, REGRESSION, find_metric, mean_metrics
+from tfopt.reports.evaluation_report import EvaluationReport
 
 ESTIMATE = "estimate"  # the value of `confidence` that compares measured values, without intervals
-DEGRADATION_NOTE = "degradation_note"  # key of a model card's facts
+DEGRADATION_NOTE: Final = "degradation_note"  # key of a model card's facts
 
 
 def describe_visible_loss(records: int, candidates: int, metric: str = "accuracy") -> str:

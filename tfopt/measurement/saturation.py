@@ -9,8 +9,8 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.benchmark_report import SaturationRange
 from tfopt.measurement.speedup import LEVEL, hodges_lehmann
+from tfopt.reports.benchmark_report import SaturationRange
 
 GAIN = 0.05  # relative growth of throughput; less does not justify a longer queue
 

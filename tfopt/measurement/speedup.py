@@ -29,7 +29,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.benchmark_report import UNSTABLE, SpeedupEstimate, Verdict
+from tfopt.reports.benchmark_report import UNSTABLE, SpeedupEstimate, Verdict
 
 # Several candidates are compared at several batch sizes at once, and each false "faster" may be pushed.
 LEVEL = 0.99

@@ -14,19 +14,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Final
 
-from tfopt.artifacts import Decision, report_schema, staging, storage
-from tfopt.artifacts.benchmark_report import BenchmarkReport
-from tfopt.artifacts.decision_report import (
+from tfopt.artifacts import Decision
+from tfopt.errors import ComponentError
+from tfopt.metric_table import SIZES, names_of_kind
+from tfopt.reports import report_schema
+from tfopt.reports.benchmark_report import BenchmarkReport
+from tfopt.reports.decision_report import (
     MeasurementConditions,
     ModelDecision,
     QualityConditions,
     Role,
     SpeedConditions,
 )
-from tfopt.artifacts.evaluation_report import EvaluationReport
-from tfopt.artifacts.pushed_report import PushedReport
-from tfopt.errors import ComponentError
-from tfopt.metric_table import SIZES, names_of_kind
+from tfopt.reports.evaluation_report import EvaluationReport
+from tfopt.reports.pushed_report import PushedReport
+from tfopt.storage import remote_files, staging
 
 FOLDER = "history"
 MIN_RUNS = 3  # with fewer comparable runs, no regression is reported
@@ -164,9 +166,9 @@ def read_all_runs(destination: str | Path) -> list[RunRecord]:
     Raises:
         ComponentError: If a file in the history is not the record of a run.
     """
-    address = storage.join(str(destination), FOLDER)
-    if storage.is_remote(address) and storage.list_remote_files(address):
-        address = storage.local_copy(address)
+    address = remote_files.join(str(destination), FOLDER)
+    if remote_files.is_remote(address) and remote_files.list_remote_files(address):
+        address = remote_files.local_copy(address)
     folder = Path(address).expanduser()
     runs = [_read_run(file) for file in folder.glob("*.json")] if folder.is_dir() else []
     return sorted(runs, key=lambda run: (run.time, run.decision))
@@ -198,9 +200,9 @@ def write_run(destination: str | Path, decision: Decision, pushed: PushedReport)
     )
     text = json.dumps(report_schema.dump(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     name = f"{FOLDER}/{digest[:16]}.json"
-    if storage.is_remote(str(destination)):
-        address = storage.join(str(destination), name)
-        storage.create_file(address, text.encode())
+    if remote_files.is_remote(str(destination)):
+        address = remote_files.join(str(destination), name)
+        remote_files.create_file(address, text.encode())
         return address
     return str(_create_file(Path(destination).expanduser() / name, text))
 

@@ -10,9 +10,11 @@ import tempfile
 from pathlib import Path
 from typing import Annotated
 
-from tfopt.artifacts import KerasModel, Recipe, report_schema, staging, storage
-from tfopt.artifacts.folder_lock import lock_folder
+from tfopt.artifacts import KerasModel, Recipe
 from tfopt.declaration.parameters import Location, Reads
+from tfopt.reports import report_schema
+from tfopt.storage import remote_files, staging
+from tfopt.storage.folder_lock import lock_folder
 
 LINK = "trained"
 POINTER = "trained.json"
@@ -29,7 +31,7 @@ def store_model(destination: str | Path, trained: KerasModel) -> str:
         OSError: If the folder cannot be written.
         ComponentError: If the object store cannot be written.
     """
-    if storage.is_remote(str(destination)):
+    if remote_files.is_remote(str(destination)):
         return _upload_model(str(destination), trained)
     folder = Path(destination).expanduser()
     copy, link = folder / f".{_copy_name(trained)}", folder / LINK
@@ -53,11 +55,11 @@ def store_model(destination: str | Path, trained: KerasModel) -> str:
 
 def load_model(destination: str | Path) -> KerasModel | None:
     """Load the stored Keras model of a destination; None if nothing was pushed there with one."""
-    if storage.is_remote(str(destination)):
-        pointer = storage.join(str(destination), POINTER)
-        content = storage.read_file(pointer)
+    if remote_files.is_remote(str(destination)):
+        pointer = remote_files.join(str(destination), POINTER)
+        content = remote_files.read_file(pointer)
         name = report_schema.decode(content, pointer).get("model") if content else None
-        return KerasModel.open(storage.local_copy(storage.join(str(destination), name))) if name else None
+        return KerasModel.open(remote_files.local_copy(remote_files.join(str(destination), name))) if name else None
     path = (Path(destination).expanduser() / LINK).resolve()
     return KerasModel.open(path) if path.is_dir() else None
 
@@ -79,11 +81,11 @@ def store_recipe(destination: str | Path, recipe: Recipe, served: str | None) ->
     """
     content = recipe.read()
     content |= {"served": served == content["decision"]["selected_digest"]}
-    address = storage.join(str(destination), RECIPE)
-    if storage.is_remote(address):
+    address = remote_files.join(str(destination), RECIPE)
+    if remote_files.is_remote(address):
         with tempfile.TemporaryDirectory(prefix="tfopt-") as local:
             Recipe(local).write(content)
-            storage.upload(Path(local), address)
+            remote_files.upload(Path(local), address)
         return address
     folder = Path(address).expanduser()
     folder.mkdir(parents=True, exist_ok=True)
@@ -99,9 +101,9 @@ def store_recipe(destination: str | Path, recipe: Recipe, served: str | None) ->
 
 def load_recipe(destination: str | Path) -> Recipe | None:
     """Load the stored recipe of a destination; None if no search was pushed from yet."""
-    address = storage.join(str(destination), RECIPE)
-    if storage.is_remote(address):
-        return Recipe.open(storage.local_copy(address)) if storage.list_remote_files(address) else None
+    address = remote_files.join(str(destination), RECIPE)
+    if remote_files.is_remote(address):
+        return Recipe.open(remote_files.local_copy(address)) if remote_files.list_remote_files(address) else None
     folder = Path(address).expanduser()
     return Recipe.open(folder) if (folder / Recipe.file).is_file() else None
 
@@ -112,19 +114,19 @@ def _copy_name(trained: KerasModel) -> str:
 
 def _upload_model(destination: str, trained: KerasModel) -> str:
     """Upload a model, then point to it; the previous model stays for readers that know the previous pointer."""
-    pointer, name = storage.join(destination, POINTER), _copy_name(trained)
-    content = storage.read_file(pointer)
+    pointer, name = remote_files.join(destination, POINTER), _copy_name(trained)
+    content = remote_files.read_file(pointer)
     previous = report_schema.decode(content, pointer) if content else {}
     if previous.get("model") == name:
         return pointer
-    storage.upload(trained.path, storage.join(destination, name))
+    remote_files.upload(trained.path, remote_files.join(destination, name))
     text = json.dumps({"model": name, "previous": previous.get("model")}) + "\n"
-    storage.write_file(pointer, text.encode())
+    remote_files.write_file(pointer, text.encode())
     oldest = previous.get("previous")
     if oldest and oldest not in (name, previous["model"]):
-        storage.remove(storage.join(destination, oldest))
+        remote_files.remove(remote_files.join(destination, oldest))
     return pointer
 
 
 # The annotation of a pipeline parameter: an unknown scheme is refused before the first step, not after the longest one.
-Destination = Annotated[str, Reads(storage.check_scheme, "pushed"), Location()]
+Destination = Annotated[str, Reads(remote_files.check_scheme, "pushed"), Location()]

@@ -6,9 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Artifact, storage
-from tfopt.artifacts.run_folder import locked_run
-from tfopt.artifacts.scratch import scratch_folder
+from tfopt.artifacts import Artifact
 from tfopt.dag.dag import Dag, Step, Value
 from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
 from tfopt.data import beam_runner
@@ -16,6 +14,9 @@ from tfopt.declaration.component import Component
 from tfopt.process_engine.result_cache import StepResults
 from tfopt.process_engine.scheduler import run_steps
 from tfopt.processes.preloaded_processes import preloading
+from tfopt.storage import remote_files
+from tfopt.storage.run_folder import locked_run
+from tfopt.storage.scratch import scratch_folder
 
 
 def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[str] = (), jobs: int = 1) -> RunOutcome:
@@ -101,7 +102,7 @@ def present_inputs(step: Step, available: Container[Value]) -> dict[str, list[Va
 
 def source_digest(artifact: Artifact) -> str | None:
     """Return a digest of a source's name, which may determine how it is read, and content; None if it is unknown."""
-    if not storage.is_remote(artifact.uri):
+    if not remote_files.is_remote(artifact.uri):
         return f"{artifact.path.name} {artifact.content_digest}"
-    digest = storage.content_digest(artifact.uri)
+    digest = remote_files.content_digest(artifact.uri)
     return digest and f"{artifact.uri} {digest}"

@@ -1,6 +1,7 @@
 """The `saved_model` runtime: a signature of a SavedModel in TensorFlow.
 
-A frozen model, as `tfopt.graph.saved_model.write` makes it, runs in a session, as TensorFlow Serving runs every model:
+A frozen model, as `tfopt.saved_models.saved_model.write` makes it, runs in a session, as TensorFlow Serving runs every
+model:
 `tf.saved_model.load` copies its constants several times, and takes six times as long.
 """
 
@@ -16,7 +17,7 @@ from tfopt.artifacts.saved_model_proto import asset_files
 from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import read_text_inputs
 from tfopt.errors import ComponentError, first_line, nearest
-from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes.runtime import Arrays, Runtime
 
 INITIALIZER = "saved_model_main_op"  # the collection that names the initialization op
 

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.staging import link_tree
 from tfopt.runtimes import environment
 from tfopt.serving import warm_up
+from tfopt.storage.staging import link_tree
 
 ASSETS = (environment.FILE, warm_up.FILE)  # not the XLA cache, which belongs to one graph
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from tfopt import runtimes
-from tfopt.artifacts import Model, staging
+from tfopt.artifacts import Model
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
 from tfopt.serving.triton_scheduler import Scheduling
+from tfopt.storage import staging
 from tfopt.tensorrt.tag import CompatibilityTag
 
 FILE = "config.pbtxt"

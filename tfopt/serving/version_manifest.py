@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import storage
 from tfopt.errors import ComponentError, MachineError, first_line
+from tfopt.storage import remote_files
 
 FOLDER = "versions"
 MANIFEST, SIGNATURE = ".sha256", ".sig"
@@ -139,7 +139,7 @@ def _compare(expected: Mapping[str, str], received: Mapping[str, str], version: 
 def _locate(path: Path) -> tuple[str, Path]:
     """Return the destination, or its address, and the local folder of the version that a path is, or is in."""
     local = Path(os.path.realpath(path))
-    address = storage.address_of(str(path)) or str(local)
+    address = remote_files.address_of(str(path)) or str(local)
     for _ in range(3):
         folder, _, name = address.rstrip("/").rpartition("/")
         if name.isascii() and name.isdecimal():
@@ -153,8 +153,8 @@ def _locate(path: Path) -> tuple[str, Path]:
 
 
 def _read(address: str) -> bytes | None:
-    if storage.is_remote(address):
-        return storage.read_file(address)
+    if remote_files.is_remote(address):
+        return remote_files.read_file(address)
     return Path(address).read_bytes() if Path(address).is_file() else None
 
 

@@ -13,9 +13,9 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx.orchestration import metadata
 
 from tfopt.artifacts import Artifact, Model
-from tfopt.artifacts.storage import is_remote
 from tfopt.dag.planned_step import ATTEMPT_FAILED, OUTPUTS_CHANGED
 from tfopt.errors import MachineError
+from tfopt.storage.remote_files import is_remote
 
 DIGEST = "content_digest"  # custom property of an output
 DAMAGED = ("not a database", "malformed")  # in SQLite's messages

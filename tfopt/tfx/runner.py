@@ -14,12 +14,12 @@ from tfx.dsl.components.common.importer import Importer
 from tfx.orchestration import metadata
 from tfx.orchestration import pipeline as tfx_pipeline
 
-from tfopt.artifacts.run_folder import METADATA, locked_run
-from tfopt.artifacts.scratch import scratch_folder
-from tfopt.artifacts.storage import content_digest, is_remote
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Wire
 from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
 from tfopt.processes.preloaded_processes import preloading
+from tfopt.storage.remote_files import content_digest, is_remote
+from tfopt.storage.run_folder import METADATA, locked_run
+from tfopt.storage.scratch import scratch_folder
 from tfopt.tfx.cached_executions import reject_unusable
 from tfopt.tfx.components import IMPLEMENTATION, TYPES, Executor, node
 

@@ -8,9 +8,9 @@ from tfopt.artifacts import Examples
 from tfopt.data.feature_schema import stored_features
 from tfopt.errors import ComponentError, first_line
 from tfopt.runtimes.saved_model import to_tensor_spec
-from tfopt.training.dataset import Source
-from tfopt.training.split_datasets import read_sources
-from tfopt.training.targets import check_label
+from tfopt.training.datasets.dataset import Source
+from tfopt.training.datasets.split_datasets import read_sources
+from tfopt.training.datasets.targets import check_label
 from tfopt.training.user_module import UserModule
 
 SPLITS = ("train", "eval")
@@ -31,7 +31,7 @@ def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> N
     built = user.call("build_model")
     compile_config = getattr(built, "_compile_config", None)
     if keras_models.is_keras_2(built) != keras_models.is_keras_2(model):
-        versions = ["Keras 2" if keras_models.is_keras_2(one) else "Keras 3" for one in (built, model)]
+        versions = ["Keras 2" if keras_models.is_keras_2(keras_model) else "Keras 3" for keras_model in (built, model)]
         raise ComponentError(
             f"module {user.path}: a {versions[0]} model",
             f"{versions[1]}, as the model to fine-tune",

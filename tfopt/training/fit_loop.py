@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from tfopt import keras_models
 from tfopt.errors import ComponentError, first_line
-from tfopt.training.checkpoints import Checkpoints
-from tfopt.training.dataset import Source
+from tfopt.training.checkpointing.checkpoints import Checkpoints
+from tfopt.training.datasets.dataset import Source
 from tfopt.training.device_memory import find_out_of_memory
 from tfopt.training.distribution import fit_data, uses_parameter_servers
 from tfopt.training.user_module import UserModule
@@ -22,6 +22,15 @@ from tfopt.training.user_module import UserModule
 TIMED_STEPS = 20  # steps whose time is measured one by one
 
 log = logging.getLogger(__name__)
+
+
+class History(TypedDict):
+    """The content of ``history.json``: the best epoch, counted from 1, and the metrics of each epoch."""
+
+    best_epoch: int
+    stopped_early: bool
+    epochs: list[dict[str, float | None]]
+    compile_s: NotRequired[float]
 
 
 def fit_model(
@@ -39,7 +48,7 @@ def fit_model(
     checkpoints: Checkpoints | None = None,
     class_weight: Mapping[int, float] | None = None,
     timed: bool = False,
-) -> dict[str, Any]:
+) -> History:
     """Train a model, restore the weights of its best epoch, and return its history.
 
     Args:
@@ -60,15 +69,10 @@ def fit_model(
     Raises:
         ComponentError: If a loss is NaN or infinite, or the model raises.
     """
-    callbacks = keras_models.library(model).callbacks
     scalars = ScalarLog(folder / "logs")
     monitor = TrainingMonitor(epochs, math.ceil(sources["train"].count / batch_size), scalars)
-    stopping = callbacks.EarlyStopping(
+    stopping = keras_models.library(model).callbacks.EarlyStopping(
         "val_loss", mode="min", patience=patience, restore_best_weights=True, start_from_epoch=start_from_epoch
-    )
-    per_batch = {} if uses_parameter_servers(model) else {"on_train_batch_end": monitor.end_batch}
-    monitoring = callbacks.LambdaCallback(
-        on_epoch_begin=monitor.begin_epoch, on_epoch_end=monitor.end_epoch, **per_batch
     )
     batches, initial_epoch, last_callbacks = sources["train"].shuffled(batch_size, seed), 0, []
     with contextlib.closing(scalars), _explained_errors(user, batch_size, checkpoints):
@@ -81,17 +85,26 @@ def fit_model(
             **fit_data(model, batches, sources["eval"].in_order()),
             initial_epoch=initial_epoch,
             epochs=epochs,
-            callbacks=[*first_callbacks, monitoring, stopping, *last_callbacks],
+            callbacks=[*first_callbacks, _monitoring(model, monitor), stopping, *last_callbacks],
             class_weight=class_weight,
             shuffle=False,  # the dataset shuffles
             verbose=0,
         )
     best = int(stopping.best_epoch) + 1
     log.info("restored the weights of epoch %d of %d", best, len(monitor.history))
-    history = {"best_epoch": best, "stopped_early": len(monitor.history) < epochs, "epochs": monitor.history}
-    history |= {"compile_s": monitor.compile_seconds()} if timed else {}
+    history: History = {"best_epoch": best, "stopped_early": len(monitor.history) < epochs, "epochs": monitor.history}
+    if timed:
+        history["compile_s"] = monitor.compile_seconds()
     (folder / "history.json").write_text(json.dumps(history, indent=1, allow_nan=False) + "\n")
     return history
+
+
+def _monitoring(model: Any, monitor: "TrainingMonitor") -> Any:
+    """Return the callback that calls the monitor."""
+    per_batch = {} if uses_parameter_servers(model) else {"on_train_batch_end": monitor.end_batch}
+    return keras_models.library(model).callbacks.LambdaCallback(
+        on_epoch_begin=monitor.begin_epoch, on_epoch_end=monitor.end_epoch, **per_batch
+    )
 
 
 def _create_variables(model: Any, batches: Any) -> None:

@@ -14,7 +14,7 @@ from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.readers.columns import check_label, check_names, check_size
-from tfopt.components.prepare_examples.value_kinds import is_number
+from tfopt.components.prepare_examples.survey.value_kinds import is_number
 from tfopt.errors import ComponentError
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}

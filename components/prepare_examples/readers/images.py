@@ -7,13 +7,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.storage import is_remote
 from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.class_names import check_folders, number_classes
 from tfopt.components.prepare_examples.files import open_for_reading, relative_name
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.errors import ComponentError
+from tfopt.storage.remote_files import is_remote
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 

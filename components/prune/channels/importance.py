@@ -20,7 +20,7 @@ from tfopt import keras_models
 from tfopt.components.prune.channels.labels import ChannelGraph, Cut, Labels
 from tfopt.data.batches import Batch
 from tfopt.keras_models.layer_graph import Layer
-from tfopt.training.dataset import Source
+from tfopt.training.datasets.dataset import Source
 
 Importance = Literal["l1", "l2", "batch_norm", "taylor"]
 Scores = NDArray[np.float64]  # shape [labels]: the score of a bundle is at its root; NaN if it is unknown

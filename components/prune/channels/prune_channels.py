@@ -1,13 +1,15 @@
-"""Remove channels of a model, verify the smaller model, fine-tune it, save it, and compare it with its parent."""
+"""Remove channels of a model, verify the smaller model, fine-tune it, save it, and compare it with its baseline."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfopt import keras_models, runtimes
+from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.prune import report
 from tfopt.components.prune.channels.cost import relative_latency
 from tfopt.components.prune.channels.importance import Losses, label_free_losses, labeled_losses
@@ -21,14 +23,11 @@ from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import kernels_of
 from tfopt.keras_models.layer_graph import Layer
-from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
-from tfopt.measurement.parity import measure_parity
-from tfopt.runtimes.keras_parity import save_as_served
 from tfopt.runtimes.saved_model import to_tensor_spec
-from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
-from tfopt.training.user_module import UserModule
+from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
+from tfopt.value_types import JsonObject
 
 EXAMPLES = 256  # for the importance of channels
 COMPARED = 16  # records on which the smaller model is verified
@@ -40,7 +39,7 @@ log = logging.getLogger(__name__)
 
 def prune_channels(
     model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
-) -> dict[str, Any]:
+) -> JsonObject:
     """Write the smaller model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:
@@ -48,12 +47,7 @@ def prune_channels(
             cannot be reached, the module and the model do not fit, or the outputs of the smaller model differ from
             those of its parent with these channels set to zero.
     """
-    check_not_quantized(model)
-    with reproducible(settings.seed):
-        user = UserModule(module) if module else None  # first: it registers the user's own layers
-        set_seeds(settings.seed)
-        parent = keras_models.load(model)
-        keras_models.check_weights(parent)
+    with loaded_reproducibly(model, module, settings.seed) as (parent, user):
         check_not_shrunk(list(kernels_of(parent, NAMES)))
         tuner = FineTuner(parent, model, user, examples, target, settings, settings.seed) if user and examples else None
         inputs, _ = draw_inputs(examples, _specs(parent), records=EXAMPLES, seen="eval")  # importance: from ``train``
@@ -62,19 +56,17 @@ def prune_channels(
         removal = remove_channels(parent, settings, losses=losses, latency=latency)
         surgery = _verify(removal, inputs)
         smaller = removal.model
-        tuned: dict[str, Any] = {"reason": "no module: pruned after training, without fine-tuning"}
+        tuned: JsonObject = {"reason": "no module: pruned after training, without fine-tuning"}
         if tuner:
             before = tuner.evaluate(parent)
             smaller, tuned = fine_tune(tuner.compile(smaller), [], tuner, settings)
             tuned |= {"parent": before}
-    with runtimes.load(model) as served:
-        save_as_served(smaller, target, model, served, parent)
-        verified = measure_parity(served, KerasModel(target), examples, fix=FIX)
+    verified = save_and_compare(smaller, target, model, parent, examples, fix=FIX)
     layers = report.describe_channels(kernels_of(parent, NAMES), kernels_of(smaller, NAMES))
     for line in [*_table(removal.report), layers["speed"], parity.describe_parity(verified["outputs"])]:
         log.info("%s", line)
     return {
-        "name": f"pruned {1 - removal.report['ratio']:.0%} of {settings.measure}",
+        "name": f"pruned {1 - removal.ratio:.0%} of {settings.measure}",
         "report": removal.report | layers | {"asked": {name: getattr(settings, name) for name in REPORTED}},
         "fine_tuned": tuned,
         "verified": verified | {"surgery": surgery},
@@ -87,7 +79,7 @@ def _losses(model: Layer, inputs: Batch, tuner: FineTuner | None, settings: Sett
     return labeled_losses(model, tuner.sources["train"], count=EXAMPLES, seed=settings.seed)
 
 
-def _specs(model: Layer) -> dict[str, Any]:
+def _specs(model: Layer) -> dict[str, TensorSpec]:
     return {name: to_tensor_spec(spec) for name, spec in keras_models.serving_function(model)[1].items()}
 
 
@@ -122,7 +114,7 @@ def _tolerance(model: Layer) -> float:
     return 5e-2 if is_half_precision else 1e-4
 
 
-def _table(report: dict[str, Any]) -> list[str]:
+def _table(report: Mapping[str, Any]) -> list[str]:
     groups = report["groups"][:MAX_LINES]
     lines = [
         f"  {group['members'][0]:24}  {group['before']:5} -> {group['after']:5} channels"

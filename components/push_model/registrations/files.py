@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from tfopt.artifacts import staging, storage
+from tfopt.storage import remote_files, staging
 
 
 def write_file(address: str, content: bytes) -> str:
     """Write a file at a path or an address, replacing an earlier one, and return where it is."""
-    if storage.is_remote(address):
-        storage.write_file(address, content)
+    if remote_files.is_remote(address):
+        remote_files.write_file(address, content)
         return address
     file = Path(address).expanduser().absolute()
     file.parent.mkdir(parents=True, exist_ok=True)

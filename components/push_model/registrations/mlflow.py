@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import storage
 from tfopt.components.push_model.registrations.pushed_version import PushedVersion
+from tfopt.storage import remote_files
 
 FOLDER = "model"  # of the run's artifacts
 SETTINGS = {
@@ -58,7 +58,7 @@ def _write_run(client: Any, run_id: str, version: PushedVersion) -> None:
         client.log_metric(run_id, metric, value, step=version.number)
     for metric, value in version.baseline_metrics.items():
         client.log_metric(run_id, f"baseline/{metric}", value, step=version.number)
-    files = Path(storage.local_copy(version.path) if storage.is_remote(version.path) else version.path)
+    files = Path(remote_files.local_copy(version.path) if remote_files.is_remote(version.path) else version.path)
     client.log_artifacts(run_id, str(files), FOLDER)
 
 
@@ -73,5 +73,5 @@ def _register_version(client: Any, run_id: str, version: PushedVersion) -> None:
     if not client.search_model_versions(f"run_id = '{run_id}'"):
         source = client.get_run(run_id).info.artifact_uri
         client.create_model_version(
-            version.name, storage.join(source, FOLDER), run_id, tags=version.tags, description=version.reason
+            version.name, remote_files.join(source, FOLDER), run_id, tags=version.tags, description=version.reason
         )

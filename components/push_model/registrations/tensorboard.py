@@ -4,20 +4,20 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfopt.artifacts import storage
 from tfopt.components.push_model.registrations.files import write_file
 from tfopt.components.push_model.registrations.pushed_version import PushedVersion
+from tfopt.storage import remote_files
 
 
 def register(address: str, version: PushedVersion) -> str:
     """Write an event file for the version, and one for the baseline, below the log folder; return the run's folder."""
-    folder = storage.join(address, version.name)
+    folder = remote_files.join(address, version.name)
     # TensorBoard reads the files of a run in the order of their names. A version that is registered again replaces its
     # own files.
     name = f"events.out.tfevents.{version.number:010}.tfopt"
     for run, metrics in (("pushed", version.metrics), ("baseline", version.baseline_metrics)):
         if metrics:
-            write_file(storage.join(folder, f"{run}/{name}"), encode_scalars(metrics, version.number))
+            write_file(remote_files.join(folder, f"{run}/{name}"), encode_scalars(metrics, version.number))
     return folder
 
 

@@ -1,0 +1,1 @@
+"""The evaluated records: reading, decoding, and checks of them."""

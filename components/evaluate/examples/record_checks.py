@@ -1,0 +1,167 @@
+"""Checks of the evaluated records: skipped, equal, with several labels, of one class, or records of the training."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from tfopt.artifacts import Examples, Model
+from tfopt.components.evaluate.examples.fingerprints import Fingerprints, RecordChecks, hash_records
+from tfopt.components.evaluate.examples.records import split_into_parts
+from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT, has_split, split_files
+from tfopt.components.evaluate.metrics.accumulators import Part, Position
+from tfopt.components.evaluate.parameters import Settings
+from tfopt.data.feature_schema import read_manifest
+from tfopt.data.learned_names import find_conflict
+from tfopt.data.tfrecords import read_blocks
+from tfopt.errors import ComponentError
+from tfopt.reports.evaluation_report import EvaluationReport
+from tfopt.storage.remote_files import local_copy
+
+MOST_FILES = 64  # of the training split: prepare_examples writes shards of about 128 MB
+MOST_BYTES = 128 << 20  # of the records of a file
+MOST_RECORDS = 1 << 18  # of a file
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class TrainingParts:
+    """Parts of the training split, whose records are only compared with the evaluated ones."""
+
+    parts: tuple[Part, ...]
+
+
+def training_files(examples: Examples, split: str) -> list[str]:
+    """Return the files of the training split; none if it is evaluated itself, or there is no such split."""
+    if split == TRAINING_SPLIT or not has_split(examples, TRAINING_SPLIT):
+        return []
+    return split_files(examples, TRAINING_SPLIT)
+
+
+def split_training(files: list[str], workers: int) -> list[Part]:
+    """Return the parts of the first `MOST_FILES` files of the training split."""
+    return split_into_parts(files[:MOST_FILES], workers) if files else []
+
+
+def read_training(parts: Sequence[Part], label: str) -> RecordChecks:
+    """Return the hashes of the records of some parts of the training split."""
+    checks = RecordChecks()
+    for file, part, of in parts:
+        blocks = read_blocks([local_copy(file)], BATCH)
+        try:
+            for index, block in enumerate(_first_blocks(blocks)):
+                if index % of == part:
+                    checks.training.add(hash_records(block, label))
+            checks.is_whole &= next(blocks, None) is None
+        except ComponentError:  # a damaged file: trainings refuse it, metrics do not depend on it
+            checks.is_whole = False
+    return checks
+
+
+def name_conflicts(models: Sequence[Model], examples: Examples, label: str) -> dict[int, tuple[Position, str]]:
+    """Return why candidates cannot be evaluated on the examples: they learned other numbers for the same names."""
+    manifest = read_manifest(examples.uri)
+    conflicts = [find_conflict(model.card, manifest, label) for model in models]
+    return {number: (("", 0), conflict) for number, conflict in enumerate(conflicts) if conflict}
+
+
+def check_skipped(read: int, skipped: dict[str, int], settings: Settings) -> None:
+    """Raise ComponentError if more records than allowed could not be used."""
+    count = sum(skipped.values())
+    if count <= settings.max_skipped * read:
+        return
+    sufficient = min(1.0, -(-count * 1000 // read) / 1000)
+    raise ComponentError(
+        f"{count} of {read} records of split {settings.split!r} skipped ({count / read:.1%}): {_reasons(skipped)}",
+        f"at most {settings.max_skipped:.1%} (max_skipped={settings.max_skipped:g}), because the metrics say nothing "
+        "about the others",
+        f"repair or remove these records when preparing the examples, or pass max_skipped={sufficient:g} to evaluate "
+        "without them",
+    )
+
+
+def add_notes(report: EvaluationReport, checks: RecordChecks, training: Sequence[str]) -> EvaluationReport:
+    """Return the report with the number of different records, and notes on the records.
+
+    Args:
+        report: The report.
+        checks: What is known of the records.
+        training: All files of the training split.
+    """
+    evaluated, checks = checks.evaluated, replace(checks, is_whole=checks.is_whole and len(training) <= MOST_FILES)
+    evaluated.compact()
+    distinct = None if evaluated.level else len(evaluated.records)
+    notes = [*_skipped(report), *_duplicates(checks), *_contradictions(checks), *_overlap(report, checks)]
+    notes += _one_class(report, checks)
+    return replace(report, counts=replace(report.counts, distinct=distinct), notes=[*report.notes, *notes])
+
+
+def _skipped(report: EvaluationReport) -> Iterator[str]:
+    counts = report.counts
+    if counts.skipped:
+        yield f"{counts.skipped} of {counts.read} records skipped: {_reasons(counts.skipped_because)}"
+
+
+def _duplicates(checks: RecordChecks) -> Iterator[str]:
+    count, distinct = int(checks.evaluated.counts.sum()), len(checks.evaluated.records)
+    if distinct < count:
+        yield (
+            f"the {count} evaluated records are {distinct} different ones{_sample(checks.evaluated)}: intervals and "
+            "tests count every copy, so they claim more certainty than the data have"
+        )
+
+
+def _contradictions(checks: RecordChecks) -> Iterator[str]:
+    rows, records = checks.evaluated.counted_rows()
+    if rows:
+        yield (
+            f"{rows} row{'s have' if rows > 1 else ' has'} different labels in different records ({records} of the "
+            f"evaluated records{_sample(checks.evaluated)}): no model can be right on all of them"
+        )
+
+
+def _overlap(report: EvaluationReport, checks: RecordChecks) -> Iterator[str]:
+    if report.split == TRAINING_SPLIT:
+        yield f"the {report.counts.evaluated} evaluated records are split {TRAINING_SPLIT!r}, which models learn from"
+        return
+    shared, compared = checks.evaluated.counted_in(checks.training)
+    if shared:
+        yield (
+            f"{shared} of {compared} evaluated records{_sample(checks.evaluated, checks.training)} are in split "
+            f"{TRAINING_SPLIT!r} too: a model that learned from them gets better metrics than on new records"
+        )
+    if not checks.is_whole:
+        yield (
+            f"only {int(checks.training.counts.sum()) << checks.training.level} records of split {TRAINING_SPLIT!r} "
+            "were compared with the evaluated ones: not all of its files were read"
+        )
+
+
+def _one_class(report: EvaluationReport, checks: RecordChecks) -> Iterator[str]:
+    has_classes = report.task in ("classification", "binary")
+    if has_classes and checks.lowest is not None and checks.lowest == checks.highest:
+        number = int(checks.lowest)
+        names = report.classes[number : number + 1]
+        name = f" ({names[0]})" if names and names[0] != str(number) else ""
+        yield (
+            f"all {report.counts.evaluated} evaluated records have the label {number}{name}: the metrics say nothing "
+            "about other classes"
+        )
+
+
+def _sample(*prints: Fingerprints) -> str:
+    level = max(each.level for each in prints)
+    return f" in a sample of one of {1 << level}" if level else ""
+
+
+def _reasons(skipped: dict[str, int]) -> str:
+    return ", ".join(f"{count} x {reason}" for reason, count in sorted(skipped.items()))
+
+
+def _first_blocks(blocks: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    """Yield the blocks of a file up to a number of records and bytes, which do not depend on the parts."""
+    size = 0
+    for block in itertools.islice(blocks, MOST_RECORDS // BATCH):
+        yield block
+        size += sum(map(len, block))
+        if size > MOST_BYTES:
+            return

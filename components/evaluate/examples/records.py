@@ -1,0 +1,104 @@
+"""Records of shards: read in parts by many workers, decoded in batches that do not depend on them."""
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
+from tfopt.components.evaluate.metrics.accumulators import Part, Position
+from tfopt.data.batches import RECORDS, read_records
+from tfopt.data.feature_schema import densify, parsing_specs, required_features
+from tfopt.data.tfrecords import read_blocks
+from tfopt.storage.remote_files import local_copy
+
+__all__ = ["Decoder", "Part", "read_part", "read_parts", "read_records", "split_into_parts"]
+
+
+def split_into_parts(files: list[str], workers: int) -> list[Part]:
+    """Split the files into at least as many parts as there are workers."""
+    each = -(-workers // len(files))
+    return [(file, part, each) for file in files for part in range(each)]
+
+
+def read_part(file: str, part: int, of: int, batch_size: int) -> Iterator[tuple[int, Any]]:
+    """Yield every ``of``-th batch of a file, with its index. The batches do not depend on the number of parts.
+
+    The batches of other parts are read too, so that each reader detects a truncated file. This costs their
+    decompression, which is small next to running models, and lets many workers share a single gzipped shard.
+
+    Raises:
+        ComponentError: If the file is truncated or is not a TFRecord file.
+    """
+    import tensorflow as tf
+
+    for index, block in enumerate(read_blocks([file], batch_size)):
+        if index % of == part:
+            yield index, tf.constant(block)
+
+
+def read_parts(
+    parts: Iterable[Part], batch_size: int, start: int = 0, stop: int | None = None
+) -> Iterator[tuple[Position, Any]]:
+    """Yield the batches of several parts and their positions: those with the numbers ``start`` to ``stop`` of all."""
+    batches = (
+        ((PurePath(file).name, index), batch)
+        for file, part, of in parts
+        for index, batch in read_part(local_copy(file), part, of, batch_size)
+    )
+    return itertools.islice(batches, start, stop)
+
+
+class Decoder:
+    """Decodes serialized tf.Examples to columns and skips records that cannot be used, with the reason."""
+
+    def __init__(
+        self, features: Mapping[str, TensorSpec], label: str, slices: Iterable[str], inputs: Mapping[str, TensorSpec]
+    ) -> None:
+        """Decode the label, the slice features and the models' inputs with the stored dtypes and shapes."""
+        self.label = label
+        self.has_record_input = any(isinstance(spec, RecordSpec) for spec in inputs.values())
+        names = {label, *slices, *required_features(inputs)}
+        self.columns = parsing_specs({name: features[name] for name in sorted(names)})
+
+    def decode(self, batch: Any) -> tuple[NDArray[np.int64], dict[str, NDArray[Any]], Counter[str]]:
+        """Return the indices of the usable records in the batch, their columns, and the skipped records by reason.
+
+        The column `RECORDS` has the serialized records, if a model parses them.
+        """
+        import tensorflow as tf
+
+        usable, skipped = np.arange(len(batch)), Counter[str]()
+        try:
+            columns = tf.io.parse_example(batch, self.columns)
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # parse one by one to find the bad records
+            reasons = [self._fault(record) for record in batch]
+            skipped.update(reason for reason in reasons if reason)
+            usable = np.flatnonzero([reason is None for reason in reasons])
+            columns = tf.io.parse_example(tf.gather(batch, usable), self.columns)
+        arrays = {name: densify(column).numpy() for name, column in columns.items()}
+        if self.has_record_input:
+            arrays[RECORDS] = batch.numpy()[usable]
+        if arrays[self.label].dtype.kind == "f" and not np.isfinite(arrays[self.label]).all():
+            finite = np.isfinite(arrays[self.label]).all(1)
+            skipped["label is NaN or infinite"] += int((~finite).sum())
+            usable, arrays = usable[finite], {name: array[finite] for name, array in arrays.items()}
+        return usable, arrays, skipped
+
+    def _fault(self, record: Any) -> str | None:
+        import tensorflow as tf
+        from google.protobuf.message import DecodeError
+
+        try:
+            tf.io.parse_single_example(record, self.columns)
+        except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # the message quotes raw bytes, so it is not used
+            try:
+                features = tf.train.Example.FromString(record.numpy()).features.feature
+            except DecodeError:
+                return "not a tf.Example"
+            return "no label" if self.label not in features else "a feature missing, or of another type or length"
+        return None

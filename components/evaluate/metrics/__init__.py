@@ -1,0 +1,1 @@
+"""Metrics of records, their sums over parts of the data, and estimates with intervals."""

@@ -1,0 +1,1 @@
+"""Facts about the rows and columns of a table, mergeable in any order."""

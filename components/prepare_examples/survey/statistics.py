@@ -1,0 +1,189 @@
+"""Statistics of rows, mergeable in any order, so that every Beam runner gives the same result."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from tfopt.components.prepare_examples import tf_example
+from tfopt.components.prepare_examples.cells import encode
+from tfopt.components.prepare_examples.readers.base import Row, Source
+from tfopt.components.prepare_examples.survey.column_checks import ColumnChecks
+from tfopt.components.prepare_examples.survey.value_kinds import Kind, kind_of_value, kinds_of
+
+SHOWN = 5
+MOST_CLASSES = 10_000
+MOST_PATTERNS = 1_000
+NO_VALUES = [0] * len(Kind)
+Location = tuple[str, int, str]
+Pattern = tuple[tuple[str, ...], bytes]
+
+
+@dataclass
+class Rejects:
+    """The number of rejected rows, and the first of them by file and line."""
+
+    count: int = 0
+    shown: list[Location] = field(default_factory=list)
+
+    def add(self, row: Row, reason: str) -> None:
+        """Add a row."""
+        self.merge(Rejects(1, [(row.file, row.line, reason[:200])]))
+
+    def merge(self, other: "Rejects") -> None:
+        """Add other rejected rows."""
+        self.count += other.count
+        self.shown = sorted([*self.shown, *other.shown])[:SHOWN]
+
+
+@dataclass
+class Survey:
+    """Statistics of all rows, from the first pass.
+
+    Attributes:
+        rows: Number of rows, including the rejected ones.
+        expected_rows: Number of rows according to the readers, counted at the end of each file.
+        files: Number of files that were read to their end.
+        rejects: Rows that could not be read.
+        damage: Files that could not be read: file, then received, expected, fix.
+        patterns: Number of rows with the same columns and kinds of values; most data have few patterns.
+        kind_counts: Patterns added up by column, once there are many.
+        first_texts: The first text of each column.
+        words: The distinct texts of the label.
+        incomplete: Number of rows with a missing value.
+        first_missing: The first missing value of each column.
+        lists: Columns with lists.
+        checks: Comparison of the columns with the label and with float32.
+    """
+
+    rows: int = 0
+    expected_rows: int = 0
+    files: int = 0
+    rejects: Rejects = field(default_factory=Rejects)
+    damage: list[tuple[str, tuple[str, str, str]]] = field(default_factory=list)
+    patterns: dict[Pattern, int] = field(default_factory=dict)
+    kind_counts: dict[str, list[int]] = field(default_factory=dict)
+    first_texts: dict[str, Location] = field(default_factory=dict)
+    words: set[bytes] = field(default_factory=set)
+    incomplete: int = 0
+    first_missing: dict[str, Location] = field(default_factory=dict)
+    lists: set[str] = field(default_factory=set)
+    checks: ColumnChecks = field(default_factory=ColumnChecks)
+
+    def add(self, row: Row, source: Source) -> None:
+        """Add one row."""
+        if row.end:
+            self.files += 1
+            self.expected_rows += row.line
+        elif row.damage:
+            self.damage = sorted([*self.damage, (row.file, row.damage)])[:SHOWN]
+        else:
+            self.rows += 1
+            if row.problem:
+                self.rejects.add(row, row.problem)
+            else:
+                self._add_kinds(row, source)
+
+    def merge(self, other: "Survey") -> None:
+        """Add the rows of another survey."""
+        self.rows += other.rows
+        self.expected_rows += other.expected_rows
+        self.files += other.files
+        self.rejects.merge(other.rejects)
+        self.damage = sorted([*self.damage, *other.damage])[:SHOWN]
+        for pattern, count in other.patterns.items():
+            self._count(pattern, count)
+        for name, counts in other.kind_counts.items():
+            self._fold(name, counts)
+        _merge_first(self.first_texts, other.first_texts)
+        _merge_first(self.first_missing, other.first_missing)
+        self.incomplete += other.incomplete
+        self.lists |= other.lists
+        self.checks.merge(other.checks)
+        self.words = _capped(self.words | other.words)
+
+    def kinds(self) -> dict[str, list[int]]:
+        """Return the number of values of each `Kind`, by column."""
+        for (names, kinds), count in self.patterns.items():
+            for name, own in zip(names, kinds, strict=True):
+                self._fold(name, [count if kind == own else 0 for kind in Kind])
+        self.patterns.clear()
+        return self.kind_counts
+
+    def _add_kinds(self, row: Row, source: Source) -> None:
+        names, kinds, values = _kinds(row, source)
+        self._count((names, kinds), 1)
+        self.checks.add(names, values, source.label, is_text=source.has_text_cells)
+        if source.is_table and not source.has_text_cells:
+            self.lists.update(name for name, value in zip(names, values, strict=True) if isinstance(value, list))
+        if Kind.MISSING in kinds:
+            self._add_missing(row, names, kinds, values)
+        if Kind.TEXT not in kinds:
+            return
+        for name, kind, value in zip(names, kinds, values, strict=True):
+            if kind == Kind.TEXT:
+                text = _first_text(value)
+                _merge_first(self.first_texts, {name: (row.file, row.line, text[:50].decode(errors="replace"))})
+                if name == source.label and text not in self.words:
+                    self.words = _capped(self.words | {text})
+
+    def _add_missing(self, row: Row, names: Sequence[str], kinds: bytes, values: Sequence[Any]) -> None:
+        cells = zip(names, kinds, values, strict=True)
+        # an empty list has no kind either, and is no missing value
+        missing = {
+            name: (row.file, row.line, "") for name, kind, value in cells if kind == Kind.MISSING and value != []
+        }
+        _merge_first(self.first_missing, missing)
+        self.incomplete += bool(missing)
+
+    def _count(self, pattern: Pattern, count: int) -> None:
+        self.patterns[pattern] = self.patterns.get(pattern, 0) + count
+        if len(self.patterns) > MOST_PATTERNS:
+            self.kinds()
+
+    def _fold(self, name: str, counts: list[int]) -> None:
+        self.kind_counts[name] = [a + b for a, b in zip(self.kind_counts.get(name, NO_VALUES), counts, strict=True)]
+
+
+def _kinds(row: Row, source: Source) -> tuple[tuple[str, ...], bytes, Sequence[Any]]:
+    """Return the column names, the kind of each value as a byte, and the values."""
+    if source.is_table:
+        cells = json.loads(row.payload)
+        return source.columns, _cell_kinds(cells, source), cells
+    features, types = tf_example.parse(row.payload)
+    kinds = bytes(_kind_of(values, types[name]) for name, values in features.items())
+    return tuple(features), kinds, list(features.values())
+
+
+def _cell_kinds(cells: list[Any], source: Source) -> bytes:
+    if not source.has_text_cells:
+        return bytes(map(kind_of_value, cells))
+    kinds = kinds_of(cells)
+    if "string" not in source.declared.values():
+        return kinds
+    texts = [source.declared.get(name) == "string" for name in source.columns]
+    return bytes(Kind.TEXT if kind and text else kind for kind, text in zip(kinds, texts, strict=True))
+
+
+def _first_text(value: Any) -> bytes:
+    text = value if isinstance(value, str) else next(item for item in value if isinstance(item, str | bytes))
+    return encode(text) if isinstance(text, str) else text
+
+
+def _merge_first(first: dict[str, Location], other: Mapping[str, Location]) -> None:
+    for name, location in other.items():
+        first[name] = min(location, first.get(name, location))
+
+
+def _kind_of(values: Any, dtype: str) -> Kind:
+    if dtype == "string":
+        return Kind.TEXT
+    if dtype == "int64":
+        return Kind.INTEGER
+    return Kind.NUMBER if np.isfinite(values).all() else Kind.NOT_FINITE
+
+
+def _capped(words: set[bytes]) -> set[bytes]:
+    return words if len(words) <= MOST_CLASSES + 1 else set(sorted(words)[: MOST_CLASSES + 1])

@@ -1,0 +1,1 @@
+"""Run files: pipeline, values and options of a command in YAML."""

@@ -1,0 +1,1 @@
+"""Show output on the terminal: tables, progress, log lines."""

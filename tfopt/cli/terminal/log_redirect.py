@@ -1,0 +1,113 @@
+"""Redirection of the log messages of TensorFlow, TFX and Beam from the terminal to a file."""
+
+import contextlib
+import logging
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from tfopt.cli.terminal.detection import is_interactive
+from tfopt.dag.outcome import running_step
+from tfopt.errors import ComponentError
+from tfopt.formatting import indented
+from tfopt.storage import scratch
+
+LIMIT = 4_000_000  # bytes of a log file, from which the next run starts a new one
+
+
+class LogFormatter(logging.Formatter):
+    """Write messages so that names in them neither control the terminal nor look like another message."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  (the name of the base class)
+        """Return the line; of a step that runs next to others, with the name of the step."""
+        if step := running_step.get():
+            record.message = f"{step}: {record.message}"
+        return super().formatMessage(record)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line, and following lines indented."""
+        return indented(super().format(record))
+
+
+@contextlib.contextmanager
+def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[None]:
+    """Send the messages of libraries to a file, and tfopt's progress to the terminal and the file.
+
+    Native code writes to file descriptor 2, so the descriptor itself is redirected.
+
+    Args:
+        log_file: The file, which is continued; a large one becomes ``FILE.1`` instead of the previous one.
+        steps: The number of steps of a run, for which a terminal gets a progress bar.
+    """
+    log_file.parent.mkdir(parents=True, exist_ok=True)
+    _limit(log_file)
+    terminal_descriptor = os.dup(2)
+    with (
+        log_file.open("a") as stream,
+        os.fdopen(terminal_descriptor, "w", buffering=1) as terminal,
+        _terminal_handler(terminal, steps) as to_terminal,
+    ):
+        os.dup2(stream.fileno(), 2)
+        to_file = logging.StreamHandler(stream)
+        to_file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
+        to_terminal.setFormatter(LogFormatter("%(message)s"))
+        log, root = logging.getLogger("tfopt"), logging.getLogger()
+        log_handlers, root_handlers = log.handlers[:], root.handlers[:]
+        log.handlers[:] = [handler for handler in log_handlers if type(handler) is not logging.StreamHandler]
+        log.handlers += [to_terminal, to_file]
+        root.handlers[:] = [to_file]
+        _silence_absl()
+        try:
+            yield
+        finally:
+            log.handlers[:] = log_handlers
+            root.handlers[:] = root_handlers
+            os.dup2(terminal_descriptor, 2)
+
+
+def _limit(log_file: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):  # there is none yet, or another run renames it
+        if log_file.stat().st_size > LIMIT:
+            log_file.replace(log_file.with_name(f"{log_file.name}.1"))
+
+
+@contextlib.contextmanager
+def _terminal_handler(terminal: IO[str], steps: int | None) -> Iterator[logging.Handler]:
+    if steps and is_interactive(terminal):
+        from tfopt.cli.terminal.progress_bar import progress_bar  # imports rich
+
+        with progress_bar(terminal, steps) as handler:
+            yield handler
+    else:
+        yield logging.StreamHandler(terminal)
+
+
+@contextlib.contextmanager
+def capture_library_logs() -> Iterator[None]:
+    """Send the messages of libraries to a temporary file; after an unexpected exception, keep it and print its path."""
+    descriptor, name = tempfile.mkstemp(prefix="tfopt-", suffix=".log")
+    os.close(descriptor)
+    keep = False
+    try:
+        with redirect_library_logs(Path(name)):
+            yield
+    except ComponentError:
+        raise
+    except Exception:
+        keep = True
+        print(f"tfopt: the log messages of libraries are in {scratch.keep(Path(name))}", file=sys.stderr)
+        raise
+    finally:
+        if not keep:
+            Path(name).unlink()
+
+
+def _silence_absl() -> None:
+    """Silence absl's handler, which would duplicate the messages; absl is installed with TensorFlow only."""
+    with contextlib.suppress(ImportError):
+        from absl import logging as absl_logging
+
+        absl_logging.get_absl_handler().setLevel(logging.CRITICAL)

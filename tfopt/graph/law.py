@@ -1,0 +1,163 @@
+"""Laws of the graph optimizer: pattern, condition and replacement."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.graph.const_arrays import proto_of
+from tfopt.graph.law_order import LawFacts
+from tfopt.graph.matching.pattern import Binding, Op
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import attribute, attributes
+from tfopt.graph.report import Report
+
+
+@dataclass(frozen=True)
+class LocalLaw(LawFacts):
+    """A law that rewrites matches of a pattern, ``LAW = LocalLaw((PATTERN,), when, rewrite)``.
+
+    Its file has its name, and a docstring with the equation.
+
+    Attributes:
+        patterns: Left-hand sides; the first that matches is used.
+        when: Returns why the law does not apply to a match, or None. It changes nothing.
+        rewrite: Adds the right-hand side and returns its tensor. It cannot fail and changes no existing node.
+        requires: Properties of the graph, as in `ensures` of other laws, without which it matches little.
+        ensures: Properties of the graph afterwards.
+    """
+
+    patterns: tuple[Op, ...]
+    when: Callable[["Match"], str | None]
+    rewrite: Callable[["Match", "Maker"], Tensor]
+    requires: tuple[str, ...] = ("direct edges", "folded constants")
+    ensures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WholeGraphLaw(LawFacts):
+    """A law that works on the whole graph at once, ``LAW = WholeGraphLaw(run)``.
+
+    Attributes:
+        run: Changes a graph, adds to the report, and returns how often the law was applied.
+        requires: Properties of the graph, as in `ensures` of other laws, without which it matches little.
+        ensures: Properties of the graph afterwards.
+    """
+
+    run: Callable[[Graph, Report], int]
+    requires: tuple[str, ...] = ()
+    ensures: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Match:
+    """A match of a left-hand side in a graph."""
+
+    graph: Graph
+    binding: Binding
+    _arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+
+    def node(self, role: str = "root") -> Node:
+        """Return the node of a role."""
+        return self.binding.nodes[role]
+
+    def tensor(self, role: str) -> Tensor:
+        """Return the tensor of a role."""
+        return self.binding.tensors[role]
+
+    def has(self, role: str) -> bool:
+        """Return True if the matched alternative has this role."""
+        return role in self.binding.nodes or role in self.binding.tensors
+
+    def array(self, role: str) -> NDArray[Any]:
+        """Return the value of a constant."""
+        if role not in self._arrays:
+            self._arrays[role] = self.graph.array(self.tensor(role))
+        return self._arrays[role]
+
+    def shape(self, role: str) -> tuple[int | None, ...] | None:
+        """Return the static shape of a tensor, or of the first output of an operation."""
+        nodes = self.binding.nodes
+        return self.graph.shape(Tensor(nodes[role].name) if role in nodes else self.tensor(role))
+
+    def attr(self, name: str, role: str = "root") -> Any:
+        """Return an attribute of an operation; see the function `attr`."""
+        return attr(self.node(role), name)
+
+
+@dataclass
+class Maker:
+    """Adds the nodes of a right-hand side: named and placed like the root, with the control inputs of its constants.
+
+    Attributes:
+        graph: The graph.
+        root: The root of the match.
+        controls: Control inputs of new constants, which bind them to a loop's frame.
+        made: Names of the added nodes.
+        heirs: The removed node whose name an added node takes over, by the added node.
+    """
+
+    graph: Graph
+    root: Node
+    controls: list[str]
+    made: list[str] = field(default_factory=list)
+    heirs: dict[str, str] = field(default_factory=dict)
+
+    def constant(self, role: str, array: NDArray[Any], like: NDArray[Any] | None = None) -> Tensor:
+        """Add a constant with the dtype of ``like``; existing constants are never changed."""
+        return self._insert(self.unplaced(role, array if like is None else np.asarray(array).astype(like.dtype)))
+
+    def unplaced(self, role: str, array: NDArray[Any]) -> Node:
+        """Return the node of a new constant without adding it to the graph."""
+        from tensorflow.core.framework.attr_value_pb2 import AttrValue
+
+        value = AttrValue(tensor=proto_of(np.asarray(array)))
+        attr = {"value": value, "dtype": AttrValue(type=value.tensor.dtype)}
+        return Node(self._name(role), "Const", [], list(self.controls), attr, self.root.device)
+
+    def node(self, op: str, *inputs: Tensor, like: Node, role: str = "", **changed: Any) -> Tensor:
+        """Add a node with the attributes of ``like`` that the operation has, except the changed ones.
+
+        Its name ends with ``role``, or with the operation.
+        """
+        attr = attributes(op, like.attr, changed)
+        return self._insert(Node(self._name(role or op), op, list(inputs), [], attr, self.root.device))
+
+    def reshape(self, tensor: Tensor, sizes: Iterable[int | None], like: Node, **changed: Any) -> Tensor:
+        """Add a Reshape to sizes; one of them may be open (None)."""
+        numbers = [-1 if size is None else size for size in sizes]
+        shape = self.constant("shape", np.asarray(numbers, np.int32))
+        kind = self.graph.nodes[shape.node].attr["dtype"].type
+        return self.node("Reshape", tensor, shape, like=like, Tshape=kind, **changed)
+
+    def again(self, old: Node, *inputs: Tensor) -> Tensor:
+        """Add a node that replaces another: the same attributes and name, with other inputs."""
+        tensor = self.node(old.op, *inputs, like=old)
+        self.heirs[tensor.node] = old.name
+        return tensor
+
+    def _insert(self, node: Node) -> Tensor:
+        self.graph.insert(node)
+        self.made.append(node.name)
+        return Tensor(node.name)
+
+    def _name(self, role: str) -> str:
+        return self.graph.fresh(f"{self.root.name}/{role}")
+
+
+def attr(node: Node, name: str, default: Any = None) -> Any:
+    """Return an attribute of a node: a number, bool, string, or list of these; else the protocol buffer.
+
+    An attribute that the node lacks has the default of its operation; a SavedModel may leave out defaults.
+    """
+    value = attribute(node, name)
+    if value is None:
+        return default
+    kind = value.WhichOneof("value")
+    if kind == "list":
+        items: list[Any] = next((values for _, values in value.list.ListFields()), [])
+        return [item.decode() if isinstance(item, bytes) else item for item in items]
+    plain = getattr(value, kind) if kind else default
+    return plain.decode() if isinstance(plain, bytes) else plain

@@ -1,0 +1,58 @@
+"""Replace a selection with a constant condition by the side that it selects.
+
+    select(true, x, y) = x        select(false, x, y) = y
+
+    before    Const(true, …), x, y -> SelectV2 -> z
+    after     x -> z
+
+If the result is larger than the side, a BroadcastTo remains. Every value of the other side is ignored, NaN too.
+
+Requires: a condition that is the same for all elements; for SelectV2, which broadcasts, the static shape of the result.
+"""
+
+import numpy as np
+
+from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.mutable_graph import Tensor
+
+PATTERN = op(("Select", "SelectV2"), const("condition"), "true", "false")
+
+
+def when(match: Match) -> str | None:
+    """Refuse conditions that vary, and open shapes."""
+    condition = match.array("condition")
+    if not condition.size or condition.any() != condition.all():
+        return "the condition varies"
+    if match.node().op == "Select" or _is_same_tensor(match):  # both sides have the shape of the result
+        return None
+    return "the shape of the result is not known" if None in (match.shape("root") or (None,)) else None
+
+
+def rewrite(match: Match, make: Maker) -> Tensor:
+    """Return the selected side, broadcast if the result is larger."""
+    side, shape = _side(match), match.shape("root")
+    if match.node().op == "Select" or _is_same_tensor(match) or match.shape(side) == shape:
+        return match.tensor(side)
+    sizes = make.constant("shape", np.asarray(shape, np.int32))
+    kind = match.graph.nodes[sizes.node].attr["dtype"].type
+    return make.node("BroadcastTo", match.tensor(side), sizes, like=match.node(), Tidx=kind)
+
+
+def _side(match: Match) -> str:
+    return "true" if match.array("condition").all() else "false"
+
+
+def _is_same_tensor(match: Match) -> bool:
+    return match.tensor("true") == match.tensor("false") and match.array("condition").ndim == 0
+
+
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    after={
+        "fold_constants": "more conditions are constants then",
+        "fold_reshape_sizes": "the result of a Reshape has a static shape then",
+    },
+)

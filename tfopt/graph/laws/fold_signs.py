@@ -1,0 +1,47 @@
+"""Move the sign of a product or quotient into its constant factor.
+
+    -(x c) = x (-c)        (-x) c = x (-c)        -(x / c) = x / (-c)
+
+    before    x -> Mul(c) -> Neg -> y
+    after     x -> Mul(-c) -> y
+
+The sign of a product is the product of the signs, also of zeros and infinities, so no bit changes; of NaN nothing but
+the sign, which no operation of TensorFlow reads.
+
+Requires: a product or quotient that nothing else reads.
+"""
+
+import numpy as np
+
+from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.mutable_graph import Tensor
+
+PATTERNS = (
+    op("Neg", op(("Mul", "RealDiv"), "x", const("constant"), role="product")),
+    op(("Mul", "RealDiv"), op("Neg", "x", role="sign"), const("constant")),
+)
+
+
+def when(match: Match) -> str | None:
+    """Refuse constants that have no sign."""
+    return None if match.array("constant").dtype.kind in "fciV" else "the constant has no sign"  # V: bfloat16
+
+
+def rewrite(match: Match, make: Maker) -> Tensor:
+    """Create the product with the negated constant."""
+    product = match.node("product" if match.has("product") else "root")
+    constant = match.array("constant")
+    with np.errstate(over="ignore"):  # the smallest integer is its own negative
+        negated = make.constant("negated", np.negative(constant), constant)
+    return make.node(product.op, match.tensor("x"), negated, like=product)
+
+
+LAW = LocalLaw(
+    PATTERNS,
+    when,
+    rewrite,
+    after={"fold_shift": "a sign next to a kernel goes into the kernel"},
+    before={"push_constants_together": "products are collected then"},
+    follows="fold_exact_quotients",
+)

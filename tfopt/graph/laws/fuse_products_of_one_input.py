@@ -1,0 +1,116 @@
+"""Compute products of one tensor with several matrices as one product.
+
+    x K_1 + b_1, x K_2 + b_2, … = split(x [K_1 | K_2 | …] + [b_1 | b_2 | …])
+
+    before    x -> MatMul(K_1) -> BiasAdd(b_1) -> Reshape;  x -> MatMul(K_2) -> BiasAdd(b_2) -> Reshape;  …
+    after     x -> MatMul([K_1 | K_2 | …]) -> BiasAdd -> SplitV -> Reshape, Reshape, …
+
+The projections of queries, keys and values in attention have this form. Every sum has the same terms, in an order that
+the kernel chooses. The parts are copied, which took as long as the larger product saved where it was measured
+(docs/benchmarks.md), so this law runs only if it is requested by name.
+
+Requires: constant kernels and biases of floats; only Reshapes read the results: an activation would be computed in the
+kernel of its own product; no control edges.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
+from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.matching.linear_ops import FLOATS
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.report import Report
+
+NAME = "fuse_products_of_one_input"
+
+
+class Branch(NamedTuple):
+    """A product with its bias: the last node is the BiasAdd, or the product without one."""
+
+    product: Node
+    last: Node
+
+
+def run(graph: Graph, report: Report) -> int:
+    """Replace the products of every tensor."""
+    if is_framed(graph):
+        return 0
+    fired, by_input = 0, dict[tuple[object, ...], list[Node]]()
+    for product in graph.of_op("MatMul"):
+        key = (product.inputs[0], attr(product, "transpose_a"), attr(product, "transpose_b"), attr(product, "T"))
+        by_input.setdefault((*key, product.device), []).append(product)
+    for products in by_input.values():
+        if len(products) < 2:
+            continue
+        groups: dict[bool, list[Branch]] = {}
+        for product in products:
+            branch = _branch(graph, product)
+            if isinstance(branch, str):
+                report.refuse(NAME, product.name, branch)
+            else:
+                groups.setdefault(branch.last is product, []).append(branch)
+        for branches in groups.values():
+            if len(branches) > 1:
+                _replace(graph, branches)
+                report.fire(NAME, branches[0].product.name)
+                fired += 1
+    return fired
+
+
+def _branch(graph: Graph, product: Node) -> Branch | str:
+    """Return a product with its bias, or why it stays as it is."""
+    last = product
+    readers = graph.readers(product.name)
+    if len(readers) == 1 and readers[0].op == "BiasAdd" and graph.uses(product.name) == 1:
+        last = readers[0]
+    for node in dict.fromkeys((product.name, last.name)):
+        if node in graph.fetched | graph.fed or graph.nodes[node].controls or graph.waiting(node):
+            return "it is an output of the graph as well, fed, or has control edges"
+    constants = [product.inputs[1], *([] if last is product else [last.inputs[1]])]
+    if not all(graph.is_constant(tensor) and not graph.nodes[tensor.node].controls for tensor in constants):
+        return "the kernel or the bias is not a constant"
+    if any(graph.array(tensor).dtype.name not in FLOATS for tensor in constants):
+        return "the kernel is not of floats"
+    if any(reader.op != "Reshape" for reader in graph.readers(last.name)):
+        return "something else than a Reshape reads it"
+    return Branch(product, last)
+
+
+def _replace(graph: Graph, branches: list[Branch]) -> None:
+    first, last = branches[0]
+    make = Maker(graph, first, [])
+    axis = 0 if attr(first, "transpose_b") else 1
+    kernels = [graph.array(branch.product.inputs[1]) for branch in branches]
+    kernel = make.constant("kernels", np.concatenate(kernels, axis))
+    result = make.node("MatMul", first.inputs[0], kernel, like=first)
+    if last is not first:
+        biases = make.constant("biases", np.concatenate([graph.array(branch.last.inputs[1]) for branch in branches]))
+        result = make.node("BiasAdd", result, biases, like=last)
+    widths = make.constant("widths", np.asarray([each.shape[axis] for each in kernels], np.int32))
+    kind = graph.nodes[widths.node].attr["dtype"].type
+    parts = make.node(
+        "SplitV",
+        result,
+        widths,
+        make.constant("axis", np.asarray(1, np.int32)),
+        like=first,
+        Tlen=kind,
+        num_split=len(branches),
+    )
+    for index, branch in enumerate(branches):
+        graph.know_shape(Tensor(parts.node, index), Tensor(branch.last.name))
+        graph.redirect(Tensor(branch.last.name), Tensor(parts.node, index))
+    for branch in branches:
+        for name in dict.fromkeys((branch.last.name, branch.product.name)):
+            graph.remove(name)
+
+
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    rounds=True,
+    opt_in="one large product is not always faster than several, and copies of its parts",
+    follows="fuse_products_of_batch",
+)

@@ -1,0 +1,69 @@
+"""Move an affine operation from after a layout operation to before it, so that it can be folded into a kernel.
+
+    scale view(x * K) = view(scale' (x * K))        view(x * K) + bias = view(x * K + bias')
+
+    before    x -> Conv2D(K) -> Squeeze -> BiasAdd(b) -> FusedBatchNormV3 -> y
+    after     x -> Conv2D(K) -> Mul, AddV2, AddV2 -> Squeeze -> y
+
+The folds then apply. One-dimensional convolutions end with a Squeeze, dilated ones of TensorFlow 1 and depthwise ones
+with BatchToSpaceND, matrix products of sequences with a Reshape, and other data formats with a Transpose; the batch
+norm of a matrix product is between two Reshapes. scale' and bias' have the layout of the view's input.
+
+Requires: a constant kernel before the view, with only such operations in between; constants that are equal for all
+elements that the view exchanges.
+"""
+
+from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.matching.affine_ops import Affine, add_affine_nodes, affine_patterns, overflows, read_affine
+from tfopt.graph.matching.layout_ops import KEEPING, before, kernel_behind, views_of
+from tfopt.graph.matching.pattern import one_of
+from tfopt.graph.mutable_graph import Tensor
+
+PATTERNS = affine_patterns(one_of(*views_of("x")))
+
+
+def when(match: Match) -> str | None:
+    """Refuse views without a kernel before them, and constants that cannot be moved."""
+    if match.node("view").op not in KEEPING:
+        return f"{match.node('view').op} adds elements"
+    kernel = kernel_behind(match.graph, match.tensor("x"))
+    if isinstance(kernel, str):
+        return kernel
+    affine = _moved_affine(match)
+    if isinstance(affine, str):
+        return affine
+    return "the weights may not be finite" if overflows(affine, kernel) else None
+
+
+def rewrite(match: Match, make: Maker) -> Tensor:
+    """Return the view of a product and a sum."""
+    affine = _moved_affine(match)
+    assert not isinstance(affine, str)  # checked by `when`
+    view = match.node("view")
+    data = add_affine_nodes(make, affine, match.tensor("x"), match.node())
+    return make.node(view.op, data, *view.inputs[1:], like=view)
+
+
+def _moved_affine(match: Match) -> Affine | str:
+    affine = read_affine(match, "root", Tensor(match.node("view").name))
+    if isinstance(affine, str):
+        return affine
+    moved = []
+    for constant in affine:
+        array = None if constant is None else before(match, constant, match.tensor("x"))
+        if isinstance(array, str):
+            return array
+        if array is not None and constant is not None and array.size > constant.size:
+            return "the constant would be larger"
+        moved.append(array)
+    return Affine(*moved)
+
+
+LAW = LocalLaw(
+    PATTERNS,
+    when,
+    rewrite,
+    rounds=True,
+    before={"fold_scale": "the node is next to the kernel then"},
+    follows="push_after_view",
+)

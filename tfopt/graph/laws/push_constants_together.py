@@ -1,0 +1,109 @@
+"""Join constants that are added, or multiplied, one after another.
+
+    (x + c) + d = x + (c + d)        (x * c) * d = x * (c d)
+    (x - c) + d = x + (d - c)        (x / c) * d = x * (d / c)        bias(bias(x, c), d) = bias(x, c + d)
+
+    before    x -> AddV2(c) -> AddV2(d) -> y
+    after     x -> AddV2(c + d) -> y
+
+The float result is rounded once instead of twice. Integer sums and products are exact modulo the range of the type.
+
+Requires:
+    - The shape of both constants, broadcast, is not larger than the larger constant.
+    - The joined constant is finite, and a product of nonzero factors does not underflow to zero.
+    - A product of floats does not leave the range and come back: x * 1e30 * 1e-30 is infinite for x = 1e10. Between
+      factors that are both above 1 or below, only numbers next to the limits of the type overflow in one form only.
+    - Float summands do not cancel: (x + 1e8) - 1e8 differs from x by rounding.
+    - Integers are not divided.
+    - Biases are along the same axis; one along the second axis (NCHW) is joined with another one, or with a number.
+
+Source: `ConstantPushDown` in Grappler's constant folding.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.matching.joined_constants import cancellation_refusal, growth_refusal, range_refusal
+from tfopt.graph.matching.linear_ops import FLOATS
+from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.mutable_graph import Tensor
+
+SUMS, PRODUCTS = ("AddV2", "Add", "Sub", "BiasAdd"), ("Mul", "RealDiv")
+PATTERNS = tuple(
+    op(ops, op(ops, "x", const("first"), role="inner"), const("second")) for ops in (SUMS, PRODUCTS)
+)  # fmt: skip
+MIN_FACTOR = 1e-6  # products with smaller factors may be denormal for ordinary numbers
+
+
+def when(match: Match) -> str | None:
+    """Refuse constants whose join grows, overflows, underflows or cancels."""
+    first, second = match.array("first"), match.array("second")
+    integers = np.issubdtype(first.dtype, np.integer)
+    if not integers and first.dtype.name not in FLOATS:
+        return f"the constants are {first.dtype.name}"
+    if integers and "RealDiv" in (match.node().op, match.node("inner").op):
+        return "integers are divided"
+    if reason := _bias_refusal(match):
+        return reason
+    if reason := growth_refusal(first, second):
+        return reason
+    return None if integers else _float_refusal(match)
+
+
+def rewrite(match: Match, make: Maker) -> Tensor:
+    """Create one operation with one constant."""
+    joined = _joined(match)
+    constant = make.constant("constant", joined, match.array("first"))
+    biases = _biases(match)
+    if biases and joined.ndim == 1:
+        return make.node("BiasAdd", match.tensor("x"), constant, like=match.node(biases[0]))
+    operation = "Mul" if match.node().op in PRODUCTS else "AddV2"
+    return make.node(operation, match.tensor("x"), constant, like=match.node())
+
+
+def _biases(match: Match) -> list[str]:
+    return [role for role in ("inner", "root") if match.node(role).op == "BiasAdd"]
+
+
+def _bias_refusal(match: Match) -> str | None:
+    """Return why a bias cannot be joined with the other constant."""
+    biases = _biases(match)
+    formats = {match.attr("data_format", role) for role in biases}
+    if len(formats) > 1:
+        return "the biases are along different axes"
+    other = "first" if biases == ["root"] else "second"
+    if "NCHW" in formats and len(biases) == 1 and match.array(other).ndim:
+        return "the bias is along the second axis, and the other constant is no number"
+    return None
+
+
+def _float_refusal(match: Match) -> str | None:
+    first, second = (match.array(role).astype(np.float64) for role in ("first", "second"))
+    joined = _joined(match)
+    if reason := range_refusal(joined, match.array("first").dtype):
+        return reason
+    is_sum = match.node().op in SUMS
+    if not is_sum and np.any((joined.astype(match.array("first").dtype) == 0) & (first * second != 0)):
+        return "the joined constant would be zero"
+    if not is_sum and not match.graph.fast_math:
+        factor = np.abs(1 / first if match.node("inner").op == "RealDiv" else first)
+        rounded = np.abs(joined.astype(match.array("first").dtype).astype(np.float64))
+        if np.any((factor > 1) & (rounded <= 1)) or np.any((factor < MIN_FACTOR) & (rounded >= 1)):
+            return "the product before it may be infinite or zero where the joined one is not"
+    return cancellation_refusal(first, second, joined) if is_sum else None
+
+
+def _joined(match: Match) -> NDArray[np.float64]:
+    """Compute the joined summand or factor, for integers in their own type, so that they wrap around."""
+    first, second = match.array("first"), match.array("second")
+    if not np.issubdtype(first.dtype, np.integer):
+        first, second = first.astype(np.float64), second.astype(np.float64)
+    inner, outer = match.node("inner").op, match.node().op
+    with np.errstate(all="ignore"):
+        if outer in SUMS:
+            return np.asarray((-first if inner == "Sub" else first) + (-second if outer == "Sub" else second))
+        return np.asarray((1 / first if inner == "RealDiv" else first) * (1 / second if outer == "RealDiv" else second))
+
+
+LAW = LocalLaw(PATTERNS, when, rewrite, after={"fold_shift": "a constant next to a kernel goes into the kernel"})

@@ -1,0 +1,79 @@
+"""Multiply a sum once instead of each summand.
+
+    x y + x z = x (y + z)        x c + x d = x (c + d)        x y - x z = x (y - z)
+
+    before    x, y -> Mul;  x, z -> Mul;  both -> AddV2 -> w
+    after     y, z -> AddV2;  x, it -> Mul -> w
+
+Integers are exact modulo the range of their type. For floats it is applied to constants c and d of the same sign: x c
+is then infinite only if x (c + d) is, but for rounding. Other floats may differ: with an infinite x, y = 2 and z = -1,
+the sum is NaN, and the product infinite. ``fast_math`` applies it to them, too.
+
+Requires: products that nothing else reads.
+
+Source: `HoistCommonFactorOutOfAggregation` in Grappler's arithmetic optimizer.
+"""
+
+import numpy as np
+
+from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.matching.joined_constants import range_refusal
+from tfopt.graph.matching.pattern import op
+from tfopt.graph.mutable_graph import Tensor
+
+SUMS = ("AddV2", "Add", "Sub")
+PATTERN = op(SUMS, op("Mul", "a", "b", role="left"), op("Mul", "c", "d", role="right"))
+
+
+def when(match: Match) -> str | None:
+    """Refuse products without a common factor, and floats that may differ."""
+    import tensorflow as tf
+
+    factors = _factors(match)
+    if factors is None:
+        return "the products have no common factor"
+    _, one, other = factors
+    if tf.as_dtype(match.attr("T")).is_integer or match.graph.fast_math:
+        return None
+    if not all(map(match.graph.is_constant, (one, other))):
+        return "floats may differ where a product is infinite"
+    first, second = (match.graph.array(tensor) for tensor in (one, other))
+    if first.dtype.kind == "c":
+        return "complex numbers have no sign"
+    signs = [np.sign(array.astype(np.float64)) for array in (first, second)]
+    signs[1] = -signs[1] if match.node().op == "Sub" else signs[1]
+    try:
+        same = bool((signs[0] * signs[1] > 0).all())
+    except ValueError:
+        return "the shapes of the constants cannot be broadcast"
+    total = first.astype(np.float64) + second.astype(np.float64) * (-1 if match.node().op == "Sub" else 1)
+    if reason := range_refusal(total, first.dtype):
+        return reason
+    return None if same else "floats may differ where a product is infinite"
+
+
+def rewrite(match: Match, make: Maker) -> Tensor:
+    """Create the sum, and the product with it."""
+    factors = _factors(match)
+    common, one, other = factors if factors else (match.tensor("a"), match.tensor("b"), match.tensor("d"))
+    total = make.node(match.node().op, one, other, like=match.node(), role="total")
+    return make.node("Mul", common, total, like=match.node())
+
+
+def _factors(match: Match) -> tuple[Tensor, Tensor, Tensor] | None:
+    """Return a common factor of both products that is no constant, and the other factor of each."""
+    left, right = ([match.tensor(role) for role in roles] for roles in ("ab", "cd"))
+    for index, common in enumerate(left):
+        if common in right and not match.graph.is_constant(common):
+            return common, left[1 - index], right[1 - right.index(common)]
+    return None
+
+
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    rounds=True,
+    after={"fold_shift": "a factor next to a kernel goes into the kernel"},
+    follows="push_constants_together",
+)

@@ -1,0 +1,43 @@
+"""Find the batch norms of a graph in all forms that exporters write."""
+
+from tfopt.graph.matching.pattern import bindings, const, op
+from tfopt.graph.mutable_graph import Graph, Tensor
+from tfopt.graph.report import Report
+
+FUSED = {"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "BatchNormWithGlobalNormalization"}
+DECOMPOSED = op(("Add", "AddV2", "Sub"), op("Mul", "x", const("scale"), role="product"), const("bias"))
+
+
+def batch_norms(graph: Graph) -> dict[str, str]:
+    """Return the first node of each batch norm, by the name of its last node.
+
+    A product and a sum with constants per channel count as a batch norm, because Keras 3 exports it so, but not the
+    product and sum at the end of a layer normalization.
+    """
+    starts = {}
+    for name, node in graph.nodes.items():
+        if node.op in FUSED:
+            starts[name] = name
+        for binding in bindings(DECOMPOSED, graph, Tensor(name)):
+            if _is_layer_norm(graph, binding.tensors["x"]):
+                continue
+            constants = [binding.tensors[role] for role in binding.constants]
+            if all(graph.is_constant(tensor) and graph.array(tensor).size > 1 for tensor in constants):
+                starts[name] = binding.nodes["product"].name
+    return starts
+
+
+def _is_layer_norm(graph: Graph, tensor: Tensor) -> bool:
+    """Return whether a tensor is normalized by a deviation that the graph computes."""
+    node = graph.nodes[tensor.node]
+    return node.op == "Mul" and any(graph.nodes[factor.node].op == "Rsqrt" for factor in node.inputs)
+
+
+def why_left(graph: Graph, start: str, report: Report) -> str:
+    """Return why a batch norm remains, given its first node."""
+    for law in ("fold_batch_norm", "fold_scale", "fold_scale_before"):
+        if start in report.refused[law]:
+            return report.refused[law][start]
+    node = graph.nodes[start]
+    source = next(graph.nodes[tensor.node] for tensor in node.inputs if not graph.is_constant(tensor))
+    return f"it follows {source.op} {source.name!r}, which has no kernel to fold it into"

@@ -1,0 +1,173 @@
+"""A Kubeflow step inside its container: read KFP's ExecutorInput, run the component, write KFP's ExecutorOutput.
+
+Needs no kfp.
+"""
+
+import json
+import logging
+import shlex
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from tfopt.artifacts import Artifact, Evaluation
+from tfopt.component import Component, Port
+from tfopt.errors import ComponentError, first_line
+from tfopt.kfp.visualizations import classification_metrics, classification_outputs
+from tfopt.storage.remote_files import is_remote
+
+log = logging.getLogger(__name__)
+
+
+def run_step(component: Component, executor_input: str, same: Mapping[str, str] = MappingProxyType({})) -> None:
+    """Run a component with the inputs and outputs of KFP's ExecutorInput, and write its ExecutorOutput.
+
+    Args:
+        component: The component.
+        executor_input: KFP's message.
+        same: Inputs that are not in the message because they are the artifact of another input, by that input.
+
+    Raises:
+        ComponentError: If the component raises it or ends the process, the message is not an ExecutorInput, or an input
+            does not exist at its address. Then no output file is written, and the step fails.
+    """
+    message_inputs, message_outputs = _parse_message(executor_input, component)
+    sources = _source_artifacts(message_inputs.get("artifacts", {}))
+    sources |= {name: sources[other] for name, other in same.items() if other in sources}
+    keys = {port.name: _input_keys(port, sources) for port in component.inputs.values()}
+    targets = {name: entry["artifacts"][0] for name, entry in message_outputs["artifacts"].items()}
+    arguments = {
+        **{port.name: _input_paths(port, keys[port.name], sources) for port in component.inputs.values()},
+        # only the declared outputs: a server may add outputs of its own, for its logs
+        **{name: _local_path(targets[name]["uri"]) for name in component.outputs},
+        **_parameter_values(component, message_inputs.get("parameterValues", {})),
+    }
+    log.info("the same on the command line: %s", _command_line(component, arguments))
+    outputs = component(**arguments)
+    written = _write_outputs(outputs, targets)
+    # one key for each model: a collected input has several
+    models = {name: [key for key in names for _ in sources[key]] for name, names in keys.items()}
+    for name, (source, index) in classification_outputs(component, models).items():
+        if name in targets:
+            metrics = classification_metrics(Evaluation(outputs[source].uri).load(), index)
+            _target_file(targets[name]).write_text(json.dumps(metrics))
+            written[name] = {"artifacts": [{**targets[name], "metadata": metrics}]}
+    file = Path(message_outputs["outputFile"])
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps({"artifacts": written}))
+
+
+def page_output(output: str) -> str:
+    """Return the KFP output with the HTML report of an output: the interface renders artifacts that are one file."""
+    return f"{output}_page"
+
+
+def read_parameter_value(component: Component, name: str, value: Any) -> Any:
+    """Convert a value of KFP: all its numbers are doubles, and an optional text that is not set is empty."""
+    parameter = component.parameters.get(name)
+    if parameter and parameter.optional and value == "":
+        return None
+    if parameter and parameter.type is int and isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value
+
+
+def _parse_message(executor_input: str, component: Component) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the inputs and outputs of an ExecutorInput."""
+    try:
+        message = json.loads(executor_input)
+        inputs, outputs = message.get("inputs", {}), message["outputs"]
+        Path(outputs["outputFile"])
+        missing = [name for name in component.outputs if not outputs["artifacts"][name]["artifacts"][0]["uri"]]
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
+        missing = [f"{type(error).__name__}: {first_line(error)}"]
+    if missing:
+        raise ComponentError(
+            f"--executor-input {executor_input[:80]!r}: {', '.join(missing)}",
+            f"KFP's ExecutorInput, with an address for {', '.join(component.outputs)}",
+            "run the step from its compiled pipeline or component.yaml, of this version",
+        )
+    return inputs, outputs
+
+
+def _source_artifacts(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """Return the artifacts of each KFP input: one, or those that KFP collected from the iterations of a loop."""
+    return {name: entry["artifacts"] for name, entry in entries.items() if entry.get("artifacts")}
+
+
+def _parameter_values(component: Component, message_values: Mapping[str, Any]) -> dict[str, object]:
+    # with set_container_image(PARAMETER), KFP sends the image as base_image and pipelinechannel--PARAMETER
+    own = {name: value for name, value in message_values.items() if name != "base_image" and "--" not in name}
+    values = {name: read_parameter_value(component, name, value) for name, value in own.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _input_keys(port: Port, sources: Mapping[str, Any]) -> list[str]:
+    """Return the KFP inputs of a declared input: one, or for a list ``NAME_1``, ``NAME_2``, … in order."""
+    if not port.many:
+        return [port.name] if port.name in sources else []
+    keys = [key for key in sources if key.startswith(f"{port.name}_") and key.removeprefix(f"{port.name}_").isdigit()]
+    return sorted(keys, key=lambda key: int(key.rpartition("_")[2]))
+
+
+def _input_paths(port: Port, keys: list[str], sources: Mapping[str, Any]) -> Any:
+    """Return the local path of an input, or the paths of a list."""
+    paths = [_existing_path(port, artifact["uri"]) for key in keys for artifact in sources[key]]
+    return paths if port.many else next(iter(paths), None)
+
+
+def _existing_path(port: Port, uri: str) -> str:
+    path = _local_path(uri)
+    if not is_remote(path) and not Path(path).exists():
+        raise ComponentError(
+            f"{port.name}: nothing at {uri} (looked at {path})",
+            f"{port.type.__name__}: {port.type.contents}",
+            "check the address; if it is the output of another step, check why that step wrote none",
+        )
+    return path
+
+
+def _local_path(uri: str) -> str:
+    """Return the path at which KFP's launcher mounts or downloads an artifact."""
+    for scheme in ("gs", "s3", "minio"):
+        if uri.startswith(f"{scheme}://"):
+            return f"/{'gcs' if scheme == 'gs' else scheme}/{uri.removeprefix(f'{scheme}://')}"
+    return uri.removeprefix("file://")
+
+
+def _write_outputs(outputs: Mapping[str, Artifact], targets: Mapping[str, Any]) -> dict[str, object]:
+    """Copy the HTML reports to their own outputs; return the entries of the ExecutorOutput."""
+    written: dict[str, object] = {}
+    for name, output in outputs.items():
+        written[name] = {"artifacts": [{**targets[name], "metadata": _kfp_metadata(output.metadata)}]}
+        page = page_output(name)
+        if output.page and page in targets:
+            shutil.copyfile(output.path / output.page, _target_file(targets[page]))
+            written[page] = {"artifacts": [targets[page]]}
+    return written
+
+
+def _target_file(target: Mapping[str, Any]) -> Path:
+    file = Path(_local_path(target["uri"]))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return file
+
+
+def _kfp_metadata(metadata: Mapping[str, Any]) -> dict[str, object]:
+    return {
+        key: value if isinstance(value, str | int | float | bool) else json.dumps(value)
+        for key, value in metadata.items()
+        if value is not None
+    }
+
+
+def _command_line(component: Component, arguments: Mapping[str, Any]) -> str:
+    words = ["tfopt", component.name]
+    for name, value in arguments.items():
+        if isinstance(value, bool):
+            words.append(f"--{'' if value else 'no-'}{name.replace('_', '-')}")
+        elif value is not None:
+            words += [f"--{name.replace('_', '-')}", *(map(str, value) if isinstance(value, list) else [str(value)])]
+    return shlex.join(words)

@@ -1,0 +1,1 @@
+"""The contents of the JSON files that components write, as frozen dataclasses."""

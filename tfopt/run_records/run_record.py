@@ -1,0 +1,261 @@
+"""The record of the last run in a run's folder, ``run.json``: pipeline, values, code, times, outcome, decision."""
+
+import contextlib
+import json
+import os
+import platform
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypedDict
+
+import tfopt
+from tfopt.artifacts import Artifact, Decision, Pushed
+from tfopt.dag.dag import Dag, PipelineInput
+from tfopt.dag.outcome import Outcome
+from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.execution import code_digest
+from tfopt.execution.code_digest import Code
+from tfopt.reports import report_schema
+from tfopt.storage import staging
+from tfopt.storage.folder_lock import lock_folder
+from tfopt.storage.run_folder import CONTENT, RECORD
+from tfopt.value_types import JsonObject
+
+State = Literal["running", "succeeded", "failed", "interrupted"]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """The last run in a folder.
+
+    Attributes:
+        pipeline: Name of the pipeline.
+        state: ``running`` until the run ends; a killed run leaves it so.
+        started: Time in UTC.
+        host: Name of the machine.
+        process: Number of the process.
+        version: Version of tfopt.
+        ended: Time in UTC; None while it runs.
+        error: What a failed run received.
+        selected: Name of the selected model.
+        pushed: Folder or address of the pushed version.
+        report: Path of the report, relative to the run's folder if it is in it.
+        engine: The engine; empty, as the fields below, in records of earlier versions.
+        sources: The path or address of each source.
+        parameters: The value of each parameter.
+        inputs: Digest of each source, comparable between runs of one engine; empty if the run did not succeed.
+        code: Digest of the source files of each step's component; likewise.
+        python: Version of Python; likewise.
+        packages: Versions of the packages that this code imports; likewise.
+    """
+
+    schema_version: ClassVar[int] = 1
+    pipeline: str
+    state: State
+    started: str
+    host: str
+    process: int
+    version: str
+    ended: str | None = None
+    error: str | None = None
+    selected: str | None = None
+    pushed: str | None = None
+    report: str | None = None
+    engine: str = ""
+    sources: dict[str, str | None] = field(default_factory=dict)
+    parameters: JsonObject = field(default_factory=dict)
+    inputs: dict[str, str | None] = field(default_factory=dict)
+    code: dict[str, str] = field(default_factory=dict)
+    python: str = ""
+    packages: dict[str, str] = field(default_factory=dict)
+
+
+class RunResults(TypedDict, total=False):
+    """Fields of `RunRecord` that are known when a run succeeded."""
+
+    selected: str
+    report: str
+    pushed: str | None
+    inputs: dict[str, str | None]
+    code: dict[str, str]
+    python: str
+    packages: dict[str, str]
+
+
+class _BusyError(Exception):
+    """Another process holds the lock of a folder."""
+
+
+@contextlib.contextmanager
+def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[RunResults]:
+    """Record a run, at its start and at its end; the block adds the fields of a successful run to the mapping.
+
+    Args:
+        root: The run's folder, which exists.
+        pipeline: Name of the pipeline.
+        facts: Further fields of `RunRecord`.
+    """
+    record = RunRecord(pipeline, "running", _now(), platform.node(), os.getpid(), tfopt.__version__, **facts)
+    _write(root, record)
+    results: RunResults = {}
+    try:
+        yield results
+    except ComponentError as error:
+        _write(root, replace(record, state="failed", ended=_now(), error=first_line(error).removeprefix("received: ")))
+        raise
+    except BaseException as error:
+        state: State = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
+        _write(root, replace(record, state=state, ended=_now(), error=first_line(error)))
+        raise
+    _write(root, replace(record, state="succeeded", ended=_now(), **results))
+
+
+def run_facts(dag: Dag, values: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> RunResults:
+    """Return the fields about inputs and code of a run, without which its results cannot be explained."""
+    inputs: dict[str, str | None] = {}
+    code: dict[str, Code] = {}
+    for step in dag.steps.values():
+        code[step.id] = code_digest.describe(step.component, step.component.check(dag.resolve(step, values)))
+        for name, wire in step.inputs.items():
+            if isinstance(wire, PipelineInput) and name in outcomes[step.id].inputs:
+                (inputs[wire.name],) = outcomes[step.id].inputs[name]
+    return {
+        "inputs": inputs,
+        "code": {step: part.sources for step, part in code.items()},
+        "python": platform.python_version(),
+        "packages": dict(sorted({item for part in code.values() for item in part.packages.items()})),
+    }
+
+
+def decision_facts(root: Path, artifacts: Sequence[Artifact]) -> RunResults:
+    """Return the fields about the selected model and the pushed version."""
+    results: RunResults = {}
+    for artifact in artifacts:
+        if isinstance(artifact, Decision):
+            page = artifact.path / Decision.page
+            path = page.relative_to(root) if page.is_relative_to(root) else page
+            results |= {"selected": artifact.load().selected, "report": str(path)}
+        if isinstance(artifact, Pushed):
+            results["pushed"] = artifact.load().path
+    return results
+
+
+def find_run(name: str, folder: Path) -> tuple[Path, RunRecord]:
+    """Return the folder of a run, by its path or by its name in a folder, and its record.
+
+    Raises:
+        ComponentError: If there is none.
+    """
+    for path in (Path(name), folder / name):
+        if (path / RECORD).is_file():
+            return path, _read(path)
+    names = [path.name for path in read_records(folder)] if folder.is_dir() else []
+    raise ComponentError(
+        f"{name}: no run", f"the folder of a run, or its name in {folder}", f"{nearest(name, names)} (tfopt runs)"
+    )
+
+
+def read_records(folder: Path) -> dict[Path, RunRecord]:
+    """Read the records of a folder and of the folders in it, the newest first.
+
+    Raises:
+        ComponentError: If the folder does not exist, or a record cannot be read.
+    """
+    if not folder.is_dir():
+        raise ComponentError(f"{folder}: no such folder", "a folder with the folders of runs", "check the path")
+    folders = [path.parent for path in (folder / RECORD, *folder.glob(f"*/{RECORD}")) if path.is_file()]
+    records = {
+        path: replace(read, state=_state(path, read)) for path, read in ((path, _read(path)) for path in folders)
+    }
+    return dict(sorted(records.items(), key=lambda item: item[1].started, reverse=True))
+
+
+def old_runs(records: Mapping[Path, RunRecord], keep: int) -> list[Path]:
+    """Return the folders that `remove_run` may remove: all but the newest of each pipeline, and running ones.
+
+    Args:
+        records: From `read_records`, the newest first.
+        keep: Number of folders of each pipeline that remain.
+    """
+    counts: dict[str, int] = {}
+    old = []
+    for path, record in records.items():
+        counts[record.pipeline] = counts.get(record.pipeline, 0) + 1
+        if counts[record.pipeline] > keep and record.state != "running":
+            old.append(path)
+    return old
+
+
+def remove_run(root: Path) -> bool:
+    """Remove what a run has written into its folder, and the folder if nothing else is in it.
+
+    Returns:
+        False if another process has started a run there, which prevents the removal.
+    """
+    with locked_if_idle(root) as is_idle:
+        if not is_idle:
+            return False
+        for name in CONTENT:
+            for path in root.glob(f"{name}*" if name.endswith(".sqlite") else name):
+                if path.is_dir() and not path.is_symlink():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink()
+        staging.remove_abandoned(root)
+        if not any(root.iterdir()):
+            root.rmdir()
+    return True
+
+
+@contextlib.contextmanager
+def locked_if_idle(root: Path) -> Iterator[bool]:
+    """Hold the lock of a run's folder, and yield True; yield False, without it, if another process holds it."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(lock_folder(root, _refuse))
+            is_idle = True
+        except _BusyError:
+            is_idle = False
+        yield is_idle
+
+
+def content_size(root: Path) -> int:
+    """Return the bytes of what `remove_run` removes; files with several links count once."""
+    sizes = {}
+    for name in CONTENT:
+        for path in (root / name, *(root / name).rglob("*")):
+            if path.is_file() and not path.is_symlink():
+                status = path.stat()
+                sizes[status.st_dev, status.st_ino] = status.st_size
+    return sum(sizes.values())
+
+
+def _state(root: Path, record: RunRecord) -> State:
+    """Return the state of a run now: the record of a killed run still says that it is running."""
+    with locked_if_idle(root) as is_idle:
+        if not is_idle:
+            return "running"
+    if record.state == "running" and record.host == platform.node() and not Path(f"/proc/{record.process}").exists():
+        return "interrupted"
+    return record.state
+
+
+def _refuse() -> None:
+    raise _BusyError
+
+
+def _read(root: Path) -> RunRecord:
+    return report_schema.load(RunRecord, root / RECORD)
+
+
+def _write(root: Path, record: RunRecord) -> None:
+    partial = staging.new_path(root)
+    partial.write_text(json.dumps(report_schema.dump(record), indent=1))
+    partial.rename(root / RECORD)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -1,0 +1,178 @@
+"""Read a frozen GraphDef (``.pb``) by the names of its inputs and outputs, and write one."""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import output_types
+from tfopt.graph.shape_inference import infer_shape
+from tfopt.saved_models import freezer as freezing
+from tfopt.saved_models.removed_ops import removed_in, replace_removed
+
+SHOWN = 8  # names in a message
+HANDLES = ("resource", "variant")
+FORM = re.compile(r"(?P<tensor>[^=^]+)(?P<shape>=((\?|\d+)(x(\?|\d+))*)?)?")
+
+
+def read_graph(file: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Frozen:
+    """Read a frozen GraphDef. Inputs and outputs are named after their nodes, without scopes.
+
+    Args:
+        file: A serialized GraphDef.
+        inputs: Nodes or tensors that are fed: ``image``, ``image:0``, or with a shape ``image=?x28x28x1``. The graph is
+            cut at those that it computes. None for a graph of constants.
+        outputs: Nodes or tensors that are fetched.
+
+    Raises:
+        ComponentError: If the file is no GraphDef, names are missing or unknown, or the graph has variables.
+    """
+    graph_def, imported = _import(file)
+    if not outputs:
+        raise _unnamed(file, "outputs", _unread(imported))
+    signature = Signature(_ends(imported, inputs, file), _ends(imported, outputs, file))
+    for name, end in signature.inputs.items():
+        if end.shape is None and end.dtype not in HANDLES:
+            signature.inputs[name] = replace(end, shape=infer_shape(graph_def, end.tensor))
+    for name, end in signature.inputs.items():
+        if end.dtype in HANDLES:
+            raise ComponentError(f"{file}: input {name} is a {end.dtype}", "tensors", "name what is computed with it")
+    frozen = _cut(Frozen(graph_def, {"serving_default": signature}))
+    if removed := next((node for node in frozen.graph.node if removed_in(node.op)), None):
+        raise ComponentError(
+            f"{file}: {removed.name} ({removed.op}) was removed in version {removed_in(removed.op)} of graphs",
+            "operations that TensorFlow runs in new graphs",
+            "name inputs behind it, or outputs before it",
+        )
+    if not inputs and (needed := _placeholders(frozen.graph)):
+        raise _unnamed(file, "inputs", needed)
+    frozen = freezing.freeze(frozen, None)
+    fed = {end.node for end in frozen.signatures["serving_default"].inputs.values()}
+    if needed := _placeholders(frozen.graph, others=fed):
+        raise ComponentError(
+            f"{file}: the outputs depend on {', '.join(needed)}",
+            "placeholders that are inputs",
+            f"add {needed} to inputs",
+        )
+    return frozen
+
+
+def write_graph(frozen: Frozen, file: Path) -> None:
+    """Write the graph of a model as a serialized GraphDef.
+
+    Raises:
+        ComponentError: If the model has an initialization op or assets, which a GraphDef cannot contain.
+    """
+    if frozen.initializer or frozen.assets:
+        raise ComponentError("a model with lookup tables or assets", "one without", "write it as a SavedModel")
+    file.write_bytes(frozen.graph.SerializeToString(deterministic=True))
+
+
+def _import(file: Path) -> tuple[Any, Any]:
+    """Return the GraphDef of a file, and a ``tf.Graph`` of it, with which TensorFlow checks it and infers shapes."""
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    try:
+        graph_def = replace_removed(tf.compat.v1.GraphDef.FromString(file.read_bytes()))
+        with tf.Graph().as_default() as imported:
+            tf.import_graph_def(graph_def, name="")
+    except (DecodeError, ValueError, tf.errors.OpError) as error:
+        raise ComponentError(
+            f"{file}: {first_line(error)}",
+            "a serialized GraphDef",
+            "check the file; a SavedModel goes in as its folder",
+        ) from error
+    return graph_def, imported
+
+
+def _ends(graph: Any, texts: Sequence[str], file: Path) -> dict[str, Endpoint]:
+    endpoints: dict[str, Endpoint] = {}
+    for text in texts:
+        match = FORM.fullmatch(text)
+        if not match:
+            raise ComponentError(f"{file}: {text!r}", "NODE, NODE:OUTPUT or NODE=SHAPE", "write x, x:0 or x=?x28x28x1")
+        tensor = _tensor(graph, match["tensor"], file)
+        if any(end.tensor == tensor.name for end in endpoints.values()):
+            raise ComponentError(f"{file}: {text!r} twice", "each name once", "leave one of them out")
+        sizes = None if tensor.shape.rank is None else tuple(tensor.shape.as_list())
+        if match["shape"]:
+            sizes = tuple(None if size == "?" else int(size) for size in match["shape"][1:].split("x") if size)
+            if not tensor.shape.is_compatible_with(sizes):
+                raise ComponentError(f"{file}: {text!r}", f"a shape like {tensor.shape}", "change it or leave it out")
+        node, _, index = tensor.name.partition(":")
+        short_name = node.rpartition("/")[2] + (f"_{index}" if index != "0" else "")
+        key = short_name if short_name not in endpoints else re.sub(r"\W", "_", tensor.name.removesuffix(":0"))
+        endpoints[key] = Endpoint(tensor.name, tensor.dtype.base_dtype.name, sizes)
+    return endpoints
+
+
+def _tensor(graph: Any, name: str, file: Path) -> Any:
+    try:
+        return graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
+    except (KeyError, ValueError) as error:
+        node = name.partition(":")[0]
+        operations = {operation.name: operation for operation in graph.get_operations()}
+        fix = nearest(node, operations)
+        if node in operations:
+            last = len(operations[node].outputs) - 1
+            span = {-1: "another node", 0: f"{node}:0"}.get(last, f"{node}:0 to {node}:{last}")
+            fix = f"{operations[node].type} {node} has {last + 1 or 'no'} outputs: name {span}"
+        elif fix.startswith("known"):
+            fix = f"name one of {', '.join([*_placeholders(graph.as_graph_def()), *_unread(graph)])}, or another node"
+        raise ComponentError(f"{file}: no tensor {name}", "an output of a node of the graph", fix) from error
+
+
+def _cut(frozen: Frozen) -> Frozen:
+    """Return the model with a Placeholder for each input that the graph computes; what only these need is unused."""
+    import tensorflow as tf
+
+    graph = Graph.of(frozen.graph)
+    signature = frozen.signatures["serving_default"]
+    renamed: dict[str, str] = {}
+    for end in signature.inputs.values():
+        source = Tensor.read(end.tensor)
+        node = graph.nodes[source.node]
+        kind = tf.compat.v1.AttrValue(type=tf.as_dtype(end.dtype).as_datatype_enum)
+        shape = tf.compat.v1.AttrValue(shape=tf.TensorShape(end.shape).as_proto())
+        name = node.name
+        if len(output_types(node)) > 1:
+            name = graph.fresh(re.sub(r"\W", "_", end.tensor))
+            renamed[end.tensor] = f"{name}:0"
+        else:
+            graph.remove(name)
+        graph.insert(Node(name, "Placeholder", [], [], {"dtype": kind, "shape": shape}, node.device))
+        if name != node.name:
+            graph.redirect(source, Tensor(name))
+
+    def moved(ends: dict[str, Endpoint]) -> dict[str, Endpoint]:
+        return {key: replace(end, tensor=renamed.get(end.tensor, end.tensor)) for key, end in ends.items()}
+
+    cut = {"serving_default": Signature(moved(signature.inputs), moved(signature.outputs))}
+    smaller = Frozen(graph.to_graph_def(), cut)
+    smaller.graph = tf.compat.v1.graph_util.extract_sub_graph(smaller.graph, sorted(smaller.protected))
+    return smaller
+
+
+def _placeholders(graph_def: Any, others: Iterable[str] = ()) -> list[str]:
+    """Return the names of placeholders, at most `SHOWN`, without some."""
+    names = [node.name for node in graph_def.node if node.op == "Placeholder"]
+    return [name for name in names if name not in set(others)][:SHOWN]
+
+
+def _unread(graph: Any) -> list[str]:
+    """Return the names of the nodes without readers, at most `SHOWN`."""
+    nodes = graph.get_operations()
+    return [node.name for node in nodes if node.outputs and not any(end.consumers() for end in node.outputs)][:SHOWN]
+
+
+def _unnamed(file: Path, side: str, names: list[str]) -> ComponentError:
+    return ComponentError(
+        f"{file}: a graph without the names of its {side}",
+        "the nodes that are fed and those that are fetched",
+        f"pass {side}={names}, or some of these",
+    )

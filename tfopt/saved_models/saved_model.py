@@ -1,0 +1,209 @@
+"""Read a SavedModel as a frozen model, and write a frozen model as a SavedModel.
+
+A frozen model has no variables: their values are constants of the graph, and cannot be trained or restored. Variables
+that the model writes while it serves stay, if the reader allows them; otherwise such a model is refused.
+
+The written SavedModel has one MetaGraph with an initialization op and no object graph. This is TensorFlow's older form,
+the only one in which several signatures share one graph. ``tf.saved_model.load``, TensorFlow Serving and the converters
+read both forms.
+"""
+
+import contextlib
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tfopt.artifacts import Model
+from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
+from tfopt.errors import ComponentError, first_line
+from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
+from tfopt.keras_models.io import place_saved_model
+from tfopt.saved_models import freezer as freezing
+from tfopt.saved_models.removed_ops import has_successors, replace_removed
+from tfopt.storage.staging import link_tree
+
+__all__ = ["Endpoint", "Frozen", "Signature", "has_removed_operations", "opened", "read", "write"]
+
+INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
+OWN = {INIT, "__saved_model_train_op"}
+REMOVED = re.compile(r"^Op \w+ is not available in GraphDef version \d+")
+MAX_BYTES = 2**31 - 1  # of one protocol buffer
+
+
+def read(model_path: Path, *, state: bool = False) -> Frozen:
+    """Read the SavedModel in a folder, of TensorFlow 1 or 2, with all of its signatures.
+
+    Operations that TensorFlow has removed are replaced by their successors (`removed_ops`).
+
+    Args:
+        model_path: The folder.
+        state: Allow variables that the model writes, and mutable tables; they stay what they are.
+
+    Raises:
+        ComponentError: If it cannot be loaded, has no signatures, has inputs or outputs that are not dense tensors,
+            changes its variables, or has state outside the graph (mutable tables, iterators, …).
+    """
+    import tensorflow as tf
+
+    proto = read_meta_graph(model_path)
+    keys = sorted(set(proto.signature_def) - OWN)
+    if not any(proto.signature_def[key].outputs for key in keys):
+        raise ComponentError(f"{model_path}: no signatures", "at least one", "export it with a signature")
+    assets = {item.tensor_info.name: model_path / "assets" / item.filename for item in asset_files(proto)}
+    with _without_removed(model_path, proto) as folder, tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        try:
+            loaded = tf.compat.v1.saved_model.load(session, list(proto.meta_info_def.tags), str(folder))
+        except Exception as error:
+            if REMOVED.search(first_line(error)):
+                raise ComponentError(
+                    f"{model_path}: {first_line(error)}",
+                    "operations that this TensorFlow runs, or removed ones that have a successor",
+                    "export it with a newer TensorFlow; or pass its graph as a frozen graph, .pb, to optimize_graph, "
+                    "with inputs behind this operation, or outputs before it",
+                ) from error
+            raise ComponentError(
+                f"{model_path}: {first_line(error)}",
+                "a SavedModel that TensorFlow can load",
+                "export it again; a file may be truncated or missing",
+            ) from error
+        signatures = {key: _signature(key, proto.signature_def[key], session.graph, model_path) for key in keys}
+        frozen = Frozen(loaded.graph_def, signatures, _init_op(proto), assets)
+        return freezing.freeze(frozen, session, state=state)
+
+
+def has_removed_operations(model_path: Path) -> bool:
+    """Return whether a SavedModel has operations that TensorFlow has removed, and that `read` replaces."""
+    return has_successors(read_meta_graph(model_path).graph_def)
+
+
+@contextlib.contextmanager
+def _without_removed(model_path: Path, meta_graph: Any) -> Iterator[Path]:
+    """Yield the folder of a SavedModel, or of a copy without removed operations that exists until the block ends."""
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    if not has_successors(meta_graph.graph_def):
+        yield model_path
+        return
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
+        folder = Path(scratch, "model")
+        link_tree(model_path, folder)
+        (folder / "saved_model.pb").unlink()  # a link to the file of the model
+        meta_graph.graph_def.CopyFrom(replace_removed(meta_graph.graph_def))
+        proto = Proto(saved_model_schema_version=1, meta_graphs=[meta_graph])
+        (folder / "saved_model.pb").write_bytes(proto.SerializeToString())
+        yield folder
+
+
+@contextlib.contextmanager
+def opened(model: Model) -> Iterator[Frozen]:
+    """Read a model artifact. A Keras file is exported first, to a folder that exists until the block ends."""
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
+        folder = model.saved_model
+        if folder is None:
+            folder = Path(scratch, "Format-Serving")
+            place_saved_model(model, folder)
+        yield read(folder)
+
+
+def write(frozen: Frozen, folder: Path) -> None:
+    """Write a SavedModel with the same signatures: names, dtypes, shapes, tables and assets.
+
+    Args:
+        frozen: The model.
+        folder: The folder for ``saved_model.pb``; created if it does not exist.
+
+    Raises:
+        ComponentError: If the graph is larger than 2 GiB, the limit for a SavedModel without variables, or an asset is
+            missing.
+    """
+    import tensorflow as tf
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    proto = Proto(saved_model_schema_version=1)
+    meta = proto.meta_graphs.add()
+    meta.meta_info_def.tags.append("serve")
+    meta.meta_info_def.tensorflow_version = tf.version.VERSION
+    meta.meta_info_def.tensorflow_git_version = tf.version.GIT_VERSION
+    meta.graph_def.CopyFrom(frozen.graph)
+    for key, signature in frozen.signatures.items():
+        _write_signature(meta.signature_def[key], signature)
+    if frozen.initializer:
+        meta.collection_def["saved_model_main_op"].node_list.value.append(frozen.initializer)
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_assets(meta, frozen.assets, folder)
+    if proto.ByteSize() > MAX_BYTES:
+        raise ComponentError(f"a graph of {proto.ByteSize()} bytes", "at most 2 GiB", "leave this model as it is")
+    (folder / "saved_model.pb").write_bytes(proto.SerializeToString(deterministic=True))
+
+
+def _signature(key: str, proto: Any, graph: Any, where: Path) -> Signature:
+    inputs, outputs = (
+        {name: _endpoint(key, name, side[name]) for name in sorted(side)} for side in (proto.inputs, proto.outputs)
+    )
+    for name, end in (inputs | outputs).items():
+        try:
+            dtype = graph.get_tensor_by_name(end.tensor).dtype.base_dtype.name
+        except (KeyError, ValueError, TypeError) as error:
+            received, expected = f"no tensor {end.tensor!r}", "a tensor of its graph"
+            raise _damaged(f"{where}: signature {key!r}, {name!r}: {received}", expected) from error
+        if dtype != end.dtype:
+            raise _damaged(f"{where}: signature {key!r}, {name!r}: {end.dtype}", f"{dtype}, as the tensor has")
+    return Signature(inputs, outputs, proto.method_name or PREDICT)
+
+
+def _endpoint(key: str, name: str, info: Any) -> Endpoint:
+    import tensorflow as tf
+
+    if info.WhichOneof("encoding") is None:
+        raise _damaged(f"signature {key!r}: {name!r} has no tensor", "a tensor of the graph")
+    if info.WhichOneof("encoding") != "name":
+        raise freezing.CannotFreezeError(
+            f"signature {key!r}: {name!r} is a {info.WhichOneof('encoding')}",
+            "plain tensors",
+            "export the model with dense inputs and outputs",
+        )
+    try:
+        shape, dtype = tf.TensorShape(info.tensor_shape), tf.as_dtype(info.dtype).name
+    except (TypeError, ValueError) as error:
+        raise _damaged(f"signature {key!r}: {name!r}: {first_line(error)}", "a shape and a type") from error
+    return Endpoint(info.name, dtype, None if shape.rank is None else tuple(shape.as_list()))
+
+
+def _damaged(received: str, expected: str) -> ComponentError:
+    return ComponentError(received, expected, "export it again; the file is damaged or was edited")
+
+
+def _init_op(proto: Any) -> str | None:
+    """Return the initialization op, which TensorFlow versions store in three different places."""
+    if INIT in proto.signature_def:
+        return str(proto.signature_def[INIT].outputs[INIT].name)
+    for collection in ("saved_model_main_op", "legacy_init_op"):
+        for name in proto.collection_def[collection].node_list.value if collection in proto.collection_def else ():
+            return str(name)
+    return None
+
+
+def _write_signature(proto: Any, signature: Signature) -> None:
+    import tensorflow as tf
+
+    proto.method_name = signature.method
+    for ends, side in ((signature.inputs, proto.inputs), (signature.outputs, proto.outputs)):
+        for name, end in ends.items():
+            side[name].name = end.tensor
+            side[name].dtype = tf.as_dtype(end.dtype).as_datatype_enum
+            side[name].tensor_shape.CopyFrom(tf.TensorShape(end.shape).as_proto())
+
+
+def _write_assets(meta: Any, assets: dict[str, Path], folder: Path) -> None:
+    for number, (tensor, file) in enumerate(sorted(assets.items())):
+        used_names = {item.filename for item in meta.asset_file_def}
+        name = f"{number}_{file.name}" if file.name in used_names else file.name
+        meta.asset_file_def.add(filename=name).tensor_info.name = tensor
+        (folder / "assets").mkdir(exist_ok=True)
+        try:
+            shutil.copyfile(file, folder / "assets" / name)
+        except OSError as error:
+            raise ComponentError(f"asset {error}", "the model's files", "export the model again") from error

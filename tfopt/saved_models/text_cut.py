@@ -1,0 +1,302 @@
+"""Cut a frozen model where its text and records end: a preprocessing graph, and a core of numbers.
+
+Converters to mobile and accelerator formats have no ops for text, lookup tables, sparse tensors and serialized records.
+The cut moves these ops, and every op that they depend on, to a preprocessing graph; the core is the rest:
+
+    outputs = core(preprocessing(inputs))
+
+The cut tensors are numbers with one row per record. A graph that only parses dense numbers from records, without
+default values, needs no preprocessing graph: the core takes the parsed features by name.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tfopt.artifacts.saved_model_proto import functions_called
+from tfopt.artifacts.tensor_spec import ParsedFeature
+from tfopt.data.text_inputs import read_parse_op
+from tfopt.errors import ComponentError, nearest
+from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, prune_functions
+from tfopt.graph.law_order import NORMALIZING
+from tfopt.graph.law_runner import optimize
+from tfopt.graph.mutable_graph import Graph
+from tfopt.graph.report import Report
+
+PREPROCESSING = re.compile(
+    r"Parse\w*Example|^ParseTensor|^Decode|String|Ragged|^Sparse|Lookup|HashTable|InitializeTable|Unicode|Regex"
+    r"|Bincount|^AsString$|^Substr$|^ReduceJoin$"
+)
+ELEMENTWISE = re.compile(
+    r"(Abs|Add|AddV2|Bucketize|Cast|Ceil|ClipByValue|Div|DivNoNan|Equal|Exp|Floor|FloorDiv|FloorMod|Greater"
+    r"|GreaterEqual|Identity|IsFinite|IsNan|Less|LessEqual|Log|Log1p|LogicalAnd|LogicalNot|LogicalOr|Maximum|Minimum"
+    r"|Mul|Neg|NotEqual|OnesLike|RealDiv|Round|Rsqrt|Select|SelectV2|Sign|Sqrt|Square|SquaredDifference|Sub|ZerosLike)"
+)
+STRING = 7  # DataType.DT_STRING
+
+
+@dataclass(frozen=True)
+class Cut:
+    """The parts of a model.
+
+    Attributes:
+        core: The part of numbers, with the outputs of the model.
+        preprocessing: The part before it, whose outputs are inputs of the core; None if the core takes features.
+        features: The features that the core takes, if there is no preprocessing.
+        ops: Number of ops in the preprocessing by type.
+    """
+
+    core: Frozen
+    preprocessing: Frozen | None
+    features: Mapping[str, ParsedFeature]
+    ops: Mapping[str, int]
+
+
+def cut_text(frozen: Frozen, key: str, at: Sequence[str] = ()) -> Cut:
+    """Cut a signature of a model.
+
+    Args:
+        frozen: The model.
+        key: The signature.
+        at: Nodes or tensors to cut at; empty to cut where text, tables and records end.
+
+    Raises:
+        ComponentError: If an output is text or depends on nothing but the preprocessing, a tensor to cut at does not
+            exist, or there is no place where every tensor is of numbers with one row per record.
+    """
+    return _Cutter(frozen if at else optimize(frozen, NORMALIZING, Report()), key).cut(at)
+
+
+class _Cutter:
+    """The graph of one signature, with its tensors' dtypes and shapes."""
+
+    def __init__(self, frozen: Frozen, key: str) -> None:
+        import tensorflow as tf
+
+        self.frozen, self.key, self.signature = frozen, key, frozen.signatures[key]
+        outputs = [end.node for end in self.signature.outputs.values()]
+        self.graph = tf.compat.v1.graph_util.extract_sub_graph(frozen.graph, outputs)
+        prune_functions(self.graph)
+        self.nodes = {node.name: node for node in self.graph.node}
+        self.inputs = {end.node: name for name, end in self.signature.inputs.items()}
+        with tf.Graph().as_default() as self.imported:
+            tf.graph_util.import_graph_def(_with_shapes_of_lookups(self.graph), name="")
+
+    def cut(self, at: Sequence[str]) -> Cut:
+        before = self._ancestors(self._named(at) if at else self._text_nodes())
+        cut_tensors = self._cut_tensors(before)
+        while unaligned := [tensor for tensor in cut_tensors if not self._has_rows(tensor)]:
+            before |= self._ancestors(self._readers(unaligned, before))
+            cut_tensors = self._cut_tensors(before)
+        if not cut_tensors:
+            raise ComponentError(
+                "a model whose outputs do not depend on the part before the cut",
+                "outputs that depend on the text, or on the nodes of cut_at",
+                "leave cut_at out, or pass another signature",
+            )
+        features = self._dense_features(before)
+        if all(tensor in features and features[tensor][1].default is None for tensor in cut_tensors):
+            names = {tensor: features[tensor][0] for tensor in cut_tensors}
+            core = self._core(names, before)
+            return Cut(core, None, dict(features[tensor] for tensor in cut_tensors), self._ops(before))
+        if not at:
+            self._add_elementwise(before)
+            cut_tensors = self._cut_tensors(before)
+        names = self._names(cut_tensors)
+        return Cut(self._core(names, before), self._preprocessing(names), {}, self._ops(before))
+
+    def _ops(self, names: set[str]) -> Counter[str]:
+        return Counter(op for name in names if (op := self.nodes[name].op) not in ("Const", "Placeholder"))
+
+    def _named(self, at: Sequence[str]) -> list[str]:
+        chosen = [name.partition(":")[0] for name in at]
+        for name in chosen:
+            if name not in self.nodes:
+                raise ComponentError(f"cut_at={name}", "nodes of the frozen graph", nearest(name, self.nodes))
+        return chosen
+
+    def _text_nodes(self) -> list[str]:
+        bodies = {function.signature.name: function.node_def for function in self.graph.library.function}
+
+        def is_text(node: Any, entered: frozenset[str] = frozenset()) -> bool:
+            if node.op == "Const":
+                return False
+            types = {number for value in node.attr.values() for number in (value.type, *value.list.type)}
+            if STRING in types or PREPROCESSING.search(node.op):
+                return True
+            called = functions_called([node]) & set(bodies) - entered
+            return any(is_text(inner, entered | called) for name in called for inner in bodies[name])
+
+        return [node.name for node in self.graph.node if is_text(node)]
+
+    def _ancestors(self, names: Iterable[str]) -> set[str]:
+        """Return nodes and all that they depend on."""
+        reached, ahead = set(), set(names)
+        while ahead:
+            reached |= ahead
+            ahead = {_node(source) for name in ahead for source in self.nodes[name].input} - reached
+        ends = [name for name, end in self.signature.outputs.items() if end.node in reached]
+        if ends:
+            raise ComponentError(
+                f"output {', '.join(sorted(ends))} is text, or nothing before it is numbers with a row for each record",
+                "outputs that are computed from such numbers",
+                "pass signature=NAME with such outputs, or cut_at=NODE",
+            )
+        return reached
+
+    def _cut_tensors(self, before: set[str]) -> list[str]:
+        """Return the tensors that the core reads from the preprocessing, without constants and inputs of numbers."""
+        tensors = dict.fromkeys(
+            _tensor(source)
+            for node in self.graph.node
+            if node.name not in before
+            for source in node.input
+            if not source.startswith("^") and _node(source) in before
+        )
+        return [tensor for tensor in tensors if not self._stays(tensor)]
+
+    def _stays(self, tensor: str) -> bool:
+        """Test whether the core has a tensor itself: a constant, or an input of numbers."""
+        node = self.nodes[_node(tensor)]
+        return node.op == "Const" or (node.name in self.inputs and node.attr["dtype"].type != STRING)
+
+    def _has_rows(self, tensor: str) -> bool:
+        shape = self.imported.get_tensor_by_name(tensor).shape
+        batches = {end.shape[0] if end.shape else None for end in self.signature.inputs.values()}
+        return bool(shape.rank) and shape[0] in batches
+
+    def _readers(self, tensors: list[str], before: set[str]) -> list[str]:
+        return [
+            node.name
+            for node in self.graph.node
+            if node.name not in before and {_tensor(name) for name in node.input} & set(tensors)
+        ]
+
+    def _add_elementwise(self, before: set[str]) -> None:
+        """Add elementwise ops on results of the preprocessing to it.
+
+        They scale numbers and choose the number of an unknown word. In 8 bits they would lose the precision that the
+        scaling is there for.
+        """
+        outputs = {end.node for end in self.signature.outputs.values()}
+        for node in (self.nodes[name] for name in Graph.of(self.graph).downstream()):
+            sources = {_node(source) for source in node.input if not source.startswith("^")}
+            available = all(source in before or self.nodes[source].op == "Const" for source in sources)
+            if ELEMENTWISE.fullmatch(node.op) and available and sources & before and node.name not in outputs:
+                before |= {node.name, *sources}
+
+    def _dense_features(self, before: set[str]) -> dict[str, tuple[str, ParsedFeature]]:
+        """Return name and dtype of the dense numbers that the only parsing op returns, by tensor."""
+        ops = [op for name in before if (op := read_parse_op(self.nodes[name], self.graph.node))]
+        if len(ops) != 1:
+            return {}
+        parsed = ((f"{ops[0].node.name}:{index}", name) for name, index in ops[0].dense_outputs.items())
+        features = {tensor: (name, ops[0].features[name]) for tensor, name in parsed}
+        return {tensor: pair for tensor, pair in features.items() if pair[1].dtype != "string"}
+
+    def _names(self, tensors: list[str]) -> dict[str, str]:
+        """Name each tensor after the only feature that it depends on, else after the last part of its node's name."""
+        names: dict[str, str] = {}
+        for tensor in tensors:
+            features = self._features_of(tensor)
+            base = features.pop() if len(features) == 1 else re.sub(r"\W", "_", _node(tensor).rpartition("/")[2])
+            used_names = {*names.values(), *self.signature.inputs}
+            numbered = (f"{base}_{number}" for number in range(1, len(used_names) + 1))
+            names[tensor] = next(name for name in (base, *numbered) if name not in used_names)
+        return names
+
+    def _features_of(self, tensor: str) -> set[str]:
+        """Return the dense features that a tensor depends on; empty if it depends on other outputs of parsing ops."""
+        features: set[str] = set()
+        reached, ahead = set(), {tensor}
+        while ahead:
+            reached |= ahead
+            further: set[str] = set()
+            for source in ahead:
+                if op := read_parse_op(self.nodes[_node(source)], self.graph.node):
+                    names = {index: name for name, index in op.dense_outputs.items()}
+                    features.add(names.get(int(source.partition(":")[2]), ""))
+                else:
+                    further |= {_tensor(name) for name in self.nodes[_node(source)].input if not name.startswith("^")}
+            ahead = further - reached
+        return set() if "" in features else features
+
+    def _endpoint(self, tensor: str, name: str) -> Endpoint:
+        symbolic = self.imported.get_tensor_by_name(tensor)
+        return Endpoint(f"{name}:0", symbolic.dtype.name, tuple(symbolic.shape.as_list()))
+
+    def _core(self, names: Mapping[str, str], before: set[str]) -> Frozen:
+        import tensorflow as tf
+
+        graph = tf.compat.v1.GraphDef()
+        graph.CopyFrom(self.graph)
+        del graph.node[:]
+        nodes_of_inputs = {tensor: _node_name(name) for tensor, name in names.items()}
+        inputs = {name: self._endpoint(tensor, nodes_of_inputs[tensor]) for tensor, name in names.items()}
+        for end in inputs.values():
+            node = graph.node.add(name=end.node, op="Placeholder")
+            node.attr["dtype"].type = tf.as_dtype(end.dtype).as_datatype_enum
+            node.attr["shape"].shape.CopyFrom(tf.TensorShape(end.shape).as_proto())
+        for node in self.graph.node:
+            if node.name in before and not self._stays(f"{node.name}:0"):
+                continue
+            copy = graph.node.add()
+            copy.CopyFrom(node)
+            sources = [nodes_of_inputs.get(_tensor(source), source) for source in node.input]
+            copy.input[:] = [name for name in sources if not (name.startswith("^") and name[1:] in before)]
+        outputs = [end.node for end in self.signature.outputs.values()]
+        graph = tf.compat.v1.graph_util.extract_sub_graph(graph, outputs)
+        prune_functions(graph)
+        remaining = {node.name for node in graph.node}
+        inputs |= {name: end for name, end in self.signature.inputs.items() if end.node in remaining}
+        signature = Signature(dict(sorted(inputs.items())), self.signature.outputs)
+        return Frozen(graph, {self.key: signature})
+
+    def _preprocessing(self, names: Mapping[str, str]) -> Frozen:
+        import tensorflow as tf
+
+        graph = tf.compat.v1.GraphDef()
+        graph.CopyFrom(self.frozen.graph)
+        outputs = {}
+        for tensor, name in names.items():
+            node = graph.node.add(name=_node_name(name), op="Identity", input=[tensor])
+            node.attr["T"].type = self.imported.get_tensor_by_name(tensor).dtype.as_datatype_enum
+            outputs[name] = self._endpoint(tensor, node.name)
+        frozen = replace(self.frozen, signatures={self.key: Signature(self.signature.inputs, outputs)})
+        ends = [end.node for end in outputs.values()]
+        needed = sorted({*ends, *([frozen.initializer] if frozen.initializer else [])})
+        graph = tf.compat.v1.graph_util.extract_sub_graph(graph, needed)
+        prune_functions(graph)
+        remaining = {node.name for node in graph.node}
+        inputs = {name: end for name, end in self.signature.inputs.items() if end.node in remaining}
+        assets = {tensor: file for tensor, file in frozen.assets.items() if _node(tensor) in remaining}
+        return replace(frozen, graph=graph, signatures={self.key: Signature(inputs, outputs)}, assets=assets)
+
+
+def _with_shapes_of_lookups(graph_def: Any) -> Any:
+    """Return a copy with a Cast of the keys for each table lookup, whose shape TensorFlow does not infer."""
+    import tensorflow as tf
+
+    copy = tf.compat.v1.GraphDef()
+    copy.CopyFrom(graph_def)
+    for node in copy.node:
+        if node.op == "LookupTableFindV2":
+            source, target = node.attr["Tin"].type, node.attr["Tout"].type
+            node.CopyFrom(tf.compat.v1.NodeDef(name=node.name, op="Cast", input=[node.input[1]]))
+            node.attr["SrcT"].type, node.attr["DstT"].type = source, target
+    return copy
+
+
+def _node_name(name: str) -> str:
+    """Return the name of an input's node as TensorFlow chooses it, which TFX's Evaluator expects in LiteRT files."""
+    return f"serving_default_{re.sub('[^A-Za-z0-9_.]', lambda match: f'-{ord(match[0])}', name)}"
+
+
+def _node(source: str) -> str:
+    return source.removeprefix("^").partition(":")[0]
+
+
+def _tensor(source: str) -> str:
+    return source if ":" in source else f"{source}:0"

@@ -1,0 +1,1 @@
+"""Files and folders: remote addresses, unfinished and temporary files, publication, locks."""

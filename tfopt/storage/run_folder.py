@@ -1,0 +1,38 @@
+"""The folder of a run of a DAG: one run at a time in it, and what killed runs left there."""
+
+import contextlib
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+from tfopt.storage import publication, staging
+from tfopt.storage.folder_lock import lock_folder
+
+log = logging.getLogger(__name__)
+
+RECORD = "run.json"  # of the command
+METADATA = "metadata.sqlite"  # of TFX
+CONTENT = (
+    "artifacts",
+    "executions",
+    METADATA,
+    "run.log",
+    "run.log.1",
+    RECORD,
+)  # what a run writes into its folder
+
+
+@contextlib.contextmanager
+def locked_run(root: Path) -> Iterator[None]:
+    """Hold the lock of a run's folder, which is created, and remove what killed runs did not complete there.
+
+    Artifacts are in ``artifacts/STEP/OUTPUT/NAME``, the records of the engine without TFX in ``executions/STEP``.
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    with lock_folder(root, lambda: log.info("another run uses %s: waiting for its end", root)):
+        staging.remove_abandoned(root)  # a record of the run that was not complete
+        for folder in (*root.glob("artifacts/*/*"), *root.glob("executions/*")):
+            publication.remove_interrupted(folder / "*")
+            staging.remove_abandoned(folder, "*")
+            staging.remove_abandoned(folder)
+        yield

@@ -1,0 +1,230 @@
+"""The tf.data pipeline of a split: shards read in parallel, parsed in blocks, cached in memory if they fit."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import psutil
+
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.data.feature_schema import parsing_specs
+from tfopt.data.tfrecords import file_dataset
+from tfopt.errors import ComponentError
+from tfopt.training.datasets.input_settings import InputSettings
+from tfopt.training.datasets.ragged_batches import batch_records, unbatch_blocks
+from tfopt.training.datasets.teacher_outputs import TeacherOutputs
+from tfopt.value_types import Tensors
+
+BLOCK = 256  # records parsed in one call
+BLOCKS = 2  # cached in memory to measure parsing
+HOLD_OUT_EVERY = 10  # one of this many records is held out
+SHUFFLE_BUFFER = 20_000  # records, if the split does not fit in memory
+DEFAULTS = InputSettings()
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """Options of reading a split.
+
+    Attributes:
+        settings: The user's settings.
+        folder: Where the cache on disk is written.
+        replicas: Number of replicas that share each batch. No replica may get an empty part: its mean would be NaN.
+    """
+
+    settings: InputSettings = DEFAULTS
+    folder: Path = Path()
+    replicas: int = 1
+
+
+@dataclass(frozen=True)
+class Source:
+    """The records of a split and their conversion into batches.
+
+    Attributes:
+        files: TFRecord files, gzipped if the name ends in ``.gz``.
+        count: Number of records.
+        stored: How each feature that is read is stored.
+        inputs: The model's inputs, by feature name.
+        transform: Converts a block of inputs and of stored features into what `fit` takes.
+        part: All records of the files, every `HOLD_OUT_EVERY`-th one (held), or the others (rest).
+        options: How the records are read.
+        teacher: The teacher's outputs for these records; None without a teacher.
+    """
+
+    files: Sequence[Path]
+    count: int
+    stored: Mapping[str, TensorSpec]
+    inputs: Mapping[str, TensorSpec]
+    transform: Callable[[Tensors, Tensors], tuple[Any, Any]]
+    part: Literal["all", "held", "rest"] = "all"
+    options: ReadOptions = ReadOptions()
+    teacher: TeacherOutputs | None = None
+
+    def hold_out(self) -> tuple[Self, Self]:
+        """Return two sources without common records: one to train on, and one with every `HOLD_OUT_EVERY`-th record.
+
+        Raises:
+            ComponentError: If no record is left to train on.
+        """
+        held = -(-self.count // HOLD_OUT_EVERY)
+        if held == self.count:
+            raise ComponentError(
+                f"{self.count} records to train on, with every {HOLD_OUT_EVERY}th held out",
+                "at least 2",
+                "prepare more examples, or leave recover out",
+            )
+        rest = replace(self, count=self.count - held, part="rest")
+        return rest, replace(self, count=held, part="held")
+
+    def shuffled(self, batch_size: int, seed: int) -> Any:
+        """Return a dataset of batches, in another order in each epoch; the orders are determined by the seed."""
+        blocks = self._blocks()
+        records = unbatch_blocks(blocks)
+        fits = self._fits_in_memory(records)
+        buffer = self.options.settings.shuffle_buffer or (self.count if fits else SHUFFLE_BUFFER)
+        records = self._cache(records, fits, "drawn").shuffle(min(self.count, buffer), seed=seed)
+        if self.options.replicas > 1:  # another epoch's order includes the records that are dropped in this one
+            full_batches = batch_records(records, blocks, batch_size, drop_remainder=True)
+            return self._prefetch(full_batches, self.count // batch_size)
+        return self._prefetch(batch_records(records, blocks, batch_size), math.ceil(self.count / batch_size))
+
+    def in_order(self) -> Any:
+        """Return a dataset of large batches in the order of the files, for validation."""
+        blocks = self._blocks()
+        blocks = self._cache(blocks, self._fits_in_memory(unbatch_blocks(blocks)), "in order")
+        if self.options.replicas > 1:
+            size = self._evaluation_batch_size()
+            batches = batch_records(unbatch_blocks(blocks), blocks, size)
+            return self._prefetch(batches, math.ceil(self.count / size))
+        return self._prefetch(blocks, math.ceil(self.count / BLOCK))
+
+    def first_batch(self, batch_size: int, *, full: bool = False) -> Any:
+        """Return the first batch. With ``full``, the records of a smaller split are repeated to fill it."""
+        blocks = self._blocks()
+        records = unbatch_blocks(blocks).repeat() if full else unbatch_blocks(blocks)
+        return next(iter(batch_records(records, blocks, batch_size).take(1)))
+
+    def is_cached(self) -> bool:
+        """Return True if the prepared examples are cached after the first epoch."""
+        if self.options.settings.cache == "auto":
+            return self._fits_in_memory(unbatch_blocks(self._blocks()))
+        return self.options.settings.cache != "off"
+
+    def stage_datasets(self, batch_size: int) -> dict[str, Any]:
+        """Return an endless dataset for each stage alone; all but ``read`` take their input from memory.
+
+        ``read`` returns blocks of the files, ``parse`` their features, ``prepare`` parses and preprocesses, ``batch``
+        returns batches.
+        """
+        raw = self._records().batch(BLOCK)
+        cached = raw.take(BLOCKS).cache().repeat()
+        prepared = _map(raw.take(1), self.prepare).cache().repeat()
+        stages = {
+            "read": raw.repeat(),
+            "parse": _map(cached, self._parse),
+            "prepare": _map(cached, self.prepare),
+            "batch": prepared.unbatch().shuffle(BLOCK).batch(batch_size),
+        }
+        return {name: stage.with_options(self._tf_options()) for name, stage in stages.items()}
+
+    def prepare(self, records: Any, rows: Any = None) -> tuple[Any, Any]:
+        """Return what `fit` takes from a block of serialized records and, with a teacher, rows of its outputs."""
+        parsed = self._parse(records)
+        inputs, labels = self.transform(self._inputs(parsed), parsed)
+        return inputs, labels if self.teacher is None else self.teacher.attach(labels, rows)
+
+    def first_inputs(self, count: int) -> Tensors:
+        """Return the inputs of the first records, before the user's preprocessing."""
+        return self._inputs(self._parse(next(iter(self._records().batch(count).take(1)))))
+
+    def _inputs(self, parsed: Mapping[str, Any]) -> Tensors:
+        return {name: _cast(parsed[name], spec) for name, spec in self.inputs.items()}
+
+    def _blocks(self) -> Any:
+        return _map(self._records().batch(BLOCK), self.prepare)
+
+    def _records(self) -> Any:
+        import tensorflow as tf
+
+        as_is = tf.autograph.experimental.do_not_convert
+        names: Any = [str(file) for file in self.files]
+        names = names if self.teacher is None else (names, self.teacher.names)
+        records = tf.data.Dataset.from_tensor_slices(names).interleave(
+            as_is(file_dataset if self.teacher is None else self.teacher.open),
+            cycle_length=min(len(self.files), 8),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+        if self.part != "all":
+            numbered = records.enumerate().filter(as_is(self._is_in_part))
+            records = numbered.map(as_is(lambda index, record: record))
+        return records
+
+    def _is_in_part(self, index: Any, record: Any) -> Any:
+        import tensorflow as tf
+
+        return tf.equal(index % HOLD_OUT_EVERY == 0, self.part == "held")
+
+    def _parse(self, records: Any) -> Tensors:
+        import tensorflow as tf
+
+        return tf.io.parse_example(records, parsing_specs(self.stored))  # type: ignore[no-any-return]
+
+    def _fits_in_memory(self, records: Any) -> bool:
+        import tensorflow as tf
+
+        specs, count = tf.nest.flatten(records.element_spec), 1
+        if not all(isinstance(spec, tf.TensorSpec) for spec in specs):  # ragged or sparse: estimate from one block
+            count = min(self.count, BLOCK)
+            block = next(iter(records.batch(count).take(1)))
+            specs = tf.nest.flatten(block, expand_composites=True)
+        size = sum(math.prod(side or 1 for side in spec.shape) * (spec.dtype.size or 64) for spec in specs) / count
+        allowed = (self.options.settings.memory_mb << 20) or psutil.virtual_memory().available / 4
+        return bool(size * self.count < allowed)
+
+    def _cache(self, records: Any, fits: bool, name: str) -> Any:
+        cache = self.options.settings.cache
+        if cache == "disk":
+            return records.cache(str(self.options.folder / name))
+        return records.cache() if cache == "memory" or (cache == "auto" and fits) else records
+
+    def _prefetch(self, batches: Any, count: int) -> Any:
+        """Prefetch, and set the number of batches: without it Keras warns at the end of the data."""
+        import tensorflow as tf
+
+        prefetch = self.options.settings.prefetch
+        batches = batches.apply(tf.data.experimental.assert_cardinality(count))
+        batches = batches.prefetch(prefetch) if prefetch else batches
+        return batches.with_options(self._tf_options())
+
+    def _tf_options(self) -> Any:
+        import tensorflow as tf
+
+        options = tf.data.Options()
+        if self.options.settings.threads:
+            options.threading.private_threadpool_size = self.options.settings.threads
+        if self.options.replicas > 1:  # each worker reads all records and uses its part of every batch
+            options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+        return options
+
+    def _evaluation_batch_size(self) -> int:
+        """Return the largest size for which no batch, in particular the last, is smaller than the replicas."""
+        sizes = range(BLOCK, 0, -1)
+        return next(size for size in sizes if not 0 < self.count % size < self.options.replicas)
+
+
+def _map(blocks: Any, function: Callable[[Any], Any]) -> Any:
+    import tensorflow as tf
+
+    return blocks.map(tf.autograph.experimental.do_not_convert(function), num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _cast(values: Any, spec: TensorSpec) -> Any:
+    import tensorflow as tf
+
+    if not isinstance(values, tf.Tensor):  # ragged or sparse
+        return values if spec.dtype == "string" else tf.cast(values, spec.dtype)
+    shape = [-1, *(size if size is not None else -1 for size in spec.shape[1:])]
+    return tf.reshape(values if spec.dtype == "string" else tf.cast(values, spec.dtype), shape)

@@ -1,0 +1,75 @@
+"""Check each split against the model and its losses, and return the sources that `fit` reads."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tfopt import keras_models
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.data.feature_schema import Columns, SparseSpec, check_features, stored_features
+from tfopt.training.datasets.data_check import check_split
+from tfopt.training.datasets.dataset import Source
+from tfopt.training.datasets.input_kinds import convert_inputs
+from tfopt.training.datasets.targets import Target, arrange_like_outputs, label_targets
+from tfopt.value_types import Tensors
+
+Transform = Callable[[Tensors, Tensors], tuple[Any, Any]]
+
+
+def read_sources(
+    files: Mapping[str, list[Path]],
+    model: Any,
+    preprocessing: Any,
+    inputs: Mapping[str, TensorSpec],
+    stored: Mapping[str, TensorSpec],
+    label: str,
+    counts: Mapping[str, int] | None = None,
+) -> dict[str, Source]:
+    """Return the source of each split.
+
+    Args:
+        files: TFRecord files by split.
+        model: The compiled model that is trained.
+        preprocessing: From raw features to its inputs; None if it takes raw features.
+        inputs: The raw features it takes.
+        stored: How every feature is stored.
+        label: The label feature.
+        counts: The number of records of each split, if all of them have been checked before.
+
+    Raises:
+        ComponentError: If a record is damaged or not finite, or the labels do not fit a loss.
+    """
+    targets = label_targets(model, label, stored[label])
+    specs = {**inputs, label: stored[label]}
+    transform = _transform(model, preprocessing, targets, label)
+    sources = {}
+    for split, shards in files.items():
+        columns = check_features(stored_features(shards), specs, f"{shards[0]}")
+        if counts is None:
+            summary = check_split(split, shards, _checked_columns(specs, columns), label)
+            for target in targets:
+                target.check(split, label, summary)
+        count = summary.count if counts is None else counts[split]
+        sources[split] = Source(shards, count, columns, inputs, transform)
+    return sources
+
+
+def _checked_columns(specs: Mapping[str, TensorSpec], columns: Mapping[str, TensorSpec]) -> Columns:
+    """Return the columns to check: of a sparse feature only the stored values."""
+    sparse = [spec for spec in columns.values() if isinstance(spec, SparseSpec)]
+    others = {name: spec for name, spec in specs.items() if not isinstance(columns[name], SparseSpec)}
+    return {**others, **{spec.values: TensorSpec(spec.dtype, (None, None)) for spec in sparse}}
+
+
+def _transform(model: Any, preprocessing: Any, targets: list[Target], label: str) -> Transform:
+    def transform(inputs: Tensors, stored: Tensors) -> tuple[Any, Any]:
+        import tensorflow as tf
+
+        if preprocessing is not None:
+            converted = convert_inputs(preprocessing, inputs)
+            inputs = preprocessing(keras_models.pack_inputs(preprocessing, converted), training=False)
+        arranged = keras_models.pack_inputs(model, convert_inputs(model, inputs))
+        labels = [tf.reshape(stored[label], [-1, *target.shape]) for target in targets]
+        return tuple(arranged) if isinstance(arranged, list) else arranged, arrange_like_outputs(model, labels)
+
+    return transform
