@@ -122,8 +122,8 @@ def convert_with_peers(folder: Path) -> dict[str, Path]:
         openvino.save_model(openvino.convert_model(plain), file)
 
     def quantize_openvino(file: Path) -> None:
-        with runtimes.load(SavedModel(plain)) as parent:
-            feed = list(read_batches(Examples(folder / "examples").split("train"), parent.inputs, batch_size=1))
+        with runtimes.load(SavedModel(plain)) as baseline:
+            feed = list(read_batches(Examples(folder / "examples").split("train"), baseline.inputs, batch_size=1))
         openvino.save_model(nncf.quantize(openvino.convert_model(plain), nncf.Dataset(feed)), file)
 
     converters: dict[str, tuple[Callable[[Path], None], str]] = {

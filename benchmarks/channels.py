@@ -4,8 +4,8 @@
 
 `mnist` is the network of docs/mnist/model.py, trained on 4,044 real digits, fine-tuned after pruning and evaluated
 on the 956 others, with the 95 % interval of the difference. Any other name is one of keras.applications, 224x224, with
-random weights and batch norms, for which no accuracy is reported. Speed is the parent's latency divided by the smaller
-model's in the same runtime, batch size 1, with the benchmark's verdict.
+random weights and batch norms, for which no accuracy is reported. Speed is the baseline's latency divided by the
+smaller model's in the same runtime, batch size 1, with the benchmark's verdict.
 """
 
 import argparse
@@ -52,21 +52,21 @@ def main() -> None:
 def measure(
     folder: Path, name: str, importances: list[str], options: dict[str, Any], *, latency: bool
 ) -> list[dict[str, Any]]:
-    """Build the parent, prune it by each importance, evaluate and benchmark the models, and return a row for each."""
-    parent, examples = _mnist(folder) if name == "mnist" else (_application(folder, name), None)
+    """Build the baseline, prune it by each importance, evaluate and benchmark the models, and return a row for each."""
+    baseline, examples = _mnist(folder) if name == "mnist" else (_application(folder, name), None)
     tuned = {"module": MODULE, "examples": examples, "epochs": 20} if examples else {}
     models = [
-        _run("prune", folder / kind, model=parent, pattern="channel", importance=kind, **options, **tuned)
+        _run("prune", folder / kind, model=baseline, pattern="channel", importance=kind, **options, **tuned)
         for kind in importances
     ]
     rows = [_row(name, kind, model) for kind, model in zip(importances, models, strict=True)]
     if examples:
-        find("evaluate")(parent, models, examples, folder / "evaluation")
+        find("evaluate")(baseline, models, examples, folder / "evaluation")
         for row, evaluated in zip(rows, Evaluation(folder / "evaluation").read()["models"][1:], strict=True):
             row |= {"accuracy": evaluated["metrics"]["accuracy"]["value"], "difference": evaluated["delta"]["accuracy"]}
     if latency:
-        lite = [_run("export_tflite", folder / f"{model.name}.lite", model=model) for model in (parent, *models)]
-        for runtime, (first, *others) in {"saved_model": [parent, *models], "tflite": lite}.items():
+        lite = [_run("export_tflite", folder / f"{model.name}.lite", model=model) for model in (baseline, *models)]
+        for runtime, (first, *others) in {"saved_model": [baseline, *models], "tflite": lite}.items():
             report = folder / f"benchmark {runtime}"
             find("benchmark")(first, others, report, examples, batch_sizes=["1"])
             for row, measured in zip(rows, Benchmark(report).read()["models"][1:], strict=True):

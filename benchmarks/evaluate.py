@@ -202,8 +202,10 @@ def environment() -> dict[str, Any]:
     import distributed
     import tensorflow as tf
 
+    from tfopt.measurement.machine_fingerprint import cpu_facts
+
     return {
-        "cpu": cpu_model(),
+        "cpu": cpu_facts()["model"],
         "cores": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),
         "threads_per_worker": 1,
@@ -212,12 +214,6 @@ def environment() -> dict[str, Any]:
         "beam": apache_beam.__version__,
         "dask": distributed.__version__,
     }
-
-
-def cpu_model() -> str:
-    """Return the name of the processor."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 def print_row(rows: list[dict[str, Any]], row: dict[str, Any]) -> None:

@@ -9,10 +9,10 @@
 
 The transformers are encoders of four blocks of width 256 for texts with padding, with the exact GELU and the one with
 tanh. The models have random weights, and batch norms with statistics of random images, randomly perturbed. They return
-logits, since softmax would hide errors. ``error`` is the largest difference from the parent, as a fraction of the range
-of the output. ``--latency`` compares the plain SavedModel with the results of Grappler alone, `optimize_graph` and XLA,
-with oneDNN off and on (speed.py). Goals: under 10 s at 50,000 nodes; no foldable batch norm left; error at most 1e-4;
-the speed goals of speed.py.
+logits, since softmax would hide errors. ``error`` is the largest difference from the baseline, as a fraction of the
+range of the output. ``--latency`` compares the plain SavedModel with the results of Grappler alone, `optimize_graph`
+and XLA, with oneDNN off and on (speed.py). Goals: under 10 s at 50,000 nodes; no foldable batch norm left; error at
+most 1e-4; the speed goals of speed.py.
 """
 
 import argparse
@@ -165,7 +165,7 @@ def export(name: str, library: str, folder: Path, side: int | None = None) -> No
     """Export a backbone with random weights and batch norms with perturbed statistics of random images.
 
     Only a random part of the mean is subtracted: random kernels give nearly equal outputs for all random images, so
-    that without the mean mostly rounding would remain, which every further layer amplifies in parent and child.
+    that without the mean mostly rounding would remain, which every further layer amplifies in baseline and child.
     """
     import numpy as np
 

@@ -65,9 +65,9 @@ def mobile_net(folder: Path) -> Path:
     return folder
 
 
-def measure(parent: Path, child: Path, rounds: int) -> SpeedupEstimate:
+def measure(baseline: Path, child: Path, rounds: int) -> SpeedupEstimate:
     """Return the speedup of the child at batch size 1, in alternating calls; a difference under 3 % is noise."""
-    models = [runtimes.load(SavedModel(path)) for path in (parent, child)]
+    models = [runtimes.load(SavedModel(path)) for path in (baseline, child)]
     batch = random_batch(models[0].inputs, records=1, seed=0)
     times: list[list[float]] = [[], []]
     for number in range(rounds + WARM_UP):

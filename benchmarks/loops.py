@@ -51,7 +51,7 @@ def measure(form: str, slices: int, rows: int, rounds: int) -> None:
     feeds = {"x:0": draw.normal(size=[size or slices for size in shape]).astype("float32")}
     loop, fused = (_session(tf, each) for each in (before, graph.to_graph_def()))
     error = np.abs(loop.run("y:0", feeds) - fused.run("y:0", feeds)).max()
-    times = np.asarray([[_time(each, feeds) for each in (loop, fused)] for _ in range(rounds)])
+    times = np.asarray([[time_call(each, feeds) for each in (loop, fused)] for _ in range(rounds)])
     slow, fast = np.median(times, axis=0) * 1e3
     fired = len(report.fired[law])
     print(
@@ -87,7 +87,8 @@ def _session(tf: Any, graph_def: Any) -> Any:
     return tf.compat.v1.Session(graph=graph, config=config)
 
 
-def _time(session: Any, feeds: dict[str, Any]) -> float:
+def time_call(session: Any, feeds: dict[str, Any]) -> float:
+    """Return the seconds of a call that computes ``y``."""
     start = time.perf_counter()
     session.run("y:0", feeds)
     return time.perf_counter() - start

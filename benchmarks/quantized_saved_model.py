@@ -216,9 +216,9 @@ def run_quantizer(plain: str, target: str, operations: str, method: str) -> None
     from tfopt.artifacts import Examples, SavedModel
     from tfopt.data.batches import read_batches
 
-    with runtimes.load(SavedModel(plain)) as parent:
+    with runtimes.load(SavedModel(plain)) as baseline:
         split = Examples(Path(plain).parent / "examples").split("train")
-        feed = list(read_batches(split, parent.inputs, batch_size=4))
+        feed = list(read_batches(split, baseline.inputs, batch_size=4))
     options = options_proto.QuantizationOptions(op_set=getattr(options_proto, operations))
     options.quantization_method.preset_method = getattr(options_proto.QuantizationMethod, method)
     options.tags.append("serve")
@@ -240,12 +240,12 @@ def load(path: Path) -> tuple[Any, dict[str, Any]]:
     return runtime, {"bytes": size, "load": time.perf_counter() - start}
 
 
-def compare_outputs(parent: Any, child: Any, batch: dict[str, Any]) -> dict[str, Any]:
+def compare_outputs(baseline: Any, child: Any, batch: dict[str, Any]) -> dict[str, Any]:
     """Return the error and the correlation of the first output, and the time of the first call."""
     start = time.perf_counter()
     received = next(iter(child.run(batch).values())).astype(np.float64)
     first = time.perf_counter() - start
-    expected = next(iter(parent.run(batch).values())).astype(np.float64)
+    expected = next(iter(baseline.run(batch).values())).astype(np.float64)
     error = float(np.abs(expected - received).max() / np.ptp(expected))
     return {"first": first, "error": error, "correlation": float(np.corrcoef(expected.ravel(), received.ravel())[0, 1])}
 
@@ -266,13 +266,13 @@ def measure(runtimes: dict[str, Any], batch: dict[str, Any], seconds: float) -> 
     return times
 
 
-def ratio(parent: list[float], child: list[float]) -> str:
+def ratio(baseline: list[float], child: list[float]) -> str:
     """Format the ratio of medians, with a 99 % interval of the median of paired ratios."""
-    count = min(len(parent), len(child))
-    pairs = np.sort(np.asarray(parent[:count]) / np.asarray(child[:count]))
+    count = min(len(baseline), len(child))
+    pairs = np.sort(np.asarray(baseline[:count]) / np.asarray(child[:count]))
     half = int(np.ceil(2.576 * np.sqrt(count) / 2))
     low, high = max(0, count // 2 - half), min(count - 1, count // 2 + half)
-    return f"{np.median(parent[:count]) / np.median(child):.2f}x ({pairs[low]:.2f} to {pairs[high]:.2f})"
+    return f"{np.median(baseline[:count]) / np.median(child):.2f}x ({pairs[low]:.2f} to {pairs[high]:.2f})"
 
 
 def describe(facts: dict[str, Any]) -> str:

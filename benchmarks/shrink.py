@@ -105,11 +105,11 @@ class Bench:
     """A data set with its examples, models and files."""
 
     def __init__(self, folder: Path, data: Data, epochs: int | None) -> None:
-        """Prepare the examples and train the parent, unless they exist."""
+        """Prepare the examples and train the baseline, unless they exist."""
         self.folder, self.data, self.epochs = folder, data, epochs
         self.examples = self._once("prepare_examples", "examples", splits=SPLITS, **data.prepared)
         self.module = data.module(folder)
-        self.parent = self._once("train", PARENT, examples=self.examples, module=self.module, **data.train)
+        self.baseline = self._once("train", PARENT, examples=self.examples, module=self.module, **data.train)
 
     def rows(self, names: list[str], seconds: float | None, batch: int) -> list[Row]:
         """Shrink, export and evaluate; return a row for each technique, the trained model first."""
@@ -150,7 +150,7 @@ class Bench:
 
     def _shrunk(self, name: str) -> Path:
         """Return the model after every step; steps that two techniques share run once."""
-        model, tuned = self.parent, {**self.data.tuned, **({"epochs": self.epochs} if self.epochs else {})}
+        model, tuned = self.baseline, {**self.data.tuned, **({"epochs": self.epochs} if self.epochs else {})}
         for component, options in VARIANTS[name][0]:
             more = {**tuned, **(self.data.pruned if component == "prune" else {}), "module": self.module}
             more = {} if component == FOLD[0] else more
@@ -176,7 +176,7 @@ class Bench:
         """Run a comparison, and return its report. It is not reused, since there may be more models than last time."""
         target = self.folder / f"report {step}"
         shutil.rmtree(target, ignore_errors=True)
-        baseline, candidates = (self.parent, models) if step == "evaluate" else (models[0], models[1:])
+        baseline, candidates = (self.baseline, models) if step == "evaluate" else (models[0], models[1:])
         output = {step.split()[0] if step != "evaluate" else "evaluation": target}
         find(step.split()[0])(baseline=baseline, candidates=candidates, examples=self.examples, **output, **options)
         return dict(kind(target).read())
@@ -255,8 +255,8 @@ def _facts(file: Path | None, evaluated: Mapping[Path, Row]) -> Row | None:
     return {**metrics, **Model(file).sizes()}
 
 
-def _less(parent: Row, row: Row) -> float:
-    return float(parent["tflite"]["gzipped"] / row["tflite"]["gzipped"])
+def _less(baseline: Row, row: Row) -> float:
+    return float(baseline["tflite"]["gzipped"] / row["tflite"]["gzipped"])
 
 
 def _difference(file: Row) -> str:

@@ -7,11 +7,11 @@ since other processes only make calls longer.
 """
 
 import argparse
-import time
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from loops import time_call
 
 LENGTH, WIDTH, HEADS = 64, 256, 4
 Form = Callable[[Any, Any], Any]  # of the module of TensorFlow and a tensor [records * LENGTH, WIDTH]
@@ -45,14 +45,8 @@ def _measure(tf: Any, forms: list[Form], records: int, rounds: int) -> list[floa
     outputs = [session.run("y:0", feeds) for session in sessions]
     for output in outputs[1:]:
         np.testing.assert_allclose(output, outputs[0], atol=1e-4 * np.abs(outputs[0]).max())
-    times = np.asarray([[_time(session, feeds) for session in sessions] for _ in range(rounds)])
+    times = np.asarray([[time_call(session, feeds) for session in sessions] for _ in range(rounds)])
     return [float(quartile) for quartile in np.percentile(times, 25, axis=0)]
-
-
-def _time(session: Any, feeds: dict[str, Any]) -> float:
-    start = time.perf_counter()
-    session.run("y:0", feeds)
-    return time.perf_counter() - start
 
 
 def _weights(tf: Any, *shape: int) -> Any:

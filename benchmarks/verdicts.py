@@ -108,7 +108,7 @@ def run_loaded(arguments: argparse.Namespace) -> None:
     print(
         f"\n{arguments.seconds:g} s and {arguments.rounds} rounds a model, busy processes of niceness {arguments.nice}"
     )
-    print(f"{os.cpu_count()} cores, {cpu_model()}")
+    print(describe_machine())
     print("\n".join(describe_loaded(trials)))
 
 
@@ -141,13 +141,20 @@ def describe_loaded(trials: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         )
 
 
+def describe_machine() -> str:
+    """Return the cores and the name of the processor."""
+    from tfopt.measurement.machine_fingerprint import cpu_facts
+
+    return f"{os.cpu_count()} cores, {cpu_facts()['model']}"
+
+
 def print_result(result: dict[str, Any]) -> None:
     """Print the number of each verdict and the share of correct ones."""
     trials = result["trials"]
     each = f"{result['seconds']:g} s and {result['rounds']} rounds a model"
     kind = f"{result['format']}{', the copy apart' if result['apart'] else ''}"
     print(f"\n{len(trials)} trials, {kind}, {each}, {result['load']} busy processes")
-    print(f"{os.cpu_count()} cores, {cpu_model()}")
+    print(describe_machine())
     for name, correct in (("same", "within noise"), ("slower", "slower")):
         verdicts = Counter(one[name]["verdict"] for one in trials)
         ratio = np.median([one[name]["value"] for one in trials])
@@ -236,12 +243,6 @@ def compute(seconds: float) -> None:
     numbers, end = np.random.default_rng(0).normal(size=1 << 20), time.monotonic() + seconds
     while time.monotonic() < end:
         numbers = np.sqrt(np.abs(numbers[::-1])) + 1e-3
-
-
-def cpu_model() -> str:
-    """Return the name of the processor."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""Cluster the weights of a model, fine-tune it, save it, and compare it with its parent."""
+"""Cluster the weights of a model, fine-tune it, save it, and compare it with its baseline."""
 
 import logging
 from pathlib import Path
 from typing import Any
 
-from tfopt import keras_models, runtimes
+from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.cluster import report
 from tfopt.components.cluster.centroids import share
@@ -12,14 +12,10 @@ from tfopt.components.cluster.kernels import find_kernels
 from tfopt.components.cluster.parameters import Settings
 from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import Kernel
-from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.keras_models.weight_constraints import Projection, add_projection, is_clustered, is_sparse
 from tfopt.measurement import parity
-from tfopt.measurement.parity import measure_parity
-from tfopt.runtimes.keras_parity import save_as_served
-from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
-from tfopt.training.user_module import UserModule
+from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
 from tfopt.value_types import JsonObject
 
 FIX = "pass more clusters, or fine-tune: pass module=PATH and examples=PATH"
@@ -36,12 +32,7 @@ def cluster_weights(
         ComponentError: If nothing can be clustered, the module and the model do not fit, or the outputs of the
             clustered model no longer depend on its inputs.
     """
-    check_not_quantized(model)
-    with reproducible(settings.seed):
-        user = UserModule(module) if module else None  # first: it registers the user's own layers
-        set_seeds(settings.seed)
-        keras_model = keras_models.load(model)
-        keras_models.check_weights(keras_model)
+    with loaded_reproducibly(model, module, settings.seed) as (keras_model, user):
         kernels = find_kernels(keras_model, settings.clusters, settings.layers)
         _check_not_clustered(kernels)
         before = [kernel.gzipped for kernel in kernels]
@@ -52,9 +43,7 @@ def cluster_weights(
         else:
             _share(kernels, settings)
             tuned = {"reason": "no module: clustered after training, without fine-tuning"}
-        with runtimes.load(model) as parent:
-            save_as_served(keras_model, target, model, parent, keras_model)
-            verified = measure_parity(parent, KerasModel(target), examples, fix=FIX)
+        verified = save_and_compare(keras_model, target, model, keras_model, examples, fix=FIX)
     facts = report.describe(keras_model, kernels, before)
     for line in [*report.table(facts), parity.describe_parity(verified["outputs"])]:
         log.info("%s", line)

@@ -83,4 +83,4 @@ def _is_library(kind: type) -> bool:
 
 def _axes(norm: Layer) -> list[int]:
     axis: Any = norm.axis
-    return [int(axis)] if isinstance(axis, int) else [int(one) for one in axis]
+    return [int(axis)] if isinstance(axis, int) else [int(number) for number in axis]

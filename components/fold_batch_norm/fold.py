@@ -6,7 +6,7 @@ from pathlib import Path
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
 from tfopt.artifacts.tensor_spec import record_input
-from tfopt.components.fold_batch_norm.frozen_graph import fold_frozen, special_difference, write_verified
+from tfopt.components.fold_batch_norm.frozen_graph import fold_frozen, special_difference
 from tfopt.components.fold_batch_norm.plan import FoldResult, make_plan
 from tfopt.components.fold_batch_norm.rebuild import rebuild_folded
 from tfopt.components.fold_batch_norm.verification import verify
@@ -17,12 +17,14 @@ from tfopt.runtimes.keras_parity import output_names
 from tfopt.saved_models.freezer import CannotFreezeError
 from tfopt.saved_models.saved_model import read
 from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.serving.verified_write import write_verified
 from tfopt.storage.staging import link_tree
 from tfopt.value_types import JsonObject
 
 PER_KERNEL, AT_MOST = 1e-5, 1e-4  # of the output's range; rounding errors grow in the layers that follow
 HALF = {"float16": 1e-2, "bfloat16": 5e-2}  # both models round the output of every layer
 LOGGED = 5  # batch norms that stay
+FIX = "pass a larger tolerance if that is harmless, as in a network whose own rounding errors are as large"
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +78,7 @@ def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tole
         log.info("%s is passed through unchanged: %s", model.name, difference)
         _pass_through(model, target)
         return _facts([], f"unchanged: the folded graph differs from the model: {difference}")
-    verified = write_verified(model, child, target, examples, tolerance)
+    verified = write_verified(model, child, target, examples, tolerance, what="folded", fix=FIX)
     log.info("%s", describe_parity(verified["outputs"]))
     return {**_facts(results, summary), "verified": verified}
 

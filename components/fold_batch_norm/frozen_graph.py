@@ -1,23 +1,15 @@
 """Folding in a frozen graph, for models without a Keras form."""
 
-from pathlib import Path
-
-from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
-from tfopt.artifacts.model_card import Verification
 from tfopt.components.fold_batch_norm.plan import FoldResult
-from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law_order import FOLDING, NORMALIZING
 from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
 from tfopt.graph.report import Report
-from tfopt.graph_checks.comparison import Comparison, largest_error, special_inputs, tolerance_of
+from tfopt.graph_checks.comparison import Comparison, special_inputs, tolerance_of
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import EMPTY, EXTREMES, IEEE
-from tfopt.saved_models import saved_model
-from tfopt.saved_models.state import changes_state
-from tfopt.serving.saved_model_assets import copy_assets
 
 
 def fold_frozen(frozen: Frozen) -> tuple[Frozen, list[FoldResult]]:
@@ -57,36 +49,3 @@ def special_difference(
     kinds = (IEEE, EXTREMES, EMPTY)
     lines = comparison.special_differences(lambda key: FrozenRuntime(child, key), kinds, allowed)
     return lines[0] if lines else None
-
-
-def write_verified(
-    model: SavedModel, child: Frozen, target: Path, examples: Examples | None, tolerance: float | None
-) -> Verification:
-    """Write a frozen model as a SavedModel below ``target``, load it again, and compare it with its parent.
-
-    Returns:
-        The parity of each output of each signature, and the source of the inputs.
-
-    Raises:
-        ComponentError: If an output differs by more than the tolerance, or the parent cannot be run.
-    """
-    allowed = tolerance_of(child) if tolerance is None else tolerance
-    written = SavedModel(target / "Format-Serving")
-    saved_model.write(child, written.path)
-    copy_assets(model, written.path)
-    comparison = Comparison(
-        child.signatures,
-        lambda key: runtimes.load(model, signature=key),
-        examples,
-        model.signature,
-        stateful=changes_state(child.graph),
-    )
-    outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
-    name, error = largest_error(outputs)
-    if not error <= allowed:
-        raise ComponentError(
-            f"output {name!r} of the folded model differs by {error:.2g} of its range",
-            f"at most {allowed:g}",
-            "pass a larger tolerance if that is harmless, as in a network whose own rounding errors are as large",
-        )
-    return {"inputs": comparison.source, "tolerance": allowed, "outputs": outputs, "not_compared": comparison.skipped}

@@ -4,9 +4,8 @@ import logging
 import tempfile
 from pathlib import Path
 
-from tfopt import keras_models, runtimes
+from tfopt import keras_models
 from tfopt.artifacts import CARD, Examples, SavedModel
-from tfopt.artifacts.model_card import Verification
 from tfopt.components.optimize_graph.parameters import Optimization
 from tfopt.components.optimize_graph.pass_names import read_passes
 from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
@@ -14,11 +13,10 @@ from tfopt.errors import ComponentError
 from tfopt.formatting import distance
 from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.law_runner import graph_of, unmet_requirements
+from tfopt.graph.laws import laws
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
-from tfopt.graph.rewrites import laws
 from tfopt.graph_checks.comparison import (
     Comparison,
-    largest_error,
     special_inputs,
     tolerance_of,
     why_no_special_values,
@@ -28,8 +26,11 @@ from tfopt.saved_models import graph_file, saved_model
 from tfopt.saved_models.feature_signature import add_feature_signature
 from tfopt.saved_models.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.serving.verified_write import write_verified
 from tfopt.storage.staging import link_tree
 from tfopt.value_types import JsonObject
+
+FIX = "pass a larger tolerance if acceptable, or leave passes out: explain=True reports the error of each"
 
 log = logging.getLogger(__name__)
 
@@ -66,7 +67,7 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
             link_tree(source.saved_model or source.path, target / "Format-Serving")
             (target / "Format-Serving" / CARD).unlink(missing_ok=True)
             return {**facts, "name": model.name, "nodes": len(parent.graph.node), "explained": True}
-        verified = _write_verified(source, run.model, target, examples, allowed)
+        verified = write_verified(source, run.model, target, examples, allowed, what="written", fix=FIX)
         if optimization.frozen_graph:
             graph_file.write_graph(run.model, target / "frozen.pb")
             facts["frozen_graph"] = {key: _names(signature) for key, signature in run.model.signatures.items()}
@@ -120,28 +121,3 @@ def _log(run: VerifiedPasses, *, explain: bool) -> None:
         log.info("%s %s %d nodes %d%s", row["pass"], verb, row["nodes"][0], row["nodes"][1], error)
     for name, reason in run.taken_back.items():
         log.info("%s is undone: %s", name, reason)
-
-
-def _write_verified(
-    source: SavedModel, child: Frozen, target: Path, examples: Examples | None, allowed: float
-) -> Verification:
-    """Write and load the model, compare it with the source as TensorFlow serves both, and return the parity facts."""
-    written = SavedModel(target / "Format-Serving")
-    saved_model.write(child, written.path)
-    copy_assets(source, written.path)
-    comparison = Comparison(
-        child.signatures,
-        lambda key: runtimes.load(source, signature=key),
-        examples,
-        source.signature,
-        stateful=changes_state(child.graph),
-    )
-    outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
-    name, error = largest_error(outputs)
-    if not error <= allowed:
-        raise ComponentError(
-            f"output {name!r} of the written model differs by {error:.2g} of its range",
-            f"at most {allowed:g}",
-            "pass a larger tolerance if acceptable, or leave passes out: explain=True reports the error of each",
-        )
-    return {"inputs": comparison.source, "tolerance": allowed, "outputs": outputs, "not_compared": comparison.skipped}

@@ -10,8 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.storage.protobuf_messages import message_classes
+
 FIELDS = {"string": "bytes_list", "float32": "float_list", "int64": "int64_list"}
 KINDS = {field: dtype for dtype, field in FIELDS.items()}
+MESSAGES = {
+    "BytesList": "repeated bytes value = 1",
+    "FloatList": "repeated float value = 1",
+    "Int64List": "repeated int64 value = 1",
+    "Feature": "BytesList bytes_list = 1; FloatList float_list = 2; Int64List int64_list = 3",
+    "Features": "map<string, Feature> feature = 1",
+    "Example": "Features features = 1",
+}
 Values = NDArray[Any] | list[Any]
 
 
@@ -55,37 +65,4 @@ def parse(record: bytes) -> tuple[dict[str, Values], dict[str, str]]:
 @cache
 def _message() -> Any:
     """Return the message class of tensorflow.Example."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(name="tf_example.proto", package="tensorflow", syntax="proto3")
-    kinds = descriptor_pb2.FieldDescriptorProto
-    for name, kind in (
-        ("BytesList", kinds.TYPE_BYTES),
-        ("FloatList", kinds.TYPE_FLOAT),
-        ("Int64List", kinds.TYPE_INT64),
-    ):
-        file.message_type.add(name=name).field.add(name="value", number=1, type=kind, label=kinds.LABEL_REPEATED)
-    feature = file.message_type.add(name="Feature")
-    feature.oneof_decl.add(name="kind")
-    for number, (field, name) in enumerate(
-        zip(FIELDS.values(), ("BytesList", "FloatList", "Int64List"), strict=True), 1
-    ):
-        _add(feature, field, number, f".tensorflow.{name}").oneof_index = 0
-    features = file.message_type.add(name="Features")
-    entry = features.nested_type.add(name="FeatureEntry")
-    entry.options.map_entry = True
-    entry.field.add(name="key", number=1, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
-    _add(entry, "value", 2, ".tensorflow.Feature")
-    _add(features, "feature", 1, ".tensorflow.Features.FeatureEntry").label = kinds.LABEL_REPEATED
-    _add(file.message_type.add(name="Example"), "features", 1, ".tensorflow.Features")
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tensorflow.Example"))
-
-
-def _add(message: Any, name: str, number: int, of: str) -> Any:
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Kinds
-
-    return message.field.add(
-        name=name, number=number, type=Kinds.TYPE_MESSAGE, label=Kinds.LABEL_OPTIONAL, type_name=of
-    )
+    return message_classes("tensorflow", MESSAGES, oneofs={"Feature": "kind"})["Example"]

@@ -15,7 +15,7 @@ import numpy as np
 
 from tfopt.components.prune.kernels import TRANSPOSED, PrunableKernel
 from tfopt.components.prune.patterns import is_n_m
-from tfopt.keras_models.kernels import Kernel, table_lines
+from tfopt.keras_models.kernels import Kernel, report_row, table_lines
 from tfopt.value_types import JsonObject
 
 Report = JsonObject
@@ -32,17 +32,7 @@ def describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -
         gzipped_before: Bytes of each kernel before pruning.
     """
     layers: list[Report] = [
-        {
-            "layer": kernel.path,
-            "weight": kernel.name,
-            "shape": list(kernel.variable.shape),
-            "sparsity": float(np.mean(kernel.values == 0)),
-            "bytes": kernel.values.nbytes,
-            "gzipped": kernel.gzipped,
-            "gzipped_before": before,
-            "left": kernel.left,
-            "speed": speedups(kernel, kernels[0]),
-        }
+        {**report_row(kernel, before), "left": kernel.left, "speed": speedups(kernel, kernels[0])}
         for kernel, before in zip(kernels, gzipped_before, strict=True)
     ]
     total = sum(int(kernel.values.size) for kernel in kernels)
@@ -54,24 +44,18 @@ def describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -
 
 def describe_channels(before: Iterable[Kernel], after: Iterable[Kernel]) -> Report:
     """Return the report of a model with fewer channels: the size of each kernel before and after."""
-    parents = {(kernel.path, kernel.name): kernel for kernel in before}
+    baselines = {(kernel.path, kernel.name): kernel for kernel in before}
     layers: list[Report] = []
     smaller = 0
     for kernel in after:
-        parent = parents[kernel.path, kernel.name]
-        is_smaller = kernel.values.nbytes < parent.values.nbytes
+        baseline = baselines[kernel.path, kernel.name]
+        is_smaller = kernel.values.nbytes < baseline.values.nbytes
         smaller += is_smaller
         layers.append(
             {
-                "layer": kernel.path,
-                "weight": kernel.name,
-                "shape_before": list(parent.variable.shape),
-                "shape": list(kernel.variable.shape),
-                "sparsity": float(np.mean(kernel.values == 0)),
-                "bytes_before": parent.values.nbytes,
-                "bytes": kernel.values.nbytes,
-                "gzipped_before": parent.gzipped,
-                "gzipped": kernel.gzipped,
+                **report_row(kernel, baseline.gzipped),
+                "shape_before": list(baseline.variable.shape),
+                "bytes_before": baseline.values.nbytes,
                 "speed": dict.fromkeys(RUNTIMES, "yes: dense and smaller" if is_smaller else "no: unchanged channels"),
             }
         )

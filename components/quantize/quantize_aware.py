@@ -10,13 +10,11 @@ from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.quantize.parameters import Settings
 from tfopt.errors import ComponentError, nearest
 from tfopt.keras_models.layer_graph import is_graph
-from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_parity import output_names, save_as_served
-from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
-from tfopt.training.user_module import UserModule
+from tfopt.training.weight_changes import loaded_reproducibly
 from tfopt.value_types import JsonObject
 
 CALIBRATION_BATCH = 64
@@ -30,14 +28,11 @@ def quantize_model(model: KerasModel, examples: Examples, module: Path, target: 
     Raises:
         ComponentError: If nothing can be quantized, or module, examples and model do not fit.
     """
-    check_not_quantized(model)
-    with reproducible(settings.seed):
-        user = UserModule(module)  # first: it registers the user's own layers
-        set_seeds(settings.seed)
-        keras_model = keras_models.load(model)
+    with loaded_reproducibly(model, module, settings.seed) as (keras_model, user):
         _check_layers(keras_model, settings.keep_float)
         with runtimes.load(model) as parent:
             output_names(model, parent, keras_model)  # raises before the training
+            assert user  # a module was passed
             tuner = FineTuner(keras_model, model, user, examples, target, settings, settings.seed)
             trainee, tuned = _fine_tune(keras_model, tuner, settings)
             save_as_served(trainee.model, target, model, parent, keras_model)
@@ -57,7 +52,6 @@ def quantize_model(model: KerasModel, examples: Examples, module: Path, target: 
 
 
 def _check_layers(model: Any, keep_float: Sequence[str]) -> None:
-    keras_models.check_weights(model)
     if not is_graph(model):
         raise ComponentError(
             f"model {model.name}: a subclassed model",

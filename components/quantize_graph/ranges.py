@@ -46,8 +46,8 @@ def measure_ranges(
 def union(ranges: Iterable[dict[Tensor, Range]]) -> dict[Tensor, Range]:
     """Return the range over all batches; NaN in one stays NaN."""
     joined: dict[Tensor, Range] = {}
-    for one in ranges:
-        for tensor, (low, high) in one.items():
+    for batch_ranges in ranges:
+        for tensor, (low, high) in batch_ranges.items():
             lowest, highest = joined.get(tensor, (low, high))
             joined[tensor] = (float(np.minimum(low, lowest)), float(np.maximum(high, highest)))
     return joined

@@ -61,14 +61,14 @@ class ChartData:
 
     def kind(self, model: ModelMeasurements) -> str:
         """Return the kind of a model, which selects its color."""
-        return "chosen" if model.name == self.chosen else "parent" if model.parent is None else "other"
+        return "chosen" if model.name == self.chosen else "parent" if model.baseline is None else "other"
 
     def curves(self) -> list[ModelMeasurements]:
         """List the models of the throughput chart, the fastest at the largest batch size first."""
         models = [model for model in self.models if len(_rates(model)) >= FEWEST_SIZES]
         if len(models) > MOST_CURVES:
             important = {*self.front, self.chosen}
-            models = [model for model in models if model.parent is None or model.name in important]
+            models = [model for model in models if model.baseline is None or model.name in important]
         return sorted(models, key=lambda model: -_rates(model)[-1][1])
 
 
@@ -91,7 +91,7 @@ def draw_choice(data: ChartData, width: int, height: int, key: str) -> str:
 
 
 def _bubble(model: ModelMeasurements, data: ChartData) -> Bubble:
-    parent = model.parent
+    baseline = model.baseline
     return Bubble(
         name=model.name,
         note=formatting.data_size(model.value("size")),
@@ -101,13 +101,13 @@ def _bubble(model: ModelMeasurements, data: ChartData) -> Bubble:
         area=model.value("size"),
         kind=data.kind(model),
         front=model.name in data.front,
-        ranges=(_interval("latency", model, parent), _interval(data.metric, model, parent)) if parent else None,
+        ranges=(_interval("latency", model, baseline), _interval(data.metric, model, baseline)) if baseline else None,
     )
 
 
-def _interval(metric: str, model: ModelMeasurements, parent: ModelMeasurements) -> tuple[float, float]:
-    """Return the interval of the difference to the parent, added to the parent's value; a share is at most 1."""
-    low, high = (parent.value(metric) + end for end in model.change(metric).interval)
+def _interval(metric: str, model: ModelMeasurements, baseline: ModelMeasurements) -> tuple[float, float]:
+    """Return the interval of the difference to the baseline, added to the baseline's value; a share is at most 1."""
+    low, high = (baseline.value(metric) + end for end in model.change(metric).interval)
     return (min(low, 1.0), min(high, 1.0)) if formatting.is_share(metric) else (low, high)
 
 

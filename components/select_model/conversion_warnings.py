@@ -16,7 +16,7 @@ GOOD_CORRELATION = 0.99  # no warning from here on, however good the other one i
 
 @dataclass(frozen=True)
 class _Conversion:
-    """The parity of one output of a converted model with its parent.
+    """The parity of one output of a converted model with its baseline.
 
     Attributes:
         name: Name of the model.
@@ -49,9 +49,9 @@ def conversion_warnings(models: Sequence[Model], names: Sequence[str]) -> dict[s
         for output, parity in verified.get("outputs", {}).items():
             alike[str(facts["precision"]), output].append(_conversion(name, parity))
     for (precision, _), conversions in alike.items():
-        for one in conversions:
-            if text := _compare(one, conversions, precision):
-                warnings[one.name].append(text)
+        for conversion in conversions:
+            if text := _compare(conversion, conversions, precision):
+                warnings[conversion.name].append(text)
     return warnings
 
 
@@ -67,7 +67,7 @@ def uncleared(model: ModelMeasurements, warnings: Sequence[str], goals: Sequence
         goals: All goals.
         examples: Number of examples that quality was measured on.
     """
-    if not warnings or model.parent is None or model.error:
+    if not warnings or model.baseline is None or model.error:
         return None
     on_quality = [goal for goal in goals if whole(goal.metric) in model.quality and goal.kind != "max_regression"]
     if on_quality and not any(goal.failure(model, proven=True, examples=examples) for goal in on_quality):

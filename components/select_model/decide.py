@@ -156,7 +156,7 @@ def _decision(
         name=model.name,
         digest=model.digest,
         format=model.format,
-        parent=model.parent is None,
+        parent=model.baseline is None,
         passed=passed,
         pareto=pareto,
         chosen=model is explain.chosen,

@@ -55,7 +55,7 @@ class Explanation:
             warned: True if its conversion has a warning.
         """
         decision = self._verdict(models, blessed=blessed)
-        if warned and self.chosen.parent:
+        if warned and self.chosen.baseline:
             decision += " Its conversion has a warning, but it meets the goals on quality."
         return decision + self._unstable(models)
 
@@ -72,7 +72,7 @@ class Explanation:
 
     def _verdict(self, models: Sequence[ModelMeasurements], *, blessed: bool) -> str:
         name = self.chosen.name
-        if self.chosen.parent:
+        if self.chosen.baseline:
             return f"{name}: {self._merits(self.chosen)}."
         if not blessed:
             return f"{name}, the baseline, stays and is not blessed: neither it nor any candidate meets every goal."
@@ -90,7 +90,7 @@ class Explanation:
         """
         if model is not self.chosen:
             return self._why_not(model, failures)
-        if model.parent:
+        if model.baseline:
             return [self._merits(model)]
         missed = [failure for _, failure in failures]
         return missed or ["the baseline: no candidate within the goals is significantly better"]
@@ -110,13 +110,13 @@ class Explanation:
             return self._short_merits(model)
         if self.objective not in model.metrics:
             return f"no {formatting.title(self.objective)}"
-        own, best = (self._short_objective(one) for one in (model, self.chosen))
-        if model.parent and self.baseline_passed and not is_significantly_better(model, self.objective):
+        own, best = (self._short_objective(candidate) for candidate in (model, self.chosen))
+        if model.baseline and self.baseline_passed and not is_significantly_better(model, self.objective):
             ratio = objective_speedup(model, self.objective)
             if model.disturbance(self.objective):
                 return NOT_COMPARED
             return f"{own}: {ratio.verdict}" if ratio else f"{own}: not significantly better"
-        if model.parent and self._is_equal(model):
+        if model.baseline and self._is_equal(model):
             return f"{own}; {self._short_winner} is smaller"
         return f"{own}; {self._short_winner} is {best}"
 
@@ -139,14 +139,14 @@ class Explanation:
         return f"misses {formatting.title(metric)}{by}"
 
     def _short_merits(self, model: ModelMeasurements) -> str:
-        if model.parent is None:
+        if model.baseline is None:
             return "baseline; no candidate is better"
-        size = formatting.relative_size(model.value("size"), model.parent.value("size"))
+        size = formatting.relative_size(model.value("size"), model.baseline.value("size"))
         return ", ".join(text for text in (_short_speed(model), size) if text)
 
     def _short_objective(self, model: ModelMeasurements) -> str:
         """Return the value of the objective: for speed the ratio to the baseline."""
-        if model.parent is None:
+        if model.baseline is None:
             return "baseline"
         if model.disturbance(self.objective):
             return "unstable"
@@ -168,7 +168,7 @@ class Explanation:
             model: Any of the models.
             failures: As for `reasons`.
         """
-        if model is self.chosen or model.error or model.parent is None or NO_METRIC & dict(failures).keys():
+        if model is self.chosen or model.error or model.baseline is None or NO_METRIC & dict(failures).keys():
             return ""
         misses = [self._miss(model, goal) for goal in self.goals if model.estimate(goal.metric)]
         if any(model.disturbance(goal.metric) for goal in self.goals) and not any(misses):
@@ -219,11 +219,11 @@ class Explanation:
         if failures:
             (metric, first), *others = failures
             return [_lead_with_advantage(model, metric, first), *(failure for _, failure in others)]
-        if model.parent and objective not in model.metrics:
+        if model.baseline and objective not in model.metrics:
             return [f"{formatting.title(objective)} was not measured for it"]
-        if model.parent and self.baseline_passed and not is_significantly_better(model, objective):
-            return [_not_significant(model, model.parent, objective)]
-        if model.parent and self._is_equal(model):
+        if model.baseline and self.baseline_passed and not is_significantly_better(model, objective):
+            return [_not_significant(model, model.baseline, objective)]
+        if model.baseline and self._is_equal(model):
             size = formatting.relative_size(chosen.value("size"), model.value("size"))
             return [f"indistinguishable from {winner} in {formatting.title(objective)}; {winner} is {size}"]
         if unstable := model.disturbance(objective) or chosen.disturbance(objective):
@@ -232,16 +232,16 @@ class Explanation:
 
     def _merits(self, model: ModelMeasurements) -> str:
         """Compare a candidate with the baseline: speed, quality, size, and the objective if it is another metric."""
-        assert model.parent
+        assert model.baseline
         metric = self.main_metric
         change = model.change(metric)
         interval = formatting.change_interval(metric, change.low, change.high)
         difference = f"{formatting.change(metric, change.value)}{f', {interval}' if interval else ''}"
         quality = f"{formatting.title(metric)} {formatting.amount(metric, model.value(metric))} ({difference})"
-        size = formatting.relative_size(model.value("size"), model.parent.value("size"))
+        size = formatting.relative_size(model.value("size"), model.baseline.value("size"))
         merits = [text for text in (_speed(model), quality, size) if text]
         if self.objective not in ("latency", "size", metric):
-            merits.insert(0, f"{formatting.title(self.objective)} {_versus(model, model.parent, self.objective)}")
+            merits.insert(0, f"{formatting.title(self.objective)} {_versus(model, model.baseline, self.objective)}")
         return ", ".join(merits)
 
 
@@ -282,16 +282,16 @@ def _lead_with_advantage(model: ModelMeasurements, metric: str, failure: str) ->
     ratio = model.speedup(model.small_batch)
     if ratio and ratio.verdict == "faster" and not metric.startswith(("latency", "throughput")):
         return f"{formatting.ratio(ratio.value)} as fast, but {failure}"
-    if model.parent and _is_small(model) and not metric.startswith("size"):
-        return f"{formatting.relative_size(model.value('size'), model.parent.value('size'))}, but {failure}"
+    if model.baseline and _is_small(model) and not metric.startswith("size"):
+        return f"{formatting.relative_size(model.value('size'), model.baseline.value('size'))}, but {failure}"
     return failure
 
 
 def _is_small(model: ModelMeasurements) -> bool:
-    return bool(model.parent and model.value("size") < SMALL * model.parent.value("size"))
+    return bool(model.baseline and model.value("size") < SMALL * model.baseline.value("size"))
 
 
-def _not_significant(model: ModelMeasurements, parent: ModelMeasurements, objective: str) -> str:
+def _not_significant(model: ModelMeasurements, baseline: ModelMeasurements, objective: str) -> str:
     """Return what was measured instead of a significant improvement, and whether the model is smaller."""
     ratio = objective_speedup(model, objective)
     if disturbance := model.disturbance(objective):
@@ -300,9 +300,9 @@ def _not_significant(model: ModelMeasurements, parent: ModelMeasurements, object
         speed, verdict = _format_speedup(ratio), ratio.verdict
         text = f"slower: {speed}" if verdict == "slower" else f"not significantly faster: {speed}, {verdict}"
     else:
-        text = f"not significantly {_better(objective)}: {_versus(model, parent, objective)}"
+        text = f"not significantly {_better(objective)}: {_versus(model, baseline, objective)}"
     if objective != "size" and _is_small(model):
-        return f"{text}; it is {formatting.relative_size(model.value('size'), parent.value('size'))}"
+        return f"{text}; it is {formatting.relative_size(model.value('size'), baseline.value('size'))}"
     return text
 
 

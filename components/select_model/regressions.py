@@ -38,10 +38,10 @@ NOT_MEASURED = "\N{EN DASH}"
 
 
 def compare_with_history(
-    history: RunHistory, winner: ModelMeasurements, parent: ModelMeasurements, watched: Sequence[Goal]
+    history: RunHistory, winner: ModelMeasurements, baseline: ModelMeasurements, watched: Sequence[Goal]
 ) -> HistoryComparison:
     """Compare the selected model with earlier ones, and the baseline with earlier ones, in the metric of each goal."""
-    roles: list[tuple[Role, ModelMeasurements]] = [(WINNER, winner), (PARENT, parent)]
+    roles: list[tuple[Role, ModelMeasurements]] = [(WINNER, winner), (PARENT, baseline)]
     trends = [_trend(history, role, model, goal) for goal in watched for role, model in roles]
     return HistoryComparison(
         runs=[EarlierRun(run.time, run.version, run.winner.name, run.parent.name) for run in history.runs],

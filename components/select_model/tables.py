@@ -19,7 +19,7 @@ def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> J
     """Return one model's row of the main table; a dash stands for a missing measurement."""
     ratio = model.speedup(model.small_batch) if not model.error else None
     latency = model.benchmark.latency.get(model.small_batch) if model.benchmark else None
-    change = model.change(metric) if model.parent and metric in model.metrics else None
+    change = model.change(metric) if model.baseline and metric in model.metrics else None
     return {
         "name": decided.name,
         "parent": decided.parent,
@@ -46,8 +46,8 @@ def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> J
         "not_compared": model.disturbance("latency") or "",
         "size": _amount(model, "size"),
         "gzipped": _amount(model, "size_gzipped"),
-        "smaller": formatting.relative_size(model.value("size"), model.parent.value("size"))
-        if model.parent and "size" in model.metrics
+        "smaller": formatting.relative_size(model.value("size"), model.baseline.value("size"))
+        if model.baseline and "size" in model.metrics
         else "",
         "more": [
             (formatting.title(name), formatting.amount(name, estimate.value), _interval(model, name))

@@ -57,9 +57,9 @@ def fastest(times: Mapping[Choice, Sequence[float]]) -> Choice:
     ('float32', 'off')
     """
     first, *others = times
-    ratios = {one: [s / base for s, base in zip(times[one], times[first], strict=True)] for one in others}
-    medians = {one: statistics.median(each) for one, each in ratios.items() if max(each) < 1}
-    best = min(medians, key=lambda one: medians[one], default=first)
+    ratios = {choice: [s / base for s, base in zip(times[choice], times[first], strict=True)] for choice in others}
+    medians = {choice: statistics.median(each) for choice, each in ratios.items() if max(each) < 1}
+    best = min(medians, key=lambda choice: medians[choice], default=first)
     return best if medians.get(best, 1) < MAX_RATIO else first
 
 

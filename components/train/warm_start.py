@@ -94,7 +94,9 @@ def pass_through(start: KerasModel, trained: KerasModel) -> None:
 
 
 def _check_library(start_model: Any, model: Any, module: Path) -> None:
-    versions = ["Keras 2" if keras_models.is_keras_2(one) else "Keras 3" for one in (start_model, model)]
+    versions = [
+        "Keras 2" if keras_models.is_keras_2(keras_model) else "Keras 3" for keras_model in (start_model, model)
+    ]
     if versions[0] != versions[1]:
         raise ComponentError(
             f"start: a {versions[0]} model",

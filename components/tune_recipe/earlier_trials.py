@@ -1,11 +1,11 @@
 """Measurements of earlier runs that are comparable with those of this run, and the Pareto front of both.
 
-Every model is measured together with the parent of its run, so runs are compared by the gain in quality, the speedup
+Every model is measured together with the baseline of its run, so runs are compared by the gain in quality, the speedup
 and the relative size. They are comparable if `tfopt.model_store.run_history` considers the conditions comparable: the
-same task, label and split, and the same CPU, threads and batch sizes. If the parents have different formats, or sizes
+same task, label and split, and the same CPU, threads and batch sizes. If the baselines have different formats, or sizes
 that differ by more than `SIZE_TOLERANCE`, they are different models, and no measurement is carried over.
 
-A parent with other content but the same size was trained again. Ratios of speed and size carry over; the loss of
+A baseline with other content but the same size was trained again. Ratios of speed and size carry over; the loss of
 quality belongs to that training and its examples. Such rows are marked (``same_parent``, ``same_examples``).
 """
 
@@ -34,9 +34,9 @@ def add_earlier_trials(report: RecipeReport, previous: RecipeReport | None) -> R
     earlier = list(_measured_trials(previous)) if previous else []
     left_out = _find_difference(previous.decision, report.decision) if previous and earlier else ""
     measured = {trial.name for trial in report.trials if trial.beside_parent}
-    parent = report.decision.parent.digest
+    baseline = report.decision.parent.digest
     earlier = [
-        replace(trial, same_parent=trial.parent == parent, same_examples=trial.examples == report.examples)
+        replace(trial, same_parent=trial.parent == baseline, same_examples=trial.examples == report.examples)
         for trial in earlier
         if not left_out and trial.name not in measured
     ]
@@ -54,7 +54,7 @@ def add_earlier_trials(report: RecipeReport, previous: RecipeReport | None) -> R
 
 def _measured_trials(previous: RecipeReport) -> Iterator[EarlierTrial]:
     """Yield the measurements of an earlier run, and those that it carried over itself."""
-    parent = previous.decision.parent.digest
+    baseline = previous.decision.parent.digest
     for trial in previous.trials:
         if trial.beside_parent:
             yield EarlierTrial(
@@ -64,7 +64,7 @@ def _measured_trials(previous: RecipeReport) -> Iterator[EarlierTrial]:
                 trial.beside_parent,
                 trial.metrics,
                 previous.time,
-                parent,
+                baseline,
                 previous.examples,
                 same_parent=False,
                 same_examples=False,

@@ -13,9 +13,9 @@ Z = 1.96  # of a 95 % interval
 BROKEN = 0.5  # 1 - correlation, or the share of changed classes, that no goal allows
 
 
-def find_missed_size_goal(child: Model, parent: Model, goals: Sequence[Goal]) -> str | None:
+def find_missed_size_goal(child: Model, baseline: Model, goals: Sequence[Goal]) -> str | None:
     """Return how a model misses a goal on its size, or None. Sizes are exact, so this never rejects a good model."""
-    after = from_sizes(child, from_sizes(parent, None))
+    after = from_sizes(child, from_sizes(baseline, None))
     failures = (goal.failure(after, proven=True, examples=0) for goal in goals if goal.metric in SIZES)
     return next((failure for failure in failures if failure), None)
 
@@ -25,8 +25,8 @@ def find_excessive_difference(
 ) -> str | None:
     """Return why a model with these differences cannot meet the goals, or None.
 
-    Accuracy falls by at most the share of records whose class changes, and for a good parent by nearly as much. A model
-    is rejected only if even the lower bound of that share is twice what the goal allows; closer to the goal, only
+    Accuracy falls by at most the share of records whose class changes, and for a good baseline by nearly as much. A
+    model is rejected only if even the lower bound of that share is twice what the goal allows; closer to the goal, only
     `evaluate` can decide.
 
     Args:

@@ -100,6 +100,6 @@ def _winner_choices(content: Mapping[str, Any]) -> dict[str, str]:
 
 def _check_parent(report: RecipeReport) -> None:
     """Raise ValueError unless the decision has the baseline, with its size and another metric."""
-    parents = [model for model in report.decision.models if model.parent]
-    if len(parents) != 1 or "size" not in parents[0].metrics:
+    baselines = [model for model in report.decision.models if model.parent]
+    if len(baselines) != 1 or "size" not in baselines[0].metrics:
         raise ValueError("the decision has no measured baseline")

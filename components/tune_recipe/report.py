@@ -16,14 +16,14 @@ NOT_MEASURED = "\N{EN DASH}"
 
 def render(report: RecipeReport) -> str:
     """Return ``report.html``: all of ``recipe.json`` except the decision, which has its own report."""
-    parent = report.decision.parent.metrics
-    metric = next(iter(parent))
+    baseline = report.decision.parent.metrics
+    metric = next(iter(baseline))
     trials = sorted(report.trials, key=lambda trial: (not trial.winner, trial.score))
     return report_template(Path(__file__).parent).render(
         report=report,
         trials=[(trial, _cells(trial, metric)) for trial in trials],
         earlier=[(trial, _cells(trial, metric) | _origin_cells(trial, metric)) for trial in report.earlier],
-        parent=[_amount(parent, name) for name in (metric, "latency", "size")],
+        parent=[_amount(baseline, name) for name in (metric, "latency", "size")],
         metric=formatting.title(metric),
         charts={"history": charts.draw_history(report), "front": charts.draw_front(report, metric)},
         css=CHART_CSS.read_text(),
@@ -42,7 +42,7 @@ def _cells(trial: TrialReport | EarlierTrial, metric: str) -> dict[str, str]:
 
 
 def _origin_cells(trial: EarlierTrial, metric: str) -> JsonObject:
-    """Return when and on what an earlier trial was measured; with another parent or examples only its gain counts."""
+    """Return when and on what an earlier trial was measured; with another baseline or examples only its gain counts."""
     measured = f"measured on {trial.time[:10]}"
     if trial.same_parent and trial.same_examples:
         return {"origin": "earlier", "note": measured}

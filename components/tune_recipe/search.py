@@ -48,7 +48,7 @@ class Trial:
 
     @property
     def wins(self) -> bool:
-        """Return True if it meets all goals and is significantly better than the parent."""
+        """Return True if it meets all goals and is significantly better than the baseline."""
         return bool(self.measurement and self.measurement.is_better and not self.measurement.failures)
 
     @property
@@ -109,7 +109,7 @@ class Search:
         """Build, check and measure one recipe; a failure is its result.
 
         Raises:
-            ComponentError: If the disk is full, or the parent cannot be measured.
+            ComponentError: If the disk is full, or the baseline cannot be measured.
         """
         trial, start = Trial(recipe), time.monotonic()
         self.trials.append(trial)
@@ -148,7 +148,7 @@ class Search:
             recipe = choose_recipe(optuna_trial.suggest_categorical, self.settings.formats)
             if recipe in candidates and recipe not in scores:
                 return optuna_trial, recipe
-            study.tell(optuna_trial, scores.get(recipe, 0.0))  # 0: the parent itself
+            study.tell(optuna_trial, scores.get(recipe, 0.0))  # 0: the baseline itself
         recipe = next(candidate for candidate in candidates if candidate not in scores)
         study.enqueue_trial(recipe.choices)
         optuna_trial = study.ask()

@@ -1,4 +1,4 @@
-"""Measurement of trial models with their parent by `evaluate` and `benchmark`, and their score."""
+"""Measurement of trial models with their baseline by `evaluate` and `benchmark`, and their score."""
 
 import contextlib
 import logging
@@ -28,7 +28,7 @@ class TrialMeasurement:
     """The measurement of a trial's model.
 
     Attributes:
-        measured: The model in both reports, with its parent.
+        measured: The model in both reports, with its baseline.
         main_metric: The main metric of the evaluation.
         goals: The goals, with metrics and numbers resolved.
         objective: The metric to optimize.
@@ -51,29 +51,29 @@ class TrialMeasurement:
 
     @property
     def is_better(self) -> bool:
-        """Return True if it is significantly better than its parent at the objective."""
+        """Return True if it is significantly better than its baseline at the objective."""
         if self.measured.error or self.objective not in self.measured.metrics:
             return False
         return is_significantly_better(self.measured, self.objective)
 
     @property
     def score(self) -> float:
-        """Return the value to minimize: log2 of the objective over the parent's, and a penalty per missed goal."""
-        if self.measured.error or self.objective not in self.measured.metrics or not self.measured.parent:
+        """Return the value to minimize: log2 of the objective over the baseline's, and a penalty per missed goal."""
+        if self.measured.error or self.objective not in self.measured.metrics or not self.measured.baseline:
             return NOT_MADE
-        before = self.measured.parent.value(self.objective)
+        before = self.measured.baseline.value(self.objective)
         after = before + self.measured.change(self.objective).value
         sign = -1 if self.measured.higher_is_better(self.objective) else 1
         return MISSED_GOAL * len(self.failures) + sign * math.log2(max(after, 1e-9) / max(before, 1e-9))
 
     @property
     def relative_metrics(self) -> RelativeMetrics | None:
-        """Return quality, speed and size relative to the parent; None if one of them was not measured."""
+        """Return quality, speed and size relative to the baseline; None if one of them was not measured."""
         model = self.measured
         speedup = None if model.error else model.speedup(model.small_batch)
-        if speedup is None or self.main_metric not in model.metrics or not model.parent:
+        if speedup is None or self.main_metric not in model.metrics or not model.baseline:
             return None
-        size = model.value("size") / max(1.0, model.parent.value("size"))
+        size = model.value("size") / max(1.0, model.baseline.value("size"))
         return RelativeMetrics(model.gain(self.main_metric).value, speedup.value, size)
 
     def describe(self) -> str:
@@ -88,13 +88,13 @@ class TrialMeasurement:
 
 
 class TrialMeasurer:
-    """Measures models together with their parent, and selects one, with the components that do so."""
+    """Measures models together with their baseline, and selects one, with the components that do so."""
 
     def __init__(
-        self, parent: Model, examples: Examples, settings: SearchSettings, module: PythonModule | None = None
+        self, baseline: Model, examples: Examples, settings: SearchSettings, module: PythonModule | None = None
     ) -> None:
         """Store the arguments; ``module`` is the user's file with metrics."""
-        self.parent, self.examples, self.settings, self.module = parent, examples, settings, module
+        self.baseline, self.examples, self.settings, self.module = baseline, examples, settings, module
         self.goals = read_goals(settings.goals)
         check_goal_metrics(self.goals, task="auto", top_k=5, metrics=settings.metrics, slices=settings.slices)
 
@@ -107,11 +107,11 @@ class TrialMeasurer:
             tried: Number of models that they were selected from on the same records.
 
         Raises:
-            ComponentError: If the parent cannot be measured, or examples, label or goals do not fit.
+            ComponentError: If the baseline cannot be measured, or examples, label or goals do not fit.
         """
-        settings, models = self.settings, [self.parent, *children]
-        arguments: Any = {"baseline": self.parent, "candidates": list(children), "examples": self.examples}
-        arguments["signature"] = self.parent.signature
+        settings, models = self.settings, [self.baseline, *children]
+        arguments: Any = {"baseline": self.baseline, "candidates": list(children), "examples": self.examples}
+        arguments["signature"] = self.baseline.signature
         with _without_progress():
             find("evaluate")(
                 **arguments,
@@ -147,7 +147,7 @@ class TrialMeasurer:
         """Run `select_model` on models whose reports are in ``folder``, and return its decision."""
         with _without_progress():
             find("select_model")(
-                baseline=self.parent,
+                baseline=self.baseline,
                 candidates=list(children),
                 **{name: folder / name for name in ("evaluation", "benchmark", "selected", "decision", "blessing")},
                 goals=list(self.settings.goals),

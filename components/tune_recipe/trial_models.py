@@ -1,4 +1,4 @@
-"""Models of a search: run the components of a recipe by name, and compare a few outputs with the parent.
+"""Models of a search: run the components of a recipe by name, and compare a few outputs with the baseline.
 
 Each component, and the comparison, runs in a process of its own: a crash is a failed trial and does not end the search.
 """
@@ -24,7 +24,7 @@ MIN_SECONDS = 60.0  # that a step may take even if less of the budget is left
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """The difference between the outputs of a model and those of its parent.
+    """The difference between the outputs of a model and those of its baseline.
 
     Attributes:
         changed: Number of records whose class changed.
@@ -38,13 +38,13 @@ class OutputDifference:
 
 
 class ModelBuilder:
-    """Builds models from one parent in a folder; steps that several recipes start with run once."""
+    """Builds models from one baseline in a folder; steps that several recipes start with run once."""
 
     def __init__(self, model: Model, examples: Examples, output: str | None, folder: Path, deadline: float) -> None:
         """Store the arguments.
 
         Args:
-            model: The parent.
+            model: The baseline.
             examples: Examples for calibration and comparison.
             output: The output to compare; all of them if None.
             folder: The folder for the models.
@@ -76,7 +76,7 @@ class ModelBuilder:
         return model
 
     def compare_outputs(self, child: Model, records: int, seed: int) -> OutputDifference:
-        """Compare a model with the parent on a few records that no model was calibrated on.
+        """Compare a model with the baseline on a few records that no model was calibrated on.
 
         Raises:
             ComponentError: If the model cannot be loaded or run.
@@ -91,10 +91,10 @@ class ModelBuilder:
 
 
 def measure_difference(
-    parent: str, child: str, examples: str, output: str | None, records: int, seed: int, signature: str | None = None
+    baseline: str, child: str, examples: str, output: str | None, records: int, seed: int, signature: str | None = None
 ) -> OutputDifference:
     """Compare two models in this process; see `ModelBuilder.compare_outputs`."""
-    first, second = (runtimes.load(Model(uri), signature=signature) for uri in (parent, child))
+    first, second = (runtimes.load(Model(uri), signature=signature) for uri in (baseline, child))
     with first, second:
         inputs, _ = draw_inputs(Examples(examples), first.inputs, records=records, seed=seed)
         parities = compare(first, second, split_batches(inputs, first.inputs, 32))

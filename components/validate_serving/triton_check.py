@@ -12,15 +12,13 @@ from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import first_line
 from tfopt.serving.triton_config import TYPES
+from tfopt.storage.protobuf_messages import message_classes
 
-TENSOR = {"name": str, "data_type": TYPES, "dims": [int], "reshape": {"shape": [int]}}
-SCHEMA = {
-    "name": str,
-    "platform": str,
-    "backend": str,
-    "max_batch_size": int,
-    "input": [TENSOR],
-    "output": [TENSOR],
+MESSAGES = {
+    "Reshape": "repeated int64 shape = 1",
+    "Tensor": "string name = 1; DataType data_type = 2; repeated int64 dims = 3; Reshape reshape = 4",
+    "ModelConfig": "string name = 1; string platform = 2; string backend = 3; int64 max_batch_size = 4; "
+    "repeated Tensor input = 5; repeated Tensor output = 6",
 }
 
 
@@ -102,33 +100,6 @@ def _fits(sizes: list[int], shape: tuple[int | None, ...]) -> bool:
 
 
 def _create_message() -> Any:
-    """Create an empty ``ModelConfig`` message with the fields of `SCHEMA`."""
-    from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
-
-    file = descriptor_pb2.FileDescriptorProto(name="tfopt_model_config.proto", package="tfopt.triton", syntax="proto3")
-    types = file.enum_type.add(name="DataType")
-    for number, name in enumerate(["INVALID", *TYPES.values()]):
-        types.value.add(name=f"TYPE_{name}", number=number)
-    _declare_message(file, "ModelConfig", SCHEMA)
-    pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tfopt.triton.ModelConfig"))()
-
-
-def _declare_message(file: Any, name: str, fields: Mapping[str, Any]) -> None:
-    scalars = {str: "TYPE_STRING", int: "TYPE_INT64"}
-    if any(message.name == name for message in file.message_type):
-        return
-    message = file.message_type.add(name=name)
-    for number, (key, kind) in enumerate(fields.items(), 1):
-        field = message.field.add(name=key, number=number)
-        field.label = field.LABEL_REPEATED if isinstance(kind, list) else field.LABEL_OPTIONAL
-        item = kind[0] if isinstance(kind, list) else kind
-        if item is TYPES:
-            field.type, field.type_name = field.TYPE_ENUM, ".tfopt.triton.DataType"
-        elif isinstance(item, dict):
-            inner = "Tensor" if item is TENSOR else key.capitalize()
-            field.type, field.type_name = field.TYPE_MESSAGE, f".tfopt.triton.{inner}"
-            _declare_message(file, inner, item)
-        else:
-            field.type = getattr(field, scalars[item])
+    """Create an empty ``ModelConfig`` message with the fields of `MESSAGES`."""
+    types = [f"TYPE_{name}" for name in ["INVALID", *TYPES.values()]]
+    return message_classes("tfopt.triton", MESSAGES, enums={"DataType": types})["ModelConfig"]()

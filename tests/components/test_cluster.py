@@ -7,6 +7,7 @@ import numpy as np
 import onnx
 import pytest
 
+from tests.components.train_modules import DENSE
 from tests.lite_files import kernels
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel
@@ -17,21 +18,11 @@ from tfopt.components.export_tflite.component import export_tflite
 from tfopt.errors import ComponentError
 from tfopt.keras_models.weight_constraints import Projection
 
-MODULE = """
-import keras
-
-def build_model():
-    image = keras.Input((8, 8, 1), name="image")
-    model = keras.Model(image, keras.layers.Dense(10, activation="softmax")(keras.layers.Flatten()(image)))
-    model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model
-"""
-
 
 @pytest.fixture(scope="module")
 def module(tmp_path_factory) -> Path:
     file = tmp_path_factory.mktemp("module") / "module.py"
-    file.write_text(MODULE)
+    file.write_text(DENSE)
     return file
 
 
@@ -149,7 +140,7 @@ def test_keras_2_models_are_fine_tuned_with_the_toolkit(tmp_path, digits_example
     kernel = model.get_layer("hidden").kernel.numpy()
     model.get_layer("hidden").kernel.assign(np.where(np.abs(kernel) < np.median(np.abs(kernel)), 0, kernel))
     keras_models.save(model, tmp_path / "model")
-    (tmp_path / "module.py").write_text(MODULE.replace("import keras", "import tf_keras as keras"))
+    (tmp_path / "module.py").write_text(DENSE.replace("import keras", "import tf_keras as keras"))
     options = {"clusters": 8, "epochs": 1, "initialization": "linear"}
     child = cluster(tmp_path / "model", tmp_path / "out", digits_examples, tmp_path / "module.py", **options)[
         "clustered"

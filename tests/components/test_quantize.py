@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.components.both_forms import outputs_of_both_forms
+from tests.components.train_modules import DENSE
 from tests.lite_files import kernels, scales
 from tests.onnx_files import whole_numbers
 from tfopt import keras_models, runtimes
@@ -20,22 +21,12 @@ from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.runtimes.onnx import OnnxRuntime
 
-MODULE = """
-import keras
-
-def build_model():
-    image = keras.Input((8, 8, 1), name="image")
-    model = keras.Model(image, keras.layers.Dense(10, activation="softmax")(keras.layers.Flatten()(image)))
-    model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model
-"""
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     made = tmp_path_factory.mktemp("quantize")
-    (made / "module.py").write_text(MODULE)
-    (made / "module2.py").write_text(MODULE.replace("import keras", "import tf_keras as keras"))
+    (made / "module.py").write_text(DENSE)
+    (made / "module2.py").write_text(DENSE.replace("import keras", "import tf_keras as keras"))
     return made
 
 

@@ -8,6 +8,7 @@ import pytest
 import tf_keras
 from keras import layers
 
+from tests.components.train_modules import DENSE
 from tests.lite_files import kernels
 from tests.onnx_files import whole_numbers
 from tfopt import keras_models, runtimes
@@ -19,16 +20,6 @@ from tfopt.components.quantize.fake_quant_training import Trainee
 from tfopt.conversion.int8_overflow import needs_reduced_range
 from tfopt.errors import ComponentError
 
-MODULE = """
-import KERAS as keras
-
-def build_model():
-    image = keras.Input((8, 8, 1), name="image")
-    model = keras.Model(image, keras.layers.Dense(10, activation="softmax")(keras.layers.Flatten()(image)))
-    model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
-    return model
-"""
-
 
 @pytest.fixture
 def module(tmp_path):
@@ -36,7 +27,7 @@ def module(tmp_path):
 
 
 def module_of(folder, name):
-    (folder / f"{name}.py").write_text(MODULE.replace("KERAS", name))
+    (folder / f"{name}.py").write_text(DENSE.replace("import keras", f"import {name} as keras"))
     return folder / f"{name}.py"
 
 

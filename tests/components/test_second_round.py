@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.components.test_cluster import MODULE
+from tests.components.train_modules import DENSE
 from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.artifacts.tensor_spec import TensorSpec
@@ -28,7 +28,7 @@ STRICT, EASY = ["accuracy threshold 1.0"], ["latency threshold 5", "quality max_
 @pytest.fixture(scope="module")
 def module(tmp_path_factory) -> Path:
     file = tmp_path_factory.mktemp("module") / "module.py"
-    file.write_text(MODULE)
+    file.write_text(DENSE)
     return file
 
 

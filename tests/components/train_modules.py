@@ -42,6 +42,18 @@ def build_model():
 """
 
 
+# One layer, to fine-tune models without preprocessing.
+DENSE = """
+import keras
+
+def build_model():
+    image = keras.Input((8, 8, 1), name="image")
+    model = keras.Model(image, keras.layers.Dense(10, activation="softmax")(keras.layers.Flatten()(image)))
+    model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
+
+
 # One layer, without preprocessing.
 LINEAR = """
 import keras

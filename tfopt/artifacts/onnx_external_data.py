@@ -1,6 +1,6 @@
 """List the external data files of an ONNX model by reading its protobuf fields, without the package onnx.
 
-Reference: onnx/onnx.proto; protobuf's "Encoding".
+Reference: onnx/onnx.proto.
 """
 
 import mmap
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from tfopt.errors import ComponentError
+from tfopt.storage.protobuf_wire import read_fields
 
 # For each message the numbers of the fields that may contain tensors; for a tensor its key-value entries.
 ENTRY = "entry"
@@ -50,39 +51,13 @@ def external_data(file: Path) -> list[Path]:
 
 
 def _locations(data: memoryview, kind: str) -> Iterator[str]:
-    for number, value in _fields(data):
+    for number, value in read_fields(data):
         inner = FIELDS[kind].get(number)
+        if isinstance(value, int):
+            continue
         if inner == ENTRY:
-            entry = dict(_fields(value))
+            entry = {key: text for key, text in read_fields(value) if not isinstance(text, int)}
             if bytes(entry[1]) == b"location":
                 yield str(entry[2], "utf-8")
         elif inner:
             yield from _locations(value, inner)
-
-
-def _fields(data: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """Yield the length-delimited fields of a message with their numbers; skip the others."""
-    offset = 0
-    while offset < len(data):
-        key, offset = _varint(data, offset)
-        kind = key & 7
-        if kind == 2:
-            size, offset = _varint(data, offset)
-            if offset + size > len(data):
-                raise ValueError("a field that ends after its message")
-            yield key >> 3, data[offset : offset + size]
-            offset += size
-        elif kind == 0:
-            _, offset = _varint(data, offset)
-        elif kind in (1, 5):
-            offset += 8 if kind == 1 else 4
-        else:
-            raise ValueError(f"wire type {kind}")
-
-
-def _varint(data: memoryview, offset: int) -> tuple[int, int]:
-    value, shift = 0, 0
-    while data[offset] & 0x80:
-        value |= (data[offset] & 0x7F) << shift
-        offset, shift = offset + 1, shift + 7
-    return value | data[offset] << shift, offset + 1

@@ -72,7 +72,7 @@ def functions_called(node_defs: Any) -> set[str]:
     for node in node_defs:
         names.add(node.op)  # the op of a call can be the name of a function
         for value in node.attr.values():
-            names.update([value.func.name] if value.func.name else (), (one.name for one in value.list.func))
+            names.update([value.func.name] if value.func.name else (), (function.name for function in value.list.func))
     return names
 
 

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from tfopt.storage.protobuf_wire import read_fields, read_varint
+
 DATA = re.compile(r"variables\.data-(\d{5})-of-\d{5}")
 FOOTER, MAGIC = 48, 0xDB4775248B80FB57
 UNCOMPRESSED = 0  # the kind of a block; TensorFlow writes no other one
@@ -52,13 +54,17 @@ def copy_without_optimizer(file: Path, target: Path) -> bool:
     variables = read_index(file.with_name("variables.index"))
     keys = {variable.key for variable in variables}
     shard = int(matched[1])
-    left_out = [one for one in variables if one.size and one.shard == shard and _is_state(one.key, keys)]
+    left_out = [
+        variable
+        for variable in variables
+        if variable.size and variable.shard == shard and _is_state(variable.key, keys)
+    ]
     if not left_out:
         return False
-    if max(one.offset + one.size for one in left_out) > file.stat().st_size:
+    if max(variable.offset + variable.size for variable in left_out) > file.stat().st_size:
         raise ValueError(f"{file}: shorter than its index says")
     with file.open("rb") as source, target.open("wb") as copy:
-        for variable in sorted(left_out, key=lambda one: one.offset):
+        for variable in sorted(left_out, key=lambda variable: variable.offset):
             _copy(source, copy, variable.offset - source.tell())
             source.seek(variable.offset + variable.size)
         shutil.copyfileobj(source, copy)
@@ -73,7 +79,7 @@ def read_index(file: Path) -> list[StoredVariable]:
         raise ValueError(f"{file}: not an index of variables")
     position = 0
     for _ in range(2):  # skip the handle of the block of metadata
-        _, position = _varint(footer, position)
+        _, position = read_varint(footer, position)
     blocks = _entries(content, footer[position:])
     entries = [entry for _, handle in blocks for entry in _entries(content, handle)]
     return [_variable(key.decode(), value) for key, value in entries if key]  # the empty key is the header
@@ -86,17 +92,17 @@ def _is_state(key: str, keys: set[str]) -> bool:
 
 def _entries(content: bytes, handle: bytes) -> Iterator[tuple[bytes, bytes]]:
     """Yield the keys and values of a block; a key is stored as what differs from the key before it."""
-    offset, position = _varint(handle, 0)
-    size, _ = _varint(handle, position)
+    offset, position = read_varint(handle, 0)
+    size, _ = read_varint(handle, position)
     if content[offset + size] != UNCOMPRESSED:
         raise ValueError("a compressed block")
     block = content[offset : offset + size]
     end = size - 4 * (int.from_bytes(block[-4:], "little") + 1)  # the places of whole keys follow
     position, key = 0, b""
     while position < end:
-        shared, position = _varint(block, position)
-        rest, position = _varint(block, position)
-        length, position = _varint(block, position)
+        shared, position = read_varint(block, position)
+        rest, position = read_varint(block, position)
+        length, position = read_varint(block, position)
         key = key[:shared] + block[position : position + rest]
         position += rest
         yield key, block[position : position + length]
@@ -105,31 +111,9 @@ def _entries(content: bytes, handle: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def _variable(key: str, message: bytes) -> StoredVariable:
     """Parse a BundleEntryProto: the fields 3 to 5 are shard, offset and size."""
-    fields, position = {3: 0, 4: 0, 5: 0}, 0
-    while position < len(message):
-        tag, position = _varint(message, position)
-        number, kind = tag >> 3, tag & 7
-        if kind == 0:
-            fields[number], position = _varint(message, position)
-        elif kind == 2:
-            length, position = _varint(message, position)
-            position += length
-        elif kind == 5:
-            position += 4
-        else:
-            raise ValueError(f"{key}: a field of type {kind}")
-    return StoredVariable(key, fields[3], fields[4], fields[5])
-
-
-def _varint(data: bytes, position: int) -> tuple[int, int]:
-    """Return a number of seven bits a byte, and the position after it."""
-    value = shift = 0
-    while True:
-        byte = data[position]
-        value |= (byte & 0x7F) << shift
-        position, shift = position + 1, shift + 7
-        if byte < 0x80:
-            return value, position
+    fields = dict(read_fields(message))
+    shard, offset, size = (int(fields.get(number, 0)) for number in (3, 4, 5))
+    return StoredVariable(key, shard, offset, size)
 
 
 def _copy(source: IO[bytes], target: IO[bytes], count: int) -> None:

@@ -57,16 +57,16 @@ def print_differences(differences: Sequence[Difference], runs: Sequence[str]) ->
     for column in ("kind", "name", *runs):
         table.add_column(Text(visible(column)), overflow="fold")
     kind = ""
-    for one in differences:
-        name = title(one.name) if one.kind.startswith(MODEL) else one.name
-        before, now = (_text(one, value) for value in one.values)
+    for difference in differences:
+        name = title(difference.name) if difference.kind.startswith(MODEL) else difference.name
+        before, now = (_text(difference, value) for value in difference.values)
         if before != now:
-            cells = ("" if one.kind == kind else one.kind, name, before, now)
+            cells = ("" if difference.kind == kind else difference.kind, name, before, now)
             table.add_row(*(Text(visible(cell)) for cell in cells))
-            kind = one.kind
+            kind = difference.kind
     console = OutputConsole()
     console.print(table)
-    if any(one.kind.startswith(MODEL) for one in differences):
+    if any(difference.kind.startswith(MODEL) for difference in differences):
         note = "measurements vary from run to run; the reports have their intervals (tfopt open RUN)"
         console.print(Text(f"\n{note}", style="dim"))
 

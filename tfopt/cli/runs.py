@@ -113,7 +113,10 @@ def _diff(arguments: argparse.Namespace) -> int:
     runs = find_run(arguments.first, FOLDER), find_run(arguments.second, FOLDER)
     differences = compare_runs(*runs)
     if arguments.json:
-        facts = {"runs": [str(path) for path, _ in runs], "differences": [asdict(one) for one in differences]}
+        facts = {
+            "runs": [str(path) for path, _ in runs],
+            "differences": [asdict(difference) for difference in differences],
+        }
         print(json.dumps(facts, indent=1))
         return 0
     for path, record in runs:

@@ -1,8 +1,11 @@
 """Describe what a run would do with a step, and why: the same for the plans of every engine."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
+
+from tfopt.component import Component
+from tfopt.dag.dag import StepOutput, Value
 
 Action = Literal["reuse", "run", "depends"]
 NO_RESULT, ALWAYS = "no earlier result", "it runs in every run"
@@ -27,9 +30,25 @@ class PlannedStep:
     outputs: Mapping[str, str] = field(default_factory=dict)
 
 
-def no_digest(source: str) -> str:
-    """Return the reason of a step with a remote source whose store has no digest of it."""
-    return f"{source} has no digest in its store"
+def why_run(
+    component: Component, differences: Iterable[list[str]], unknown: Iterable[tuple[str, Value]]
+) -> tuple[list[str], list[str]]:
+    """Return why a step is run again, and the steps before it on whose outputs it otherwise depends.
+
+    Args:
+        component: The component of the step.
+        differences: How each earlier execution differs from the step. The one that differs least is reported: an input
+            that does not exist yet may turn out to be that of any.
+        unknown: The inputs whose content is unknown, with the names under which they are reported.
+    """
+    if component.cache == "never":
+        return [ALWAYS], []
+    reasons = min(differences, key=len, default=None)
+    if reasons is None:
+        return [NO_RESULT], []
+    unknown = list(unknown)
+    remote = [f"{name} has no digest in its store" for name, value in unknown if not isinstance(value, StepOutput)]
+    return reasons + remote, [value.step for _, value in unknown if isinstance(value, StepOutput)]
 
 
 def after(steps: Sequence[str]) -> str:

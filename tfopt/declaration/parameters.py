@@ -225,7 +225,7 @@ def read_parameter(name: str, hint: Any, default: Any, required: bool, descripti
     annotations: dict[type, Any] = {}
     if get_origin(hint) is Annotated:
         hint, *others = get_args(hint)
-        annotations = {type(one): one for one in others}
+        annotations = {type(annotation): annotation for annotation in others}
     between, reads, names = (annotations.get(kind) for kind in (Between, Reads, Names))
     is_location = Location in annotations
     choices = get_args(hint) if get_origin(hint) is Literal else ()

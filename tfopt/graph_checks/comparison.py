@@ -127,10 +127,10 @@ class Comparison:
         for key in self._recorded:
             with child(key) as runtime:
                 errors = self._errors(key, runtime)
-                largest = max([largest, *(_relative_error(one) for one in errors.values())])
+                largest = max([largest, *(_relative_error(error) for error in errors.values())])
                 if not largest <= tolerance:
                     raise ComponentError(f"an output differs by {largest:.2g} of its range", f"{tolerance:g}", "")
-                ranges = {name: one["output_range"] or 0.0 for name, one in errors.items()}
+                ranges = {name: error["output_range"] or 0.0 for name, error in errors.items()}
                 ranges = {name.removeprefix(f"{key}/"): spread for name, spread in ranges.items()}
                 for probe in self._probes.get(key, ()):
                     outcome = outcome_of(runtime, probe.arrays)
@@ -296,7 +296,7 @@ def _record_outputs(key: str, runtime: Runtime, examples: Examples | None) -> tu
     inputs, source = draw_inputs(examples, with_words(runtime.inputs), records=RECORDS)
     batches = list(split_batches(inputs, runtime.inputs, BATCH))
     try:
-        texts = (one for batch in batches[:1] for one in formatted_texts(runtime.inputs, batch))
+        texts = (text for batch in batches[:1] for text in formatted_texts(runtime.inputs, batch))
         others = () if examples else chain(_equal_integers(batches[:1]), texts)
         recorded = _RecordedOutputs(runtime, batches, others)
         compare(recorded, recorded, recorded.batches)  # raises if the parent returns NaN, for which no child is blamed

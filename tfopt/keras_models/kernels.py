@@ -81,6 +81,19 @@ def check_patterns(patterns: Sequence[str], kernels: Sequence[Kernel]) -> None:
             raise ComponentError(f"layers: {pattern!r}", "names of layers with a kernel", nearest(pattern, paths))
 
 
+def report_row(kernel: Kernel, gzipped_before: int) -> dict[str, Any]:
+    """Return the facts of a changed kernel for a report: shape, share of zeros, and bytes before and after."""
+    return {
+        "layer": kernel.path,
+        "weight": kernel.name,
+        "shape": list(kernel.variable.shape),
+        "sparsity": float(np.mean(kernel.values == 0)),
+        "bytes": kernel.values.nbytes,
+        "gzipped": kernel.gzipped,
+        "gzipped_before": gzipped_before,
+    }
+
+
 def table_lines(layers: Sequence[Mapping[str, Any]], column: str) -> list[str]:
     """Return a table of the layers of a report: one column, gzipped bytes before and after, and why it is unchanged.
 

@@ -125,11 +125,11 @@ class Goal:
             half_interval = abs((high if sign > 0 else low) - estimate.value)
             margin = math.hypot(half_interval, self.reference.half_interval) if proven else 0.0
             return gain + margin, -(self.number * abs(self.reference.value) if self.relative else self.number)
-        if model.parent is None:
+        if model.baseline is None:
             return None
         over_parent = model.gain(self.metric)
         return (over_parent.interval[0] if proven else over_parent.value), self.needed_gain(
-            model.parent.value(self.metric)
+            model.baseline.value(self.metric)
         )
 
     def _describe_threshold(self, model: ModelMeasurements, bound: float, required: float, more: str) -> str:
@@ -261,37 +261,37 @@ def _resolve_slices(goal: Goal, main_metric: str, slices: Sequence[SliceMetrics]
     metric, feature, value = parts
     metric = main_metric if metric == QUALITY else metric
     selected = _slices_of(goal, feature, value, slices, least)
-    measured = [one for one in selected if metric in one.metrics]
+    measured = [slice_ for slice_ in selected if metric in slice_.metrics]
     if not measured:
-        names = list(dict.fromkeys(name for one in selected for name in one.metrics))
+        names = list(dict.fromkeys(name for slice_ in selected for name in slice_.metrics))
         raise _refusal(
             goal.text, f"a metric of the slices of {feature}: {', '.join(names)}", nearest(metric, [*names, QUALITY])
         )
-    names = [slice_metric(metric, feature, one.value) for one in measured]
+    names = [slice_metric(metric, feature, slice_.value) for slice_ in measured]
     return [replace(goal, metric=name, text=goal.text.replace(goal.metric, name)) for name in names]
 
 
 def _slices_of(goal: Goal, feature: str, value: str, slices: Sequence[SliceMetrics], least: int) -> list[SliceMetrics]:
     """Return the slices of a feature that have enough records, or the one with a value."""
-    same = [one for one in slices if one.feature == feature]
+    same = [slice_ for slice_ in slices if slice_.feature == feature]
     if not same:
-        features = list(dict.fromkeys(one.feature for one in slices))
+        features = list(dict.fromkeys(slice_.feature for slice_ in slices))
         fix = nearest(feature, features) if features else f"pass slices={feature} to evaluate"
         expected = f"a feature that was evaluated in slices: {', '.join(features) or 'there is none'}"
         raise ComponentError(f"goal {goal.text!r}: {feature} was not evaluated in slices", expected, fix)
-    selected = same if value == EVERY else [one for one in same if str(one.value) == value]
+    selected = same if value == EVERY else [slice_ for slice_ in same if str(slice_.value) == value]
     if not selected:
-        values = [str(one.value) for one in same]
+        values = [str(slice_.value) for slice_ in same]
         raise ComponentError(
             f"goal {goal.text!r}: no record with {feature}={value}",
             f"one of the {len(values)} values, or {EVERY} for all of them",
             nearest(value, values),
         )
-    if large := [one for one in selected if one.count >= least]:
-        if small := [str(one.value) for one in selected if one not in large]:
+    if large := [slice_ for slice_ in selected if slice_.count >= least]:
+        if small := [str(slice_.value) for slice_ in selected if slice_ not in large]:
             log.warning("goal %r: not checked, fewer than %d records: %s", goal.text, least, ", ".join(small))
         return large
-    largest = max(selected, key=lambda one: one.count)
+    largest = max(selected, key=lambda slice_: slice_.count)
     raise ComponentError(
         f"goal {goal.text!r}: {largest.count} records with {feature}={largest.value}",
         f"slices of {least} records or more, slice_records={least}",

@@ -1,7 +1,7 @@
 """Join each model's row of ``evaluation.json`` with its row of ``benchmark.json``.
 
 All readers of the two reports (the decision, its report, the table in the terminal) join them here, so that each metric
-has one name, one direction and one difference from the parent.
+has one name, one direction and one difference from the baseline.
 """
 
 from collections.abc import Mapping, Sequence
@@ -57,7 +57,7 @@ class ModelMeasurements:
         format: The format that was run.
         evaluation: Its row of ``evaluation.json``; None if it has none.
         benchmark: Its row of ``benchmark.json``; None if it has none.
-        parent: The parent's measurements; None for the parent itself.
+        baseline: The baseline's measurements; None for the baseline itself.
     """
 
     name: str
@@ -65,7 +65,7 @@ class ModelMeasurements:
     format: str
     evaluation: ModelEvaluation | None
     benchmark: ModelBenchmark | None
-    parent: "ModelMeasurements | None"
+    baseline: "ModelMeasurements | None"
 
     @property
     def error(self) -> str | None:
@@ -87,7 +87,7 @@ class ModelMeasurements:
                 "load": row.load_seconds,
             }
         parity = self.evaluation.parity if self.evaluation else {}
-        plain["error"] = parity.get("max_abs_error") if self.parent else 0.0
+        plain["error"] = parity.get("max_abs_error") if self.baseline else 0.0
         quality = {name: _estimate(metric) for name, metric in self.quality.items()}
         return quality | {name: Estimate(float(value)) for name, value in plain.items() if value is not None}
 
@@ -100,7 +100,9 @@ class ModelMeasurements:
     def slices(self) -> dict[str, SliceMetrics]:
         """Return the slice of each metric of a slice, by its name in goals: ``accuracy[city=Oslo]``."""
         slices = self.evaluation.slices if self.evaluation else []
-        return {slice_metric(metric, one.feature, one.value): one for one in slices for metric in one.metrics}
+        return {
+            slice_metric(metric, slice_.feature, slice_.value): slice_ for slice_ in slices for metric in slice_.metrics
+        }
 
     def estimate(self, metric: str) -> Estimate | None:
         """Return the estimate of a metric, also of a slice's; None if it was not measured."""
@@ -140,19 +142,19 @@ class ModelMeasurements:
         return quality.higher_is_better if quality else bool((row := find_metric(metric)) and row.higher_is_better)
 
     def change(self, metric: str) -> Estimate:
-        """Return a metric minus the parent's: the paired difference if the reports have one, else the plain one.
+        """Return a metric minus the baseline's: the paired difference if the reports have one, else the plain one.
 
         Changes of latency and throughput are computed from the speedup, which was measured with both models in
         turns. Medians taken at different times also differ by the machine's load.
         """
-        if self.parent is None:
+        if self.baseline is None:
             return NOTHING
         slice_of = self.slices.get(metric)
         deltas = slice_of.delta if slice_of else self.evaluation.delta if self.evaluation else {}
         paired = deltas.get(formatting.whole(metric))
         if paired:
             return replace(_estimate(paired), unseen=paired.unseen)
-        base = self.parent.value(metric)
+        base = self.baseline.value(metric)
         if metric == "latency" and (ratio := self.speedup(self.small_batch)):
             return Estimate(base / ratio.value - base, base / ratio.high - base, base / ratio.low - base)
         if metric == "throughput" and (ratio := self.speedup(self.large_batch)):
@@ -177,26 +179,26 @@ class ModelMeasurements:
         return Estimate(-difference.value, -difference.high, -difference.low, no_bound=difference.no_bound)
 
     def speedup(self, batch: str) -> SpeedupEstimate | None:
-        """Return the parent's time over this model's time, with interval and verdict; None if it was not measured."""
+        """Return the baseline's time over this model's time, with interval and verdict; None if it was not measured."""
         return self.benchmark.speedup.get(batch) if self.benchmark else None
 
     @property
     def small_batch(self) -> str:
-        """Return the batch size of the latency metrics: 1, or the smallest that the parent was measured at."""
-        benchmark = (self.parent or self).benchmark
+        """Return the batch size of the latency metrics: 1, or the smallest that the baseline was measured at."""
+        benchmark = (self.baseline or self).benchmark
         return str(min((benchmark and benchmark.latency) or ["1"], key=int))
 
     @property
     def large_batch(self) -> str:
-        """Return the batch size of the throughput metric: the largest that the parent was measured at."""
-        benchmark = (self.parent or self).benchmark
+        """Return the batch size of the throughput metric: the largest that the baseline was measured at."""
+        benchmark = (self.baseline or self).benchmark
         return str(max((benchmark and benchmark.throughput) or ["1"], key=int))
 
 
 def join_reports(
     models: Sequence[tuple[str, str, str]], evaluation: EvaluationReport, benchmark: BenchmarkReport
 ) -> list[ModelMeasurements]:
-    """Join the rows of models given as (name, digest, format), the parent first."""
+    """Join the rows of models given as (name, digest, format), the baseline first."""
     joined: list[ModelMeasurements] = []
     for name, digest, kind in models:
         quality, speed = find_row(evaluation.models, digest, name), find_row(benchmark.models, digest, name)
@@ -204,13 +206,13 @@ def join_reports(
     return joined
 
 
-def from_quality(metrics: Mapping[str, Metric], parent: ModelMeasurements | None) -> ModelMeasurements:
+def from_quality(metrics: Mapping[str, Metric], baseline: ModelMeasurements | None) -> ModelMeasurements:
     """Return the measurements of a model with quality metrics only."""
     row = ModelEvaluation("", "", "", None, [], dict(metrics), {}, {}, [], [], [])
-    return ModelMeasurements("", "", "", row, None, parent)
+    return ModelMeasurements("", "", "", row, None, baseline)
 
 
-def from_sizes(model: Model, parent: ModelMeasurements | None) -> ModelMeasurements:
+def from_sizes(model: Model, baseline: ModelMeasurements | None) -> ModelMeasurements:
     """Return the measurements of a model with sizes only."""
     row = ModelBenchmark(
         model.name,
@@ -230,7 +232,7 @@ def from_sizes(model: Model, parent: ModelMeasurements | None) -> ModelMeasureme
         None,
         [],
     )
-    return ModelMeasurements(model.name, model.digest, model.format, None, row, parent)
+    return ModelMeasurements(model.name, model.digest, model.format, None, row, baseline)
 
 
 def slice_metric(metric: str, feature: str, value: int | str) -> str:
@@ -249,7 +251,7 @@ def find_row(rows: Sequence[Row], digest: str, name: str) -> Row | None:
 
 
 def main_metric(evaluation: EvaluationReport) -> str:
-    """Return the metric that "quality" stands for: the first that the evaluation lists for the parent."""
+    """Return the metric that "quality" stands for: the first that the evaluation lists for the baseline."""
     return next(iter(evaluation.models[0].metrics))
 
 

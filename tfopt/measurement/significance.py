@@ -1,4 +1,4 @@
-"""Test whether a model is significantly better than its parent, or distinguishable from another model."""
+"""Test whether a model is significantly better than its baseline, or distinguishable from another model."""
 
 from tfopt.measurement.model_measurements import ModelMeasurements
 from tfopt.reports.benchmark_report import SpeedupEstimate
@@ -7,7 +7,7 @@ MEMORY_NOISE = 0.05  # peak memory is measured once; allocators and threads chan
 
 
 def is_significantly_better(model: ModelMeasurements, objective: str) -> bool:
-    """Test whether a model is significantly better than its parent at the objective."""
+    """Test whether a model is significantly better than its baseline at the objective."""
     if model.disturbance(objective):
         return False
     if ratio := objective_speedup(model, objective):
@@ -52,4 +52,4 @@ def noise(model: ModelMeasurements, objective: str) -> float:
     """Return the largest change of the objective that is not an improvement, in the metric's unit."""
     if objective != "memory":
         return 0.0
-    return MEMORY_NOISE * (model.parent or model).value("memory")
+    return MEMORY_NOISE * (model.baseline or model).value("memory")

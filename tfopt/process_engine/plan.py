@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.dag.dag import Dag, Step, StepOutput, Value
-from tfopt.dag.planned_step import ALWAYS, NO_RESULT, Action, PlannedStep, after, no_digest
+from tfopt.dag.dag import Dag, Step, Value
+from tfopt.dag.planned_step import Action, PlannedStep, after, why_run
 from tfopt.process_engine.result_cache import Execution, StepResults
 from tfopt.process_engine.runner import present_inputs, source_digest
 
@@ -45,14 +45,7 @@ def _action(
     step: Step, results: StepResults, executions: list[Execution], unknown: list[tuple[str, Value]]
 ) -> tuple[Action, list[str]]:
     """Return what happens with a step without a result to reuse, and why; `unknown` are inputs without a digest."""
-    if step.component.cache == "never":
-        return "run", [ALWAYS]
-    if not executions:
-        return "run", [NO_RESULT]
-    # The execution that differs least is compared: an input that does not exist yet may turn out to be that of any.
-    reasons = min((results.differences(execution) for execution in executions), key=len)
-    reasons += [no_digest(name) for name, value in unknown if not isinstance(value, StepOutput)]
-    steps = [value.step for _, value in unknown if isinstance(value, StepOutput)]
+    reasons, steps = why_run(step.component, map(results.differences, executions), unknown)
     if reasons:
         return "run", reasons
     return ("depends", [after(steps)]) if steps else ("run", [results.repetition()])

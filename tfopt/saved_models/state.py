@@ -95,9 +95,9 @@ def add_initializer(graph_def: Any, states: list[Any], values: list[Any], after:
             constant.attr["value"].tensor.CopyFrom(proto)
             constants.append(constant)
         node = graph_def.node.add(
-            name=f"{INITIALIZER}/{state.name}", input=[state.name, *(one.name for one in constants)]
+            name=f"{INITIALIZER}/{state.name}", input=[state.name, *(constant.name for constant in constants)]
         )
-        types = [one.attr["dtype"].type for one in constants]
+        types = [constant.attr["dtype"].type for constant in constants]
         node.op = "Assign"
         if state.op == "VarHandleOp":
             node.op = "AssignVariableOp"

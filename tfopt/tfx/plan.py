@@ -15,7 +15,7 @@ from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from tfopt.component import Component
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Value
-from tfopt.dag.planned_step import ALWAYS, NO_RESULT, PlannedStep, after, no_digest
+from tfopt.dag.planned_step import PlannedStep, after, why_run
 from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
 from tfopt.formatting import changes
@@ -96,20 +96,16 @@ def _decide(
     executions: list[_Execution],
 ) -> tuple[_Execution | None, list[str]]:
     """Return the execution whose outputs a step will get, or why there is none."""
-    if component.cache == "never":
-        return None, [ALWAYS]
-    if not executions:
-        return None, [NO_RESULT]
     artifacts = {name: ids.get(value) for name, value in inputs.items()}
     unknown = [value for value in inputs.values() if ids.get(value) is None]
     differences = [_differences(component, properties, artifacts, execution) for execution in executions]
     equal = [execution for execution, lines in zip(executions, differences, strict=True) if not lines]
     defects = [execution.defect() for execution in equal]
-    if not unknown and None in defects:
+    if component.cache != "never" and not unknown and None in defects:
         return equal[defects.index(None)], []
-    reasons = min(differences, key=len)  # of the execution that differs least
-    reasons += [no_digest(value.name) for value in unknown if isinstance(value, PipelineInput)]
-    if steps := [value.step for value in unknown if isinstance(value, StepOutput)]:
+    named = [(value.name if isinstance(value, PipelineInput) else "", value) for value in unknown]
+    reasons, steps = why_run(component, differences, named)
+    if steps:
         reasons.append(after(steps))
     return None, reasons or [str(defects[0])]
 
@@ -169,7 +165,9 @@ def _executions(store: Any, dag: Dag, step: Step) -> Iterator[_Execution]:
         if execution.last_known_state not in REUSABLE:
             continue
         events = store.get_events_by_execution_ids([execution.id])
-        artifacts = {one.id: one for one in store.get_artifacts_by_id([event.artifact_id for event in events])}
+        artifacts = {
+            artifact.id: artifact for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])
+        }
         outputs = {_name(event): artifacts[event.artifact_id] for event in events if event.type == mlmd.Event.OUTPUT}
         if any(artifact.state != mlmd.Artifact.LIVE for artifact in outputs.values()):
             continue

@@ -31,7 +31,7 @@ def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> N
     built = user.call("build_model")
     compile_config = getattr(built, "_compile_config", None)
     if keras_models.is_keras_2(built) != keras_models.is_keras_2(model):
-        versions = ["Keras 2" if keras_models.is_keras_2(one) else "Keras 3" for one in (built, model)]
+        versions = ["Keras 2" if keras_models.is_keras_2(keras_model) else "Keras 3" for keras_model in (built, model)]
         raise ComponentError(
             f"module {user.path}: a {versions[0]} model",
             f"{versions[1]}, as the model to fine-tune",

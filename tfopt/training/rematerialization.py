@@ -83,7 +83,11 @@ def _find_graphs(model: Any) -> list[Any]:
     graphs = [graph]
     for each in graphs:
         inner = (_functional(operation) for operation in each.operations)
-        graphs += [one for one in inner if one is not None and not any(one is other for other in graphs)]
+        graphs += [
+            inner_graph
+            for inner_graph in inner
+            if inner_graph is not None and not any(inner_graph is other for other in graphs)
+        ]
     return graphs
 
 

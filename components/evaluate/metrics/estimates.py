@@ -133,13 +133,13 @@ def metrics_of_records(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]
             for name in AREAS:
                 area, label = curves[name]
                 value, resolution = area(counts)
-                low, high = (area(one)[0][None] for one in _rank_extremes(resampled, unseen, label))
+                low, high = (area(extreme)[0][None] for extreme in _rank_extremes(resampled, unseen, label))
                 metrics[name] = Sampled(float(value), low, high, True, float(resolution))
     if sums.classes:
         counts, resampled = sums.classes.values_of(model)
-        ends = [[class_metrics(one) for one in kinds] for kinds in _count_extremes(counts, resampled, unseen)]
+        ends = [[class_metrics(kind) for kind in kinds] for kinds in _count_extremes(counts, resampled, unseen)]
         for name, value in class_metrics(counts).items():
-            low, high = (np.stack([one[name] for one in kinds]) for kinds in ends)
+            low, high = (np.stack([metrics[name] for metrics in kinds]) for kinds in ends)
             metrics[name] = Sampled(float(value), low, high, True)
     defined = {name: metric for name, metric in metrics.items() if np.isfinite(metric.value)}
     return _without_bound_of_few(defined, sums.records)

@@ -1,4 +1,4 @@
-"""Remove channels of a model, verify the smaller model, fine-tune it, save it, and compare it with its parent."""
+"""Remove channels of a model, verify the smaller model, fine-tune it, save it, and compare it with its baseline."""
 
 import logging
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tfopt import keras_models, runtimes
+from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.prune import report
@@ -23,14 +23,10 @@ from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import kernels_of
 from tfopt.keras_models.layer_graph import Layer
-from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement import parity
-from tfopt.measurement.parity import measure_parity
-from tfopt.runtimes.keras_parity import save_as_served
 from tfopt.runtimes.saved_model import to_tensor_spec
-from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fine_tuner import FineTuner
-from tfopt.training.user_module import UserModule
+from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
 from tfopt.value_types import JsonObject
 
 EXAMPLES = 256  # for the importance of channels
@@ -51,12 +47,7 @@ def prune_channels(
             cannot be reached, the module and the model do not fit, or the outputs of the smaller model differ from
             those of its parent with these channels set to zero.
     """
-    check_not_quantized(model)
-    with reproducible(settings.seed):
-        user = UserModule(module) if module else None  # first: it registers the user's own layers
-        set_seeds(settings.seed)
-        parent = keras_models.load(model)
-        keras_models.check_weights(parent)
+    with loaded_reproducibly(model, module, settings.seed) as (parent, user):
         check_not_shrunk(list(kernels_of(parent, NAMES)))
         tuner = FineTuner(parent, model, user, examples, target, settings, settings.seed) if user and examples else None
         inputs, _ = draw_inputs(examples, _specs(parent), records=EXAMPLES, seen="eval")  # importance: from ``train``
@@ -70,9 +61,7 @@ def prune_channels(
             before = tuner.evaluate(parent)
             smaller, tuned = fine_tune(tuner.compile(smaller), [], tuner, settings)
             tuned |= {"parent": before}
-    with runtimes.load(model) as served:
-        save_as_served(smaller, target, model, served, parent)
-        verified = measure_parity(served, KerasModel(target), examples, fix=FIX)
+    verified = save_and_compare(smaller, target, model, parent, examples, fix=FIX)
     layers = report.describe_channels(kernels_of(parent, NAMES), kernels_of(smaller, NAMES))
     for line in [*_table(removal.report), layers["speed"], parity.describe_parity(verified["outputs"])]:
         log.info("%s", line)

@@ -74,7 +74,7 @@ def _table(
 def _cells(row: ModelDecision, model: ModelMeasurements, metric: str) -> list[str]:
     """Return the cells of a row after the name; the page has intervals, formats and all reasons."""
     metrics = model.metrics
-    change = model.change(metric) if model.parent and metric in metrics else None
+    change = model.change(metric) if model.baseline and metric in metrics else None
     speedup = None if model.error else model.speedup(model.small_batch)
     return [
         formatting.amount(metric, metrics[metric].value) if metric in metrics else "-",

@@ -1,0 +1,60 @@
+"""Write a rewritten frozen model as a SavedModel, and compare it with its baseline as TensorFlow serves both."""
+
+from pathlib import Path
+from typing import Any
+
+from tfopt import runtimes
+from tfopt.artifacts import Examples, SavedModel
+from tfopt.errors import ComponentError
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph_checks.comparison import Comparison, largest_error, tolerance_of
+from tfopt.saved_models import saved_model
+from tfopt.saved_models.state import changes_state
+from tfopt.serving.saved_model_assets import copy_assets
+
+
+def write_verified(
+    baseline: SavedModel,
+    rewritten: Frozen,
+    target: Path,
+    examples: Examples | None,
+    tolerance: float | None,
+    *,
+    what: str,
+    fix: str,
+) -> dict[str, Any]:
+    """Write a frozen model as a SavedModel below ``target``, load it again, and compare it with its baseline.
+
+    Args:
+        baseline: The model before it was rewritten.
+        rewritten: The model to write.
+        target: The artifact folder.
+        examples: Inputs for the comparison; None for random ones.
+        tolerance: The largest difference as a fraction of an output's range; None for that of the model's dtypes.
+        what: The rewritten model in an error message.
+        fix: What to do if an output differs.
+
+    Returns:
+        The parity of each output of each signature, and the source of the inputs.
+
+    Raises:
+        ComponentError: If an output differs by more than the tolerance, or the baseline cannot be run.
+    """
+    allowed = tolerance_of(rewritten) if tolerance is None else tolerance
+    written = SavedModel(target / "Format-Serving")
+    saved_model.write(rewritten, written.path)
+    copy_assets(baseline, written.path)
+    comparison = Comparison(
+        rewritten.signatures,
+        lambda key: runtimes.load(baseline, signature=key),
+        examples,
+        baseline.signature,
+        stateful=changes_state(rewritten.graph),
+    )
+    outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
+    name, error = largest_error(outputs)
+    if not error <= allowed:
+        raise ComponentError(
+            f"output {name!r} of the {what} model differs by {error:.2g} of its range", f"at most {allowed:g}", fix
+        )
+    return {"inputs": comparison.source, "tolerance": allowed, "outputs": outputs, "not_compared": comparison.skipped}

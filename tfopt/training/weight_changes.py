@@ -1,0 +1,53 @@
+"""Load a Keras model whose weights a component changes, and save and compare the result."""
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import Examples, KerasModel
+from tfopt.artifacts.model_card import Verification
+from tfopt.keras_models.quantization_aware import check_not_quantized
+from tfopt.measurement.parity import measure_parity
+from tfopt.runtimes.keras_parity import save_as_served
+from tfopt.training.determinism import reproducible, set_seeds
+from tfopt.training.user_module import UserModule
+
+
+@contextlib.contextmanager
+def loaded_reproducibly(model: KerasModel, module: Path | None, seed: int) -> Iterator[tuple[Any, UserModule | None]]:
+    """Load a model and the user's module; while the block runs, training is reproducible.
+
+    Raises:
+        ComponentError: If the model was quantized, has weights that are not finite, or cannot be loaded.
+    """
+    check_not_quantized(model)
+    with reproducible(seed):
+        user = UserModule(module) if module else None  # first: it registers the user's own layers
+        set_seeds(seed)
+        keras_model = keras_models.load(model)
+        keras_models.check_weights(keras_model)
+        yield keras_model, user
+
+
+def save_and_compare(
+    changed: Any, target: Path, model: KerasModel, keras_model: Any, examples: Examples | None, *, fix: str
+) -> Verification:
+    """Save a changed model as its baseline is served, and return the parity facts for its model card.
+
+    Args:
+        changed: The Keras model to save.
+        target: The artifact folder.
+        model: The baseline.
+        keras_model: The baseline's Keras form.
+        examples: Inputs for the comparison; None for random ones.
+        fix: What to do if the outputs no longer depend on the inputs.
+
+    Raises:
+        ComponentError: If the baseline serves what the Keras model does not have, or the outputs of the changed model
+            no longer depend on its inputs.
+    """
+    with runtimes.load(model) as baseline:
+        save_as_served(changed, target, model, baseline, keras_model)
+        return measure_parity(baseline, KerasModel(target), examples, fix=fix)
