@@ -76,7 +76,7 @@ LAYERS = (
     ("artifacts", "charts"),
     ("reports",),
     ("processes", "formatting", "storage"),
-    ("errors",),
+    ("errors", "value_types"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 ALIASES = {"run", "trace"}  # public names of older releases, which nothing in the library imports
