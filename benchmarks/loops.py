@@ -36,8 +36,8 @@ def measure(form: str, slices: int, rows: int, rounds: int) -> None:
     """Fuse one loop, compare the outputs, and print the times."""
     import tensorflow as tf
 
+    from tfopt.graph.law_runner import run
     from tfopt.graph.mutable_graph import Graph
-    from tfopt.graph.pass_manager import run
     from tfopt.graph.report import Report
 
     draw = np.random.default_rng(0)

@@ -74,7 +74,7 @@ def prepare(folder: Path, contenders: list[str]) -> None:
     from tfopt.components.compile_xla.compile import PASSES
     from tfopt.components.compile_xla.saved_model import write_compiled
     from tfopt.graph import grappler
-    from tfopt.graph import pass_manager as passes
+    from tfopt.graph import law_runner as passes
     from tfopt.graph.report import Report
     from tfopt.saved_models.saved_model import read, write
 

@@ -1,4 +1,4 @@
-"""Generate component pages and their index, type stubs, pictures, compiled Kubeflow YAML, and docs/verified.md.
+"""Generate component pages and their index, pictures, compiled Kubeflow YAML, and docs/verified.md.
 
     python docs/generate.py [FOLDER]
 
@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-import type_stubs
 import yaml
 from diagram import draw_dag, draw_flowchart
 
@@ -36,8 +35,6 @@ def main(root: Path) -> None:
         compiled = root / "deploy" / "kfp" / "components" / name / "component.yaml"
         _write(compiled.with_name("metadata.yaml"), catalogue_entry(component))
         kfp.compile_component(component, compiled)
-    for path, text in type_stubs.stubs(components()).items():
-        _write(root / path, text)
     for name in pipelines():
         compiled = root / "deploy" / "kfp" / "pipelines" / f"{name}.yaml"
         compiled.parent.mkdir(parents=True, exist_ok=True)

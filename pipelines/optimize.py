@@ -1,7 +1,7 @@
 """Optimize a trained model for CPUs: make every candidate, measure all against the model, select one and push it."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, TypedDict
 
 from tfopt.artifacts import Examples, PythonModule, SavedModel
 from tfopt.component import Between, Group, Input
@@ -14,6 +14,13 @@ FORMATS = (
     *("onnx float32", "onnx int8", "openvino float32", "openvino int8"),
 )
 CANDIDATES = ("folded", "optimized", "configured", "compiled", "quantized", "tflite float16", *FORMATS[1:])
+
+
+class Loading(TypedDict, total=False):
+    """Parameters of every step that loads a model."""
+
+    signature: Inherited
+    trust_model_code: Inherited
 
 
 @dataclass(frozen=True)
@@ -70,13 +77,13 @@ def optimize(
         signature: Name of the signature that is converted, measured and served, in formats with signatures.
         trust_model_code: Run Python code that the Keras form of ``model`` contains.
     """
-    loading: dict[str, Any] = {"signature": signature, "trust_model_code": trust_model_code}
+    loading = Loading(signature=signature, trust_model_code=trust_model_code)
     candidates = make_candidates(steps, model, examples, CANDIDATES, loading)
     return select_and_push(steps, model, candidates, examples, selection, loading, module)
 
 
 def make_candidates(
-    steps: Steps, model: Any, examples: Any, names: tuple[str, ...], loading: dict[str, Any] | None = None
+    steps: Steps, model: Any, examples: Any, names: tuple[str, ...], loading: Loading | None = None
 ) -> list[Any]:
     """Make candidates; one that cannot be made is reported and does not end the run.
 
@@ -87,14 +94,15 @@ def make_candidates(
         names: Any of `CANDIDATES`, or ``cast``, ``compiled`` (after that cast) and ``tensorrt`` with a precision.
         loading: The values of ``signature`` and ``trust_model_code`` of each step; None for the defaults.
     """
-    options: dict[str, Any] = {"examples": examples, "on_failure": "row", **(loading or {})}
+    loading = loading or {}
+    options = {"examples": examples, "on_failure": "row", **loading}
     models = {"folded": steps.fold_batch_norm(model=model, **options).outputs["folded"]}
     if {"optimized", "configured", "compiled", "quantized", "cast float16"} & set(names):
         models["optimized"] = steps.optimize_graph(model=models["folded"], **options).outputs["optimized"]
     for name in names:
         kind, _, precision = name.partition(" ")
         if name == "configured":
-            step = steps.configure_runtime(model=models["optimized"], on_failure="row", **(loading or {}))
+            step = steps.configure_runtime(model=models["optimized"], on_failure="row", **loading)
         elif kind == "compiled":
             id = f"compile_xla_{precision}" if precision else "compile_xla"
             parent = models[f"cast {precision}" if precision else "optimized"]
@@ -119,7 +127,7 @@ def select_and_push(
     candidates: list[Any],
     examples: Any,
     selection: Selection,
-    loading: dict[str, Any] | None = None,
+    loading: Loading | None = None,
     module: Any = None,
     **warm_start: Any,
 ) -> dict[str, object]:
@@ -137,7 +145,7 @@ def select_and_push(
         module: The Python file with functions for ``metrics``.
         warm_start: ``trained`` and ``recipe``: artifacts that `push_model` stores for the next run.
     """
-    compared: dict[str, Any] = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
+    compared = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
     quality = {name: getattr(selection, name) for name in ("label", "output", "metrics", "slices", "max_skipped")}
     evaluated = steps.evaluate(**compared, **quality, module=module)
     speed = {name: getattr(selection, name) for name in ("seconds", "batch_sizes", "objective")}
@@ -154,7 +162,7 @@ def select_and_push(
         destination=selection.destination,
         layout=selection.layout,
     )
-    pushed: dict[str, Any] = {"model": selected.outputs["selected"], "fallback": model, "examples": examples}
+    pushed = {"model": selected.outputs["selected"], "fallback": model, "examples": examples}
     pushed |= {"destination": selection.destination, "layout": selection.layout, **(loading or {})}
     served = steps.validate_serving(**pushed)
     steps.push_model(

@@ -8,7 +8,7 @@ candidate makes the intervals of all wider.
 
 from tfopt.artifacts import Examples, PythonModule, SavedModel
 from tfopt.component import Group, Input
-from tfopt.pipelines.optimize import Selection, make_candidates, select_and_push
+from tfopt.pipelines.optimize import Loading, Selection, make_candidates, select_and_push
 from tfopt.trace import Inherited, Steps
 
 GRAPHS = ("folded", "optimized", "compiled", "cast float16", "compiled float16")
@@ -36,6 +36,6 @@ def optimize_gpu(
         signature: Name of the signature that is converted, measured and served, in formats with signatures.
         trust_model_code: Run Python code that the Keras form of ``model`` contains.
     """
-    loading = {"signature": signature, "trust_model_code": trust_model_code}
+    loading = Loading(signature=signature, trust_model_code=trust_model_code)
     candidates = make_candidates(steps, model, examples, (*GRAPHS, *ENGINES), loading)
     return select_and_push(steps, model, candidates, examples, selection, loading, module)

@@ -66,7 +66,7 @@ def shrink(
         "recover": shrinking.recover,
         "goals": selection.goals,
     }
-    variants: dict[str, Any] = {"trained": model}
+    variants = {"trained": model}
 
     def variant(name: str) -> Any:
         if name not in variants:

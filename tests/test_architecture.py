@@ -1,12 +1,14 @@
-"""Test the architecture: direction of imports, no cycles, no heavy import at a declaration, contents of folders."""
+"""Test the architecture: direction of imports, no cycles, reasons of imports in functions, contents of folders."""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 import pytest
 
+import tfopt
 from tfopt.component import find
 
 ROOT = Path(__file__).parent.parent
@@ -76,7 +78,7 @@ LAYERS = (
     ("artifacts", "charts"),
     ("reports",),
     ("processes", "formatting", "storage"),
-    ("errors",),
+    ("errors", "metric_table", "value_types"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 ALIASES = {"run", "trace"}  # public names of older releases, which nothing in the library imports
@@ -106,20 +108,92 @@ def test_imports_in_the_library_point_down():
     assert not {edge for edge in library_edges() if edge[1] in ALIASES or RANK[edge[0]] >= RANK[edge[1]]}
 
 
+def dependencies(file: Path, modules: Collection[str]) -> set[str]:
+    """Return the modules that a file imports anywhere: in functions and for type checkers too.
+
+    The edges that stay are those by name: a runtime of a format, the implementation of a worker, a public name.
+    """
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        if isinstance(node, ast.ImportFrom) and node.module:
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {member if member in modules else node.module for member in members}
+    return names & set(modules)
+
+
 def test_modules_have_no_import_cycle():
-    graph = {module(file): imports(file, top=True) for file in SOURCES}
+    modules = {module(file): file for file in SOURCES}
+    graph = {name: dependencies(file, modules) for name, file in modules.items()}
     done: set[str] = set()
 
     def visit(name: str, path: tuple[str, ...]) -> None:
         assert name not in path, " -> ".join([*path[path.index(name) :], name])
         if name not in done:
-            for other in graph[name] & graph.keys():
-                if not f"{name}.".startswith(f"{other}."):  # a package is imported before its modules
-                    visit(other, (*path, name))
+            for other in graph[name]:
+                visit(other, (*path, name))
             done.add(name)
 
     for name in graph:
         visit(name, ())
+
+
+def test_dependencies_are_those_of_functions_and_type_checkers_too(tmp_path: Path):
+    file = tmp_path / "module.py"
+    file.write_text(
+        "import tfopt\nif TYPE_CHECKING:\n    from tfopt.dag.dag import Dag\n"
+        "def load():\n    from tfopt.runtimes import Runtime, tflite\n"
+    )
+    modules = {"tfopt", "tfopt.dag", "tfopt.dag.dag", "tfopt.runtimes", "tfopt.runtimes.tflite"}
+    assert dependencies(file, modules) == modules - {"tfopt.dag"}
+
+
+def unexplained_imports(source: str) -> list[int]:
+    """Return the lines of imports of tfopt in a function that have no comment, nor has the first of the function."""
+    lines, unexplained = source.splitlines(), []
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            numbers = [node.lineno for node in own_nodes(function) if imports_library(node)]
+            if numbers and "  # " not in lines[min(numbers) - 1]:
+                unexplained += [number for number in numbers if "  # " not in lines[number - 1]]
+    return unexplained
+
+
+def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function without those of the functions in it."""
+    for node in ast.iter_child_nodes(function):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+            yield from own_nodes(node)
+
+
+def imports_library(node: ast.AST) -> bool:
+    """Return whether a node is an import of a module of tfopt."""
+    names = [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+    names += [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+    return any(f"{name}.".startswith("tfopt.") for name in names)
+
+
+def test_imports_in_functions_have_a_comment_with_the_reason():
+    assert [f"{file}:{line}" for file in SOURCES for line in unexplained_imports(file.read_text())] == []
+
+
+def test_a_reason_is_missing_without_a_comment_at_the_import_or_the_first_of_its_function():
+    first, second, other = "import tfopt.kfp", "from tfopt import runtimes", "import numpy"
+    function = "def function():\n    {}\n    {}\n"
+    assert unexplained_imports(function.format(first, second)) == [2, 3]
+    assert unexplained_imports(function.format(f"{first}  # imports KFP", second)) == []
+    assert unexplained_imports(function.format(first, f"{second}  # imports NumPy")) == [2]
+    assert unexplained_imports(function.format(other, second)) == [3]
+
+
+def test_the_stub_types_the_public_names():
+    stub = ast.parse((ROOT / "tfopt" / "__init__.pyi").read_text())
+    typed = {
+        alias.asname: node.module for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }
+    assert typed == tfopt.PUBLIC
 
 
 def module(file: Path) -> str:
@@ -138,7 +212,7 @@ def test_the_library_imports_no_component():
 
 
 @pytest.mark.parametrize(
-    "statement", ["import tfopt.component", "from tfopt import Steps, component", "import tfopt.kfp.step"]
+    "statement", ["import tfopt.component", "from tfopt import Steps, component", "import tfopt.kfp.container_entry"]
 )
 def test_declaring_imports_nothing_heavy(statement: str):
     heavy = ("tensorflow", "keras", "tf_keras", "apache_beam", "tfx", "kfp", "ai_edge_litert", "onnx", "openvino")

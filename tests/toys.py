@@ -9,7 +9,6 @@ from typing import Annotated, Literal
 from tfopt.artifacts import Examples, Files, KerasModel, Model, Report, TFLiteModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
-from tfopt.execution.failed_models import OnFailure
 from tfopt.storage.staging import link_tree
 
 
@@ -134,14 +133,13 @@ def take_keras(model: Input[KerasModel], examples: Input[Examples], exported: Ou
     """
 
 
-@component(image="tf")
-def attempt(model: Input[Model], made: Output[Model], *, on_failure: OnFailure = "raise") -> None:
+@component(image="tf", on_failure=True)
+def attempt(model: Input[Model], made: Output[Model]) -> None:
     """Make a model if the file next to it exists.
 
     Args:
         model: The model to copy.
         made: The copy.
-        on_failure: Raise the error, or record it.
     """
     if not model.path.with_name("ready").exists():
         raise ComponentError("not ready", "a file named ready", "write it")

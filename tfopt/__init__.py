@@ -8,7 +8,7 @@ the path: ``tfopt.components.train.component`` is ``components/train/component.p
 import importlib
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.2.0"
 
@@ -22,19 +22,7 @@ if sys.platform != "linux":  # file locks, the fork server and the death signal 
 # of a step fail for lack of it. Children inherit the variable, which TensorFlow reads when it first uses a GPU.
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
-if TYPE_CHECKING:
-    from tfopt.component import Between as Between
-    from tfopt.component import Group as Group
-    from tfopt.component import Input as Input
-    from tfopt.component import Output as Output
-    from tfopt.component import Reads as Reads
-    from tfopt.component import SameOutput as SameOutput
-    from tfopt.component import component as component
-    from tfopt.component import find as find
-    from tfopt.dag.tracing import Steps as Steps
-    from tfopt.errors import ComponentError as ComponentError
-
-PUBLIC = {
+PUBLIC = {  # with types in __init__.pyi
     "Between": "tfopt.component",
     "ComponentError": "tfopt.errors",
     "Group": "tfopt.component",
@@ -48,21 +36,15 @@ PUBLIC = {
 }
 
 
-def _load(name: str) -> Any:
+def __getattr__(name: str) -> Any:
     """Load a public name, or a TFX artifact type, which TFX's container entry point imports as ``tfopt.NAME``."""
     if name in PUBLIC:
         return getattr(importlib.import_module(PUBLIC[name]), name)
     if name[0].isupper():
-        from tfopt.tfx.components import TYPES
-
-        for artifact_type in TYPES.values():
+        for artifact_type in importlib.import_module("tfopt.tfx.components").TYPES.values():
             if f"tfopt.{name}" == artifact_type.TYPE_NAME:
                 return artifact_type
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-if not TYPE_CHECKING:  # with it, type checkers accept every name
-    __getattr__ = _load
 
 
 def __dir__() -> list[str]:

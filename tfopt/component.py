@@ -8,7 +8,7 @@ can still be called with paths, without an engine: ``prune(model="a/", pruned="b
 """
 
 import sys
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +16,7 @@ from tfopt.declaration.component import (
     TOLERANCE,
     Cache,
     Component,
+    Effect,
     Group,
     Input,
     Output,
@@ -31,6 +32,7 @@ from tfopt.execution.execute import execute
 __all__ = [
     "Between",
     "Component",
+    "Effect",
     "Group",
     "Input",
     "Names",
@@ -54,6 +56,10 @@ def component(
     runs: Collection[str] = (),
     tolerance: float | None = TOLERANCE,
     model_signature: bool = False,
+    on_failure: bool = False,
+    effect: Effect | None = None,
+    not_after: Mapping[str, str] | None = None,
+    idempotent: bool = False,
     cpu: float = 1,
     memory: str = "4Gi",
     gpu: int = 0,
@@ -74,6 +80,12 @@ def component(
         model_signature: Add the parameters of components that load models: ``signature``, the name of the signature
             that is run or converted, which the function finds as ``model.signature`` and `tfopt.runtimes.load` uses;
             and ``trust_model_code``, without which `tfopt.keras_models.load` refuses files that contain code.
+        on_failure: Add the parameter ``on_failure``, for components that make a model: with ``row``, one that cannot
+            be made becomes a failed model, so that one candidate does not end a run (`tfopt.execution.failed_models`).
+        effect: What it leaves in the weights of a model that a later step could undo, such as ``Effect("zeros")``.
+        not_after: The effects of earlier steps that it would undo, each with the reason. A model with such a step in
+            its lineage is refused, and so is a DAG. See `tfopt.declaration.step_order`.
+        idempotent: True if a second run finds nothing more to do, so that it undoes no effect that followed the first.
         cpu: Number of cores that Kubeflow requests for a step; ``--kfp-option`` changes it, memory and gpu.
         memory: Requested memory as a Kubernetes quantity, such as ``4Gi``.
         gpu: Number of GPUs.
@@ -91,6 +103,10 @@ def component(
         runs=runs,
         tolerance=tolerance,
         model_signature=model_signature,
+        on_failure=on_failure,
+        effect=effect,
+        not_after=not_after,
+        idempotent=idempotent,
         resources=resources,
         concurrent=concurrent,
     )

@@ -5,10 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-SHARES = ("accuracy", "agreement")  # suffixes of metrics from 0 to 1, shown in percent and compared in points
-UNITS = {"latency": "ms", "latency_p90": "ms", "latency_p99": "ms", "load": "s", "throughput": "/s"}
-BYTES = ("size", "size_gzipped", "memory")
-NAMES = {"latency_p90": "latency (p90)", "latency_p99": "latency (p99)", "size_gzipped": "gzipped size"}
+from tfopt.metric_table import PERCENT, find_metric
 
 _SLICE = re.compile(r"([^\[]+)\[([^=\]]+)=(.*)\]")  # a metric over the records with one value of a feature
 
@@ -75,7 +72,7 @@ def _json(value: Any) -> str:
 
 def is_share(metric: str) -> bool:
     """Return True for a metric from 0 to 1 that is shown in percent."""
-    return whole(metric).endswith(SHARES)
+    return whole(metric).endswith(PERCENT)
 
 
 def whole(metric: str) -> str:
@@ -97,7 +94,8 @@ def title(metric: str) -> str:
     match = _SLICE.fullmatch(metric)
     where = f" where {match[2]} is {match[3]}" if match else ""
     metric = whole(metric)
-    return NAMES.get(metric, metric.replace("_", " ")) + where
+    row = find_metric(metric)
+    return (row.title if row and row.title else metric.replace("_", " ")) + where
 
 
 def amount(metric: str, value: float) -> str:
@@ -108,12 +106,17 @@ def amount(metric: str, value: float) -> str:
     """
     if is_share(metric):
         return f"{100 * value:.2f}%"
-    if metric in BYTES:
+    unit = _unit(metric)
+    if unit == "bytes":
         return data_size(value)
-    if metric == "throughput":
+    if unit == "/s":
         return f"{value:,.0f}/s" if abs(value) >= 100 else f"{value:.3g}/s"
-    unit = UNITS.get(metric)
     return f"{_digits(value, 3)} {unit}" if unit else _bare(_digits(value, 4))
+
+
+def _unit(metric: str) -> str:
+    row = find_metric(metric)
+    return row.unit if row else ""
 
 
 def change(metric: str, value: float) -> str:
@@ -133,7 +136,7 @@ def distance(metric: str, value: float) -> str:
     """
     if is_share(metric):
         return f"{100 * value:.2f} points"
-    return amount(metric, value) if metric in UNITS or metric in BYTES else _bare(_digits(value, 3))
+    return amount(metric, value) if _unit(metric) else _bare(_digits(value, 3))
 
 
 def change_interval(metric: str, low: float | None, high: float | None) -> str:

@@ -17,7 +17,7 @@ import tfopt
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tfopt", "components", "pipelines")
-FILES = ("pyproject.toml", "README.md", "CHANGELOG.md", "LICENSE")
+FILES = ("pyproject.toml", "setup.py", "tools/type_stubs.py", "README.md", "CHANGELOG.md", "LICENSE")
 LINK = re.compile(r"(?P<image>!?)(?P<text>\[[^\]]*\])\((?![a-z]+:|#)(?P<path>[^)#]+)(?P<anchor>#[^)]*)?\)")
 
 
@@ -33,10 +33,7 @@ def build(folder: Path, repository: str | None = None) -> list[Path]:
     """
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
         source = Path(scratch, "source")
-        for name in PACKAGES:
-            shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
-        for name in FILES:
-            shutil.copy(ROOT / name, source)
+        copy_sources(source)
         if repository:
             readme, metadata = source / "README.md", source / "pyproject.toml"
             readme.write_text(absolute_links(readme.read_text(), repository))
@@ -48,6 +45,16 @@ def build(folder: Path, repository: str | None = None) -> list[Path]:
         subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *files], check=True)
         folder.mkdir(parents=True, exist_ok=True)
         return [Path(shutil.copy(file, folder)) for file in files]
+
+
+def copy_sources(folder: Path) -> None:
+    """Copy what a distribution is built from, without generated files."""
+    for name in PACKAGES:
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyi")
+        shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=ignored)
+    for name in FILES:
+        (folder / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
 
 
 def absolute_links(text: str, repository: str) -> str:

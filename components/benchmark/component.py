@@ -55,7 +55,7 @@ def benchmark(
         ComponentError: If the baseline fails, there are fewer cores than threads, or the examples do not fit.
     """
     files = examples.split(settings.split) if examples else []
-    from tfopt.components.benchmark.measurement import measure_models
+    from tfopt.components.benchmark.measurement import measure_models  # imports PyArrow
 
     report = measure_models([baseline, *candidates], settings, files, benchmark.path / "samples.parquet")
     benchmark.write(report)

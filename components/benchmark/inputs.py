@@ -14,6 +14,7 @@ from tfopt.data.batches import read_batches
 from tfopt.data.hidden_gpus import hide_gpus
 from tfopt.data.sample_inputs import OPEN_SIZE, random_batch
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.value_types import JsonObject
 
 
 class Inputs:
@@ -46,7 +47,7 @@ class Inputs:
         call = (read_records, [*self._examples], dict(specs), self._records)
         return run_in_child(*call, doing="reading the examples")
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Return the source of the inputs for the report."""
         if self._examples:
             return {"source": "examples", "records": self._records}

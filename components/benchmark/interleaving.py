@@ -20,7 +20,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -28,6 +27,7 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.benchmark.comparison import Look
 from tfopt.components.benchmark.machine_conditions import OtherCores, choose_cores
 from tfopt.components.benchmark.measured_model import MeasuredModel, RoundLoad
+from tfopt.components.benchmark.model_facts import FirstCall, ModelFacts
 from tfopt.components.benchmark.parameters import TURNS, Settings
 from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.speedup import FEWEST_ROUNDS
@@ -175,7 +175,7 @@ def _try(model: MeasuredModel, settings: Settings, input_file: InputFile) -> Non
     model.facts |= _load(model, settings, input_file)
     for batch_size in settings.sizes:
         try:
-            first = model.process.call("prepare", batch_size)
+            first: FirstCall = model.process.call("prepare", batch_size)
         except WorkerDied:
             raise
         except CallFailed as failure:
@@ -189,10 +189,10 @@ def _try(model: MeasuredModel, settings: Settings, input_file: InputFile) -> Non
     model.facts |= model.process.call("facts")
 
 
-def _load(model: MeasuredModel, settings: Settings, input_file: InputFile) -> dict[str, Any]:
+def _load(model: MeasuredModel, settings: Settings, input_file: InputFile) -> ModelFacts:
     """Load a model in a new process and return the measured facts."""
     model.process.renew()
-    facts: dict[str, Any] = model.process.call("load", model.model.uri, model.model.signature, settings.threads)
+    facts: ModelFacts = model.process.call("load", model.model.uri, model.model.signature, settings.threads)
     model.process.call("feed", str(input_file(facts.pop("inputs"))))
     return facts
 

@@ -4,13 +4,13 @@ import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tfopt.measurement.machine_fingerprint import CPU, read_text
 from tfopt.runtimes.environment import ONEDNN
+from tfopt.value_types import JsonObject
 
 
-def describe_tensorflow(facts: dict[str, Any], log: str) -> dict[str, Any]:
+def describe_tensorflow(facts: JsonObject, log: str) -> JsonObject:
     """Return the configuration of TensorFlow in a model's process.
 
     Args:
@@ -49,7 +49,7 @@ class MachineLoad:
         """Read the counters."""
         self._average, self._ticks = os.getloadavg(), _ticks()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Return the load average before and after, and the shares of all cores' time: busy, and used by the host."""
         spent = [after - before for before, after in zip(self._ticks, _ticks(), strict=True)]
         total = sum(spent) or 1

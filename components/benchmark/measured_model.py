@@ -4,12 +4,12 @@ import contextlib
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
+from tfopt.components.benchmark.model_facts import ModelFacts
 from tfopt.components.benchmark.model_process import ModelProcess
 from tfopt.errors import ComponentError
 from tfopt.processes.worker_process import CallFailed
@@ -68,7 +68,7 @@ class MeasuredModel:
     is_baseline: bool
     error: str | None = None
     notes: list[str] = field(default_factory=list)
-    facts: dict[str, Any] = field(default_factory=dict)
+    facts: ModelFacts = field(default_factory=ModelFacts)
     is_warm: dict[int, bool] = field(default_factory=dict)
     call_seconds: dict[int, float] = field(default_factory=dict)
     open_sizes: set[int] = field(default_factory=set)

@@ -4,7 +4,6 @@ import contextlib
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts import Model, unique_names
 from tfopt.components.benchmark import results
@@ -19,6 +18,7 @@ from tfopt.errors import ComponentError
 from tfopt.measurement.machine_fingerprint import fingerprint
 from tfopt.measurement.speedup import LEVEL
 from tfopt.reports.benchmark_report import BenchmarkReport
+from tfopt.value_types import JsonObject
 
 
 def measure_models(
@@ -81,7 +81,7 @@ def _started(models: Sequence[Model], cores: Sequence[int], folder: Path) -> Ite
         yield measured
 
 
-def _tensorflow(measured: Sequence[MeasuredModel]) -> dict[str, Any] | None:
+def _tensorflow(measured: Sequence[MeasuredModel]) -> JsonObject | None:
     """Return the configuration of TensorFlow in the first process that imported it."""
     for model in measured:
         if "tensorflow" in model.facts:

@@ -8,8 +8,7 @@ from typing import Any, Self
 
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
-from tfopt.processes.fork_server import ForkedWorker
-from tfopt.processes.late_variables import late_variables
+from tfopt.processes.fork_server import ForkedWorker, late_variables
 from tfopt.processes.worker_process import CallFailed, WorkerDied, WorkerProcess
 from tfopt.runtimes import environment
 

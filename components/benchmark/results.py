@@ -19,7 +19,6 @@ from tfopt.runtimes import environment
 
 STABLE_SPREAD = 0.1  # of the middle half of the rounds, relative to their median; more is not stable
 STABLE_FOREIGN_LOAD = 0.05  # share of the time that other processes used the cores; more is not stable
-FACTS = ("import_seconds", "load_seconds", "first_call_seconds", "runtime_memory_bytes", "peak_memory_bytes")
 SCHEMA = pa.schema([
     ("model", pa.dictionary(pa.int32(), pa.string())),
     ("batch_size", pa.int32()),
@@ -48,7 +47,11 @@ def summarize_model(model: MeasuredModel, looks: Mapping[int, Look], schedule: L
         error=model.error,
         environment={} if model.error else environment.read_variables(model.model),
         sizes=file_sizes,
-        **{name: model.facts.get(name) for name in FACTS},
+        import_seconds=model.facts.get("import_seconds"),
+        load_seconds=model.facts.get("load_seconds"),
+        first_call_seconds=model.facts.get("first_call_seconds"),
+        runtime_memory_bytes=model.facts.get("runtime_memory_bytes"),
+        peak_memory_bytes=model.facts.get("peak_memory_bytes"),
         latency={str(size): _latency(model, size) for size in sizes},
         throughput={str(size): float(size * 1e9 / np.median(_round_means(model, size))) for size in sizes},
         rounds={str(size): count for size, count in rounds.items()},

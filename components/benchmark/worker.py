@@ -10,23 +10,26 @@ import pickle
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tfopt.artifacts.formats import FORMATS
-from tfopt.processes import heap
+from tfopt.components.benchmark.model_facts import FirstCall, ModelFacts
 from tfopt.processes.fork_server import serve_forks
+from tfopt.processes.memory import peak_memory, trim_heap
 from tfopt.processes.startup import speed_up_imports
-from tfopt.processes.worker_process import peak_memory
+from tfopt.value_types import JsonObject
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from tfopt.data.batches import Batch
+
 
 class Worker:
     """One model and its inputs. The client calls the public methods by name."""
 
-    def __init__(self, imported: dict[str, Any]) -> None:
+    def __init__(self, imported: ModelFacts) -> None:
         """Store the facts of the process that imported the runtime, which this one is a fork of."""
         self._imported, self._inherited = imported, peak_memory()
 
@@ -34,9 +37,9 @@ class Worker:
         """Set environment variables that the import of the runtime did not read."""
         os.environ.update(variables)
 
-    def load(self, uri: str, signature: str, threads: int) -> dict[str, Any]:
+    def load(self, uri: str, signature: str, threads: int) -> ModelFacts:
         """Load the model and return the seconds, the memory and the model's inputs."""
-        from tfopt import runtimes
+        from tfopt import runtimes  # imports NumPy, which is part of the measured import
         from tfopt.artifacts import Model
 
         start = time.perf_counter()
@@ -46,9 +49,9 @@ class Worker:
     def feed(self, file: str) -> None:
         """Read the records of all calls, an array for each input."""
         with Path(file).open("rb") as stream:  # not over the pipe, whose buffers would count as the model's memory
-            self._records: dict[str, Any] = pickle.load(stream)
+            self._records: Batch = pickle.load(stream)
 
-    def prepare(self, batch_size: int, warm: float = 0.0) -> dict[str, Any]:
+    def prepare(self, batch_size: int, warm: float = 0.0) -> FirstCall:
         """Split the records into batches, make a first call, and return its seconds and its non-finite outputs.
 
         Args:
@@ -68,7 +71,7 @@ class Worker:
         start = time.perf_counter()
         outputs = self._runtime.run(self._batches[0])
         seconds = time.perf_counter() - start
-        heap.trim()  # all models are in memory at the same time, each with what the optimization of its graph left
+        trim_heap()  # all models are in memory at the same time, each with what the optimization of its graph left
         if warm:
             self.burst(warm, 0.0)
         floats = {name: array for name, array in outputs.items() if array.dtype.kind == "f"}
@@ -100,14 +103,14 @@ class Worker:
         gc.enable()
         return np.array(durations, np.int64), load.foreign_share()
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ModelFacts:
         """Return peak memory, priority, and the configuration of TensorFlow if it was imported.
 
         The peak is the sum of the peak of the import and of what this process used on top. Code that ran in both counts
         twice, which was 5 % with TensorFlow.
         """
         peak = self._imported["runtime_memory_bytes"] + peak_memory() - self._inherited
-        facts: dict[str, Any] = {"peak_memory_bytes": peak, "nice": os.getpriority(os.PRIO_PROCESS, 0)}
+        facts: ModelFacts = {"peak_memory_bytes": peak, "nice": os.getpriority(os.PRIO_PROCESS, 0)}
         if "tensorflow" in sys.modules:
             facts["tensorflow"] = _tensorflow()
         return facts
@@ -120,7 +123,7 @@ def main(descriptor: int, cores: list[int], formats: list[str]) -> None:
     serve_forks(descriptor, functools.partial(Worker, _import_runtimes(formats)))
 
 
-def _import_runtimes(formats: list[str]) -> dict[str, Any]:
+def _import_runtimes(formats: list[str]) -> ModelFacts:
     """Import all modules that a load needs and return the seconds and the memory."""
     start = time.perf_counter()
     for format in formats:
@@ -191,10 +194,10 @@ def _waited_nanoseconds() -> int:
     return waited
 
 
-def _tensorflow() -> dict[str, Any]:
+def _tensorflow() -> JsonObject:
     import tensorflow as tf
 
-    from tfopt.runtimes.environment import ONEDNN
+    from tfopt.runtimes.environment import ONEDNN  # imports NumPy
 
     return {
         ONEDNN: os.environ.get(ONEDNN),

@@ -3,15 +3,15 @@
 import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts.model_card import Verification
 from tfopt.components.cast_precision.castable_ops import candidates
 from tfopt.components.cast_precision.insert_casts import rewritten
 from tfopt.components.cast_precision.revert_layers import revert
 from tfopt.errors import ComponentError
-from tfopt.graph import pass_manager as passes
+from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.report import Report
 from tfopt.graph_checks.comparison import (
@@ -25,6 +25,7 @@ from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import IEEE
 from tfopt.saved_models.saved_model import opened, write
 from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.value_types import JsonObject
 
 # Run before the cast, so that constants computed from constants are computed in float32.
 FIRST = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
@@ -39,7 +40,7 @@ def cast_model(
     precision: str,
     keep: Sequence[str],
     tolerance: float | None,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Write the cast model into the staging folder ``target`` and return the content of its model card.
 
     Raises:
@@ -96,7 +97,7 @@ def _error(child: Frozen, comparison: Comparison) -> float:
         return float("inf")
 
 
-def _verify(written: SavedModel, comparison: Comparison, allowed: float) -> tuple[dict[str, Any], float]:
+def _verify(written: SavedModel, comparison: Comparison, allowed: float) -> tuple[Verification, float]:
     """Return the parity facts of the written model and its largest error."""
     outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
     output, error = largest_error(outputs)
@@ -104,8 +105,8 @@ def _verify(written: SavedModel, comparison: Comparison, allowed: float) -> tupl
         raise ComponentError(
             f"{output} differs by {error:.2g} of its range", f"at most {allowed:g}", "pass a larger tolerance"
         )
-    facts = {"inputs": comparison.source, "tolerance": allowed, "skipped": comparison.skipped, "outputs": outputs}
-    return facts, error
+    source, skipped = comparison.source, comparison.skipped
+    return {"inputs": source, "tolerance": allowed, "skipped": skipped, "outputs": outputs}, error
 
 
 def _reasons(stays: dict[str, dict[str, int]]) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfopt.components.cast_precision.insert_casts import changed_attributes
 from tfopt.errors import ComponentError, nearest
-from tfopt.graph import pass_manager as passes
+from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.op_registry import definition, is_pure

@@ -4,12 +4,19 @@ from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Between, Input, Names, Output, component
-from tfopt.execution.failed_models import OnFailure
+from tfopt.processes.subprocess_call import run_isolated
 
 SENSITIVE_OPS = ("Exp", "Expm1", "Log", "Log1p", "LogSoftmax", "Mean", "Pow", "Prod", "Softmax", "Sum", "Cumsum")
 
 
-@component(image="tf", purpose="graph", model_signature=True, concurrent=True)
+@component(
+    image="tf",
+    purpose="graph",
+    model_signature=True,
+    on_failure=True,
+    concurrent=True,
+    not_after={"quantization": "the trained ranges would be rounded again"},
+)
 def cast_precision(
     model: Input[SavedModel],
     cast: Output[SavedModel],
@@ -18,7 +25,6 @@ def cast_precision(
     precision: Literal["float16", "bfloat16"] = "float16",
     keep: Annotated[tuple[str, ...], Names()] = SENSITIVE_OPS,
     tolerance: Annotated[float, Between(0, 1)] | None = None,
-    on_failure: OnFailure = "raise",
 ) -> None:
     """Compute in 16 bits inside a model; inputs and outputs stay as they are.
 
@@ -41,8 +47,6 @@ def cast_precision(
         keep: TensorFlow operations that stay in float32, such as Softmax; by default sums and exponential functions.
         tolerance: Largest allowed error of an output, as a fraction of its range. The default is 0.01 for float16 and
             0.05 for bfloat16.
-        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
-            evaluate, benchmark and select_model list it as a failed model, which is never selected.
 
     Raises:
         ComponentError: If an operation to keep is unknown, the model cannot be frozen or run, nothing in it can be
@@ -51,8 +55,7 @@ def cast_precision(
     Reference:
         Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3, for the operations that stay in float32.
     """
-    from tfopt.components.cast_precision.cast import cast_model
-    from tfopt.processes.subprocess_call import run_isolated
+    from tfopt.components.cast_precision.cast import cast_model  # imports NumPy
 
     cast.metadata |= run_isolated(
         *(cast_model, model, cast.path, examples, precision, keep, tolerance), doing="casting the graph"

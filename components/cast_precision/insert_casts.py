@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph.mutable_graph import Node
+from tfopt.graph.mutable_graph import Node, NodeDef
 from tfopt.graph.op_registry import definition
 
 
@@ -40,7 +40,7 @@ def rewritten(frozen: Frozen, nodes: set[str], precision: str) -> Frozen:
 class _Writer:
     """Add nodes one after the other; a tensor is cast once for all its readers."""
 
-    def __init__(self, graph: Any, sources: dict[str, Any], half: set[str], precision: str) -> None:
+    def __init__(self, graph: Any, sources: dict[str, NodeDef], half: set[str], precision: str) -> None:
         import tensorflow as tf
 
         self.graph, self.sources, self.half = graph, sources, half

@@ -16,6 +16,7 @@ from tfopt.keras_models.weight_constraints import Projection, add_projection, is
 from tfopt.measurement import parity
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
+from tfopt.value_types import JsonObject
 
 FIX = "pass more clusters, or fine-tune: pass module=PATH and examples=PATH"
 
@@ -24,7 +25,7 @@ log = logging.getLogger(__name__)
 
 def cluster_weights(
     model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
-) -> dict[str, Any]:
+) -> JsonObject:
     """Write the clustered model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:
@@ -70,14 +71,14 @@ def _share(kernels: list[Kernel], settings: Settings) -> None:
             )
 
 
-def _fine_tune(model: Any, kernels: list[Kernel], tuner: FineTuner, settings: Settings) -> tuple[Any, dict[str, Any]]:
+def _fine_tune(model: Any, kernels: list[Kernel], tuner: FineTuner, settings: Settings) -> tuple[Any, JsonObject]:
     """Return the model without wrappers, with its best shared weights, and the facts for its model card."""
     before = tuner.evaluate(model)
     trainee = tuner.compile(_constrained(model, kernels, settings))
     start = tuner.evaluate(trainee)
     trainee, facts = tuner.fine_tune(trainee)
     if trainee is not model:
-        from tfopt.components.cluster import tfmot as toolkit
+        from tfopt.components.cluster import tfmot as toolkit  # imports Keras 2
 
         model = tuner.compile(toolkit.strip(trainee))
     return model, facts | {"float": before, "before": start, "after": tuner.evaluate(model)}
@@ -87,7 +88,7 @@ def _constrained(model: Any, kernels: list[Kernel], settings: Settings) -> Any:
     """Return the model to train. Its weights stay shared by projections, or by the toolkit's wrappers (Keras 2)."""
     sparse = [settings.keep_zeros and is_sparse(kernel.values) for kernel in kernels]
     if keras_models.is_keras_2(model):
-        from tfopt.components.cluster import tfmot as toolkit
+        from tfopt.components.cluster import tfmot as toolkit  # imports Keras 2
 
         return toolkit.wrap(model, kernels, settings.clusters, settings.initialization, keep_zeros=any(sparse))
     _share(kernels, settings)

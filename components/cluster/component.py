@@ -1,12 +1,22 @@
 """Declaration of the `cluster` component: signature, documentation, input checks."""
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
-from tfopt.component import Group, Input, Output, component
+from tfopt.component import Effect, Group, Input, Output, component
 from tfopt.components.cluster.parameters import Settings
 from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
 
-@component(image="tf", purpose="fine_tuning", tolerance=None, model_signature=True)
+@component(
+    image="tf",
+    purpose="fine_tuning",
+    tolerance=None,
+    model_signature=True,
+    effect=Effect("shared weights"),
+    not_after={
+        "shared weights": "clustering twice only adds rounding errors",
+        "quantization": "the trained ranges fit the unchanged weights",
+    },
+)
 def cluster(
     model: Input[KerasModel],
     clustered: Output[KerasModel],
@@ -45,6 +55,6 @@ def cluster(
         Advantages of Careful Seeding", SODA 2007.
     """
     check_fine_tuning_inputs(examples, module, verb="cluster", recover=settings.recover)
-    from tfopt.components.cluster.cluster_weights import cluster_weights
+    from tfopt.components.cluster.cluster_weights import cluster_weights  # more than a declaration needs
 
     clustered.metadata |= cluster_weights(model, examples, module.path if module else None, clustered.path, settings)

@@ -8,8 +8,9 @@ import numpy as np
 from tfopt.formatting import data_size
 from tfopt.keras_models.kernels import Kernel, report_row, table_lines
 from tfopt.keras_models.layer_graph import calls, is_graph
+from tfopt.value_types import JsonObject
 
-Report = dict[str, Any]
+Report = JsonObject
 
 
 def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> Report:
@@ -20,13 +21,14 @@ def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int
         kernels: Every kernel, after clustering.
         gzipped_before: Bytes of each kernel before clustering.
     """
+    sizes = [kernel.gzipped for kernel in kernels]
     layers: list[Report] = [
-        {**report_row(kernel, before), "values": len(np.unique(kernel.values)), "left": kernel.left}
-        for kernel, before in zip(kernels, gzipped_before, strict=True)
+        {**report_row(kernel, size, before), "values": len(np.unique(kernel.values)), "left": kernel.left}
+        for kernel, size, before in zip(kernels, sizes, gzipped_before, strict=True)
     ]
     count = sum(kernel.left is None for kernel in kernels)
     summary = f"{count} of {len(kernels)} kernels clustered, {data_size(sum(gzipped_before))} gzipped before and "
-    summary += f"{data_size(sum(layer['gzipped'] for layer in layers))} now"
+    summary += f"{data_size(sum(sizes))} now"
     folded = _folded(model, [kernel for kernel in kernels if not kernel.left])
     return {"summary": summary, "unshared_when_folded": folded, "layers": layers}
 

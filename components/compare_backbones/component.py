@@ -57,7 +57,7 @@ def compare_backbones(
             number of classes is unknown, a goal cannot be checked, or no backbone could be measured.
     """
     resolved = resolve_settings(settings, examples)
-    from tfopt.components.compare_backbones.compare import compare
+    from tfopt.components.compare_backbones.compare import compare  # with the report, imports Lets-Plot
     from tfopt.components.compare_backbones.report import render_html
 
     report = compare(resolved, examples, comparison.path, chosen.path / PythonModule.file)

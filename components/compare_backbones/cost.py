@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts import Benchmark, Examples, Model
 from tfopt.component import find
@@ -15,6 +14,7 @@ from tfopt.components.compare_backbones.untrained_models import build_model, exp
 from tfopt.errors import ComponentError
 from tfopt.reports.benchmark_report import ModelBenchmark
 from tfopt.reports.comparison_report import FailedMeasurement
+from tfopt.value_types import JsonObject
 
 MAX_MODELS = 6  # measured at the same time, each in a process with its runtime
 BUILD_SHARE = 0.25  # of the remaining budget, after which a group is measured with the candidates that it has
@@ -24,13 +24,13 @@ log = logging.getLogger(__name__)
 
 def measure_costs(
     candidates: Sequence[Candidate], resolved: ResolvedSettings, examples: Examples | None, budget: Budget
-) -> dict[str, Any]:
+) -> JsonObject:
     """Inspect and benchmark each candidate, and return the fingerprint of the machine.
 
     Candidates are measured in groups, interleaved, so that changes of the machine's speed affect all of them alike. A
     group is measured before the next one is built: with a small budget, some candidates are measured completely.
     """
-    environment: dict[str, Any] = {}
+    environment: JsonObject = {}
     start = 0
     while start < len(candidates):
         models: dict[str, dict[str, Path]] = {name: {} for name in resolved.formats}
@@ -96,8 +96,8 @@ def _benchmark(
     resolved: ResolvedSettings,
     examples: Examples | None,
     budget: Budget,
-) -> dict[str, Any]:
-    environment: dict[str, Any] = {}
+) -> JsonObject:
+    environment: JsonObject = {}
     measure = _benchmark_function(format_name, paths, resolved, examples, budget, environment)
     rows = measure_together(candidates, measure)
     for candidate in candidates:
@@ -112,7 +112,7 @@ def _benchmark_function(
     resolved: ResolvedSettings,
     examples: Examples | None,
     budget: Budget,
-    environment: dict[str, Any],
+    environment: JsonObject,
 ) -> Callable[[Sequence[Candidate]], Sequence[ModelBenchmark]]:
     """Return a function that benchmarks candidates and updates ``environment``."""
 

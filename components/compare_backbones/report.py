@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
 
 import tfopt
 from tfopt import formatting
@@ -12,6 +11,7 @@ from tfopt.charts.figure import CHART_CSS
 from tfopt.charts.page_templates import report_template
 from tfopt.reports.benchmark_report import ModelBenchmark
 from tfopt.reports.comparison_report import BackboneResult, ComparisonReport, FailedMeasurement
+from tfopt.value_types import JsonObject
 
 WIDE, NARROW = 760, 356  # widths of the chart for a desktop screen and a phone
 DASH = "\N{EN DASH}"
@@ -29,11 +29,11 @@ def render_html(report: ComparisonReport) -> str:
     )
 
 
-def _field_values(row: BackboneResult | ComparisonReport) -> dict[str, Any]:
+def _field_values(row: BackboneResult | ComparisonReport) -> JsonObject:
     return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
-def _table_row(row: BackboneResult, report: ComparisonReport) -> dict[str, Any]:
+def _table_row(row: BackboneResult, report: ComparisonReport) -> JsonObject:
     metric, benchmark = report.metric, row.benchmark
     value, delta = (columns.get(metric or "") for columns in (row.metrics, row.delta))
     difference = ""
@@ -53,7 +53,7 @@ def _table_row(row: BackboneResult, report: ComparisonReport) -> dict[str, Any]:
     }
 
 
-def _runtime_cell(row: ModelBenchmark | FailedMeasurement | None, is_fastest: bool) -> dict[str, Any]:
+def _runtime_cell(row: ModelBenchmark | FailedMeasurement | None, is_fastest: bool) -> JsonObject:
     if not isinstance(row, ModelBenchmark) or not row.latency:
         return {"latency": DASH, "size": "", "error": row.error if row else "", "unstable": "", "fastest": False}
     latency = row.latency["1"]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tfopt import metric_table
 from tfopt.artifacts import Examples
 from tfopt.artifacts.formats import FORMATS
 from tfopt.components.compare_backbones.example_facts import check_features, count_classes, image_size, read_facts
@@ -22,14 +23,8 @@ from tfopt.keras_models.backbones import Backbone, read_backbones
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
 from tfopt.reports.examples_manifest import ExamplesManifest
 
-COSTS = ("latency", "latency_p90", "latency_p99", "size", "size_gzipped", "memory", "load")  # known before training
-METRICS = {  # measured by `evaluate`
-    "classification": (
-        *("accuracy", "top_5_accuracy", "log_loss", "auc", "pr_auc"),
-        *("precision", "recall", "f1", "macro_precision", "macro_recall", "macro_f1"),
-    ),
-    "regression": ("mean_absolute_error", "mean_squared_error"),
-}
+COSTS = tuple(cost for cost in metric_table.COSTS if cost != "throughput")  # known before training
+TOP_K = 5  # the default of `evaluate`
 DEFAULT_SIZE = (224, 224, 3)
 
 
@@ -163,7 +158,7 @@ def _check_goal(goal: Goal, task: str, *, has_examples: bool) -> None:
         raise ComponentError(
             f"goal {goal.text!r}", "a goal that needs no earlier runs", "pass it to select_model instead"
         )
-    metrics = (QUALITY, *METRICS[task], *COSTS)
+    metrics = (QUALITY, *metric_table.task_metrics(task, TOP_K), *COSTS)
     if goal.metric not in metrics:
         raise ComponentError(f"goal {goal.text!r}", f"one of {', '.join(metrics)}", nearest(goal.metric, metrics))
     if goal.kind != "threshold" and goal.metric in COSTS and not has_examples:

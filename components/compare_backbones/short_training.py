@@ -7,7 +7,6 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts import Evaluation, Examples, KerasModel
 from tfopt.component import find
@@ -15,8 +14,10 @@ from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.candidate import Candidate, measure_together, summarize_error
 from tfopt.components.compare_backbones.parameters import Settings
 from tfopt.data.feature_schema import MANIFEST
+from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError
 from tfopt.execution.isolated import run_component
+from tfopt.metric_table import HIGHER_IS_BETTER
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.comparison_report import ShortTraining
 from tfopt.reports.evaluation_report import ModelEvaluation
@@ -54,8 +55,6 @@ def train_and_evaluate(
 def draw_examples(uri: str, folder: str, max_records: int, seed: int) -> str:
     """Return the address of examples with at most so many records in the split ``train``, drawn at random."""
     import tensorflow as tf
-
-    from tfopt.data.tfrecords import read_records
 
     examples, target = Examples(uri), Path(folder, "examples")
     files = examples.split("train")
@@ -99,7 +98,7 @@ def _validation_loss(candidate: Candidate) -> float:
     metrics = dict(candidate.trained.card.facts["metrics"]) if candidate.trained else {}
     metrics.pop("val_loss", None)
     name, value = next(iter(metrics.items()), ("", 0.0))
-    return -value if name == "val_accuracy" else value
+    return -value if name.endswith(HIGHER_IS_BETTER) else value
 
 
 def _evaluate(
@@ -110,7 +109,7 @@ def _evaluate(
     def measure(group: Sequence[Candidate]) -> Sequence[ModelEvaluation]:
         nonlocal training
         models = [candidate.trained for candidate in group]
-        arguments: dict[str, Any] = {"baseline": models[0], "candidates": models[1:] or models, "examples": examples}
+        arguments: dict[str, object] = {"baseline": models[0], "candidates": models[1:] or models, "examples": examples}
         arguments |= {"label": settings.label, "split": EVALUATION_SPLIT, "task": settings.task, "seed": settings.seed}
         # Any of the backbones may be the best in validation, so all pairs of them are compared.
         arguments["tried"] = max(len(models), math.comb(len(models), 2))

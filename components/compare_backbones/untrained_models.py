@@ -11,18 +11,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt import keras_models
 from tfopt.artifacts import Examples, Inspection
 from tfopt.artifacts.formats import FORMATS
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.parameters import Size
 from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
 from tfopt.data.feature_schema import MANIFEST
+from tfopt.data.sample_inputs import draw_inputs
 from tfopt.execution.isolated import run_component
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.reports.inspection_report import InspectionReport
 from tfopt.reports.report_schema import dump
+from tfopt.training.determinism import set_seeds
+from tfopt.training.model_assembly import assemble
+from tfopt.training.user_module import UserModule
 
 TOLERANCE = 0.1  # of the output's range, which may be small before training; only speed is measured
 BATCH_SIZE = 32  # records that the statistics of the batch norms are computed from
@@ -117,13 +123,6 @@ def _build_model(
     module: str, folder: str, examples_uri: str | None, image: str, label: str, stored_size: Size, seed: int
 ) -> InspectionReport:
     """Build, save and inspect a model in the child process."""
-    from tfopt import keras_models
-    from tfopt.artifacts.tensor_spec import TensorSpec
-    from tfopt.data.sample_inputs import draw_inputs
-    from tfopt.training.determinism import set_seeds
-    from tfopt.training.model_assembly import assemble
-    from tfopt.training.user_module import UserModule
-
     target = Path(folder)
     if not examples_uri:
         write_random_examples(target / "examples", image, stored_size, seed)

@@ -10,10 +10,10 @@ import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from tfopt.artifacts import SavedModel
-from tfopt.components.compile_xla.latency import measure_models
+from tfopt.components.compile_xla.latency import ModelTimes, measure_models
 from tfopt.data.batches import Batch
 from tfopt.processes.subprocess_call import run_in_child
 
@@ -33,7 +33,17 @@ def cache_environment(folder: Path) -> Iterator[dict[str, str]]:
         yield {"TF_XLA_FLAGS": f"{os.environ.get('TF_XLA_FLAGS', '')} {_flag(link)}".strip()}
 
 
-def measure_cache(target: Path, batches: dict[int, Batch]) -> dict[str, Any]:
+class StoredPrograms(TypedDict):
+    """See `measure_cache`."""
+
+    programs: int
+    bytes: int
+    TF_XLA_FLAGS: str
+    processor: str
+    from_cache: ModelTimes
+
+
+def measure_cache(target: Path, batches: dict[int, Batch]) -> StoredPrograms:
     """Load a model with the cache that is stored in it.
 
     Returns:

@@ -7,12 +7,12 @@ import tempfile
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts.model_card import ParityFacts, Verification
 from tfopt.components.compile_xla import cache
 from tfopt.components.compile_xla.latency import measure_models
 from tfopt.components.compile_xla.parameters import Settings
@@ -23,7 +23,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
-from tfopt.graph import pass_manager as passes
+from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.report import Report
 from tfopt.graph_checks.comparison import (
@@ -36,12 +36,13 @@ from tfopt.graph_checks.comparison import (
 )
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import EXTREMES, IEEE
-from tfopt.processes import heap
+from tfopt.processes.memory import trim_heap
 from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes import Runtime, environment
 from tfopt.saved_models.saved_model import opened
 from tfopt.serving.saved_model_assets import copy_assets
 from tfopt.serving.warm_up import write_requests
+from tfopt.value_types import JsonObject
 
 # leave less for XLA to compile
 PASSES = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
@@ -51,15 +52,15 @@ ERROR_HEADINGS = ("Graph execution error", "Detected at node", "<stack traces")
 log = logging.getLogger(__name__)
 
 
-def compile_model(model: SavedModel, target: Path, examples: Examples | None, settings: Settings) -> dict[str, Any]:
+def compile_model(model: SavedModel, target: Path, examples: Examples | None, settings: Settings) -> JsonObject:
     """Write the compiled model into the staging folder ``target`` and return the entries of its model card.
 
     Raises:
         ComponentError: See `compile_xla`.
     """
-    facts, batches = run_isolated(_write_verified, model, target, examples, settings, doing="compiling with XLA")
-    facts["report"] |= _measure(model, target, batches, settings)
-    return facts
+    doing = "compiling with XLA"
+    report, verified, batches = run_isolated(_write_verified, model, target, examples, settings, doing=doing)
+    return {"name": "compiled", "report": report | _measure(model, target, batches, settings), "verified": verified}
 
 
 @dataclass(frozen=True)
@@ -85,12 +86,12 @@ class _ParentResults:
 
 def _write_verified(
     model: SavedModel, target: Path, examples: Examples | None, settings: Settings
-) -> tuple[dict[str, Any], dict[int, Batch]]:
-    """Write the compiled model, compare it with its parent, and return its facts and the inputs of a measurement."""
+) -> tuple[JsonObject, Verification, dict[int, Batch]]:
+    """Write the compiled model and compare it with its parent; return its report, and inputs for a measurement."""
     serving = target / "Format-Serving"
     report, parent = _write(model, serving, examples, settings)
     gc.collect()  # the graph and the parent, before the compiled model is loaded and its programs are compiled
-    heap.trim()
+    trim_heap()
     # Each load of the compiled model compiles it again.
     after = functools.cache(lambda key: runtimes.load(SavedModel(target), signature=key))
     errors = _compare_outputs(parent.comparison, lambda key: nullcontext(after(key)))
@@ -112,18 +113,18 @@ def _write_verified(
         write_requests(serving, [*parent.batches.values(), *padded], model.signature)
     copy_assets(model, serving)
     report["warm_up"] = {"batch_sizes": list(parent.batches)} if settings.warm_up else "not requested"
-    verified = {
+    verified: Verification = {
         "inputs": parent.comparison.source,
         "tolerance": parent.tolerance,
         "skipped": parent.comparison.skipped,
         "outputs": errors,
     }
-    return {"name": "compiled", "report": report, "verified": verified}, parent.batches
+    return report, verified, parent.batches
 
 
 def _write(
     model: SavedModel, serving: Path, examples: Examples | None, settings: Settings
-) -> tuple[dict[str, Any], _ParentResults]:
+) -> tuple[JsonObject, _ParentResults]:
     """Write the compiled model and run its parent; return the report and the parent's results."""
     with opened(model) as frozen, ExitStack() as loaded:
         before = functools.cache(lambda key: loaded.enter_context(runtimes.load(model, signature=key)))
@@ -142,7 +143,7 @@ def _write(
         return report, _ParentResults(comparison, special, no_special, batches, lengths, allowed)
 
 
-def _write_model(frozen: Frozen, serving: Path, settings: Settings, signature: str) -> dict[str, Any]:
+def _write_model(frozen: Frozen, serving: Path, settings: Settings, signature: str) -> JsonObject:
     """Write the model, and return which parts of it are compiled.
 
     Raises:
@@ -166,7 +167,7 @@ def _write_model(frozen: Frozen, serving: Path, settings: Settings, signature: s
     return {"mode": "whole", "static_signatures": write_compiled(frozen, serving, static_sizes, buckets)}
 
 
-def _measure(model: SavedModel, target: Path, batches: dict[int, Batch], settings: Settings) -> dict[str, Any]:
+def _measure(model: SavedModel, target: Path, batches: dict[int, Batch], settings: Settings) -> JsonObject:
     """Return the times of both models, the number of compiled programs, and the stored programs if requested."""
     if settings.mode == "whole" and not settings.cache:
         return {"speed": _measure_speed(model, target, batches, {})}
@@ -194,7 +195,7 @@ def _nothing_compiled() -> ComponentError:
     )
 
 
-def _compare_outputs(comparison: Comparison, child: Loader) -> dict[str, Any]:
+def _compare_outputs(comparison: Comparison, child: Loader) -> dict[str, ParityFacts]:
     """Return the difference of each output from the parent's. The first run compiles, and raises XLA's errors."""
     try:
         return comparison.errors(child)
@@ -234,9 +235,7 @@ def _rows(batch: Batch, size: int) -> Batch:
     return {name: np.resize(array, (size, *array.shape[1:])) if array.ndim else array for name, array in batch.items()}
 
 
-def _measure_speed(
-    model: SavedModel, target: Path, batches: dict[int, Batch], variables: dict[str, str]
-) -> dict[str, Any]:
+def _measure_speed(model: SavedModel, target: Path, batches: dict[int, Batch], variables: dict[str, str]) -> JsonObject:
     parent, compiled = run_in_child(
         *(measure_models, [model, SavedModel(target)], batches),
         doing="running the compiled model and its parent",

@@ -3,17 +3,15 @@
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.compile_xla.parameters import Settings
-from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="tf", purpose="graph", model_signature=True)
+@component(image="tf", purpose="graph", model_signature=True, on_failure=True)
 def compile_xla(
     model: Input[SavedModel],
     compiled: Output[SavedModel],
     examples: Input[Examples] | None = None,
     *,
     settings: Group[Settings],
-    on_failure: OnFailure = "raise",
 ) -> None:
     """Compile each signature of a model with XLA, entirely or in clusters, wherever the model is loaded.
 
@@ -39,8 +37,6 @@ def compile_xla(
         compiled: The same model, which is compiled when it is called.
         examples: Real inputs for the comparison and the warm-up, matched by input name; without them, random inputs.
         settings: Parameters of the compilation.
-        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
-            evaluate, benchmark and select_model list it as a failed model, which is never selected.
 
     Raises:
         ComponentError: If an operation of a whole signature cannot be compiled (the error lists all of them with their
@@ -48,6 +44,6 @@ def compile_xla(
             parent's.
     """
     settings.check()
-    from tfopt.components.compile_xla.compile import compile_model
+    from tfopt.components.compile_xla.compile import compile_model  # imports NumPy
 
     compiled.metadata |= compile_model(model, compiled.path, examples, settings)

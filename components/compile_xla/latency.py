@@ -2,7 +2,7 @@
 
 import statistics
 import time
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
@@ -13,7 +13,22 @@ from tfopt.graph.frozen_model import nodes
 MAX_CALLS, MAX_SECONDS = 50, 2.0
 
 
-def measure_models(models: list[SavedModel], batches: dict[int, Batch]) -> list[dict[str, Any]]:
+class CallTimes(TypedDict):
+    """Seconds to compile, and of a call."""
+
+    compile_s: float
+    call_s: float
+
+
+class ModelTimes(TypedDict):
+    """Seconds to load a model, its times by batch size, and whether a part of it is marked for XLA."""
+
+    load_s: float
+    batches: dict[int, CallTimes]
+    marked: NotRequired[bool]
+
+
+def measure_models(models: list[SavedModel], batches: dict[int, Batch]) -> list[ModelTimes]:
     """Return the seconds to load, to compile and to call each model; the latter two by batch size.
 
     The compile time is the time of the first call minus that of a later one.
@@ -23,11 +38,11 @@ def measure_models(models: list[SavedModel], batches: dict[int, Batch]) -> list[
     return [_measure(model, batches) for model in models]
 
 
-def _measure(model: SavedModel, batches: dict[int, Batch]) -> dict[str, Any]:
+def _measure(model: SavedModel, batches: dict[int, Batch]) -> ModelTimes:
     start = time.perf_counter()
     runtime = runtimes.load(model)
     load_seconds = time.perf_counter() - start
-    times = {}
+    times: dict[int, CallTimes] = {}
     for size, batch in batches.items():
         first = _call_seconds(runtime, batch)
         later, until = [_call_seconds(runtime, batch)], time.perf_counter() + MAX_SECONDS

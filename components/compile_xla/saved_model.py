@@ -13,6 +13,7 @@ from tfopt.components.compile_xla.sequence_buckets import padded
 from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.saved_models import saved_model
+from tfopt.value_types import Tensors
 
 MUST_COMPILE, MAY_COMPILE = "_XlaMustCompile", "_XlaCompile"  # attributes of a function and of a node
 
@@ -67,7 +68,7 @@ def _compiled_function(graph: Any, signature: Signature) -> Callable[..., Any]:
     read = {tensor.partition(":")[0] for node in inner_nodes for tensor in node.input}
 
     @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
-    def compiled(inputs: dict[str, Any]) -> dict[str, Any]:
+    def compiled(inputs: Tensors) -> Tensors:
         fed = {end.tensor: inputs[name] for name, end in signature.inputs.items() if end.node in read}
         results = tf.import_graph_def(body, input_map=fed, return_elements=outputs, name="")
         return dict(zip(signature.outputs, results, strict=True))

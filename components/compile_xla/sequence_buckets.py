@@ -15,6 +15,7 @@ from tfopt.graph.frozen_model import Signature
 from tfopt.measurement.parity import compare
 from tfopt.measurement.tensor_float_32 import without_tensor_float_32
 from tfopt.runtimes import Runtime
+from tfopt.value_types import Tensors
 
 RECORDS = 4  # of each length that is compared
 MIN_RANGE = 0.01  # fraction of the largest value, as in `tfopt.graph_checks.comparison`
@@ -38,7 +39,7 @@ def sequence_input(signature: Signature) -> str:
     )
 
 
-def padded(serve: Callable[..., Any], signature: Signature, buckets: list[int]) -> Callable[[dict[str, Any]], Any]:
+def padded(serve: Callable[..., Any], signature: Signature, buckets: list[int]) -> Callable[[Tensors], Any]:
     """Return a function that pads its sequences, calls the compiled one, and cuts the outputs."""
     import tensorflow as tf
 
@@ -48,7 +49,7 @@ def padded(serve: Callable[..., Any], signature: Signature, buckets: list[int]) 
     }
     rank = len(signature.inputs[name].shape or ())
 
-    def call(inputs: dict[str, Any]) -> dict[str, Any]:
+    def call(inputs: Tensors) -> Tensors:
         length = tf.shape(inputs[name])[1]
         sizes = tf.constant(buckets, tf.int32)
         size = tf.reduce_min(tf.where(sizes >= length, sizes, sizes.dtype.max))

@@ -4,16 +4,15 @@ from typing import Literal
 
 from tfopt.artifacts import SavedModel
 from tfopt.component import Input, Output, component
-from tfopt.execution.failed_models import OnFailure
+from tfopt.keras_models.io import place_saved_model
 
 
-@component(image="tf", purpose="graph", model_signature=True, concurrent=True)
+@component(image="tf", purpose="graph", model_signature=True, on_failure=True, concurrent=True)
 def configure_runtime(
     model: Input[SavedModel],
     configured: Output[SavedModel],
     *,
     onednn: Literal["on", "off", "other"] = "other",
-    on_failure: OnFailure = "raise",
 ) -> None:
     """Turn oneDNN on or off for a SavedModel, wherever it is measured and served.
 
@@ -29,11 +28,8 @@ def configure_runtime(
         model: A SavedModel or a Keras model.
         configured: The same SavedModel with the variable.
         onednn: ``other`` is the opposite of this machine's default.
-        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
-            evaluate, benchmark and select_model list it as a failed model, which is never selected.
     """
-    from tfopt.keras_models.io import place_saved_model
-    from tfopt.runtimes import environment
+    from tfopt.runtimes import environment  # imports NumPy
 
     on = onednn == "on" or (onednn == "other" and not environment.has_onednn())
     serving = configured.path / "Format-Serving"

@@ -14,12 +14,13 @@ import numpy as np
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
 from tfopt.storage import staging
+from tfopt.value_types import JsonObject
 
 HEADER_END = b"\n"
 
 
 @contextlib.contextmanager
-def timing_cache(config: Any, name: str | None) -> Iterator[dict[str, Any] | None]:
+def timing_cache(config: Any, name: str | None) -> Iterator[JsonObject | None]:
     """Load the timing cache into a builder's configuration, and merge new timings into the file after the block.
 
     Args:

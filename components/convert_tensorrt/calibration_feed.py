@@ -11,6 +11,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import count_records, split_batches
 from tfopt.errors import ComponentError
 from tfopt.tensorrt.device import Buffers
+from tfopt.value_types import JsonObject
 
 T = TypeVar("T")
 
@@ -51,7 +52,7 @@ class CalibrationFeed:
         self._failure: BaseException | None = None
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Metadata for the model card."""
         return {"from_cache": self._cache.hit, "batches": self._count, "key": self._cache.digest}
 

@@ -2,19 +2,18 @@
 
 from tfopt.artifacts import Examples, Model, TensorRTModel
 from tfopt.component import Group, Input, Output, component
+from tfopt.components.convert_tensorrt.checks import check
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.conversion.convert import convert_in_child
-from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="gpu", purpose="conversion", memory="16Gi", gpu=1, model_signature=True)
+@component(image="gpu", purpose="conversion", memory="16Gi", gpu=1, model_signature=True, on_failure=True)
 def convert_tensorrt(
     model: Input[Model],
     converted: Output[TensorRTModel],
     examples: Input[Examples] | None = None,
     *,
     conversion: Group[TensorRTConversion],
-    on_failure: OnFailure = "raise",
 ) -> None:
     """Convert a model to a TensorRT engine for the GPU of the machine that runs the step.
 
@@ -33,8 +32,6 @@ def convert_tensorrt(
         examples: Real inputs, matched by input name. Required to calibrate int8 unless the model has its ranges. For
             the other precisions they replace random inputs in the comparison with the parent.
         conversion: Precision, build options, calibration and comparison.
-        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
-            evaluate, benchmark and select_model list it as a failed model, which is never selected.
 
     Raises:
         ComponentError: If this machine has no GPU or TensorRT, an argument is missing or contradicts another one,
@@ -42,8 +39,7 @@ def convert_tensorrt(
             its parent.
     """
     converted.metadata["name"] = f"tensorrt {conversion.precision}"
-    from tfopt.components.convert_tensorrt.checks import check
-    from tfopt.components.convert_tensorrt.convert import convert
+    from tfopt.components.convert_tensorrt.convert import convert  # imports NumPy
 
     check(model, examples, conversion)
     convert_in_child(convert, model, examples, converted, conversion)

@@ -2,12 +2,12 @@
 
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, TensorRTModel
 from tfopt.artifacts.tensor_spec import TensorSpec, batched_tensors
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.verification import verify
 from tfopt.data.batches import sample_records
 from tfopt.data.feature_schema import feature_specs
@@ -16,13 +16,13 @@ from tfopt.tensorrt import machine, profiles
 from tfopt.tensorrt.tag import CompatibilityTag
 
 
-def convert(model: Model, examples: Examples | None, target: Path, parameters: TensorRTConversion) -> dict[str, Any]:
+def convert(model: Model, examples: Examples | None, target: Path, parameters: TensorRTConversion) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
         ComponentError: If the model cannot be converted, or the outputs of the engine do not match those of its parent.
     """
-    from tfopt.components.convert_tensorrt import onnx_network
+    from tfopt.components.convert_tensorrt import onnx_network  # imports TensorFlow
 
     hide_gpus()  # the comparison needs outputs in float32, which TensorFlow would round to TF32 on a GPU
     here = machine.detect_machine()
@@ -35,7 +35,7 @@ def convert(model: Model, examples: Examples | None, target: Path, parameters: T
             parent.inputs = profiles.with_usual_sizes(parent.inputs, profile)
         file = Path(scratch, "model.onnx")
         facts, sampled = onnx_network.write_network(model, examples, parent, file, parameters)
-        from tfopt.components.convert_tensorrt import engine_builder
+        from tfopt.components.convert_tensorrt import engine_builder  # imports TensorRT
 
         facts |= engine_builder.build(file, plan, profile, parent.inputs, sampled, model, parameters)
         CompatibilityTag.for_machine(

@@ -8,7 +8,9 @@ import tensorrt as trt
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.convert_tensorrt import caches, layer_report
+from tfopt.components.convert_tensorrt.calibrator import add_calibrator
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
 from tfopt.tensorrt.machine import build_error
@@ -24,7 +26,7 @@ def build(
     sampled: Batch | None,
     model: Model,
     parameters: TensorRTConversion,
-) -> dict[str, Any]:
+) -> ConversionFacts:
     """Write the engine of an ONNX file, and return metadata for the model card.
 
     Args:
@@ -49,8 +51,6 @@ def build(
     if parameters.version_compatible:  # the engine then contains the plugins of its operators
         config.plugins_to_serialize = parser.get_used_vc_plugin_libraries()
     if implicit:
-        from tfopt.components.convert_tensorrt.calibrator import add_calibrator
-
         assert sampled is not None
         calibrator = add_calibrator(config, builder, sampled, specs, model, parameters)
     with caches.timing_cache(config, parameters.timing_cache) as timing_facts:
@@ -63,9 +63,10 @@ def build(
     if implicit:
         calibrator.feed.close()
     layers = layer_report.summarize(_inspect(plan, profile, messages, parameters), parameters.precision)
-    return {"layers": layers, "timing_cache": timing_facts} | (
-        {"calibrated": calibrator.feed.facts} if implicit else {}
-    )
+    facts: ConversionFacts = {"layers": layers, "timing_cache": timing_facts}
+    if implicit:
+        facts["calibrated"] = calibrator.feed.facts
+    return facts
 
 
 def _parse(builder: Any, messages: Messages, source: Path, *, implicit: bool) -> tuple[Any, Any]:

@@ -3,7 +3,9 @@
 import json
 import re
 from collections import Counter
-from typing import Any
+from typing import Any, TypedDict
+
+from tfopt.value_types import JsonObject
 
 # Patterns of the inspector's texts; TensorRT 10 has one text for format and type, TensorRT 11 has two.
 TYPES = {
@@ -21,7 +23,14 @@ WAITS = ("signal", "wait")
 NOT_AVAILABLE = re.compile(r"\bn/a\b")  # "N/A due to dynamic shapes"
 
 
-def summarize(information: str, precision: str) -> dict[str, Any]:
+class _Layer(TypedDict):
+    name: str
+    type: str
+    precision: str
+    moves: bool
+
+
+def summarize(information: str, precision: str) -> JsonObject:
     """Count the layers by precision, and name those that compute in a wider precision than requested.
 
     A layer is ``unknown`` if TensorRT reports none of its types; it may be wider or not. Integers and booleans, which
@@ -38,11 +47,11 @@ def summarize(information: str, precision: str) -> dict[str, Any]:
         "count": len(layers),
         "precisions": dict(sorted(Counter(layer["precision"] for layer in computing).items())),
         "fell_back": [layer["name"] for layer in wide],
-        "all": [{key: layer[key] for key in ("name", "type", "precision")} for layer in layers],
+        "all": [{"name": layer["name"], "type": layer["type"], "precision": layer["precision"]} for layer in layers],
     }
 
 
-def _layer(layer: dict[str, Any]) -> dict[str, Any]:
+def _layer(layer: JsonObject) -> _Layer:
     kind = str(layer.get("LayerType", "unknown"))
     return {
         "name": str(layer.get("Name", "")),
@@ -52,7 +61,7 @@ def _layer(layer: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _precision(layer: dict[str, Any]) -> str:
+def _precision(layer: JsonObject) -> str:
     """Return the narrowest input type, as an int8 convolution may output floats; else that of weights or outputs."""
     others: list[str | None] = []
     for side in ("Inputs", "Weights", "Outputs"):
@@ -64,13 +73,13 @@ def _precision(layer: dict[str, Any]) -> str:
     return "other" if others and None not in others else "unknown"
 
 
-def _tensors(side: Any) -> list[dict[str, Any]]:
+def _tensors(side: Any) -> list[JsonObject]:
     # Weights are one object instead of a list, with a count of 0 if there are none.
     tensors = side if isinstance(side, list) else [side]
     return [tensor for tensor in tensors if isinstance(tensor, dict) and tensor.get("Count") != 0]
 
 
-def _type(tensor: dict[str, Any]) -> str | None:
+def _type(tensor: JsonObject) -> str | None:
     """Return a type with a width, or ``other``; None if it is not reported."""
     texts = sorted((key.lower(), str(text).lower()) for key, text in tensor.items())
     by_key = ([text for key, text in texts if word in key] for word in ("datatype", "format", "type"))

@@ -4,16 +4,17 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import onnx
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples, Model, OnnxModel
+from tfopt.artifacts.model_card import Verification
 from tfopt.components.convert_tensorrt import int8_scales
 from tfopt.components.convert_tensorrt.checks import is_quantized
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.conversion import calibration, onnx_export, onnx_float16, onnx_int8, onnx_qat
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.verification import verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
@@ -45,7 +46,7 @@ def check_signature(parent: Runtime, uri: str) -> None:
 
 def write_network(
     model: Model, examples: Examples | None, parent: Runtime, file: Path, parameters: TensorRTConversion
-) -> tuple[dict[str, Any], Batch | None]:
+) -> tuple[ConversionFacts, Batch | None]:
     """Write the ONNX file in the requested precision; return metadata for the model card, and the calibration inputs.
 
     With the calibrator ``entropy`` the file stays in floats, and TensorRT calibrates on the returned inputs.
@@ -55,7 +56,7 @@ def write_network(
     """
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".onnx-") as scratch:
         network = _load_network(model, Path(scratch))
-        facts: dict[str, Any] = {}
+        facts: ConversionFacts = {}
         sampled = None
         if parameters.precision == "int8":
             network, facts, sampled = _quantize(network, model, examples, parent, Path(scratch), parameters)
@@ -87,11 +88,11 @@ def _quantize(
     parent: Runtime,
     scratch: Path,
     parameters: TensorRTConversion,
-) -> tuple[onnx.ModelProto, dict[str, Any], Batch | None]:
+) -> tuple[onnx.ModelProto, ConversionFacts, Batch | None]:
     """Return the network with its own, trained or calibrated scales; for ``entropy``, the float network."""
     source, target = scratch / "float.onnx", scratch / "int8.onnx"
     sampled = None
-    facts: dict[str, Any] = {"ranges": "given"}
+    facts: ConversionFacts = {"ranges": "given"}
     if not is_quantized(model):
         onnx.save(network, source)
     if has_trained_ranges(model):
@@ -112,7 +113,7 @@ def _quantize(
 
 def _verify(
     examples: Examples | None, parent: Runtime, file: Path, sampled: Batch | None, parameters: TensorRTConversion
-) -> dict[str, Any]:
+) -> Verification:
     """Compare the file with its parent, as float32 if TensorRT applies the precision later."""
     exact = parameters.precision in ("fp32", "tf32", "bf16") or parameters.calibrator == "entropy"
     with (

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between, Names, Reads
-from tfopt.conversion.convert import Conversion
+from tfopt.conversion.parameters import Conversion
 from tfopt.tensorrt.profiles import parse_shapes
 
 
@@ -48,3 +48,8 @@ class TensorRTConversion(Conversion, EngineOptions):  # the fields of the last b
     """Conversion to a TensorRT engine."""
 
     calibration_count: Annotated[int, Between(2)] = 500
+
+    @property
+    def needs_inputs(self) -> bool:
+        """True for int8."""
+        return self.precision == "int8"

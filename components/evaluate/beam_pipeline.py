@@ -24,9 +24,10 @@ from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel
 from tfopt.components.evaluate.metrics.accumulators import Part, Totals
 from tfopt.components.evaluate.metrics.user_metrics import load_metrics
 from tfopt.components.evaluate.parameters import Settings
-from tfopt.components.evaluate.plan import Plan, make_plan
+from tfopt.components.evaluate.plan import make_plan
 from tfopt.components.evaluate.score_shard import score_parts
 from tfopt.components.evaluate.summary import check_counts, summarize
+from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.data import beam_runner
 from tfopt.data.beam_result import ResultFile
 from tfopt.data.feature_schema import read_manifest

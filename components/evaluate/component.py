@@ -2,6 +2,8 @@
 
 from tfopt.artifacts import Evaluation, Examples, Model, PythonModule
 from tfopt.component import Group, Input, Output, component
+from tfopt.components.evaluate.evaluation import evaluate as evaluate_models
+from tfopt.components.evaluate.evaluation import save_report
 from tfopt.components.evaluate.parameters import Settings
 
 
@@ -59,9 +61,6 @@ def evaluate(
         Rubin 1981, "The Bayesian bootstrap"; Gaffke 2005, "Three test statistics for a nonparametric one-sided
         hypothesis on the mean of a nonnegative variable".
     """
-    from tfopt.components.evaluate.evaluation import evaluate as evaluate_models
-    from tfopt.components.evaluate.evaluation import save_report
-
     report = evaluate_models(baseline, candidates, examples, settings, evaluation.uri, module)
     save_report(report, evaluation)
     first = next(iter(report.models[0].metrics))

@@ -26,7 +26,7 @@ def evaluate(baseline: Model, candidates: list[Model], *arguments: Any) -> Evalu
 
 
 def _evaluate(beam_arguments: Sequence[str], *arguments: Any) -> EvaluationReport:
-    from tfopt.components.evaluate.beam_pipeline import evaluate_models
+    from tfopt.components.evaluate.beam_pipeline import evaluate_models  # imports Apache Beam
 
     with beam_runner.runner_arguments(beam_arguments):  # another process does not know them
         return evaluate_models(*arguments)

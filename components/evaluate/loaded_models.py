@@ -6,7 +6,7 @@ import itertools
 import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,15 +15,13 @@ from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch
 from tfopt.components.evaluate.metrics.accumulators import Position
+from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.data.batches import check_features, column_name, to_inputs
 from tfopt.data.feature_schema import required_features
 from tfopt.errors import ComponentError, first_line, nearest
-from tfopt.processes import heap
+from tfopt.processes.memory import trim_heap
 from tfopt.runtimes import Runtime
 from tfopt.storage.remote_files import local_copy
-
-if TYPE_CHECKING:
-    from tfopt.components.evaluate.plan import Plan
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +37,7 @@ class LoadedModel:
         stored: Predictions for batches that the model was run on before, or why it failed there, by position.
     """
 
-    def __init__(self, uri: str, plan: "Plan", runtime: Runtime | None = None) -> None:
+    def __init__(self, uri: str, plan: Plan, runtime: Runtime | None = None) -> None:
         """Load the model unless it is loaded already; a failure is stored, not raised."""
         self.runtime, self.stored = runtime, dict[Position, NDArray[Any] | Exception]()
         self.inputs: Mapping[str, TensorSpec] = {}
@@ -105,7 +103,7 @@ class ModelPool:
             self._offered = baseline
 
     @contextlib.contextmanager
-    def borrow(self, plan: "Plan") -> Iterator[list[LoadedModel]]:
+    def borrow(self, plan: Plan) -> Iterator[list[LoadedModel]]:
         """Yield the loaded models of a plan for one caller."""
         key = (plan.models, plan.signature, plan.output)
         self.clear(but=key)
@@ -124,7 +122,7 @@ class ModelPool:
             self._free.append((key, models))
 
     @contextlib.contextmanager
-    def borrow_group(self, plan: "Plan", group: Sequence[int]) -> Iterator[list[LoadedModel]]:
+    def borrow_group(self, plan: Plan, group: Sequence[int]) -> Iterator[list[LoadedModel]]:
         """Load some models of a plan for one caller, and release them afterwards."""
         log.info("loading models %d to %d of %d", group[0] + 1, group[-1] + 1, len(plan.models))
         with self._lock:
@@ -135,9 +133,9 @@ class ModelPool:
             for model in models:
                 model.close()
             gc.collect()  # graphs of TensorFlow are cycles
-            heap.trim()
+            trim_heap()
 
-    def _load(self, plan: "Plan", number: int) -> LoadedModel:
+    def _load(self, plan: Plan, number: int) -> LoadedModel:
         offered = None
         if number == 0:
             offered, self._offered = self._offered, None

@@ -1,16 +1,14 @@
 """Models that are too large to be loaded together: they run group by group, and their predictions are stored."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.examples.prefetch import PREFETCHED, prefetch
 from tfopt.components.evaluate.examples.records import Decoder
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel, required_inputs
 from tfopt.components.evaluate.metrics.accumulators import Position
-
-if TYPE_CHECKING:
-    from tfopt.components.evaluate.plan import Plan
+from tfopt.components.evaluate.worker_plan import Plan
 
 GROUP_BYTES = 384 << 20  # files of the models that are loaded together; in memory, a model takes several times as much
 STORED_BYTES = 512 << 20  # stored predictions of all models
@@ -43,7 +41,7 @@ def split_models(sizes: Sequence[int], record_bytes: int) -> tuple[tuple[range, 
     return tuple(map(range, starts, [*starts[1:], len(sizes)])), records
 
 
-def predict_in_groups(plan: "Plan", read: Callable[[], Iterable[tuple[Position, Any]]]) -> list[LoadedModel]:
+def predict_in_groups(plan: Plan, read: Callable[[], Iterable[tuple[Position, Any]]]) -> list[LoadedModel]:
     """Load one group of models after the other, run it on all batches, and release it.
 
     A record is usable if it has the inputs of all models. If a later group has further inputs, all groups run again.

@@ -2,7 +2,7 @@
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any
 
@@ -16,80 +16,22 @@ from tfopt.components.evaluate.examples import records
 from tfopt.components.evaluate.loaded_models import run_output, select_output
 from tfopt.components.evaluate.metrics.accumulators import Position, grain_of
 from tfopt.components.evaluate.metrics.constant_model import constant_output
-from tfopt.components.evaluate.metrics.task_metrics import OTHER, Scoring
 from tfopt.components.evaluate.metrics.tfma_metrics import Partition
 from tfopt.components.evaluate.metrics.user_metrics import TFMA, UserMetric, measure_first_batch
 from tfopt.components.evaluate.model_groups import split_models
 from tfopt.components.evaluate.parameters import Settings
-from tfopt.components.evaluate.task_choice import BINARY, CLASSIFICATION, check_labels, choose_scoring
+from tfopt.components.evaluate.task_choice import check_labels, choose_scoring
+from tfopt.components.evaluate.worker_plan import Plan, metric_values
 from tfopt.data.batches import check_features, feature_specs
 from tfopt.data.feature_schema import required_features, with_manifest
 from tfopt.errors import ComponentError, nearest
+from tfopt.metric_table import BINARY, CLASSIFICATION, OTHER
 from tfopt.runtimes import Runtime
 from tfopt.storage.remote_files import local_copy
 
 LARGEST_BATCH, BATCH_BYTES = 256, 32 << 20
 # A large model computes many values for a record: a transformer of 207 MB takes gigabytes for 256 records at once.
 LARGE_MODEL, LARGEST_BATCH_OF_LARGE_MODELS = 64 << 20, 32  # bytes of its files, records
-
-
-@dataclass(frozen=True)
-class Plan:
-    """All data that a worker needs besides the records.
-
-    Attributes:
-        settings: The parameters.
-        models: The address of each model and its digest, the baseline first.
-        signature: The signature of the models that is evaluated.
-        features: Dtype and shape of each feature of the examples.
-        batch_size: Records in a batch, the same for all workers, because the bootstrap weights depend on the batch.
-        scoring: The metrics of the task.
-        output: The evaluated output of the baseline.
-        output_shape: Shape of that output for one record.
-        metrics: The user's metrics.
-        tfma: Names of TFMA's metrics.
-        metric_grain: Grain of the sums of each column of `values`.
-        output_grain: Grain of the sums of output differences.
-        groups: Numbers of the models that are loaded together.
-        stored_batches: Batches whose predictions are stored if there are several groups.
-        calibrated: Identifiers of the records that each model was calibrated on.
-        constant: Output of the constant model, ``[width]``; None without one.
-    """
-
-    settings: Settings
-    models: tuple[tuple[str, str], ...]
-    signature: str
-    features: Mapping[str, TensorSpec]
-    batch_size: int
-    scoring: Scoring
-    output: str
-    output_shape: tuple[int, ...]
-    metrics: tuple[UserMetric, ...]
-    tfma: tuple[str, ...]
-    metric_grain: NDArray[np.float64]
-    output_grain: float
-    groups: tuple[range, ...]
-    stored_batches: int
-    calibrated: tuple[frozenset[str], ...] = ()
-    constant: NDArray[np.float64] | None = None
-
-    @property
-    def rows(self) -> int:
-        """The number of rows of the sums: the models, then the constant model."""
-        return len(self.models) + (self.constant is not None)
-
-    @property
-    def columns(self) -> int:
-        """The number of columns of `values`."""
-        return len(self.metric_grain)
-
-    def values(self, predictions: NDArray[Any], labels: NDArray[Any]) -> NDArray[np.float64]:
-        """Compute the metrics of the task and the terms of the user's metrics for each record, ``[records, columns]``.
-
-        Raises:
-            ComponentError: If a metric of the user raises, or returns the wrong thing.
-        """
-        return _values(self.scoring, self.metrics, self.output_shape, predictions, labels)
 
 
 def make_plan(
@@ -131,7 +73,7 @@ def make_plan(
         Partition(name).add(scoring.targets(labels), scoring.probabilities(predictions), 0)
     own = [metric for metric in metrics if metric.module != TFMA]
     metrics = measure_first_batch(own, scoring.names, labels, outputs)
-    values = _values(scoring, metrics, outputs.shape[1:], predictions, labels)
+    values = metric_values(scoring, metrics, outputs.shape[1:], predictions, labels)
     groups, stored_records = split_models(sizes, predictions[0].nbytes * len(models))
     plan = Plan(
         settings,
@@ -241,15 +183,3 @@ def _first_batch(
         f"records with {', '.join([settings.label, *required_features(baseline.inputs)])}",
         "prepare the examples again",
     )
-
-
-def _values(
-    scoring: Scoring,
-    metrics: tuple[UserMetric, ...],
-    output_shape: tuple[int, ...],
-    predictions: NDArray[Any],
-    labels: NDArray[Any],
-) -> NDArray[np.float64]:
-    shaped = predictions.reshape(len(predictions), *output_shape)
-    terms = [metric.record_terms(labels, shaped) for metric in metrics]
-    return np.concatenate([scoring.values(predictions, scoring.targets(labels)), *terms], 1)

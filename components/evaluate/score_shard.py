@@ -21,10 +21,10 @@ from tfopt.components.evaluate.metrics.bootstrap import bootstrap_weights
 from tfopt.components.evaluate.metrics.task_metrics import confusion
 from tfopt.components.evaluate.metrics.tfma_metrics import Partition
 from tfopt.components.evaluate.model_groups import predict_in_groups
-from tfopt.components.evaluate.plan import Plan
 from tfopt.components.evaluate.task_choice import check_labels, check_probabilities
+from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.errors import ComponentError
-from tfopt.processes import heap
+from tfopt.processes.memory import trim_heap
 
 MOST_SLICES = 200  # values of one slice feature
 
@@ -70,7 +70,7 @@ def _score(plan: Plan, models: Sequence[LoadedModel], batches: Iterable[tuple[Po
             _score_batch(plan, models, batch, outputs, totals)
             count += 1
             if count == 1:
-                heap.trim()  # what the first calls of all models left
+                trim_heap()  # what the first calls of all models left
     except ComponentError as error:  # passed as data, because Beam would wrap it in a message of its own
         totals.refusal = (position, (error.received, error.expected, error.fix))
         return 0

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from tfopt.components.evaluate.metrics.accumulators import Part, Slice, Totals
 from tfopt.components.evaluate.metrics.constant_model import describe_constant
 from tfopt.components.evaluate.metrics.curves import roc
 from tfopt.components.evaluate.metrics.estimates import Sampled, compute_metrics
-from tfopt.components.evaluate.plan import Plan
+from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import LEVEL, simultaneous_error
 from tfopt.reports.evaluation_report import (
@@ -26,6 +26,7 @@ from tfopt.reports.evaluation_report import (
     Metric,
     ModelEvaluation,
     RecordCounts,
+    RocPoint,
     SliceMetrics,
 )
 
@@ -156,9 +157,19 @@ def _class_names(totals: Totals, names: Sequence[str]) -> list[str]:
     return list(names) if len(names) == count else [str(number) for number in range(count)]
 
 
-def _results(
-    plan: Plan, totals: Totals, number: int, measured: Measured, baseline: Measured, error: float
-) -> dict[str, Any]:
+class _Intervals(TypedDict):
+    metrics: dict[str, Metric]
+    delta: dict[str, Difference]
+
+
+class _Results(_Intervals):
+    parity: dict[str, float | None]
+    confusion: list[list[int]]
+    roc: list[RocPoint]
+    slices: list[SliceMetrics]
+
+
+def _results(plan: Plan, totals: Totals, number: int, measured: Measured, baseline: Measured, error: float) -> _Results:
     """Return the fields of `ModelEvaluation` that are empty for a failed model."""
     if not measured:
         return {"metrics": {}, "delta": {}, "parity": {}, "confusion": [], "roc": [], "slices": []}
@@ -233,7 +244,7 @@ def _parity(plan: Plan, totals: Totals, number: int) -> dict[str, float | None]:
 
 def _intervals(
     own: dict[str, Sampled], baseline: dict[str, Sampled], error: float, *, is_copy: bool = False
-) -> dict[str, Any]:
+) -> _Intervals:
     """Return a model's metrics over one set of records, and their differences to the baseline's, with intervals."""
     metrics, delta = {}, {}
     for name, metric in own.items():

@@ -7,14 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.evaluate.metrics.task_metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring, looks_like_logits
+from tfopt.components.evaluate.metrics.task_metrics import Scoring, looks_like_logits
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.data.one_hot import is_one_hot
 from tfopt.errors import ComponentError
+from tfopt.metric_table import BINARY, CLASSIFICATION, MULTI_LABEL, OTHER, REGRESSION
 
 log = logging.getLogger(__name__)
 
-CLASSIFICATION, BINARY = "classification", "binary"
 PROBABILITIES, LOGITS = "probabilities", "logits"
 ROUNDING = 1e-3  # a probability outside of 0 to 1 by less is a rounding error
 

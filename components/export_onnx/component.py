@@ -5,17 +5,15 @@ from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_onnx.parameters import OnnxConversion
 from tfopt.conversion.convert import check_conversion, convert_in_child
 from tfopt.errors import ComponentError
-from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="tf", purpose="conversion", memory="8Gi", model_signature=True, concurrent=True)
+@component(image="tf", purpose="conversion", memory="8Gi", model_signature=True, on_failure=True, concurrent=True)
 def export_onnx(
     model: Input[Model],
     exported: Output[OnnxModel],
     examples: Input[Examples] | None = None,
     *,
     conversion: Group[OnnxConversion],
-    on_failure: OnFailure = "raise",
 ) -> None:
     """Convert a model to an ONNX file, run it and compare it with its parent.
 
@@ -39,8 +37,6 @@ def export_onnx(
         examples: Real inputs, matched by input name. Required to calibrate int8. For the other precisions they replace
             random inputs in the comparison with the parent.
         conversion: Format, calibration and comparison.
-        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
-            evaluate, benchmark and select_model list it as a failed model, which is never selected.
 
     Raises:
         ComponentError: If calibration data is missing or too little, if an op cannot be converted (the ops are
@@ -57,6 +53,6 @@ def export_onnx(
             "kernels with as many levels as in training",
             "leave reduce_range out, or pass the model from before it was quantized",
         )
-    from tfopt.components.export_onnx.export import export
+    from tfopt.components.export_onnx.export import export  # imports NumPy
 
     convert_in_child(export, model, examples, exported, conversion)

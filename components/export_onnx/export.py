@@ -4,20 +4,20 @@ import gc
 import tempfile
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.components.export_onnx.parameters import OnnxConversion
 from tfopt.conversion import calibration
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.conversion.verification import verify
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
-from tfopt.processes import heap
+from tfopt.processes.memory import trim_heap
 
 
-def export(model: Model, examples: Examples | None, target: Path, parameters: OnnxConversion) -> dict[str, Any]:
+def export(model: Model, examples: Examples | None, target: Path, parameters: OnnxConversion) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
@@ -25,12 +25,17 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     """
     import onnx
 
-    from tfopt.conversion import onnx_export, onnx_float16, onnx_int8, onnx_qat
+    from tfopt.conversion import (  # import TensorFlow, only in the child process
+        onnx_export,
+        onnx_float16,
+        onnx_int8,
+        onnx_qat,
+    )
 
     file = target / "Format-Serving" / "model.onnx"
     file.parent.mkdir()
     parent = runtimes.load(model)
-    facts: dict[str, Any] = {"opset": parameters.opset}
+    facts: ConversionFacts = {"opset": parameters.opset}
     sampled = None
     with tempfile.TemporaryDirectory(dir=target, prefix=".onnx-") as folder:
         scratch = Path(folder)
@@ -58,7 +63,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     facts["ops"] = dict(sorted(Counter(node.op_type for node in converted.graph.node).items()))
     del converted
     gc.collect()  # the converter's graphs are cycles, with dozens of copies of the weights
-    heap.trim()
+    trim_heap()
     with runtimes.load(OnnxModel(target)) as child:
         facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)
     return {"precision": parameters.precision, **facts}

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
-from tfopt.conversion.convert import Conversion
+from tfopt.conversion.parameters import Conversion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,3 +29,8 @@ class OnnxFormat:
 @dataclass(frozen=True, kw_only=True)
 class OnnxConversion(Conversion, OnnxFormat):  # the fields of the last base come first
     """Conversion to ONNX."""
+
+    @property
+    def needs_inputs(self) -> bool:
+        """True for int8."""
+        return self.precision == "int8"

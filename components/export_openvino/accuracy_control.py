@@ -1,11 +1,12 @@
 """int8 quantization with a limit on the degradation, by NNCF's accuracy control."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tfopt.components.export_openvino import openvino_graph
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
@@ -26,8 +27,8 @@ def quantize(
     parent: Runtime,
     *,
     limit: float,
-    settings: dict[str, Any],
-) -> tuple[Any, dict[str, Any]]:
+    settings: Mapping[str, object],
+) -> tuple[Any, ConversionFacts]:
     """Return an int8 form that degrades by at most the limit, and metadata for the model card.
 
     NNCF ranks the layers by the degradation that each of them alone causes, and returns them to float32 one after
@@ -78,8 +79,10 @@ def quantize(
             f"at most max_degradation={limit:g} with at most half of them in float32",
             "allow more, calibrate on more examples, or choose a higher precision",
         )
-    facts = {"left_in_float": in_float, "degradation": reached}
-    return controlled, facts | ({DEGRADATION_NOTE: describe_first_form(len(in_float) + 1)} if in_float else {})
+    facts: ConversionFacts = {"left_in_float": in_float, "degradation": reached}
+    if in_float:
+        facts[DEGRADATION_NOTE] = describe_first_form(len(in_float) + 1)
+    return controlled, facts
 
 
 class _CachedRuntime(Runtime):

@@ -5,17 +5,15 @@ from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion.convert import check_conversion, convert_in_child
 from tfopt.errors import ComponentError
-from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="tf", purpose="conversion", memory="8Gi", model_signature=True, concurrent=True)
+@component(image="tf", purpose="conversion", memory="8Gi", model_signature=True, on_failure=True, concurrent=True)
 def export_openvino(
     model: Input[Model],
     exported: Output[OpenVINOModel],
     examples: Input[Examples] | None = None,
     *,
     conversion: Group[OpenVINOConversion],
-    on_failure: OnFailure = "raise",
 ) -> None:
     """Convert a model to OpenVINO files, run them and compare them with their parent.
 
@@ -41,8 +39,6 @@ def export_openvino(
         examples: Real inputs, matched by input name. Required to calibrate int8, unless `quantize` trained the ranges.
             For the other precisions they replace random inputs in the comparison with the parent.
         conversion: Format, calibration and comparison.
-        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
-            evaluate, benchmark and select_model list it as a failed model, which is never selected.
 
     Raises:
         ComponentError: If calibration data is missing or too little, if an op cannot be converted (the ops are
@@ -62,6 +58,6 @@ def export_openvino(
             if trained
             else "leave it out",
         )
-    from tfopt.components.export_openvino.export import export
+    from tfopt.components.export_openvino.export import export  # imports NumPy
 
     convert_in_child(export, model, examples, exported, conversion)

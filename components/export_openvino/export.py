@@ -8,6 +8,7 @@ from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, OpenVINOModel
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
@@ -17,7 +18,7 @@ from tfopt.measurement.parity import compare, noise
 BATCH = 32
 
 
-def export(model: Model, examples: Examples | None, target: Path, parameters: OpenVINOConversion) -> dict[str, Any]:
+def export(model: Model, examples: Examples | None, target: Path, parameters: OpenVINOConversion) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
@@ -28,7 +29,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
     file = target / "Format-Serving" / "model.xml"
     file.parent.mkdir()
     trained = has_trained_ranges(model)
-    facts: dict[str, Any] = {"computed_in": "float32", "ranges": "trained" if trained else None}
+    facts: ConversionFacts = {"computed_in": "float32", "ranges": "trained" if trained else None}
     sampled = None
     with runtimes.load(model) as parent:
         openvino_graph.check_no_strings(parent.inputs | parent.outputs)
@@ -47,7 +48,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
 
 
 def _convert(model: Model, target: Path) -> Any:
-    from tfopt.components.export_openvino import openvino_graph
+    from tfopt.components.export_openvino import openvino_graph  # imports OpenVINO
 
     if model.format == "onnx" and model.onnx:
         return openvino_graph.convert(model.onnx)
@@ -58,8 +59,8 @@ def _convert(model: Model, target: Path) -> Any:
 
 def _quantize(
     converted: Any, parent: runtimes.Runtime, examples: Examples, sampled: Batch, parameters: OpenVINOConversion
-) -> tuple[Any, dict[str, Any]]:
-    from tfopt.components.export_openvino import accuracy_control, quantization
+) -> tuple[Any, ConversionFacts]:
+    from tfopt.components.export_openvino import accuracy_control, quantization  # import NNCF and OpenVINO
     from tfopt.runtimes.openvino import OpenVINORuntime, compile_model
 
     feed = list(split_batches(sampled, parent.inputs, 1))

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
-from tfopt.conversion.convert import Conversion
+from tfopt.conversion.parameters import Conversion
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,3 +38,8 @@ class OpenVINOConversion(Conversion, OpenVINOFormat):  # the fields of the last 
     """
 
     max_degradation: Annotated[float, Between(0, 1)] | None = None
+
+    @property
+    def needs_inputs(self) -> bool:
+        """True for int8, and with a limit of the degradation."""
+        return self.precision == "int8" or self.max_degradation is not None

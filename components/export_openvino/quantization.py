@@ -9,6 +9,7 @@ import numpy as np
 from tfopt.components.export_openvino import float_part, openvino_graph
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
@@ -29,7 +30,7 @@ def quantize(
     feed: list[Batch],
     parameters: OpenVINOConversion,
     measure_error: Callable[[Any], float],
-) -> tuple[Any, dict[str, Any], dict[str, Any]]:
+) -> tuple[Any, dict[str, Any], ConversionFacts]:
     """Return the int8 form of a model, the arguments of NNCF for it, and metadata for the model card.
 
     Two forms are made, with the means of the records' smallest and largest activations and with the smallest and

@@ -1,7 +1,5 @@
 """The ranges of the activations of a float LiteRT file, found as LiteRT's converter finds them."""
 
-from typing import Any
-
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -9,9 +7,10 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.conversion import calibration
 from tfopt.data.batches import Batch
+from tfopt.value_types import JsonObject
 
 
-def measure_stability(content: bytes, feed: list[Batch]) -> dict[str, Any]:
+def measure_stability(content: bytes, feed: list[Batch]) -> JsonObject:
     """Compare the ranges of a float file's activations on two disjoint halves of the calibration data.
 
     Args:

@@ -5,17 +5,15 @@ from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_tflite.checks import check
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.conversion.convert import convert_in_child
-from tfopt.execution.failed_models import OnFailure
 
 
-@component(image="tf", purpose="conversion", memory="8Gi", model_signature=True, concurrent=True)
+@component(image="tf", purpose="conversion", memory="8Gi", model_signature=True, on_failure=True, concurrent=True)
 def export_tflite(
     model: Input[Model],
     exported: Output[TFLiteModel],
     examples: Input[Examples] | None = None,
     *,
     conversion: Group[TFLiteConversion],
-    on_failure: OnFailure = "raise",
 ) -> None:
     """Convert a model to a LiteRT (TFLite) file, run it and compare it with its parent.
 
@@ -42,8 +40,6 @@ def export_tflite(
         examples: Real inputs, matched by input name. Required to calibrate int8 and int16x8, unless `quantize` trained
             the ranges. For the other precisions they replace random inputs in the comparison with the parent.
         conversion: Format, calibration and comparison.
-        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
-            evaluate, benchmark and select_model list it as a failed model, which is never selected.
 
     Raises:
         ComponentError: If calibration data is missing or too little, if an op cannot be converted (the ops are
@@ -51,6 +47,6 @@ def export_tflite(
     """
     exported.metadata["name"] = f"tflite {conversion.precision}" + (" integer io" if conversion.integer_io else "")
     check(model, examples, conversion)
-    from tfopt.components.export_tflite.export import export
+    from tfopt.components.export_tflite.export import export  # imports NumPy
 
     convert_in_child(export, model, examples, exported, conversion)

@@ -3,12 +3,14 @@
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
+from tfopt.artifacts.model_card import Verification
 from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversion
 from tfopt.conversion import calibration
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import count_kinds
 from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch
@@ -17,8 +19,11 @@ from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.measurement.parity import compare, degradation
 
+if TYPE_CHECKING:
+    from tfopt.components.export_tflite.flatbuffer import FlatbufferFacts
 
-def export(model: Model, examples: Examples | None, target: Path, parameters: TFLiteConversion) -> dict[str, Any]:
+
+def export(model: Model, examples: Examples | None, target: Path, parameters: TFLiteConversion) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
@@ -30,7 +35,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
     keras_models.place_saved_model(model, serving)
     parent = runtimes.load(model)
     sampled, feed = None, None
-    facts: dict[str, Any] = {}
+    facts: ConversionFacts = {}
     trained = has_trained_ranges(model)
     calibrated = parameters.precision in CALIBRATED and not trained
     if examples and (calibrated or parameters.max_degradation is not None):
@@ -39,10 +44,11 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
         facts |= {"calibration": description} if calibrated else {}
     measure = _degradation_of(parent, examples, sampled, parameters)
     content, quantization_facts = quantize.quantize(serving, parameters, feed, calibrated, measure)
-    facts |= quantization_facts | {"ops": flatbuffer.describe(content)}
+    ops = flatbuffer.describe(content)
+    facts |= quantization_facts | {"ops": ops}
     (serving / "tflite").write_bytes(content)
     try:
-        facts["verified"] = _verify(parent, TFLiteModel(target), examples, sampled, facts["ops"], parameters)
+        facts["verified"] = _verify(parent, TFLiteModel(target), examples, sampled, ops, parameters)
     except ComponentError as error:
         if rounded := facts.get("rounded"):
             cause = f"leave integer_io out, which rounds the columns of inputs before {count_kinds(rounded)}"
@@ -71,9 +77,9 @@ def _verify(
     child: TFLiteModel,
     examples: Examples | None,
     sampled: Batch | None,
-    ops: dict[str, Any],
+    ops: "FlatbufferFacts",
     parameters: TFLiteConversion,
-) -> dict[str, Any]:
+) -> Verification:
     if ops["flex"]:
         return {"run": False, "reason": f"needs TensorFlow's Flex delegate for {', '.join(ops['flex'])}"}
     floats = sorted(name for name, dtype in ops["io"].items() if "FLOAT" in dtype)

@@ -1,7 +1,7 @@
 """Contents of a LiteRT file: ops, arithmetic, signature, weights."""
 
 from collections import Counter
-from typing import Any
+from typing import Any, TypedDict
 
 from ai_edge_litert import schema_py_generated as schema
 
@@ -15,7 +15,18 @@ CASTS = ("QUANTIZE", "DEQUANTIZE")
 SCALE_BYTES = 4 + 8  # of a float32 scale and an int64 zero point
 
 
-def describe(content: bytes) -> dict[str, Any]:
+class FlatbufferFacts(TypedDict):
+    """Integer, float and Flex ops, dtypes of the signature, sparse tensors, and bytes of constants."""
+
+    integer: int
+    float: dict[str, int]
+    flex: list[str]
+    io: dict[str, str]
+    sparse: int
+    constant_bytes: int
+
+
+def describe(content: bytes) -> FlatbufferFacts:
     """Return the number of integer ops, the float ops, the Flex ops, the dtypes of the signature, and sizes.
 
     Raises:

@@ -43,16 +43,16 @@ def find(content: bytes) -> FloatPart:
             scaled |= set(writes)
         operations.append(Operation(writes[0], kind, role, reads, writes))
     floating = find_float_part(operations, {names[index] for index in graph.inputs})
-    return replace(floating, **_with_one_hots(floating, operations))
+    return _with_one_hots(floating, operations)
 
 
-def _with_one_hots(floating: FloatPart, operations: list[Operation]) -> dict[str, Any]:
-    """Return the operations and exact values of the part with all one-hot encodings, also behind layers.
+def _with_one_hots(floating: FloatPart, operations: list[Operation]) -> FloatPart:
+    """Return the part with all one-hot encodings, also behind layers.
 
     In 8 bits LiteRT writes the code 0 for "not this class", which is the value 0.5 on the scale of the result.
     """
     one_hots = {op.name: op.kind for op in operations if op.kind == "ONE_HOT" and op.name not in floating.operations}
-    return {"operations": [*floating.operations, *one_hots], "exact": floating.exact | one_hots}
+    return replace(floating, operations=[*floating.operations, *one_hots], exact=floating.exact | one_hots)
 
 
 def _role(file: Any, op: Any, kind: str) -> Role:

@@ -5,7 +5,6 @@ A layer is an op, identified by the name of its output, such as ``model/dense_1/
 
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_quantizer import qtyping
@@ -16,9 +15,11 @@ from ai_edge_quantizer.utils.qsv_utils import min_max_update
 
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite.parameters import Rule
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
+from tfopt.value_types import JsonObject
 
 ALL_OPS = qtyping.TFLOperationName.ALL_SUPPORTED
 ENDS = (qtyping.TFLOperationName.INPUT, qtyping.TFLOperationName.OUTPUT)
@@ -39,7 +40,7 @@ class QuantizableModel:
             integer_io: True to make inputs and outputs integers as well.
         """
         self._content, self._precision, self._feed, self._integer_io = content, precision, feed, integer_io
-        self.ranges: dict[str, Any] | None = None
+        self.ranges: JsonObject | None = None
         if precision in ACTIVATION_BITS:
             # The default mode reads every tensor, also texts and tables that no operation has set: some reads crash.
             has_texts = any(array.dtype.kind in "OSU" for array in feed[0].values())
@@ -120,7 +121,7 @@ class QuantizableModel:
 
 def limit_degradation(
     model: QuantizableModel, rules: list[Rule], limit: float, measure: Callable[[bytes], float]
-) -> tuple[bytes, dict[str, Any]]:
+) -> tuple[bytes, ConversionFacts]:
     """Leave the worst layers in float, twice as many at each try, until the degradation meets the limit.
 
     At most half of the layers are left in float: a file with more is not of the requested precision.
@@ -151,8 +152,10 @@ def limit_degradation(
             f"at most max_degradation={limit:g}",
             "allow more, calibrate on more examples, or choose a higher precision",
         )
-    facts = {"left_in_float": worst[: int(last["in_float"])], "tried": tried}
-    return content, facts | ({DEGRADATION_NOTE: describe_first_form(len(tried))} if len(tried) > 1 else {})
+    facts: ConversionFacts = {"left_in_float": worst[: int(last["in_float"])], "tried": tried}
+    if len(tried) > 1:
+        facts[DEGRADATION_NOTE] = describe_first_form(len(tried))
+    return content, facts
 
 
 def float_rules(names: Iterable[str]) -> list[Rule]:

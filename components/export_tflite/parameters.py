@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between
-from tfopt.conversion.convert import Conversion
+from tfopt.conversion.parameters import Conversion
 from tfopt.errors import ComponentError
 
 CALIBRATED = ("int8", "int16x8")
@@ -50,6 +50,16 @@ class TFLiteConversion(Conversion, TFLiteFormat):  # the fields of the last base
     sparse: bool = False
     recipe: tuple[str, ...] = ()
     max_degradation: Annotated[float, Between(0, 1)] | None = None
+
+    @property
+    def needs_inputs(self) -> bool:
+        """True for integers, and with a limit of the degradation."""
+        return self.precision.startswith("int") or self.max_degradation is not None
+
+    @property
+    def allows_any_op(self) -> bool:
+        """True with TensorFlow's Flex delegate."""
+        return self.select_tf_ops
 
     def rules(self) -> list[Rule]:
         """Parse the recipe.

@@ -3,13 +3,14 @@
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tfopt.components.export_tflite import activation_ranges, flatbuffer, float_part, litert_converter
 from tfopt.components.export_tflite.parameters import TFLiteConversion
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
+from tfopt.value_types import JsonObject
 
 BY_LAYER = ("dynamic", "int4", "int8", "int16x8")  # precisions whose layers can be left in float
 MIN_SAVING, MIN_SAVED_BYTES = 0.02, 4096  # of the file, to justify a second conversion with one scale per dense layer
@@ -20,7 +21,7 @@ Measure = Callable[[bytes], float]  # the degradation of a file, on records it w
 
 def quantize(
     serving: Path, parameters: TFLiteConversion, feed: list[Batch] | None, calibrated: bool, measure: Measure
-) -> tuple[bytes, dict[str, Any]]:
+) -> tuple[bytes, ConversionFacts]:
     """Return the flatbuffer of a SavedModel, and metadata for the model card.
 
     Args:
@@ -43,8 +44,9 @@ def quantize(
         content = litert_converter.convert(serving, parameters, feed if calibrated else None, in_float=in_float)
         _check_sparse(content, parameters)
         if feed and calibrated and precision == "int8" and parameters.tolerance is None:
-            settings: dict[str, Any] = {"dense_channels": False, "in_float": in_float}
-            convert = partial(litert_converter.convert, serving, parameters, feed, **settings)
+            convert = partial(
+                litert_converter.convert, serving, parameters, feed, dense_channels=False, in_float=in_float
+            )
             content, scale_facts = choose_dense_scales(content, convert, measure, limit)
             facts |= scale_facts
         degradation = None if limit is None else measure(content)
@@ -72,7 +74,7 @@ def quantize(
 
 def choose_dense_scales(
     content: bytes, convert: Callable[[], bytes], measure: Measure, limit: float | None = None
-) -> tuple[bytes, dict[str, Any]]:
+) -> tuple[bytes, ConversionFacts]:
     """Return the file with one scale for each dense layer if it is notably smaller and degrades little more.
 
     The scale and zero point of a channel take 12 bytes, and those of its bias another 12. LiteRT loads no file without
@@ -95,7 +97,7 @@ def choose_dense_scales(
     allowed = min(degradation["channel"] + MAX_EXTRA_DEGRADATION, 1.0 if limit is None else limit)
     choice = "layer" if degradation["layer"] <= allowed and len(smaller) < len(content) else "channel"
     sizes = {"channel": len(content), "layer": len(smaller)}
-    facts = {"one_for_each": choice, "bytes": sizes, "degradation": degradation}
+    facts: JsonObject = {"one_for_each": choice, "bytes": sizes, "degradation": degradation}
     return smaller if choice == "layer" else content, {"dense_scales": facts}
 
 
@@ -108,16 +110,18 @@ def _check_sparse(content: bytes, parameters: TFLiteConversion) -> None:
         )
 
 
-def _inspect(serving: Path, parameters: TFLiteConversion, feed: list[Batch]) -> tuple[dict[str, Any], FloatPart]:
+def _inspect(serving: Path, parameters: TFLiteConversion, feed: list[Batch]) -> tuple[ConversionFacts, FloatPart]:
     """Return the stability of the ranges for the model card, and the ops to leave in float."""
     content = litert_converter.convert_float(serving, parameters)
-    facts = {} if parameters.select_tf_ops else {"stability": _stability(content, feed)}
+    facts: ConversionFacts = {} if parameters.select_tf_ops else {"stability": _stability(content, feed)}
     floating = float_part.find(content)
     if not parameters.integer_io:
         return facts | floating.facts(), floating
     _check_exact(floating, parameters.precision)
     # A device without floats cannot compute a part in float. The comparison judges what rounding the columns costs.
-    return facts | ({"rounded": floating.scaling} if floating else {}), FloatPart()
+    if floating:
+        facts["rounded"] = floating.scaling
+    return facts, FloatPart()
 
 
 def _check_exact(floating: FloatPart, precision: str) -> None:
@@ -131,7 +135,7 @@ def _check_exact(floating: FloatPart, precision: str) -> None:
         )
 
 
-def _stability(content: bytes, feed: list[Batch]) -> dict[str, Any]:
+def _stability(content: bytes, feed: list[Batch]) -> JsonObject:
     try:
         return activation_ranges.measure_stability(content, feed)
     except Exception as error:  # only for the model card: LiteRT's own converter calibrates this file

@@ -4,17 +4,27 @@ from typing import Annotated
 
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Between, Input, SameOutput, component
-from tfopt.execution.failed_models import OnFailure
+from tfopt.processes.subprocess_call import run_isolated
 
 
-@component(image="tf", purpose="graph", model_signature=True, concurrent=True)
+@component(
+    image="tf",
+    purpose="graph",
+    model_signature=True,
+    on_failure=True,
+    concurrent=True,
+    not_after={
+        "shared weights": "folding scales each channel by its own factor, so channels would no longer share weights",
+        "quantization": "the trained ranges fit the unfolded layers",
+    },
+    idempotent=True,
+)
 def fold_batch_norm(
     model: Input[SavedModel],
     folded: SameOutput[SavedModel],
     examples: Input[Examples] | None = None,
     *,
     tolerance: Annotated[float, Between(0, 1)] | None = None,
-    on_failure: OnFailure = "raise",
 ) -> None:
     """Fold batch normalization into the layers before it: fewer operations, the same outputs.
 
@@ -37,8 +47,6 @@ def fold_batch_norm(
         examples: Real inputs for the comparison, matched by input name. Without them inputs are random.
         tolerance: Fail if an output differs by more than this fraction of its range. By default 0.00001 for each layer
             with a kernel and 0.0001 at most, 0.01 if layers compute in float16, and 0.05 if they compute in bfloat16.
-        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
-            evaluate, benchmark and select_model list it as a failed model, which is never selected.
 
     Raises:
         ComponentError: If the Keras form cannot be read, a weight is NaN, the SavedModel and its Keras form compute
@@ -48,7 +56,6 @@ def fold_batch_norm(
         Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",
         CVPR 2018, section 3.2.
     """
-    from tfopt.components.fold_batch_norm.fold import fold
-    from tfopt.processes.subprocess_call import run_isolated
+    from tfopt.components.fold_batch_norm.fold import fold  # imports NumPy
 
     folded.metadata |= run_isolated(fold, model, folded.path, examples, tolerance, doing="folding batch norms")

@@ -2,7 +2,6 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, Examples, SavedModel
@@ -20,6 +19,7 @@ from tfopt.saved_models.saved_model import read
 from tfopt.serving.saved_model_assets import copy_assets
 from tfopt.serving.verified_write import write_verified
 from tfopt.storage.staging import link_tree
+from tfopt.value_types import JsonObject
 
 PER_KERNEL, AT_MOST = 1e-5, 1e-4  # of the output's range; rounding errors grow in the layers that follow
 HALF = {"float16": 1e-2, "bfloat16": 5e-2}  # both models round the output of every layer
@@ -29,7 +29,7 @@ FIX = "pass a larger tolerance if that is harmless, as in a network whose own ro
 log = logging.getLogger(__name__)
 
 
-def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> dict[str, Any]:
+def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> JsonObject:
     """Write the folded model into the staging folder ``target``, and return metadata for the model card.
 
     Raises:
@@ -62,7 +62,7 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     return {**_facts(plan.results, summary), "verified": verified}
 
 
-def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> dict[str, Any]:
+def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> JsonObject:
     try:
         frozen = read(model.saved_model or model.path, state=True)
     except CannotFreezeError as refusal:  # it was loaded before: damaged models are not passed through
@@ -83,7 +83,7 @@ def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tole
     return {**_facts(results, summary), "verified": verified}
 
 
-def _facts(results: list[FoldResult], summary: str) -> dict[str, Any]:
+def _facts(results: list[FoldResult], summary: str) -> JsonObject:
     report = {"summary": summary, "batch_norms": [result.facts() for result in results]}
     return {"name": "folded", "folded": sum(result.refused is None for result in results), "report": report}
 

@@ -3,10 +3,10 @@
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.components.fold_batch_norm.plan import FoldResult
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.law_order import FOLDING, NORMALIZING
+from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
-from tfopt.graph.pass_manager import graph_of, optimize
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import FOLDING, NORMALIZING
 from tfopt.graph_checks.comparison import Comparison, special_inputs, tolerance_of
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import EMPTY, EXTREMES, IEEE

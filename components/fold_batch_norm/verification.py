@@ -1,11 +1,10 @@
 """Comparison of the saved folded model with its parent, as served and as Keras models."""
 
-from typing import Any
-
 import numpy as np
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts.model_card import Verification
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError, first_line
@@ -18,7 +17,7 @@ MIN_RANGE = 0.01  # of the largest value: a lower bound for the range of an outp
 
 def verify(
     model: SavedModel, served: Runtime, written: SavedModel, examples: Examples | None, tolerance: float
-) -> dict[str, Any]:
+) -> Verification:
     """Run the parent and the folded model on the same inputs: the SavedModels, and the Keras forms.
 
     Args:

@@ -47,7 +47,7 @@ def inspect_model(
             "a SavedModel or a Keras model",
             "pass the model that it was converted from",
         )
-    from tfopt.components.inspect_model.inspect import inspect
+    from tfopt.components.inspect_model.inspect import inspect  # imports NumPy
     from tfopt.components.inspect_model.report import render_html, render_text
 
     report = inspect(model, model.signature, CostBudget(budget_mflops, budget_parameters))

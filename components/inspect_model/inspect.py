@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.inspect_model.advice import advise
 from tfopt.components.inspect_model.flops import FREE, VIEWS, count_flops
 from tfopt.components.inspect_model.int8_coverage import INTEGER, XNNPACK
@@ -18,7 +19,7 @@ from tfopt.components.inspect_model.weights import (
 )
 from tfopt.data.sample_inputs import OPEN_SIZE
 from tfopt.errors import ComponentError, nearest
-from tfopt.graph import pass_manager as passes
+from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
@@ -161,6 +162,4 @@ def _coverage(costs: Sequence[NodeCost], ops: set[str]) -> OpCoverage:
 
 
 def _format_spec(end: Any) -> str:
-    from tfopt.artifacts.tensor_spec import TensorSpec
-
     return str(TensorSpec(end.dtype, end.shape or (), ranked=end.shape is not None))

@@ -3,17 +3,16 @@
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.optimize_graph.parameters import Optimization
-from tfopt.execution.failed_models import OnFailure
+from tfopt.processes.subprocess_call import run_isolated
 
 
-@component(image="tf", purpose="graph", model_signature=True, concurrent=True)
+@component(image="tf", purpose="graph", model_signature=True, on_failure=True, concurrent=True)
 def optimize_graph(
     model: Input[SavedModel],
     optimized: Output[SavedModel],
     examples: Input[Examples] | None = None,
     *,
     optimization: Group[Optimization],
-    on_failure: OnFailure = "raise",
 ) -> None:
     """Rewrite the graph of a SavedModel by laws that preserve its function, one pass after another.
 
@@ -39,8 +38,6 @@ def optimize_graph(
         optimized: The same model with a smaller graph, without variables but those that it writes while it serves.
         examples: Real inputs for the comparison, matched by input name; without them, random inputs.
         optimization: Parameters of the optimization.
-        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
-            evaluate, benchmark and select_model list it as a failed model, which is never selected.
 
     Raises:
         ComponentError: If the model cannot be frozen or run here, or the outputs of the written model differ; if the
@@ -49,8 +46,7 @@ def optimize_graph(
     Reference:
         Larsen and Shpeisman, "TensorFlow Graph Optimizations", 2019; the laws name theirs.
     """
-    from tfopt.components.optimize_graph.optimize import optimize
-    from tfopt.processes.subprocess_call import run_isolated
+    from tfopt.components.optimize_graph.optimize import optimize  # imports NumPy
 
     optimized.metadata |= run_isolated(
         *(optimize, model, optimized.path, examples, optimization), doing="optimizing the graph"

@@ -3,7 +3,6 @@
 import logging
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from tfopt import keras_models
 from tfopt.artifacts import CARD, Examples, SavedModel
@@ -13,8 +12,8 @@ from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
 from tfopt.graph.frozen_model import Frozen, Signature
+from tfopt.graph.law_runner import graph_of, unmet_requirements
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
-from tfopt.graph.pass_manager import graph_of, unmet_requirements
 from tfopt.graph.rewrites import laws
 from tfopt.graph_checks.comparison import (
     Comparison,
@@ -29,13 +28,14 @@ from tfopt.saved_models.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
 from tfopt.serving.verified_write import write_verified
 from tfopt.storage.staging import link_tree
+from tfopt.value_types import JsonObject
 
 FIX = "pass a larger tolerance if acceptable, or leave passes out: explain=True reports the error of each"
 
 log = logging.getLogger(__name__)
 
 
-def optimize(model: SavedModel, target: Path, examples: Examples | None, optimization: Optimization) -> dict[str, Any]:
+def optimize(model: SavedModel, target: Path, examples: Examples | None, optimization: Optimization) -> JsonObject:
     """Write the optimized model into the staging folder ``target`` and return the content of its model card.
 
     Raises:
@@ -62,7 +62,7 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
         run.run_all(passes)
         _log(run, explain=optimization.explain)
         report = {**_report(parent, run, passes), "special_values": left_out or "compared"}
-        facts = {"name": "optimized", "nodes": len(run.model.graph.node), "report": report}
+        facts: JsonObject = {"name": "optimized", "nodes": len(run.model.graph.node), "report": report}
         if optimization.explain:
             link_tree(source.saved_model or source.path, target / "Format-Serving")
             (target / "Format-Serving" / CARD).unlink(missing_ok=True)
@@ -101,7 +101,7 @@ def _names(signature: Signature) -> dict[str, dict[str, str]]:
     return {side: {name: end.tensor for name, end in ends.items()} for side, ends in sides.items()}
 
 
-def _report(parent: Frozen, run: VerifiedPasses, passes: list[str]) -> dict[str, Any]:
+def _report(parent: Frozen, run: VerifiedPasses, passes: list[str]) -> JsonObject:
     graph = graph_of(run.model)
     missing = unmet_requirements([name for name in passes if name in laws()])
     return {
@@ -117,7 +117,7 @@ def _report(parent: Frozen, run: VerifiedPasses, passes: list[str]) -> dict[str,
 def _log(run: VerifiedPasses, *, explain: bool) -> None:
     for row in run.rows:
         verb = "would make" if explain else "made"
-        error = f", largest difference {distance('error', row['error'])}" if "error" in row else ""
+        error = f", largest difference {distance('error', row['error'])}"
         log.info("%s %s %d nodes %d%s", row["pass"], verb, row["nodes"][0], row["nodes"][1], error)
     for name, reason in run.taken_back.items():
         log.info("%s is undone: %s", name, reason)

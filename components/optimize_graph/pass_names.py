@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.grappler import OPTIMIZERS, PORTABLE
-from tfopt.graph.rewrite_order import NORMALIZING, OPT_IN, ORDER
+from tfopt.graph.law_order import FAST_MATH, NORMALIZING, OPT_IN
+from tfopt.graph.law_order import ORDER as LAWS
 
 GRAPPLER, WITHOUT = "grappler:", "without:"
-LAWS = tuple(name for name, _ in ORDER)
 PRESETS = {
     "portable": LAWS,
     # Grappler runs last: laws would not recognize the nodes that it writes. Its shape optimizer and inliner are left
@@ -20,7 +20,7 @@ PRESETS = {
 def read_passes(words: Sequence[str], *, fast_math: bool = False) -> list[str]:
     """Return the passes of a list of words, in order: presets are expanded, and ``without:NAME`` removes a pass.
 
-    With ``fast_math``, `fold_zero_products` follows its restricted form, `fold_absorbing_elements`.
+    With ``fast_math``, laws that assume finite values follow their restricted forms.
 
     Raises:
         ComponentError: If no pass remains, or a word is unknown.
@@ -30,8 +30,7 @@ def read_passes(words: Sequence[str], *, fast_math: bool = False) -> list[str]:
     >>> set(read_passes(["inference"])) - set(read_passes(["inference", "without:drop_assertions"]))
     {'drop_assertions'}
     """
-    opt_in = (name for name, _ in OPT_IN)
-    meanings = {**PRESETS, **{name: (name,) for name in (*LAWS, *opt_in, *(GRAPPLER + name for name in OPTIMIZERS))}}
+    meanings = {**PRESETS, **{name: (name,) for name in (*LAWS, *OPT_IN, *(GRAPPLER + name for name in OPTIMIZERS))}}
     meanings |= {WITHOUT + name: () for name in meanings if name not in PRESETS}
     for word in words:
         if word not in meanings:
@@ -39,8 +38,8 @@ def read_passes(words: Sequence[str], *, fast_math: bool = False) -> list[str]:
             raise ComponentError(repr(word), expected, nearest(word, meanings))
     left_out = {word.removeprefix(WITHOUT) for word in words if word.startswith(WITHOUT)}
     passes = [name for word in words for name in meanings[word] if name not in left_out]
-    opt_in_after = {"fold_absorbing_elements": ["fold_zero_products"]} if fast_math else {}
-    passes = [added for name in passes for added in (name, *opt_in_after.get(name, ())) if added not in left_out]
+    if fast_math:
+        passes = [law for name in passes for law in (name, FAST_MATH.get(name)) if law and law not in left_out]
     if not passes:
         raise ComponentError(f"no pass in {list(words)}", "at least one pass", 'pass passes=["inference"]')
     return passes

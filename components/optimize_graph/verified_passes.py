@@ -2,21 +2,25 @@
 
 from collections import Counter
 from collections.abc import Collection
-from typing import Any
+from typing import TypedDict
 
 from tfopt.components.optimize_graph.pass_names import GRAPPLER
 from tfopt.errors import ComponentError, first_line
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.law_order import ROUNDING, UNCHECKING
+from tfopt.graph.law_runner import ROUNDS, names_in, optimize
 from tfopt.graph.matching.zero_signs import signed_sums
-from tfopt.graph.pass_manager import ROUNDS, names_in, optimize
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import ROUNDING, UNCHECKING
 from tfopt.graph_checks.comparison import Comparison
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 
 RETRIES = 3  # of an optimizer that changes the outputs, each without one of the operations that it removed
 PLUMBING = {"Const", "Identity", "NoOp"}
+UNCHECKING_PASSES = {*UNCHECKING, GRAPPLER + grappler.UNCHECKING}
+
+
+PassRow = TypedDict("PassRow", {"pass": str, "nodes": list[int], "by_op": dict[str, list[int]], "error": float})
 
 
 class VerifiedPasses:
@@ -34,7 +38,7 @@ class VerifiedPasses:
     def __init__(self, parent: Frozen, comparison: Comparison, tolerance: float, *, fast_math: bool = False) -> None:
         """Start with the parent; a pass may change outputs by at most ``tolerance``."""
         self.model, self.report = parent, Report()
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[PassRow] = []
         self.taken_back: dict[str, str] = {}
         self._comparison, self._tolerance, self._fast_math = comparison, tolerance, fast_math
 
@@ -59,7 +63,7 @@ class VerifiedPasses:
                 lambda key: FrozenRuntime(child, key),
                 self._tolerance,
                 rounds=name in ROUNDING,
-                unchecked=name in UNCHECKING,
+                unchecked=name in UNCHECKING_PASSES,
             )
         except ComponentError as error:
             self.taken_back[name] = error.received
@@ -68,7 +72,8 @@ class VerifiedPasses:
             self.taken_back[name] = f"{type(error).__name__}: {first_line(error)}"
             return False
         self.report.add(report)
-        self.rows.append({"pass": name, **_effect(self.model, child), "error": relative_error})
+        nodes, by_op = _effect(self.model, child)
+        self.rows.append({"pass": name, "nodes": nodes, "by_op": by_op, "error": relative_error})
         self.model = child
         return True
 
@@ -97,7 +102,7 @@ def _content(frozen: Frozen) -> dict[str, bytes]:
     return {node.name: node.SerializeToString(deterministic=True) for node in frozen.graph.node}
 
 
-def _effect(before: Frozen, after: Frozen) -> dict[str, Any]:
+def _effect(before: Frozen, after: Frozen) -> tuple[list[int], dict[str, list[int]]]:
     old, new = (Counter(node.op for node in frozen.graph.node) for frozen in (before, after))
     changed = {op: [old[op], new[op]] for op in sorted(old | new) if old[op] != new[op]}
-    return {"nodes": [old.total(), new.total()], "by_op": changed}
+    return [old.total(), new.total()], changed

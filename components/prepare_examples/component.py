@@ -40,6 +40,6 @@ def prepare_examples(data: Input[Files], examples: Output[Examples], *, settings
         ComponentError: If a file is damaged, the label or a column is not as declared, too many rows are unusable, a
             split would be empty, or two classes differ only in case or spaces and are not declared.
     """
-    from tfopt.components.prepare_examples.prepare import prepare
+    from tfopt.components.prepare_examples.prepare import prepare  # more than a declaration needs
 
     prepare(data.uri, examples, settings)

@@ -31,7 +31,7 @@ def prepare(uri: str, examples: Examples, settings: Settings) -> None:
     source = inspect_source(uri, settings)
     layout = Layout.plan(source, settings)
     target = examples.uri.rstrip("/")
-    from tfopt.components.prepare_examples.beam_pipeline import survey_rows, write_shards
+    from tfopt.components.prepare_examples.beam_pipeline import survey_rows, write_shards  # imports Apache Beam
 
     log.info("reading %d %s file%s", len(source.files), source.format, "s" * (len(source.files) > 1))
     survey = survey_rows(source, target)

@@ -5,6 +5,8 @@ import logging
 from tfopt.artifacts import Examples, PythonModule, TrainingPlan
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.profile_training.parameters import Pace, TrainingSettings
+from tfopt.components.profile_training.training_variant import TrainingVariant
+from tfopt.training import user_module
 
 log = logging.getLogger(__name__)
 
@@ -50,13 +52,10 @@ def profile_training(
     Reference:
         ``docs/adr/0018-training-plan.md``.
     """
-    from tfopt.training import user_module
-
     examples.split("train")
     user_module.check_syntax(module.path)
-    from tfopt.components.profile_training.profile import profile_steps
+    from tfopt.components.profile_training.profile import profile_steps  # imports Lets-Plot
     from tfopt.components.profile_training.report import render_report
-    from tfopt.components.profile_training.training_variant import TrainingVariant
 
     base = TrainingVariant.of(training, examples.path, module.path, pace.seed)
     report = profile_steps(base, pace, plan.path)

@@ -71,7 +71,7 @@ def _scan(where: str, function: Any, specs: Sequence[Any], module: Path) -> list
     graph = tf.function(tf.autograph.experimental.do_not_convert(function)).get_concrete_function(*specs).graph
     text = module.read_text(encoding="utf-8").splitlines()
     library = {function.signature.name: function for function in graph.as_graph_def().library.function}
-    ops_by_line: dict[int, dict[str, Any]] = defaultdict(dict)
+    ops_by_line: dict[int, dict[str, tf.Operation]] = defaultdict(dict)
     runs: Counter[int] = Counter()
     forward = 0
     for name, op in _operations(graph):

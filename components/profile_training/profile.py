@@ -34,6 +34,7 @@ from tfopt.reports.training_plan import (
     TrainingPlanReport,
     VariationResult,
 )
+from tfopt.value_types import JsonObject
 
 PARTS = ("real", "model", "graph", "larger", "usual", "input")
 OPTIONAL_PARTS = ("graph", "larger", "usual")
@@ -149,9 +150,7 @@ def diagnose(
     return times, facts, part_times
 
 
-def choose_settings(
-    base: TrainingVariant, variations: list[Variation], results: list[VariationResult]
-) -> dict[str, Any]:
+def choose_settings(base: TrainingVariant, variations: list[Variation], results: list[VariationResult]) -> JsonObject:
     """Return the changed settings of the fastest variation that a plan may contain; empty if none is faster."""
     winners = _winners(variations, results)
     return winners[0].variant.changes(base) if winners else {}

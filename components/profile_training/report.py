@@ -26,6 +26,7 @@ from tfopt.charts.figure import CHART_CSS, COLORS, page_theme, plain, render, te
 from tfopt.charts.page_templates import report_template
 from tfopt.components.profile_training.bottleneck import LOOP_KINDS, StepTimes
 from tfopt.reports.training_plan import Bottleneck, Finding, LoopTime, StepParts, TrainingPlanReport, VariationResult
+from tfopt.value_types import JsonObject
 
 PARTS = {
     "wait": "waiting for data",
@@ -139,7 +140,7 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
 
 
-def _step_parts(step: StepParts) -> list[dict[str, Any]]:
+def _step_parts(step: StepParts) -> list[JsonObject]:
     times = {key: getattr(step, key) for key in PARTS}
     return [
         {"key": key, "name": PARTS[key], "ms": time, "percent": 100 * time / step.all} for key, time in times.items()

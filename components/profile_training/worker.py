@@ -13,15 +13,23 @@ from typing import Any
 
 import psutil
 
+from tfopt.artifacts import Examples
 from tfopt.components.profile_training import module_patches
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL
 from tfopt.components.profile_training.graph_scan import Loop, scan_graphs
+from tfopt.components.profile_training.input_stages import time_stages
 from tfopt.components.profile_training.steps import ENDLESS, LONG_EPOCH_S, Epochs, time_endless, training_steps
 from tfopt.components.profile_training.trace_events import OperationTimes, operation_times
 from tfopt.components.profile_training.training_variant import TrainingVariant
+from tfopt.processes.memory import peak_memory
 from tfopt.processes.startup import speed_up_imports
-from tfopt.processes.worker_process import peak_memory, serve_calls
-from tfopt.training.datasets.dataset import Source
+from tfopt.processes.worker_process import serve_calls
+from tfopt.training.datasets.dataset import ReadOptions, Source
+from tfopt.training.determinism import reproducible
+from tfopt.training.precision import fast_precisions, unaligned_layers
+from tfopt.training.training_setup import prepare_training
+from tfopt.training.user_module import UserModule
+from tfopt.value_types import JsonObject
 
 MAX_FILL_S = 15.0  # the longest time spent on a first epoch, which fills caches
 STEPS_PER_CALL = 16  # to measure the model without Python
@@ -30,16 +38,9 @@ STEPS_PER_CALL = 16  # to measure the model without Python
 class Worker:
     """One training. The parent process calls the public methods by name."""
 
-    def build(self, variant: TrainingVariant) -> dict[str, Any]:
+    def build(self, variant: TrainingVariant) -> JsonObject:
         """Prepare the training, make a first step and, if it is short, a first epoch; return facts about it."""
         import tensorflow as tf
-
-        from tfopt.artifacts import Examples
-        from tfopt.training.datasets.dataset import ReadOptions
-        from tfopt.training.determinism import reproducible
-        from tfopt.training.precision import fast_precisions, unaligned_layers
-        from tfopt.training.training_setup import prepare_training
-        from tfopt.training.user_module import UserModule
 
         self._open, self._variant = contextlib.ExitStack(), variant
         self._open.enter_context(reproducible(variant.seed, deterministic=variant.deterministic))
@@ -106,8 +107,6 @@ class Worker:
 
     def stages(self) -> dict[str, float]:
         """Return the seconds of a batch in each stage of the input alone, without a cache."""
-        from tfopt.components.profile_training.input_stages import time_stages
-
         return time_stages(self._source, self._variant.batch_size)
 
     def loops(self) -> list[Loop]:

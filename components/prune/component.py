@@ -1,12 +1,23 @@
 """Declaration of the `prune` component: signature, documentation, input checks."""
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
-from tfopt.component import Group, Input, Output, component
+from tfopt.component import Effect, Group, Input, Output, component
 from tfopt.components.prune.parameters import Settings
 from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
 
-@component(image="tf", purpose="fine_tuning", tolerance=None, model_signature=True)
+@component(
+    image="tf",
+    purpose="fine_tuning",
+    tolerance=None,
+    model_signature=True,
+    effect=Effect("zeros", only={"pattern": ("magnitude", "n_m", "block")}),
+    not_after={
+        "zeros": "its masks are not stored, so the zeros would move",
+        "shared weights": "new zeros and fine-tuning would make shared weights differ",
+        "quantization": "the trained ranges fit the unchanged weights",
+    },
+)
 def prune(
     model: Input[KerasModel],
     pruned: Output[KerasModel],
@@ -51,7 +62,7 @@ def prune(
         Structural Pruning", CVPR 2023, for channels.
     """
     check_fine_tuning_inputs(examples, module, verb="prune", recover=settings.recover)
-    from tfopt.components.prune.channels.prune_channels import prune_channels
+    from tfopt.components.prune.channels.prune_channels import prune_channels  # imports TensorFlow
     from tfopt.components.prune.prune_weights import prune_weights
 
     work = prune_channels if settings.pattern == "channel" else prune_weights

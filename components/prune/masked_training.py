@@ -18,8 +18,9 @@ from tfopt.components.prune.kernels import PrunableKernel
 from tfopt.components.prune.parameters import Pattern, Settings
 from tfopt.components.prune.patterns import Schedule, draw_mask, plan_schedule
 from tfopt.training.fine_tuner import FineTuner
-from tfopt.training.fit_loop import fit_model
+from tfopt.training.fit_loop import History, fit_model
 from tfopt.training.second_round import SECOND_ROUND
+from tfopt.value_types import JsonObject
 
 GRADUAL = ("magnitude", "block")  # patterns whose sparsity can grow; that of N:M is fixed
 
@@ -88,7 +89,7 @@ class Masks:
 
 def fine_tune(
     model: Any, kernels: Sequence[PrunableKernel], tuner: FineTuner, settings: Settings
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Any, JsonObject]:
     """Return the model without wrappers, with its best weights at the final sparsity, and facts for its model card.
 
     Args:
@@ -102,7 +103,7 @@ def fine_tune(
     kind = settings.schedule if settings.pattern in GRADUAL else "constant"
     schedule = plan_schedule(kind, settings.sparsity, steps=steps * settings.epochs)
 
-    def fit(model: Any, schedule: Schedule, folder: Path, epochs: int, seed: int) -> tuple[Any, dict[str, Any]]:
+    def fit(model: Any, schedule: Schedule, folder: Path, epochs: int, seed: int) -> tuple[Any, History]:
         trainee, callbacks, finish = _add_masks(model, kernels, tuner, schedule, settings)
         history = fit_model(
             trainee,
@@ -119,7 +120,7 @@ def fine_tune(
         plain = finish()
         return plain if plain is model else tuner.compile(plain), history
 
-    def fit_again(model: Any) -> tuple[Any, dict[str, Any]]:
+    def fit_again(model: Any) -> tuple[Any, History]:
         # the smallest weights are those that are zero, so that the masks do not change
         same_zeros = plan_schedule("constant", settings.sparsity, steps=1)
         folder = tuner.folder / SECOND_ROUND
@@ -131,7 +132,7 @@ def fine_tune(
     best = history["epochs"][history["best_epoch"] - 1]
     after = {name: best[name] for name in before if best.get(name) is not None}
     log.info("%s", ", ".join(f"{name} {before[name]:.4g} -> {after[name]:.4g}" for name in sorted(after)))
-    facts = {"best_epoch": history["best_epoch"], "epochs": settings.recover if second else settings.epochs}
+    facts: JsonObject = {"best_epoch": history["best_epoch"], "epochs": settings.recover if second else settings.epochs}
     return model, {**facts, "before": before, "after": after, **({"recovery": recovery} if recovery else {})}
 
 
@@ -143,7 +144,7 @@ def _add_masks(
     if not masks.kernels:
         return model, [], lambda: model
     if keras_models.is_keras_2(model):
-        from tfopt.components.prune import tfmot as toolkit
+        from tfopt.components.prune import tfmot as toolkit  # imports Keras 2
 
         wrapped = tuner.compile(toolkit.wrap(model, kernels, settings.parsed_pattern, schedule))
         return wrapped, [toolkit.callback()], lambda: toolkit.strip(wrapped)

@@ -2,7 +2,6 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.prune import report
@@ -12,6 +11,7 @@ from tfopt.components.prune.parameters import Settings
 from tfopt.measurement import parity
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
+from tfopt.value_types import JsonObject
 
 FIX = "lower the sparsity, or fine-tune: pass module=PATH and examples=PATH"
 
@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 
 def prune_weights(
     model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
-) -> dict[str, Any]:
+) -> JsonObject:
     """Write the pruned model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:

@@ -16,8 +16,9 @@ import numpy as np
 from tfopt.components.prune.kernels import TRANSPOSED, PrunableKernel
 from tfopt.components.prune.patterns import is_n_m
 from tfopt.keras_models.kernels import Kernel, report_row, table_lines
+from tfopt.value_types import JsonObject
 
-Report = dict[str, Any]
+Report = JsonObject
 RUNTIMES = ("xnnpack", "tensorrt", "others")
 MIN_ZEROS = 2 / 3  # fraction from which XNNPACK uses its sparse kernels
 OTHER_RUNTIMES = "no: it multiplies zeros like other weights"
@@ -31,7 +32,7 @@ def describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -
         gzipped_before: Bytes of each kernel before pruning.
     """
     layers: list[Report] = [
-        {**report_row(kernel, before), "left": kernel.left, "speed": speedups(kernel, kernels[0])}
+        {**report_row(kernel, kernel.gzipped, before), "left": kernel.left, "speed": speedups(kernel, kernels[0])}
         for kernel, before in zip(kernels, gzipped_before, strict=True)
     ]
     total = sum(int(kernel.values.size) for kernel in kernels)
@@ -45,18 +46,19 @@ def describe_channels(before: Iterable[Kernel], after: Iterable[Kernel]) -> Repo
     """Return the report of a model with fewer channels: the size of each kernel before and after."""
     baselines = {(kernel.path, kernel.name): kernel for kernel in before}
     layers: list[Report] = []
+    smaller = 0
     for kernel in after:
         baseline = baselines[kernel.path, kernel.name]
         is_smaller = kernel.values.nbytes < baseline.values.nbytes
+        smaller += is_smaller
         layers.append(
             {
-                **report_row(kernel, baseline.gzipped),
+                **report_row(kernel, kernel.gzipped, baseline.gzipped),
                 "shape_before": list(baseline.variable.shape),
                 "bytes_before": baseline.values.nbytes,
                 "speed": dict.fromkeys(RUNTIMES, "yes: dense and smaller" if is_smaller else "no: unchanged channels"),
             }
         )
-    smaller = sum(layer["bytes"] < layer["bytes_before"] for layer in layers)
     speed = f"every runtime multiplies less, in {smaller} of {len(layers)} kernels: benchmark measures the speedup"
     return {"speed": speed, "layers": layers}
 

@@ -6,6 +6,7 @@ from tfopt.artifacts import Blessing, Decision, Examples, InfraBlessing, KerasMo
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.push_model.parameters import PushSettings, RegistrationSettings
 from tfopt.serving.triton_scheduler import Scheduling
+from tfopt.serving.version_manifest import check_key
 
 
 @component(image="tf", purpose="serving", cache="never", model_signature=True)
@@ -60,11 +61,10 @@ def push_model(
             the model, or the destination cannot be written. The served versions are then unchanged. Also if a
             registration fails; the version is then pushed.
     """
-    from tfopt.components.push_model.choice import choose
+    from tfopt.components.push_model.choice import choose  # imports NumPy
     from tfopt.components.push_model.push import check_destination, push, store_for_next_run
     from tfopt.components.push_model.registration import check_registration, register
     from tfopt.runtimes import environment
-    from tfopt.serving.version_manifest import check_key
 
     choice = choose(model, blessing, infra_blessing, fallback)
     if decision:

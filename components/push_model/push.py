@@ -4,7 +4,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts import Decision, Examples, KerasModel, Model, Recipe
 from tfopt.components.push_model.choice import Choice
@@ -15,7 +14,7 @@ from tfopt.model_store import run_history, warm_start
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.runtimes import environment
 from tfopt.serving import version_manifest
-from tfopt.serving.layouts import resolve_layout, write_version
+from tfopt.serving.layouts import VersionFacts, resolve_layout, write_version
 from tfopt.serving.triton_config import written_config
 from tfopt.serving.triton_scheduler import Scheduling
 from tfopt.storage.remote_files import is_remote
@@ -55,7 +54,7 @@ def push(
     )
     if choice.model is None:
         return replace(report, previous=versions.newest())
-    facts: dict[str, Any] = {}
+    facts: VersionFacts = {}
 
     def write_files(stage: Path) -> None:
         facts.update(write_version(model, versions.layout, stage, examples, settings.warm_up_requests))

@@ -1,12 +1,19 @@
 """Declaration of the `quantize` component: signature, documentation, input checks."""
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
-from tfopt.component import Group, Input, Output, component
+from tfopt.component import Effect, Group, Input, Output, component
 from tfopt.components.quantize.parameters import Settings
 from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
 
-@component(image="tf", purpose="fine_tuning", tolerance=None, model_signature=True)
+@component(
+    image="tf",
+    purpose="fine_tuning",
+    tolerance=None,
+    model_signature=True,
+    effect=Effect("quantization"),
+    not_after={"quantization": "quantizing twice only adds rounding errors"},
+)
 def quantize(
     model: Input[KerasModel],
     examples: Input[Examples],
@@ -44,6 +51,6 @@ def quantize(
         for Efficient Integer-Arithmetic-Only Inference", CVPR 2018.
     """
     check_fine_tuning_inputs(examples, module, verb="quantize", recover=settings.recover)
-    from tfopt.components.quantize.quantize_aware import quantize_model
+    from tfopt.components.quantize.quantize_aware import quantize_model  # more than a declaration needs
 
     quantized.metadata |= quantize_model(model, examples, module.path, quantized.path, settings)

@@ -8,6 +8,7 @@ import numpy as np
 from tfopt.components.quantize.insert_fake_quant import rewrite
 from tfopt.errors import ComponentError
 from tfopt.keras_models.weight_constraints import Projection, add_projection, is_clustered, is_sparse
+from tfopt.value_types import JsonObject
 
 
 class Trainee:
@@ -54,7 +55,7 @@ class Trainee:
         for layer in self._rewritten.kernels:
             layer.measure()
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Return the quantized kernels, the layers in floats with reasons, and the preserved zeros and clusters."""
         kernels = [_facts(layer) for layer in self._rewritten.kernels]
         left = self._rewritten.left
@@ -78,7 +79,7 @@ class Trainee:
             layer.observing = observing
 
 
-def _facts(layer: Any) -> dict[str, Any]:
+def _facts(layer: Any) -> JsonObject:
     kernel, rounded = layer.kernel.numpy(), np.asarray(layer.rounded())
     return {
         "layer": layer.layer.name,

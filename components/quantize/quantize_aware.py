@@ -15,15 +15,14 @@ from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_parity import output_names, save_as_served
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.weight_changes import loaded_reproducibly
+from tfopt.value_types import JsonObject
 
 CALIBRATION_BATCH = 64
 
 log = logging.getLogger(__name__)
 
 
-def quantize_model(
-    model: KerasModel, examples: Examples, module: Path, target: Path, settings: Settings
-) -> dict[str, Any]:
+def quantize_model(model: KerasModel, examples: Examples, module: Path, target: Path, settings: Settings) -> JsonObject:
     """Write the quantized model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:
@@ -65,11 +64,11 @@ def _check_layers(model: Any, keep_float: Sequence[str]) -> None:
             raise ComponentError(f"keep_float: {name!r}", "names of the model's layers", nearest(name, names))
 
 
-def _fine_tune(model: Any, tuner: FineTuner, settings: Settings) -> tuple[Any, dict[str, Any]]:
+def _fine_tune(model: Any, tuner: FineTuner, settings: Settings) -> tuple[Any, JsonObject]:
     """Return the fine-tuned model with its best weights, and the facts for its model card."""
     before = tuner.evaluate(model)
     if keras_models.is_keras_2(model):
-        from tfopt.components.quantize.tfmot import ToolkitTrainee as Trainee
+        from tfopt.components.quantize.tfmot import ToolkitTrainee as Trainee  # imports Keras 2
     else:
         from tfopt.components.quantize.fake_quant_training import Trainee  # type: ignore[assignment]
     trainee = Trainee(model, settings.keep_float, zeros=settings.keep_zeros, clusters=settings.keep_clusters)

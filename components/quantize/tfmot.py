@@ -23,6 +23,7 @@ from tfopt import keras_models
 from tfopt.errors import ComponentError
 from tfopt.keras_models.layer_graph import Layer, calls, is_graph, rebuild
 from tfopt.keras_models.weight_constraints import Projection, add_projection, is_clustered, is_sparse
+from tfopt.value_types import JsonObject, Tensors
 
 FOLDED = (layers.Conv2D, layers.DepthwiseConv2D, layers.Dense)  # a batch norm right after them is folded in
 PREFIX, RANGE = "quant_", "_range"
@@ -86,7 +87,7 @@ class ToolkitTrainee:
             for weight, quantizer, limits in getattr(layer, "_weight_vars", ()):
                 quantizer(weight, True, weights=limits)
 
-    def report(self) -> dict[str, Any]:
+    def report(self) -> JsonObject:
         """Return the quantized kernels, the layers in floats with reasons, and the preserved zeros and clusters."""
         wrapped = [layer for layer in self._quantized.layers if layer.name.startswith(PREFIX)]
         kernels = [_facts(layer) for layer in wrapped if hasattr(layer.layer, "kernel")]
@@ -209,7 +210,7 @@ def _range_variables(model: Layer) -> Iterator[tuple[str, tuple[Any, Any]]]:
                 yield key, (variables[f"{tensor}_min"], variables[f"{tensor}_max"])
 
 
-def _tensors(model: Layer) -> dict[str, Any]:
+def _tensors(model: Layer) -> Tensors:
     """Return inputs and outputs of each layer of the float model, and the values before its activation."""
     tensors = {layer.name: layer.output for layer in model.layers if not isinstance(layer.output, list | dict)}
     for layer in model.layers:
@@ -222,7 +223,7 @@ def _tensors(model: Layer) -> dict[str, Any]:
     return tensors
 
 
-def _one_scale(kernel: Any, training: bool, weights: dict[str, Any]) -> Any:
+def _one_scale(kernel: Any, training: bool, weights: Tensors) -> Any:
     """Round a convolution's kernel as the toolkit does, but with one scale for all channels: values stay shared."""
     if training:
         limits = tf.fill(weights["max_var"].shape, tf.reduce_max(tf.abs(kernel)))
@@ -233,7 +234,7 @@ def _one_scale(kernel: Any, training: bool, weights: dict[str, Any]) -> Any:
     )
 
 
-def _facts(layer: Layer) -> dict[str, Any]:
+def _facts(layer: Layer) -> JsonObject:
     kernel = np.asarray(next(weight for weight in layer.trainable_weights if "kernel" in weight.name))
     name = layer.name.removeprefix(PREFIX)
     return {"layer": name, "sparsity": float((kernel == 0).mean()), "values": len(np.unique(kernel))}

@@ -3,17 +3,24 @@
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.quantize_graph.parameters import GraphQuantization
-from tfopt.execution.failed_models import OnFailure
+from tfopt.processes.subprocess_call import run_in_child
 
 
-@component(image="tf", purpose="graph", memory="8Gi", model_signature=True, concurrent=True)
+@component(
+    image="tf",
+    purpose="graph",
+    memory="8Gi",
+    model_signature=True,
+    on_failure=True,
+    concurrent=True,
+    not_after={"quantization": "the trained ranges would be replaced by calibrated ones"},
+)
 def quantize_graph(
     model: Input[SavedModel],
     examples: Input[Examples],
     quantized: Output[SavedModel],
     *,
     quantization: Group[GraphQuantization],
-    on_failure: OnFailure = "raise",
 ) -> None:
     """Compute convolutions and dense layers of a SavedModel in 8 bits, with TensorFlow's oneDNN kernels.
 
@@ -35,8 +42,6 @@ def quantize_graph(
         examples: Real inputs to calibrate on and to compare with, matched by input name.
         quantized: The same model with 8-bit layers, without variables.
         quantization: Calibration, comparison and operations.
-        on_failure: With ``row``, a model that cannot be made does not fail the step: the output records the reason, and
-            evaluate, benchmark and select_model list it as a failed model, which is never selected.
 
     Raises:
         ComponentError: If calibration data is missing or too little, if this TensorFlow has no 8-bit kernels, if the
@@ -48,8 +53,7 @@ def quantize_graph(
     """
     quantization.check()
     examples.split(quantization.split)
-    from tfopt.components.quantize_graph.quantize import quantize
-    from tfopt.processes.subprocess_call import run_in_child
+    from tfopt.components.quantize_graph.quantize import quantize  # imports NumPy
 
     quantized.metadata |= run_in_child(
         *(quantize, model, quantized.path, examples, quantization), doing="quantizing the graph"

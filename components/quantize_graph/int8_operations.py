@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.quantize_graph.layers import CONVOLUTION, PRODUCT, Layer, passes, producer
+from tfopt.graph.law import attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attributes
-from tfopt.graph.rewrite_rule import attr
 
 FUSED = {"Conv2D": "_FusedQuantizedConv2D", "DepthwiseConv2dNative": "_FusedQuantizedDepthwiseConv2D"}
 FUSED |= {"MatMul": "_QuantizedMatMul"}
@@ -135,14 +135,14 @@ class Int8Writer:
             ranges += [residual.low, residual.high]
         return inputs, types, ranges
 
-    def _product_attributes(self, inputs: list[Tensor], types: list[int], kind: int) -> dict[str, Any]:
+    def _product_attributes(self, inputs: list[Tensor], types: list[int], kind: int) -> dict[str, object]:
         return {
             **{"T1": types[0], "T2": types[1], "Tbias": types[2], "U": self._float, "Tout": kind},
             **{"transpose_a": False, "transpose_b": False, "is_weight_const": True, "is_bias_const": True},
             **{"input_quant_mode": "SCALED", "output_quant_mode": "SCALED"},
         }
 
-    def _lists(self, types: list[int], host: list[Tensor], made: list[int], ranges: list[int]) -> dict[str, Any]:
+    def _lists(self, types: list[int], host: list[Tensor], made: list[int], ranges: list[int]) -> dict[str, object]:
         """Return the dtypes of operands and results in memory of the device and of the host."""
         return {
             **{"Tdevice_inputs": types, "Thost_inputs": [self._float] * len(host)},
@@ -207,11 +207,11 @@ class Int8Writer:
         made = attributes("Dequantize", {}, options)
         self._replace(name, "Dequantize", [source.tensor, source.low, source.high], made)
 
-    def _replace(self, name: str, op: str, inputs: list[Tensor], attributes: dict[str, Any]) -> None:
+    def _replace(self, name: str, op: str, inputs: list[Tensor], attributes: dict[str, object]) -> None:
         old = self._graph.remove(name)
         self._graph.insert(Node(name, op, inputs, [], attributes, old.device))
 
-    def _add(self, name: str, op: str, inputs: list[Tensor], like: Node, changed: dict[str, Any]) -> Tensor:
+    def _add(self, name: str, op: str, inputs: list[Tensor], like: Node, changed: Mapping[str, object]) -> Tensor:
         made = attributes(op, like.attr, changed)
         made.pop("_class", None)
         fresh = self._graph.fresh(name)

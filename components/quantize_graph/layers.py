@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.rewrite_rule import attr
 
 CONVOLUTION, DEPTHWISE, PRODUCT = "Conv2D", "DepthwiseConv2dNative", "MatMul"
 ADDING = ("AddV2", "Add")

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Names
-from tfopt.conversion.convert import Calibration
+from tfopt.conversion.parameters import Calibration
 from tfopt.errors import ComponentError, nearest
 
 OPERATIONS = ("Conv2D", "DepthwiseConv2dNative", "MatMul")

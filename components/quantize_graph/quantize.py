@@ -1,9 +1,10 @@
 """Quantization of one model: fold, find the layers, calibrate, write 8-bit operations, compare."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 
@@ -20,13 +21,14 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.law_order import FOLDING
+from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.mutable_graph import Graph, Tensor
-from tfopt.graph.pass_manager import graph_of, optimize
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import FOLDING
 from tfopt.measurement.parity import describe_parity
 from tfopt.saved_models.saved_model import opened, write
 from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.value_types import JsonObject
 
 PASSES = (*FOLDING, "fuse_pad_into_conv", "strip_unused")
 BATCH = 16
@@ -48,7 +50,7 @@ def check_kernels(parameters: GraphQuantization) -> None:
             )
 
 
-def quantize(model: SavedModel, target: Path, examples: Examples, parameters: GraphQuantization) -> dict[str, Any]:
+def quantize(model: SavedModel, target: Path, examples: Examples, parameters: GraphQuantization) -> JsonObject:
     """Write the quantized model into the staging folder ``target``, and return the content of its model card.
 
     Raises:
@@ -75,9 +77,17 @@ def quantize(model: SavedModel, target: Path, examples: Examples, parameters: Gr
     }
 
 
+class GraphReport(TypedDict):
+    """Layers in 8 bits, layers that stay, by reason, and how the ranges differ between halves of the data."""
+
+    layers: list[str]
+    stays: Mapping[str, Mapping[str, int]]
+    stability: NotRequired[JsonObject]
+
+
 def quantize_frozen(
     frozen: Frozen, key: str, batches: list[Batch], parameters: GraphQuantization
-) -> tuple[Frozen, dict[str, Any]]:
+) -> tuple[Frozen, GraphReport]:
     """Return a model with 8-bit layers, and the report for its model card.
 
     Signatures with the same inputs as ``key`` are calibrated on the same examples; layers that only others use stay.
@@ -105,14 +115,14 @@ def quantize_frozen(
     ranges, stability = _calibrate(folded, reached, layers, batches)
     Int8Writer(graph, layers, ranges, reduced=is_range_reduced(parameters.reduce_range)).replace_layers()
     child = optimize(replace(folded, graph=graph.to_graph_def()), ("strip_unused", "share_equal_nodes"), Report())
-    facts = {"layers": [layer.kernel.name for layer in layers], "stays": stays, "stability": stability}
+    facts: GraphReport = {"layers": [layer.kernel.name for layer in layers], "stays": stays, "stability": stability}
     return child, facts
 
 
 def _alike(frozen: Frozen, key: str) -> list[str]:
     """Return the signatures with the same inputs as one of them, which is the first."""
 
-    def specs(name: str) -> dict[str, Any]:
+    def specs(name: str) -> dict[str, object]:
         return {one: (end.dtype, end.shape) for one, end in frozen.signatures[name].inputs.items()}
 
     return [key, *(other for other in frozen.signatures if other != key and specs(other) == specs(key))]
@@ -132,7 +142,7 @@ def _ancestors(graph: Graph, frozen: Frozen, key: str) -> set[str]:
 
 def _calibrate(
     frozen: Frozen, reached: dict[str, set[str]], layers: list[Layer], batches: list[Batch]
-) -> tuple[dict[Tensor, Range], dict[str, Any]]:
+) -> tuple[dict[Tensor, Range], JsonObject]:
     """Return the ranges of all tensors that layers read or return, and how they differ between halves of the data."""
     ranges: dict[Tensor, Range] = {}
     halves: tuple[dict[str, Range], dict[str, Range]] = ({}, {})

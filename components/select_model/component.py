@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from tfopt.artifacts import Benchmark, Blessing, Decision, Evaluation, Model
 from tfopt.component import Group, Input, Output, component
+from tfopt.components.select_model.output_model import write_selected
 from tfopt.components.select_model.parameters import Criteria
 from tfopt.model_store.run_history import read_runs
 from tfopt.reports.decision_report import BlessingReport, DecisionReport
@@ -60,8 +61,7 @@ def select_model(
         ComponentError: If a goal cannot be parsed, its metric or slice was not measured, a report does not contain one
             of the models, or a file of the run history is damaged.
     """
-    from tfopt.components.select_model.decide import decide
-    from tfopt.components.select_model.output_model import write_selected
+    from tfopt.components.select_model.decide import decide  # imports Lets-Plot
     from tfopt.components.select_model.report import write_report
 
     runs = []

@@ -13,11 +13,12 @@ from tfopt.measurement.evidence import DEGRADATION_NOTE
 from tfopt.reports.benchmark_report import BenchmarkReport
 from tfopt.reports.decision_report import DecisionReport, ModelDecision
 from tfopt.reports.evaluation_report import EvaluationReport
+from tfopt.value_types import JsonObject
 
 EMPTY: tuple[object, ...] = (None, [], "")
 
 
-def lineage(model: Model, decided: ModelDecision) -> dict[str, Any]:
+def lineage(model: Model, decided: ModelDecision) -> JsonObject:
     """Return the steps from the first ancestor to a model, from its model card."""
     card = model.card
     steps = [
@@ -41,7 +42,7 @@ def lineage(model: Model, decided: ModelDecision) -> dict[str, Any]:
         "name": decided.name,
         "steps": steps,
         "verified": "; ".join(filter(None, (_to_text(card.facts.get("verified") or ""), note))),
-        "data": ((card.data or {}).get("digest") or "")[:12],
+        "data": ((card.data and card.data.digest) or "")[:12],
         "versions": ", ".join(f"{name} {version}" for name, version in card.versions.items()),
     }
 

@@ -18,6 +18,7 @@ from tfopt.measurement.evidence import describe_evaluation
 from tfopt.measurement.goals import QUALITY, read_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
 from tfopt.reports.decision_report import DecisionReport
+from tfopt.value_types import JsonObject
 
 WIDE, NARROW = 760, 356  # widths of the charts in pixels, for a monitor and for a phone
 
@@ -81,7 +82,7 @@ def typeset(text: str) -> str:
 
 def _draw_charts(
     report: DecisionReport, measured: Sequence[ModelMeasurements], metric: str, samples: Path
-) -> dict[str, Any]:
+) -> JsonObject:
     """Draw each chart in two widths: text in a scaled chart would become too small on a phone."""
     needed = {metric, "latency", "latency_p90", "latency_p99", "size"}
     complete = [model for model in measured if not model.error and needed <= model.metrics.keys()]

@@ -1,12 +1,13 @@
 """Rows of the tables in the report: models, parity, slices and confusion matrices, as formatted text."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TypedDict
 
 from tfopt import formatting
 from tfopt.measurement.model_measurements import ModelMeasurements
 from tfopt.reports.decision_report import ModelDecision
 from tfopt.reports.evaluation_report import SliceMetrics
+from tfopt.value_types import JsonObject
 
 MOST_SLICES = 60
 MOST_CLASSES = 20  # columns of a confusion matrix
@@ -14,7 +15,7 @@ MOST_CONFUSIONS = 10
 NOT_MEASURED = "\N{EN DASH}"
 
 
-def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> dict[str, Any]:
+def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> JsonObject:
     """Return one model's row of the main table; a dash stands for a missing measurement."""
     ratio = model.speedup(model.small_batch) if not model.error else None
     latency = model.benchmark.latency.get(model.small_batch) if model.benchmark else None
@@ -70,7 +71,16 @@ def parity_rows(models: Sequence[ModelMeasurements]) -> list[dict[str, str]]:
     ]
 
 
-def slice_table(models: Sequence[ModelMeasurements], metric: str) -> dict[str, Any] | None:
+class SliceRow(TypedDict):
+    """A row of the table of slices; ``worst`` is the smallest gain of a candidate."""
+
+    name: str
+    count: str
+    cells: list[JsonObject]
+    worst: float
+
+
+def slice_table(models: Sequence[ModelMeasurements], metric: str) -> JsonObject | None:
     """Return the main metric by slice: the baseline's value and each candidate's difference; None without slices.
 
     Of more than `MOST_SLICES` slices those with the largest losses are returned.
@@ -79,7 +89,7 @@ def slice_table(models: Sequence[ModelMeasurements], metric: str) -> dict[str, A
     slices = _slices(measured[0])
     if not slices:
         return None
-    rows: list[dict[str, Any]] = []
+    rows: list[SliceRow] = []
     for key, part in slices.items():
         entries = [_slices(model).get(key) for model in measured]
         worst = min((_gain(model, entry, metric) for model, entry in zip(measured, entries, strict=True)), default=0.0)
@@ -101,7 +111,7 @@ def _gain(model: ModelMeasurements, entry: SliceMetrics | None, metric: str) -> 
     return change.value if model.higher_is_better(metric) else -change.value
 
 
-def _cell(entry: SliceMetrics | None, metric: str, *, is_baseline: bool) -> dict[str, Any]:
+def _cell(entry: SliceMetrics | None, metric: str, *, is_baseline: bool) -> JsonObject:
     measured = entry.metrics.get(metric) if entry else None
     change = entry.delta.get(metric) if entry else None
     if change and measured and not is_baseline:
@@ -112,7 +122,7 @@ def _cell(entry: SliceMetrics | None, metric: str, *, is_baseline: bool) -> dict
     return {"value": value, "between": "", "lost": False}
 
 
-def confusion_tables(models: Sequence[ModelMeasurements], classes: Sequence[str], chosen: str) -> list[dict[str, Any]]:
+def confusion_tables(models: Sequence[ModelMeasurements], classes: Sequence[str], chosen: str) -> list[JsonObject]:
     """Return the confusion matrix and the most frequent errors of each model; that of the selected model is open.
 
     With more than `MOST_CLASSES` classes the matrix is left out.
@@ -131,7 +141,7 @@ def confusion_tables(models: Sequence[ModelMeasurements], classes: Sequence[str]
     ]
 
 
-def _confusion_row(label: int, name: str, counts: Sequence[int]) -> dict[str, Any]:
+def _confusion_row(label: int, name: str, counts: Sequence[int]) -> JsonObject:
     """Return the row of one label; ``share``, the fraction of the row, sets the color of a cell."""
     total = sum(counts) or 1
     cells = [

@@ -2,8 +2,10 @@
 
 from tfopt.artifacts import Anomalies, Examples, KerasModel, Model, PythonModule, TrainingPlan
 from tfopt.component import Group, Input, Output, component
+from tfopt.components.train.anomalies import check_anomalies
 from tfopt.components.train.parameters import Settings
 from tfopt.components.train.training_plan import apply_plan
+from tfopt.training import user_module
 
 
 @component(image="tf", purpose="training", cpu=4, memory="8Gi", model_signature=True)
@@ -58,14 +60,10 @@ def train(
     Reference:
         ``docs/adr/0004-preprocessing-is-part-of-the-model.md``, ``docs/adr/0019-distillation.md``.
     """
-    from tfopt.training import user_module
-
     if anomalies:
-        from tfopt.components.train.anomalies import check_anomalies
-
         check_anomalies(anomalies)
     if not start and settings.warm_start and settings.destination is not None:
-        from tfopt.components.train.warm_start import load_last_model
+        from tfopt.components.train.warm_start import load_last_model  # imports NumPy
 
         start = load_last_model(settings.destination)
         if start:
@@ -78,7 +76,7 @@ def train(
     for split in ("train", "eval"):
         examples.split(split)
     user_module.check_syntax(module.path)
-    from tfopt.components.train.data_changes import find_changes
+    from tfopt.components.train.data_changes import find_changes  # imports NumPy
     from tfopt.components.train.train_model import train_module
 
     changes = ["training requested"]

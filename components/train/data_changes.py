@@ -36,8 +36,8 @@ def find_changes(
     values, before = asdict(settings), card.parameters or {}
     changes = [f"{name}={values[name]}" for name in SETTINGS if before.get(name) != values[name]]
     changes += ["the module"] if card.facts["module"] != module_digest(module) else []
-    changes += ["the teacher"] if (card.teacher or {}).get("digest") != (teacher and teacher.digest) else []
-    if (card.data or {}).get("digest") == examples.digest:
+    changes += ["the teacher"] if (card.teacher and card.teacher.digest) != (teacher and teacher.digest) else []
+    if card.data and card.data.digest == examples.digest:
         return changes
     then, now = read_manifest(start.path), read_manifest(examples.path)
     if not (_is_complete(then) and _is_complete(now)):

@@ -27,6 +27,7 @@ from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.teacher_outputs import TeacherOutputs
+from tfopt.value_types import JsonObject
 
 BATCH = 256
 ROUNDING = 1e-3  # a probability may exceed its range by this much
@@ -42,7 +43,7 @@ def prepare_distillation(
     module: Path,
     settings: Settings,
     class_weight: Mapping[int, float] | None,
-) -> tuple[Source, AbstractContextManager[None], dict[str, Any]]:
+) -> tuple[Source, AbstractContextManager[None], JsonObject]:
     """Return the source with the teacher's outputs, the context to train in, and facts for the model card.
 
     Args:

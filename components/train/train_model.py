@@ -13,6 +13,7 @@ from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel, Model
+from tfopt.artifacts.model_card import ParityFacts
 from tfopt.components.train.auto_settings import choose_auto_settings
 from tfopt.components.train.class_weights import compute_class_weights
 from tfopt.components.train.data_changes import module_digest
@@ -39,10 +40,11 @@ from tfopt.training.datasets.targets import check_label
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.device_memory import configure_gpu_memory
 from tfopt.training.distribution import TPU, build_with_whole_batch, create_strategy, scale_learning_rate
-from tfopt.training.fit_loop import fit_model
+from tfopt.training.fit_loop import History, fit_model
 from tfopt.training.model_assembly import Assembly, assemble
 from tfopt.training.precision import AS_BUILT, FLOAT32, set_jit_compile, unaligned_layers, xla_clusters
 from tfopt.training.rematerialization import rematerialized
+from tfopt.value_types import JsonObject
 
 TOLERANCE = 1e-5  # of the output's range: both forms compute the same graph
 COMPARED_RECORDS = 512
@@ -77,9 +79,10 @@ def train_module(
         training = Training(examples, module, chosen, strategy)
         start_facts = load_start_weights(start, training.parts, module) if start else {}
         training.read_examples()
+        start_metrics: dict[str, float] = {}
         if start and not strategy:
-            start_facts["metrics"] = _finite(evaluate_model(training.parts.model, training.sources))
-        start_metrics = start_facts.get("metrics", {})
+            start_metrics = _finite(evaluate_model(training.parts.model, training.sources))
+            start_facts["metrics"] = start_metrics
         if start:
             reasons = [*changes, *find_loss_increase(start, start_metrics, chosen.min_change)]
             if not reasons:
@@ -112,7 +115,7 @@ class Training:
     """
 
     sources: dict[str, Source]
-    history: dict[str, Any]
+    history: History
 
     def __init__(self, examples: Examples, module: Path, settings: Settings, strategy: Any) -> None:
         """Run the module and build its model.
@@ -155,7 +158,7 @@ class Training:
     def _rounding_notes(self) -> list[str]:
         return rounding_notes(read_manifest(self.examples.path), self.stored, self.parts.inputs)
 
-    def fit(self, folder: Path, cache: Path, checkpoints: Checkpoints | None, teacher: Model | None) -> dict[str, Any]:
+    def fit(self, folder: Path, cache: Path, checkpoints: Checkpoints | None, teacher: Model | None) -> JsonObject:
         """Train the model, with a teacher by distillation; return the facts about the teacher for the model card.
 
         Args:
@@ -195,11 +198,12 @@ class Training:
             )
         return facts
 
-    def finish(self, start_metrics: Mapping[str, float]) -> dict[str, float]:
+    def finish(self, start_metrics: Mapping[str, float]) -> Mapping[str, float | None]:
         """Convert the model to float32 on one device, if it is not, and return its validation metrics."""
         best = self.history["epochs"][self.history["best_epoch"] - 1]
         before = start_metrics.get("val_loss", math.inf)
-        if best["val_loss"] > before:
+        loss = best["val_loss"]
+        if loss is not None and loss > before:
             log.warning("no epoch was better than the start, whose val_loss is %.4g", before)
         if not self.settings.precision.startswith("mixed") and not self.strategy:
             return {name: value for name, value in best.items() if name.startswith("val_")}
@@ -211,7 +215,7 @@ class Training:
         self.parts.saved.set_weights(trained.saved.get_weights())
         return evaluate_model(self.parts.model, self._read_sources())
 
-    def facts(self, metrics: Mapping[str, float], parity_of_forms: Mapping[str, Any]) -> dict[str, Any]:
+    def facts(self, metrics: Mapping[str, float | None], parity_of_forms: Mapping[str, Any]) -> JsonObject:
         """Return the facts about the training for the model card."""
         own_layers = _own_layers(self.parts.saved)
         if own_layers:
@@ -229,11 +233,11 @@ class Training:
             **({"notes": notes} if (notes := self._rounding_notes()) else {}),
         }
 
-    def chosen_facts(self, is_searched_batch: bool) -> dict[str, Any]:
+    def chosen_facts(self, is_searched_batch: bool) -> JsonObject:
         """Return the facts about settings that this training chose, for the model card."""
         settings = self.settings
         modes = {"precision": settings.precision, "jit_compile": settings.jit_compile}
-        facts: dict[str, Any] = {name: value for name, value in modes.items() if value != AS_BUILT}
+        facts: JsonObject = {name: value for name, value in modes.items() if value != AS_BUILT}
         if self.strategy:
             batch_size = settings.batch_size * self.replicas
             distribution = {"kind": settings.distribution, "replicas": self.replicas, "batch_size": batch_size}
@@ -302,7 +306,7 @@ def _own_layers(model: Any) -> list[str]:
     return sorted({type(layer).__name__ for layer in layers if type(layer).__module__ == user_module.NAME})
 
 
-def _compare_forms(trained: KerasModel, files: list[Path]) -> dict[str, Any]:
+def _compare_forms(trained: KerasModel, files: list[Path]) -> dict[str, ParityFacts]:
     """Compare the outputs of the Keras file and the SavedModel on real examples."""
     with (
         keras_runtime.load(trained, signature="", threads=None) as keras_form,

@@ -9,15 +9,17 @@ from tfopt.artifacts import TrainingPlan
 from tfopt.components.train.parameters import Settings
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError, nearest
+from tfopt.measurement.machine_fingerprint import describe_differences, fingerprint
 from tfopt.reports import report_schema
 from tfopt.reports.training_plan import PlannedSettings
+from tfopt.value_types import JsonObject
 
 log = logging.getLogger(__name__)
 
 
 def apply_plan(
     plan: TrainingPlan | None, settings: Settings, declared: Mapping[str, Parameter]
-) -> tuple[Settings, dict[str, Any]]:
+) -> tuple[Settings, JsonObject]:
     """Return the settings with the plan's values where they have their default, and facts for the model card.
 
     The facts are the settings taken from the plan (``planned``), and the differences between this machine and the one
@@ -33,7 +35,6 @@ def apply_plan(
     """
     if plan is None:
         return settings, {}
-    from tfopt.measurement.machine_fingerprint import describe_differences, fingerprint
 
     planned: dict[str, Any] = {}
     passed = asdict(settings)

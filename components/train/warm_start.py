@@ -15,6 +15,7 @@ from tfopt.errors import ComponentError
 from tfopt.model_store.warm_start import load_model
 from tfopt.storage.staging import link_tree
 from tfopt.training.model_assembly import Assembly
+from tfopt.value_types import JsonObject
 
 WITHOUT_EFFECT = ("name", "dtype")  # settings of a layer that do not change its function
 
@@ -28,7 +29,7 @@ def load_last_model(destination: str) -> KerasModel | None:
     return model
 
 
-def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> dict[str, Any]:
+def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> JsonObject:
     """Copy the weights of a trained model into the module's layers; return facts for the model card.
 
     The state of ``preprocess`` (means, vocabularies) stays as the module defines it, the optimizer starts without
@@ -120,7 +121,7 @@ def _have_same_weights(layer: Any, other: Any) -> bool:
     return all(np.array_equal(one, two) for one, two in pairs)
 
 
-def _changed_settings(config: dict[str, Any], old_config: dict[str, Any]) -> list[str]:
+def _changed_settings(config: JsonObject, old_config: JsonObject) -> list[str]:
     """Return the names of settings that differ, with both values if these are short."""
     names = sorted({*config, *old_config} - {*WITHOUT_EFFECT})
     values = [(name, str(old_config.get(name)), str(config.get(name))) for name in names]

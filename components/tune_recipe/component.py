@@ -82,7 +82,7 @@ def tune_recipe(
     _check(examples, settings)
     earlier = read_previous(previous or find_previous(settings.destination))
     first = first_trial(earlier, settings.formats)
-    from tfopt.components.tune_recipe.journal import write_journal
+    from tfopt.components.tune_recipe.journal import write_journal  # imports Optuna
     from tfopt.components.tune_recipe.report import render
     from tfopt.components.tune_recipe.tune import tune
 

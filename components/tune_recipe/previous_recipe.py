@@ -2,7 +2,7 @@
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -91,7 +91,7 @@ def first_trial(previous: PreviousRecipe | None, formats: Sequence[str]) -> Reci
     )
 
 
-def _winner_choices(content: dict[str, Any]) -> dict[str, str]:
+def _winner_choices(content: Mapping[str, Any]) -> dict[str, str]:
     winner = content.get("winner")
     if winner and not (isinstance(winner, dict) and isinstance(winner.get("choices"), dict)):
         raise ValueError("the winner has no choices")

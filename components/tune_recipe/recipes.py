@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tfopt.value_types import JsonObject
+
 FORMATS = ("saved_model", "tflite", "onnx", "openvino")
 GRAPHS = ("as it is", "fold_batch_norm", "optimize_graph")
 ARITHMETIC = ("float32", "float16", "bfloat16", "int8")
@@ -23,7 +25,7 @@ class Step:
 
     component: str
     output: str
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: JsonObject = field(default_factory=dict)
 
     def __str__(self) -> str:
         """Format as one line."""
@@ -114,7 +116,7 @@ def _steps(choices: dict[str, str]) -> Iterator[Step]:
         if choices["xla"] == "yes":
             yield Step("compile_xla", "compiled")
         return
-    parameters: dict[str, Any] = {"precision": choices[kind]}
+    parameters: JsonObject = {"precision": choices[kind]}
     if "onnx_scales" in choices:
         parameters["per_channel"] = choices["onnx_scales"] == "per channel"
     if "openvino_preset" in choices:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import tfopt
 from tfopt import formatting
@@ -10,6 +9,7 @@ from tfopt.charts.figure import CHART_CSS
 from tfopt.charts.page_templates import report_template
 from tfopt.components.tune_recipe import charts
 from tfopt.reports.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics, TrialReport
+from tfopt.value_types import JsonObject
 
 NOT_MEASURED = "\N{EN DASH}"
 
@@ -41,7 +41,7 @@ def _cells(trial: TrialReport | EarlierTrial, metric: str) -> dict[str, str]:
     }
 
 
-def _origin_cells(trial: EarlierTrial, metric: str) -> dict[str, Any]:
+def _origin_cells(trial: EarlierTrial, metric: str) -> JsonObject:
     """Return when and on what an earlier trial was measured; with another baseline or examples only its gain counts."""
     measured = f"measured on {trial.time[:10]}"
     if trial.same_parent and trial.same_examples:

@@ -65,8 +65,8 @@ class ModelBuilder:
             if folder.name in self._failed:
                 raise self._failed[folder.name]
             if not folder.exists():
-                arguments = {"model": model.uri, "examples": self.examples.uri, step.output: str(folder)}
-                arguments |= {**step.parameters, "signature": self.model.signature}
+                arguments: dict[str, object] = {"model": model.uri, "examples": self.examples.uri}
+                arguments |= {step.output: str(folder), **step.parameters, "signature": self.model.signature}
                 try:
                     run_component(step.component, arguments, doing=str(step), limit_s=self._seconds_left())
                 except ComponentError as error:  # other recipes with the same first steps fail without running them

@@ -6,6 +6,7 @@ from tfopt.artifacts import Examples, InfraBlessing, Model
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.reports.serving_report import ServingReport
+from tfopt.serving.version_manifest import verify_version
 
 
 @component(image="tf", purpose="serving", cache="local", cpu=2, model_signature=True)
@@ -40,8 +41,7 @@ def validate_serving(
         ComponentError: If a version differs from its manifest or signature, the layout cannot hold the format, the
             examples do not fit the model, or the disk is full.
     """
-    from tfopt.components.validate_serving.validate import validate
-    from tfopt.serving.version_manifest import verify_version
+    from tfopt.components.validate_serving.validate import validate  # imports NumPy
 
     if test.verify or test.public_key:
         verify_version(model.path, test.public_key)

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
@@ -15,9 +15,10 @@ from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError, first_line
+from tfopt.reports.serving_report import ClientSweep, ServedLatency
 from tfopt.runtimes import Runtime
 from tfopt.serving import triton_config, warm_up
-from tfopt.serving.layouts import write_version
+from tfopt.serving.layouts import VersionFacts, write_version
 from tfopt.serving.triton_scheduler import Scheduling
 
 MAX_FAULTS = 8  # in the report
@@ -49,7 +50,20 @@ class Task:
     deadline: float
 
 
-def check_server(task: Task) -> tuple[dict[str, Any], list[str]] | ComponentError:
+class ServedFields(VersionFacts, total=False):
+    """Fields of `ServedModel`."""
+
+    requests: int
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    source: str
+    server: str
+    max_error: float
+    latency: ServedLatency
+    sweep: ClientSweep
+
+
+def check_server(task: Task) -> tuple[ServedFields, list[str]] | ComponentError:
     """Return fields of `ServedModel`, and the faults found. An error of the examples is returned, not raised.
 
     Raises:
@@ -69,14 +83,13 @@ def check_server(task: Task) -> tuple[dict[str, Any], list[str]] | ComponentErro
     except ComponentError as error:
         return error
     requests = list(split_batches(inputs, expected.inputs, test.batch_size))
-    extras = write_version(model, task.layout, root / "1", examples, test.requests)
-    facts: dict[str, Any] = {
-        **extras,
+    facts: ServedFields = {
         "requests": len(requests),
         "inputs": {name: str(spec) for name, spec in expected.inputs.items()},
         "outputs": {name: str(spec) for name, spec in expected.outputs.items()},
         "source": source,
     }
+    facts |= cast(ServedFields, write_version(model, task.layout, root / "1", examples, test.requests))
     faults = _check_triton_config(model, root, expected, task) if task.layout == "triton" else []
     with servers.serve(model, task.layout, root, task.server_program, task.deadline) as server:
         facts["server"] = server.name
@@ -105,7 +118,7 @@ def _check_triton_config(model: Model, root: Path, expected: Runtime, task: Task
 
 def _check_responses(
     server: servers.Server, expected: Runtime, requests: list[Batch], root: Path, test: ServingTest
-) -> tuple[dict[str, Any], list[str]]:
+) -> tuple[ServedFields, list[str]]:
     faults: list[str] = []
     largest = 0.0
     try:
@@ -120,7 +133,7 @@ def _check_responses(
     except Exception as error:  # any exception of the server's library
         message = error.received if isinstance(error, ComponentError) else first_line(error)
         return {}, [f"a request fails: {message}"]
-    facts: dict[str, Any] = {"max_error": largest}
+    facts: ServedFields = {"max_error": largest}
     if faults:
         return facts, faults[:MAX_FAULTS]
     clients = [server.client() for _ in range(max(test.concurrency, test.sweep or 0))]

@@ -12,7 +12,7 @@ from tests.reports import DIGITS, make_models, write_reports
 from tests.runtimes.formulas import saved
 from tfopt.artifacts import Examples, Model
 from tfopt.components.select_model.component import select_model
-from tfopt.conversion.convert import Calibration
+from tfopt.conversion.parameters import Calibration
 from tfopt.conversion.verification import verify
 from tfopt.runtimes import load
 

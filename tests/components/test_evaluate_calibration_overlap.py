@@ -9,7 +9,7 @@ from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.component import evaluate
 from tfopt.conversion import calibration
-from tfopt.conversion.convert import Conversion
+from tfopt.conversion.parameters import Conversion
 from tfopt.errors import ComponentError
 from tfopt.storage.staging import link_tree
 

@@ -13,7 +13,7 @@ from pyarrow import parquet
 from tests.components.test_prepare_examples import records, rows, run, shards
 from tests.components.test_prepare_examples_refusals import refusal
 from tfopt.components.prepare_examples.parameters import Settings
-from tfopt.components.prepare_examples.readers import parquet_pages
+from tfopt.components.prepare_examples.readers import parquet as parquet_reader
 from tfopt.components.prepare_examples.readers.detect import inspect_source
 
 FORMATS = ("csv", "tsv.gz", "jsonl", "ndjson.gz", "parquet")
@@ -375,7 +375,7 @@ def test_a_damaged_page_of_parquet_is_refused(tmp_path):
 
 BOMBS = {  # what is large in memory, in small Parquet files
     "bytes or values": lambda: {"x": np.zeros(9_000_000), "label": np.zeros(9_000_000, np.int8)},
-    "bytes of pages": lambda: {"x": np.zeros(24_000_000), "label": np.zeros(24_000_000, np.int8)},
+    "288000139 bytes or values": lambda: {"x": np.zeros(24_000_000), "label": np.zeros(24_000_000, np.int8)},
     "values of lists": lambda: {"x": one_list(pa.array(np.zeros(68_000_000, bool))), "label": [1]},
     "MiB of values": lambda: {"x": equal_texts(600), "id": np.arange(600), "label": np.arange(600) % 2},
     "more than 600 MiB of values": lambda: {"x": one_list(equal_texts(600).cast(pa.large_string())), "label": [1]},
@@ -402,7 +402,7 @@ def test_a_small_parquet_file_that_becomes_large_in_memory_is_refused(received, 
 
 
 @pytest.mark.parametrize("is_whole", [True, False])
-def test_a_page_of_parquet_that_declares_gigabytes_is_refused_before_it_is_read(is_whole, tmp_path):
+def test_a_page_of_parquet_that_declares_gigabytes_is_refused(is_whole, tmp_path):
     table = pa.table({"x": np.arange(60.0), "label": np.arange(60) % 2})
     parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False, compression="zstd", write_statistics=False)
     content = (tmp_path / "a.parquet").read_bytes()
@@ -410,8 +410,9 @@ def test_a_page_of_parquet_that_declares_gigabytes_is_refused_before_it_is_read(
     assert content[start : start + 3] == b"\x15\x00\x15"  # the type of the page, and then its uncompressed size
     declared = b"\xfe\xff\xff\xff\x0f" if is_whole else b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"
     (tmp_path / "a.parquet").write_bytes(content[: start + 3] + declared + content[start + 5 :])
-    received = "unpack to 21474841" if is_whole else "no page header"
-    assert received in refusal(tmp_path / "a.parquet", tmp_path / "no").received
+    error = refusal(tmp_path / "a.parquet", tmp_path / "no")
+    assert ("Page was smaller" if is_whole else "page header failed") in error.received
+    assert "a.parquet" in error.received and error.fix == "copy or write it again"
 
 
 @pytest.mark.parametrize(("version", "compression"), [("1.0", "zstd"), ("2.0", "snappy"), ("2.0", "none")])
@@ -429,19 +430,48 @@ def test_large_rows_of_parquet_are_read_a_few_at_a_time(version, compression, tm
         "compression": compression,
     }
     parquet.write_table(pa.table(columns), tmp_path / "a.parquet", **layout)
-    stream = (tmp_path / "a.parquet").open("rb")
-    with stream, pytest.MonkeyPatch.context() as patch, parquet.ParquetFile(stream) as table:
-        sizes = parquet_pages._read_headers("a", stream, table.metadata.row_group(0).column(0))
-        assert sizes.packed == pytest.approx(table.metadata.row_group(0).column(0).total_compressed_size, rel=0.05)
-        assert sizes.values == 40 * 3000 and 5000 <= sizes.largest < 20_000
-        assert parquet_pages.rows_per_batch("a", stream, table.metadata, 0) == 1024
-        patch.setattr(parquet_pages, "MAX_VALUES", 12_000)
-        assert 1 <= parquet_pages.rows_per_batch("a", stream, table.metadata, 0) <= 4
-        patch.setattr(parquet_pages, "MAX_TEXT", 1)
-        assert parquet_pages.rows_per_batch("a", stream, table.metadata, 0) == 1
+    with pytest.MonkeyPatch.context() as patch, parquet.ParquetFile(tmp_path / "a.parquet") as table:
+        assert parquet_reader._rows_per_batch("a", table.metadata, 0) == 1024
+        patch.setattr(parquet_reader, "MAX_VALUES", 12_000)
+        assert 1 <= parquet_reader._rows_per_batch("a", table.metadata, 0) <= 4
+        patch.setattr(parquet_reader, "MAX_BATCH", 1)
+        assert parquet_reader._rows_per_batch("a", table.metadata, 0) == 1
     if compression == "none":
         run(tmp_path / "a.parquet", tmp_path / "out")
         assert len(examples(tmp_path / "out")) == 40
+
+
+@pytest.mark.parametrize("encoding", ["PLAIN", "DELTA_LENGTH_BYTE_ARRAY", "DELTA_BYTE_ARRAY"])
+def test_texts_of_parquet_are_read_in_each_encoding(encoding, tmp_path):
+    table = pa.table(
+        {"name": [f"{number}" * 50 for number in range(40)], "tags": [["a", "b"]] * 40, "label": [0, 1] * 20}
+    )
+    encodings = {"name": encoding, "tags.list.element": encoding.replace("DELTA_BYTE", "DELTA_LENGTH_BYTE")}
+    parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False, column_encoding=encodings)
+    run(tmp_path / "a.parquet", tmp_path / "out")
+    read = {(row["name"][0], *row["tags"]) for row in examples(tmp_path / "out")}
+    assert read == {(f"{number}".encode() * 50, b"a", b"b") for number in range(40)}
+
+
+def test_lists_of_texts_whose_encoding_repeats_their_beginnings_are_refused(tmp_path):
+    encodings = {"tags.list.element": "DELTA_BYTE_ARRAY"}
+    table = pa.table({"tags": [["a", "b"]] * 40, "label": [0, 1] * 20})
+    parquet.write_table(table, tmp_path / "a.parquet", use_dictionary=False, column_encoding=encodings)
+    error = refusal(tmp_path / "a.parquet", tmp_path / "no")
+    assert "column tags.list.element: a list of texts with encoding DELTA_BYTE_ARRAY" in error.received
+
+
+def test_equal_texts_of_parquet_are_converted_a_few_at_a_time(tmp_path, monkeypatch):
+    table = pa.table({"name": pa.array(["a" * 1000] * 600), "label": [0, 1] * 300})
+    parquet.write_table(table, tmp_path / "a.parquet")
+    monkeypatch.setattr(parquet_reader, "MAX_BATCH", 100_000)
+    sizes = []
+    convert = parquet_reader._converted
+    monkeypatch.setattr(
+        parquet_reader, "_converted", lambda batch, *rest: sizes.append(len(batch)) or convert(batch, *rest)
+    )
+    assert len(list(parquet_reader._rows(str(tmp_path / "a.parquet")))) == 600
+    assert max(sizes) < 100 and sum(sizes) == 600
 
 
 def test_a_text_column_of_parquet_that_is_not_utf8_is_refused(tmp_path):

@@ -6,13 +6,14 @@ import tensorflow as tf
 
 from tests.conftest import write_examples
 from tfopt import runtimes
-from tfopt.artifacts import Examples, SavedModel, step_order
+from tfopt.artifacts import Examples, SavedModel
 from tfopt.artifacts.model_card import LineageStep
 from tfopt.components.quantize_graph.component import quantize_graph
 from tfopt.components.quantize_graph.int8_operations import FUSED, quantized_weights
 from tfopt.components.quantize_graph.parameters import GraphQuantization
 from tfopt.components.quantize_graph.quantize import quantize
 from tfopt.components.quantize_graph.ranges import union
+from tfopt.declaration import step_order
 from tfopt.errors import ComponentError
 from tfopt.graph.mutable_graph import Graph, Tensor
 from tfopt.runtimes import environment

@@ -341,7 +341,7 @@ def inference_gradient(model, images):
 
 def peak(rematerialize: bool) -> int:
     """Return the additional peak memory of training in bytes, for 36 layers of 16 MB each."""
-    from tfopt.processes.worker_process import peak_memory
+    from tfopt.processes.memory import peak_memory
 
     flow = inputs = layers.Input((1024,))
     for _ in range(36):

@@ -150,10 +150,7 @@ def _revision() -> str:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
 
 
-if __name__ == "__main__":  # make images, make sbom
-    kinds = [word for word in sys.argv[1:] if word != "--sbom"]
+if __name__ == "__main__":  # make images
     with daemon():
-        for kind in kinds:
-            print(image := build(kind))
-            if "--sbom" in sys.argv:
-                subprocess.run([sys.executable, "tools/sbom.py", kind, image], cwd=ROOT, check=True)
+        for kind in sys.argv[1:]:
+            print(build(kind))

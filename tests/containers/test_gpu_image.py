@@ -157,6 +157,7 @@ def test_the_layer_of_tensorrt_is_built_with_stand_ins_for_nvidias_libraries(ima
         if source.is_dir():
             shutil.copytree(source, context / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
         else:
+            (context / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(source, context / name)
     shutil.copytree(docker_host.ROOT / "deploy", context / "deploy")
     _write_stand_ins(tmp_path / "stand_ins", context / "requirements")

@@ -8,11 +8,12 @@ import numpy as np
 
 from tests.contract.three_layers import build_model
 from tfopt import keras_models
-from tfopt.artifacts import Recipe, TrainingPlan
+from tfopt.artifacts import KerasModel, Model, Recipe, TrainingPlan
 from tfopt.component import Component, components
 from tfopt.dag.dag import Dag, PipelineInput, Step, Value
 from tfopt.dag.outcome import Outcome
 from tfopt.process_engine import runner
+from tfopt.training.user_module import UserModule
 
 COMPONENTS = components()  # each call lists the folder of the components
 # Required parameters, and values that make a component fast here.
@@ -66,6 +67,9 @@ OWN_WIRES: dict[str, dict[str, Any]] = {
 }
 
 
+KERAS = {"train.trained", "start", "teacher"}  # of the values of WIRES, the Keras models
+
+
 def write_sources(folder: Path) -> dict[str, Path]:
     """Write what no component makes into a folder, and return the paths."""
     from sklearn.datasets import load_digits
@@ -83,6 +87,29 @@ def write_sources(folder: Path) -> dict[str, Path]:
     paths["start"] = paths["teacher"] = folder / "start"
     keras_models.save(build_model(), paths["start"])
     return paths
+
+
+def write_keras_2(folder: Path) -> dict[str, Path]:
+    """Write a Keras 2 model, and the module that builds it, and return the paths by what they replace."""
+    module = folder / "three_layers.py"
+    source = Path(__file__).with_name(module.name).read_text()
+    module.write_text(source.replace("import keras", "import tf_keras as keras"))
+    keras_models.save(UserModule(module).call("build_model"), folder / "model")
+    return dict.fromkeys(KERAS, folder / "model") | {"module": module}
+
+
+def takes_keras(name: str) -> bool:
+    """Return True if a Keras model is wired to a component."""
+    wires, inputs = component_wires(name, COMPONENTS[name]), COMPONENTS[name].inputs
+    return any(
+        not port.many and wires[port.name] in KERAS and issubclass(KerasModel, port.type) for port in inputs.values()
+    )
+
+
+def makes_keras(name: str) -> bool:
+    """Return True if a component makes a Keras model from the Keras model that is its first input."""
+    first, output = (next(iter(ports.values())) for ports in (COMPONENTS[name].inputs, COMPONENTS[name].outputs))
+    return issubclass(first.type, Model) and issubclass(output.kind(KerasModel), KerasModel)
 
 
 def build_dag(names: Sequence[str], paths: Mapping[str, Path], destination: Path) -> Dag:

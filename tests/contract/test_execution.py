@@ -1,8 +1,9 @@
 """Run every component on a three-layer model as a DAG step in this process, TFX executor and KFP step.
 
 TFX's executors are loaded by their paths; tests/cli/test_interruption.py runs one of each class in a new process. The
-KFP step is the container's command with a real ExecutorInput, once in a new process. A new component needs a line in
-`ARGUMENTS` only if it is slow or has a required parameter. For one component, and the components that make its inputs:
+KFP step is the container's command with a real ExecutorInput, once in a new process. The function also runs on a Keras
+2 model, and on models with zeros or shared weights. A new component needs a line in `ARGUMENTS` of ``inputs.py`` only
+if it is slow or has a required parameter. For one component, and the components that make its inputs:
 ``pytest tests/contract -k NAME``.
 """
 
@@ -10,9 +11,11 @@ import json
 import re
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from tests.contract.inputs import (
@@ -20,19 +23,29 @@ from tests.contract.inputs import (
     build_dag,
     component_arguments,
     component_inputs,
+    makes_keras,
     output_paths,
     run_dag,
+    takes_keras,
+    write_keras_2,
     write_sources,
 )
-from tfopt.artifacts import CARD, Model
+from tfopt import keras_models
+from tfopt.artifacts import CARD, KerasModel, Model
 from tfopt.component import Component
 from tfopt.dag.outcome import Outcome
 from tfopt.run import main
 
 NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
-EVERY = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in COMPONENTS]
-)
+
+
+def each(names: Iterable[str]) -> pytest.MarkDecorator:
+    """Run a test for each component; those that take minutes at night."""
+    marks = {name: [pytest.mark.nightly] if name in NIGHTLY else [] for name in names}
+    return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in names])
+
+
+EVERY = each(COMPONENTS)
 
 
 @pytest.fixture(scope="session")
@@ -61,13 +74,17 @@ def artifacts(first_run) -> dict[str, Path]:
 
 @EVERY
 def test_the_step_writes_whole_outputs(name: str, artifacts):
-    for output, port in COMPONENTS[name].outputs.items():
-        failure = COMPONENTS[name].resources.gpu and Model(artifacts[f"{name}.{output}"]).failure
-        if failure:
-            assert re.search("nvidia-smi|tensorrt|cuda", failure) and "how to fix" in failure
-        else:
-            port.type.open(artifacts[f"{name}.{output}"])
-        assert not list(artifacts[f"{name}.{output}"].parent.glob(".*partial*"))
+    for output in COMPONENTS[name].outputs:
+        check_output(name, output, artifacts[f"{name}.{output}"])
+
+
+def check_output(name: str, output: str, path: Path) -> None:
+    failure = COMPONENTS[name].resources.gpu and Model(path).failure
+    if failure:
+        assert re.search("nvidia-smi|tensorrt|cuda", failure) and "how to fix" in failure
+    else:
+        COMPONENTS[name].outputs[output].type.open(path)
+    assert not list(path.parent.glob(".*partial*"))
 
 
 @EVERY
@@ -80,6 +97,62 @@ def test_a_model_made_from_a_model_is_verified_against_it(name: str, artifacts):
             verified = json.loads((model / CARD).read_text())["verified"]
             assert verified["outputs"]
             assert all(parity["records"] > 0 for parity in verified["outputs"].values())
+
+
+def run_component(name: str, artifacts: dict[str, Path], folder: Path) -> dict[str, Path]:
+    """Run a component as a function, and return the paths of its outputs."""
+    outputs = {output: folder / output for output in COMPONENTS[name].outputs}
+    arguments = component_inputs(name, artifacts) | component_arguments(name, folder / "served")
+    COMPONENTS[name](**arguments, **outputs)
+    return outputs
+
+
+@pytest.fixture(scope="session")
+def keras_2(artifacts, tmp_path_factory) -> dict[str, Path]:
+    """The artifacts, with a Keras 2 model and the module that builds it."""
+    return artifacts | write_keras_2(tmp_path_factory.mktemp("keras 2"))
+
+
+@each([name for name in COMPONENTS if takes_keras(name)])
+def test_a_keras_2_model_is_taken_where_a_keras_model_is(name: str, keras_2, tmp_path):
+    for output, path in run_component(name, keras_2, tmp_path).items():
+        check_output(name, output, path)
+
+
+def effects(model: Path) -> set[str]:
+    """Return the effects that the kernels of a model have."""
+    weights = [np.array(weight) for weight in keras_models.load(KerasModel(model)).weights]
+    kernels = [kernel for kernel in weights if kernel.ndim > 1]
+    found = {"zeros": min(np.mean(kernel == 0) for kernel in kernels) > 0.4}
+    found["shared weights"] = max(len(np.unique(kernel)) for kernel in kernels) <= 4
+    return {name for name, is_found in found.items() if is_found}
+
+
+@pytest.fixture(scope="session")
+def with_effects(artifacts, tmp_path_factory) -> dict[str, Path]:
+    """A trained model with zeros, and one with shared weights, which their model cards do not state."""
+    folder, changes = tmp_path_factory.mktemp("effects"), {}
+    changes["zeros"] = lambda kernel: np.where(np.abs(kernel) < np.median(np.abs(kernel)), 0, kernel)
+    changes["shared weights"] = lambda kernel: 0.1 * np.sign(kernel)
+    for effect, change in changes.items():
+        model = keras_models.load(KerasModel(artifacts["train.trained"]))
+        for weight in model.weights:
+            if len(weight.shape) > 1:
+                weight.assign(change(np.array(weight)))
+        keras_models.save(model, folder / effect)
+    return {effect: folder / effect for effect in changes}
+
+
+@each([name for name in COMPONENTS if takes_keras(name) and makes_keras(name)])
+def test_a_component_declares_its_effect_and_what_it_must_not_follow(name: str, artifacts, with_effects, tmp_path):
+    component = COMPONENTS[name]
+    (output,) = component.outputs
+    declared = {component.effect_with(component_arguments(name, tmp_path))} & with_effects.keys()
+    assert effects(artifacts[f"{name}.{output}"]) == declared, f"effect=… of {name}"
+    for effect in with_effects.keys() - component.not_after.keys():
+        assert effects(with_effects[effect]) == {effect}
+        made = run_component(name, artifacts | {"train.trained": with_effects[effect]}, tmp_path / effect)
+        assert effect in effects(made[output]), f"{name} undoes {effect}: declare not_after"
 
 
 @pytest.fixture(scope="session")

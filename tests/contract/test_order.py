@@ -7,11 +7,12 @@ import pytest
 
 from tests.contract.inputs import COMPONENTS, component_arguments
 from tfopt.artifacts import CARD, FAILURE, Artifact, KerasModel, Model
-from tfopt.artifacts.step_order import CONFLICTS, EFFECTS
 from tfopt.component import Component
 from tfopt.errors import ComponentError
 
 EVERY = pytest.mark.parametrize("component", COMPONENTS.values(), ids=COMPONENTS)
+CONFLICTS = {name: component.not_after for name, component in COMPONENTS.items() if component.not_after}
+EFFECTS = {name: component.effect.name for name, component in COMPONENTS.items() if component.effect}
 FORBIDDEN = [
     (step, earlier) for step, harmed in CONFLICTS.items() for earlier, effect in EFFECTS.items() if effect in harmed
 ]

@@ -10,11 +10,11 @@ from tfopt.component import Input
 from tfopt.components.evaluate.metrics.task_metrics import Scoring
 from tfopt.dag.tracing import Steps, load, trace
 from tfopt.errors import ComponentError
-from tfopt.measurement.metric_names import MEANS, task_metrics
+from tfopt.metric_table import TASKS, task_metrics
 from tfopt.trace import Inherited
 
 
-@pytest.mark.parametrize("task", [task for task in MEANS if task != "other"])
+@pytest.mark.parametrize("task", [task for task in TASKS if task != "other"])
 @pytest.mark.parametrize("width", [1, 2, 3, 12, 200])
 def test_every_metric_of_evaluate_is_known_beforehand(task, width):
     names = Scoring(task, True, width, 5).names

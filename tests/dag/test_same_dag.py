@@ -15,7 +15,7 @@ from tfopt.component import Component
 from tfopt.dag.dag import Dag
 from tfopt.dag.tracing import load, pipelines
 from tfopt.kfp import compiler as kfp
-from tfopt.kfp.step import read_parameter_value
+from tfopt.kfp.container_entry import read_parameter_value
 
 Graph = dict[str, dict[str, Any]]  # node: its component, edges {slot: (producer, output)} and parameter values
 
@@ -157,7 +157,9 @@ def process_graph(dag: Dag, values: dict[str, Any], root: Path) -> Graph:
 
 def recording(component: Component, run: Any) -> Component:
     """Return a component with the same declaration that is executed by another function."""
-    options = {name: getattr(component, name) for name in ("image", "beam", "resources", "model_signature")}
+    options = {
+        name: getattr(component, name) for name in ("image", "beam", "resources", "model_signature", "on_failure")
+    }
     return Component(component.function, run, **options)
 
 

@@ -7,7 +7,7 @@ from tests.conftest import write_examples
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec
 from tfopt.conversion.calibration import sample_inputs
-from tfopt.conversion.convert import Conversion
+from tfopt.conversion.parameters import Conversion
 from tfopt.data.sample_inputs import compared_records, draw_inputs, random_batch, split_batches
 from tfopt.errors import ComponentError
 

@@ -65,6 +65,12 @@ REFUSED = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def stubs():
+    """Write the stubs of these declarations, as a build does: those here may be of others, or missing."""
+    subprocess.run([sys.executable, ROOT / "tools" / "type_stubs.py"], check=True)
+
+
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory) -> dict[str, list[str]]:
     """Return the codes of mypy's errors by file: one process for all files, with the cache of `make check`."""

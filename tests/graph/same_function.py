@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from tests.graph.layouts import channels_last
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-from tfopt.graph.rewrite_order import ROUNDING, UNCHECKING
+from tfopt.graph.law_order import ROUNDING, UNCHECKING
 from tfopt.graph.session import session
 from tfopt.graph_checks.comparison import FLOAT32_TOLERANCE
 from tfopt.graph_checks.comparison import TOLERANCE as HALF

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tfopt.graph.law_runner import run_law
 from tfopt.graph.mutable_graph import Graph
-from tfopt.graph.pass_manager import run_law
 from tfopt.graph.report import Report
 
 draw = np.random.default_rng(7)

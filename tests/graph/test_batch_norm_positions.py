@@ -6,10 +6,10 @@ import tensorflow as tf
 from tests.graph.rewrites.fold_batch_norm import GLOBAL, conv, depthwise, image, norm, transposed
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, holds, ops, view, weights
+from tfopt.graph.law_order import ORDER
+from tfopt.graph.law_runner import run
 from tfopt.graph.matching.batch_norms import batch_norms
-from tfopt.graph.pass_manager import run
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import ORDER
 
 
 def decomposed(x, layout="NHWC"):
@@ -103,9 +103,9 @@ def test_batch_norms_in_networks_are_folded(network):
 def check(build):
     before = holds("", build).graph_def()
     graph = view(before)
-    run([name for name, _ in ORDER], graph, Report())
+    run(ORDER, graph, Report())
     after = graph.to_graph_def()
     assert batch_norms(graph) == {}
     assert not {"Mul", "Rsqrt", "Sub", "AddV2"} & set(ops(after))
     assert_same_function(before, after)
-    assert run([name for name, _ in ORDER], view(after), Report()) == 0  # no law undoes another
+    assert run(ORDER, view(after), Report()) == 0  # no law undoes another

@@ -8,10 +8,10 @@ from tests.graph.frames import in_frames, version_1
 from tests.graph.same_function import TOLERANCE, probes
 from tests.graph.table import feed, law_applied, ops, view
 from tests.graph.test_laws import NAMES, TABLE
-from tfopt.graph.pass_manager import run
+from tfopt.graph.law import LocalLaw
+from tfopt.graph.law_order import ORDER
+from tfopt.graph.law_runner import run
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import ORDER
-from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewrites import laws
 from tfopt.graph.session import evaluate, session
 
@@ -33,7 +33,7 @@ def check(names, before) -> int:
 LOCAL = [
     next((law, row) for law, row in TABLE if law == name and row.fires and not row.unfed)
     for name in NAMES
-    if isinstance(laws()[name], Rule)
+    if isinstance(laws()[name], LocalLaw)
 ]
 GLOBAL_LAWS = ("fold_constants", "share_equal_nodes", "drop_control_edges", "push_list_constants")
 
@@ -51,10 +51,10 @@ def test_global_law_preserves_the_function_of_a_branch_in_a_loop(law):
 
 @pytest.mark.nightly
 @pytest.mark.parametrize(
-    "row", [row for law, row in TABLE if row.fires and not row.unfed and isinstance(laws()[law], Rule)]
+    "row", [row for law, row in TABLE if row.fires and not row.unfed and isinstance(laws()[law], LocalLaw)]
 )
 def test_all_laws_preserve_the_function_of_a_branch_in_a_loop(row):
-    check([name for name, _ in ORDER], in_frames(row.build))
+    check(ORDER, in_frames(row.build))
 
 
 def two_loops():
@@ -74,7 +74,7 @@ def test_equal_nodes_of_two_loops_stay_separate_and_constants_enter_both():
         tf.identity(two_loops(), name="y")
     before = made.as_graph_def()
     graph, report = view(before), Report()
-    run([name for name, _ in ORDER], graph, report)
+    run(ORDER, graph, report)
     after, feeds = graph.to_graph_def(), probes(before)
     one, other = (evaluate(each, ["y:0"], feeds)[0] for each in (before, after))
     np.testing.assert_allclose(other, one, rtol=1e-6)

@@ -7,9 +7,9 @@ from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, ops, weights
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.function_bodies import read_body, write_body
-from tfopt.graph.pass_manager import optimize
+from tfopt.graph.law_order import ORDER
+from tfopt.graph.law_runner import optimize
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import ORDER
 
 
 def rich():
@@ -77,7 +77,7 @@ def test_constants_are_folded_in_nested_loops():
     before, report = made.as_graph_def(), Report()
     end = Endpoint("y:0", "float32", (3, 4))
     signature = Signature({"x": Endpoint("x:0", "float32", (3, 4))}, {"y": end})
-    after = optimize(Frozen(before, {"s": signature}), [name for name, _ in ORDER], report).graph
+    after = optimize(Frozen(before, {"s": signature}), ORDER, report).graph
     assert_same_function(before, after)
     bodies = {one.signature.name: ops(Plain(one)) for one in after.library.function}
     assert not any(counts["Mul"] for counts in bodies.values())  # kernel * 2 is a constant

@@ -9,9 +9,9 @@ import pytest
 import tests.graph.rewrites
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import Row, answering, is_unchanged, law_applied, ops, view
+from tfopt.graph.law import LocalLaw
+from tfopt.graph.law_order import OPT_IN, ORDER
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_order import OPT_IN, ORDER
-from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewriter import bindings
 from tfopt.graph.rewrites import laws
 
@@ -19,13 +19,13 @@ NAMES = [module.name for module in pkgutil.iter_modules(tests.graph.rewrites.__p
 TABLE = [(law, row) for law in NAMES for row in importlib.import_module(f"tests.graph.rewrites.{law}").TABLE]
 ROWS = pytest.mark.parametrize(("law", "row"), TABLE, ids=[f"{law}: {row.name}" for law, row in TABLE])
 FIRST = [(law, next(row for name, row in TABLE if name == law and row.fires)) for law in NAMES]
-LOCAL = [(law, row) for law, row in FIRST if isinstance(laws()[law], Rule)]
+LOCAL = [(law, row) for law, row in FIRST if isinstance(laws()[law], LocalLaw)]
 EACH = pytest.mark.parametrize(("law", "row"), LOCAL, ids=[law for law, _ in LOCAL])
 
 
 def test_every_law_has_a_table_and_a_position_in_the_order():
     assert set(NAMES) == set(laws())
-    assert sorted(name for name, _ in (*ORDER, *OPT_IN)) == sorted(laws())
+    assert sorted((*ORDER, *OPT_IN)) == sorted(laws())
 
 
 @ROWS

@@ -14,9 +14,9 @@ from tests.graph.table import view
 from tfopt.components.optimize_graph.pass_names import read_passes
 from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-from tfopt.graph.pass_manager import optimize, run
+from tfopt.graph.law_order import ORDER
+from tfopt.graph.law_runner import optimize, run
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import ORDER
 from tfopt.graph.session import evaluate
 from tfopt.graph_checks.comparison import Comparison
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
@@ -234,12 +234,12 @@ def graphs(draw, steps=STEPS, most=9):
 def check(example) -> None:
     before, outputs = example
     graph, report = view(before, outputs), Report()
-    run([name for name, _ in ORDER], graph, report)
+    run(ORDER, graph, report)
     after = graph.to_graph_def()
     fired = {law for law, nodes in report.fired.items() if nodes}
     assert_same_function(before, after, outputs, laws=fired, tolerance=TOLERANCE)
     again = view(after, outputs)
-    assert run([name for name, _ in ORDER], again, Report()) == 0
+    assert run(ORDER, again, Report()) == 0
 
 
 @settings(max_examples=120, suppress_health_check=list(HealthCheck))
@@ -287,7 +287,7 @@ def check_flow(example, *, frames: bool) -> None:
         return check((before, fetched))
     ends = {"y": Endpoint("y:0", "float64", None)}
     model = Frozen(before, {"s": Signature({"x": Endpoint("x:0", "float64", None)}, ends)})
-    after = optimize(model, [name for name, _ in ORDER], Report()).graph
+    after = optimize(model, ORDER, Report()).graph
     one, other = (evaluate(each, ["y:0"], probes(before))[0] for each in (before, after))
     np.testing.assert_array_less(np.abs(one - other).max(), TOLERANCE * max(np.abs(one).max(), 1))
     return None

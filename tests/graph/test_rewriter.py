@@ -11,20 +11,20 @@ from tests.graph.rewrites.fold_scale import dense
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, holds, ops, view, weights
 from tfopt.errors import ComponentError
+from tfopt.graph.law import LocalLaw
+from tfopt.graph.law_order import ORDER
+from tfopt.graph.law_runner import garbage_collection_disabled, run, run_law, unmet_requirements
 from tfopt.graph.matching.pattern import op
-from tfopt.graph.pass_manager import garbage_collection_disabled, run, run_law, unmet_requirements
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import ORDER
-from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewriter import apply
 from tfopt.graph.rewrites import laws
 
-ALL = [name for name, _ in ORDER]
+ALL = ORDER
 
 
 def test_laws_that_undo_each_other_raise():
     def swap(to):
-        return Rule(
+        return LocalLaw(
             (op("Relu" if to == "Elu" else "Elu", "x"),),
             lambda match: None,
             lambda match, make: make.node(to, match.tensor("x"), like=match.node()),
@@ -36,7 +36,7 @@ def test_laws_that_undo_each_other_raise():
 
 
 def test_law_that_changes_the_dtype_raises():
-    wrong = Rule(
+    wrong = LocalLaw(
         (op("Relu", "x"),),
         lambda match: None,
         lambda match, make: make.node("Cast", match.tensor("x"), like=match.node(), SrcT=1, DstT=2),

@@ -58,6 +58,17 @@ def test_stage_that_is_refused_runs_on_other_operations(tmp_path):
     assert child({"a": np.float32([np.nan]), "b": np.float32([1])}).all()
 
 
+@pytest.mark.parametrize("name", ["drop_numeric_checks", "grappler:debug_stripper"])
+def test_pass_that_removes_checks_is_not_undone_where_the_parent_fails(tmp_path, name):
+    def checked(x):
+        return {"y": tf.nn.relu(tf.debugging.check_numerics(x, "not finite"))}
+
+    report, _, child = optimized(tmp_path, checked, spec("x", None), passes=["drop_control_edges", name])
+    assert report["taken_back"] == {}
+    assert next(row for row in report["passes"] if row["pass"] == name)["by_op"]["CheckNumerics"] == [1, 0]
+    assert np.isnan(child({"x": np.float32([np.nan])})).all()
+
+
 def test_grappler_keeps_sums_with_zero_whose_sign_matters(tmp_path):
     passes = ["drop_control_edges", "drop_training_nodes", "grappler:constant_folding"]
 

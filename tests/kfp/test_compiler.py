@@ -20,8 +20,8 @@ from tfopt.component import Input
 from tfopt.dag.tracing import Steps, load, trace
 from tfopt.kfp import compiler as kfp_compiler
 from tfopt.kfp.compiler import compile_pipeline
+from tfopt.kfp.container_entry import run_step
 from tfopt.kfp.images import Images
-from tfopt.kfp.step import run_step
 
 
 def counting(

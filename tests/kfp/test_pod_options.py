@@ -101,7 +101,7 @@ def test_environment_and_gpu(compiled):
 
 
 def test_pod_settings_equal_those_of_the_kfp_kubernetes_extension(compiled):
-    """Compare with what the functions of kfp-kubernetes 2.17.3 write into a task for the same settings."""
+    """Compare with what the functions of kfp-kubernetes 2.16.1 and 2.17.3 write into a task for the same settings."""
     documents = compiled(
         "first:timeout=10m",
         "first:user=10001:20",

@@ -20,7 +20,7 @@ from tfopt.processes import preloaded_processes
 from tfopt.processes.preloaded_processes import preloading, start_ahead, start_worker
 from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.processes.worker_process import CallFailed
-from tfopt.runtimes import subprocess_runtime
+from tfopt.runtimes import subprocess_worker
 
 
 def parents():
@@ -113,7 +113,7 @@ def test_isolated_work_is_in_a_fork_during_a_run_only_and_its_messages_are_logge
 
 
 def test_a_worker_is_a_fork_during_a_run_and_a_new_process_otherwise(within_run, monkeypatch, tmp_path):
-    module, server = subprocess_runtime.__name__, psutil.Process(run_in_child(parents, doing="looking")[1])
+    module, server = subprocess_worker.__name__, psutil.Process(run_in_child(parents, doing="looking")[1])
     with start_worker(module, log=tmp_path / "log", environment={}) as worker:
         (fork,) = server.children()
         for _ in range(2):

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tfopt.errors import ComponentError
 from tfopt.reports import notebook_html
@@ -25,10 +25,10 @@ class Artifact:
     contents = "a file or folder"
     page: str | None = None  # the HTML file that engines show in their user interfaces
 
-    def __init__(self, uri: str | Path, metadata: dict[str, Any] | None = None) -> None:
+    def __init__(self, uri: str | Path, metadata: dict[str, object] | None = None) -> None:
         """Refer to a file or folder without checking it."""
         self.uri = str(uri)
-        self.metadata: dict[str, Any] = dict(metadata or {})
+        self.metadata: dict[str, object] = dict(metadata or {})
 
     def __fspath__(self) -> str:
         """Return the URI, so that ``open`` and ``Path`` accept an artifact."""
@@ -45,7 +45,7 @@ class Artifact:
             return notebook_html.frame(page)
         return notebook_html.table(type(self).__name__, ["fact", "value"], {"path": self.uri, **self._facts()}.items())
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, object]:
         """Return the facts that a notebook shows."""
         return {name: value for name, value in self.metadata.items() if isinstance(value, str | int | float)}
 
@@ -55,7 +55,7 @@ class Artifact:
         return Path(self.uri)
 
     @classmethod
-    def open(cls, uri: str | Path, metadata: dict[str, Any] | None = None) -> Self:
+    def open(cls, uri: str | Path, metadata: dict[str, object] | None = None) -> Self:
         """Refer to an existing artifact and check its content.
 
         Raises:

@@ -2,7 +2,7 @@
 
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from tfopt.artifacts.base import Artifact
 from tfopt.errors import ComponentError
@@ -21,7 +21,7 @@ class PythonModule(Artifact):
     contents = "a Python file, or a folder with module.py"
 
     @classmethod
-    def open(cls, uri: str | Path, metadata: dict[str, Any] | None = None) -> Self:
+    def open(cls, uri: str | Path, metadata: dict[str, object] | None = None) -> Self:
         """Refer to the Python file, given its own path or that of its folder."""
         inside = Path(uri, cls.file)
         return super().open(inside if inside.is_file() else uri, metadata)

@@ -4,11 +4,12 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, TypedDict
 
 from tfopt.artifacts.base import CARD
 from tfopt.reports import report_schema
 from tfopt.reports.report_schema import VERSION_KEY, parse
+from tfopt.value_types import JsonObject
 
 
 @dataclass(frozen=True)
@@ -22,14 +23,16 @@ class LineageStep:
         parameters: Parameters of the component.
         recovery: The second round of fine-tuning, if there was one.
         inputs: Names of the inputs that the component got; None if the card is older than this key.
+        effect: What it left in the weights that a later step could undo; None if there is none, or the card is older.
     """
 
     name: str | None = None
     digest: str | None = None
     component: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
     recovery: dict[str, Any] | None = None
     inputs: list[str] | None = None
+    effect: str | None = None
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,39 @@ class LearnedNames:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """Examples or a model that a model was made with, by the digest of its files."""
+
+    digest: str | None = None
+
+
+@dataclass(frozen=True)
+class FineTuned:
+    """Fine-tuning, with its second round if there was one."""
+
+    recovery: dict[str, Any] | None = None
+
+
+ParityFacts = dict[str, float | None]  # the fields of `tfopt.measurement.parity.Parity`, and ``relative_error``
+
+
+class Verification(TypedDict, total=False):
+    """The entry ``verified``: how a model was compared with its parent, and the parity of its outputs."""
+
+    run: bool
+    reason: str
+    inputs: str
+    records: int
+    also_calibrated_on: int
+    tolerance: float | None
+    skipped: Mapping[str, str]
+    not_compared: Mapping[str, str]
+    outputs: Mapping[str, ParityFacts]
+    warnings: list[str]
+    surgery: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class ModelCard:
     """The content of ``model_card.json``; empty if tfopt did not make the model.
 
@@ -72,12 +108,13 @@ class ModelCard:
         component: Name of the component that made it.
         parameters: Parameters of that component.
         inputs: Names of the inputs that it got; None if the card is older than this key.
+        effect: What that component left in the weights that a later step could undo, or None.
         lineage: The steps that made its ancestors, first to last.
-        data: ``digest`` of the examples that the component read, or None.
+        data: The examples that the component read.
         learned: Names of classes and of packed columns that the model learned to number.
         versions: Versions of tfopt and of the libraries that affect the model.
         calibration: The examples that the model was calibrated on.
-        fine_tuned: The second round of fine-tuning and others that a component made.
+        fine_tuned: The fine-tuning.
         teacher: The model that it was trained with.
         metrics: The metrics of its training.
         confidence: ``estimate`` if `select_model` compared measured values with its goals, so that nothing is proven;
@@ -91,16 +128,17 @@ class ModelCard:
     digest: str | None = None
     sizes: dict[str, int] = field(default_factory=dict)
     component: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: JsonObject | None = None
     inputs: list[str] | None = None
+    effect: str | None = None
     lineage: list[LineageStep] = field(default_factory=list)
-    data: dict[str, Any] | None = None
+    data: Origin | None = None
     learned: LearnedNames | None = None
     versions: dict[str, str] = field(default_factory=dict)
     calibration: CalibrationExamples | None = None
-    fine_tuned: dict[str, Any] | None = None
-    teacher: dict[str, Any] | None = None
-    metrics: dict[str, Any] | None = None
+    fine_tuned: FineTuned | None = None
+    teacher: Origin | None = None
+    metrics: JsonObject | None = None
     confidence: str | None = None
     facts: dict[str, Any] = field(default_factory=dict)
 
@@ -125,8 +163,8 @@ class ModelCard:
     @property
     def step(self) -> LineageStep:
         """Return the step that made the model, as an entry of a lineage."""
-        recovery = (self.fine_tuned or {}).get("recovery")
-        return LineageStep(self.name, self.digest, self.component, self.parameters, recovery, self.inputs)
+        recovery = self.fine_tuned.recovery if self.fine_tuned else None
+        return LineageStep(self.name, self.digest, self.component, self.parameters, recovery, self.inputs, self.effect)
 
 
 def write_card(folder: Path, content: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from tfopt.reports.recipe_report import RecipeReport
 from tfopt.reports.report_schema import VersionedReport
 from tfopt.reports.serving_report import ServingReport
 from tfopt.reports.training_plan import TrainingPlanReport
+from tfopt.value_types import JsonObject
 
 Content = TypeVar("Content", bound=VersionedReport)
 
@@ -41,7 +42,7 @@ class Report(Artifact, Generic[Content]):
                 f"{self.uri}: no {self.file}", self.contents, "pass the output of the step that writes it"
             )
 
-    def _facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, object]:
         content = self.read() if (self.path / self.file).is_file() else {}
         return {name: value for name, value in content.items() if isinstance(value, str | int | float)}
 
@@ -57,7 +58,7 @@ class Report(Artifact, Generic[Content]):
         """Read the JSON file; see `report_schema.read` for its errors."""
         return report_schema.read(self.path / self.file)
 
-    def write(self, report: Content | dict[str, Any]) -> None:
+    def write(self, report: Content | JsonObject) -> None:
         """Write the JSON file; NaN is rejected because other JSON parsers do not accept it."""
         content = report if isinstance(report, dict) else report_schema.dump(report)
         self.path.mkdir(parents=True, exist_ok=True)

@@ -121,13 +121,13 @@ def normalize_options(words: Sequence[str]) -> list[str]:
     return [name.replace("_", "-") + equals + value for name, equals, value in split]
 
 
-def parse_assignments(dag: Dag, assignments: Sequence[str]) -> dict[str, Any]:
+def parse_assignments(dag: Dag, assignments: Sequence[str]) -> dict[str, object]:
     """Parse the values of ``--set NAME=VALUE``: text for a source, a checked value for a parameter.
 
     Raises:
         ComponentError: If there is no ``=``, a name occurs twice, or a parameter does not allow the value.
     """
-    values: dict[str, Any] = {}
+    values: dict[str, object] = {}
     for assignment in assignments:
         name, equals, text = assignment.partition("=")
         if not equals:
@@ -161,7 +161,7 @@ def _add_parameter(group: Any, parameter: Parameter, owner: str) -> None:
             raise argparse.ArgumentTypeError(f"\n{error}") from None
 
     default = "required" if parameter.required else f"default: {parameter.default}"
-    settings: dict[str, Any] = {"type": parse, "metavar": "VALUE"}
+    settings: dict[str, object] = {"type": parse, "metavar": "VALUE"}
     if parameter.type is bool:
         settings = {"action": argparse.BooleanOptionalAction}
     elif parameter.type == list[str]:

@@ -21,17 +21,21 @@ from tfopt.cli.completion import add_completion
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine, load_plan
 from tfopt.cli.history import add_history
 from tfopt.cli.init import add_init
+from tfopt.cli.planned_evidence import describe_evidence
 from tfopt.cli.run_files.run_file import add_file_option
+from tfopt.cli.run_files.run_file_schema import run_file_schema
 from tfopt.cli.terminal.log_redirect import capture_library_logs, redirect_library_logs
 from tfopt.component import Component, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
-from tfopt.data import portable_runners
+from tfopt.data import beam_runner, portable_runners
 from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, nearest
 from tfopt.formatting import indented
+from tfopt.kfp.container_entry import run_step
 from tfopt.run_records.run_record import decision_facts, recorded_run, run_facts
 from tfopt.storage import remote_files
+from tfopt.value_types import JsonObject
 
 NOT_BLESSED, UNDECIDED = 3, 4  # exit codes
 
@@ -125,10 +129,8 @@ def _schema(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def pipeline_schema(pipeline: str) -> dict[str, Any]:
+def pipeline_schema(pipeline: str) -> JsonObject:
     """Return the JSON schema of the run files of a pipeline."""
-    from tfopt.cli.run_files.run_file_schema import run_file_schema
-
     subparsers = argparse.ArgumentParser().add_subparsers(prog="tfopt", parser_class=CommandParser)
     for name in RUN_FILE_COMMANDS:
         COMMANDS[name](subparsers)
@@ -196,7 +198,7 @@ def _add_run_options(parser: CommandParser, json_help: str) -> None:
     add_file_option(parser)
 
 
-def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
+def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object]:
     """Return the values of the command line and the run file, and defaults, after the checks that need no engine."""
     values = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
     remote_files.check_characters(str(_root(dag, arguments)))
@@ -225,8 +227,7 @@ def _root(dag: Dag, arguments: argparse.Namespace) -> Path:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from tfopt.cli.planned_evidence import describe_evidence
-    from tfopt.cli.terminal.plan_table import plan_facts, print_plan
+    from tfopt.cli.terminal.plan_table import plan_facts, print_plan  # imports rich
 
     dag = tracing.load(arguments.pipeline)
     values = _checked_values(dag, arguments)
@@ -289,7 +290,7 @@ def _check_source(dag: Dag, name: str, value: Any) -> None:
 
 def _print_results(artifacts: Mapping[type[Artifact], Any]) -> None:
     """Print the summary table, the path of the report, and the path of the pushed model."""
-    from tfopt.cli.terminal.summary_table import print_summary
+    from tfopt.cli.terminal.summary_table import print_summary  # imports rich
 
     if {Decision, Evaluation, Benchmark} <= artifacts.keys():
         print_summary(artifacts[Decision], artifacts[Evaluation], artifacts[Benchmark])
@@ -317,15 +318,11 @@ def add_component(subparsers: Subparsers, words: Sequence[str], debug: bool) -> 
 
 
 def _run_kubeflow_step(component: Component, arguments: argparse.Namespace) -> int:
-    from tfopt.kfp.step import run_step
-
     run_step(component, arguments.executor_input, dict(pair.split("=", 1) for pair in arguments.same_artifact))
     return 0
 
 
 def _run_component(component: Component, debug: bool, arguments: argparse.Namespace) -> int:
-    from tfopt.data import beam_runner
-
     portable_runners.check_arguments(getattr(arguments, "beam_pipeline_arg", []))
     names = [*component.inputs, *component.outputs, *component.parameters]
     values = {name: value for name in names if (value := getattr(arguments, name, None)) is not None}

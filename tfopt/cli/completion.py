@@ -71,7 +71,7 @@ def _add_completers(parser: argparse.ArgumentParser | None, command: str) -> Non
     """Set what completes the value of each option; of others, argcomplete completes choices and paths."""
     from argcomplete.completers import FilesCompleter
 
-    completers: dict[str, Any] = {
+    completers: dict[str, object] = {
         "pipeline": _pipelines,
         "set": _values,
         "file": FilesCompleter(["yaml", "yml"]),
@@ -102,7 +102,7 @@ def _components_and_pipelines(prefix: str, parsed_args: argparse.Namespace, **_:
 
 
 def _runs(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    from tfopt.cli.runs import FOLDER
+    from tfopt.cli.runs import FOLDER  # not for other completions, which a user waits for
     from tfopt.run_records.run_record import read_records
 
     return [path.name for path in read_records(FOLDER)] if FOLDER.is_dir() else []

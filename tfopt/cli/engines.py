@@ -38,11 +38,11 @@ def check_engine(engine: str) -> None:
 def load_engine(engine: Literal["beam", "local", "process"]) -> Callable[..., dict[str, Outcome]]:
     """Import an engine, which for those of TFX takes seconds, and return its function ``run``."""
     if engine == "process":
-        from tfopt.process_engine import runner
+        from tfopt.process_engine import runner  # only the chosen engine
 
         return runner.run
     with _blocked_imports():
-        from tfopt.tfx import runner as tfx_runner
+        from tfopt.tfx import runner as tfx_runner  # imports TFX
 
         tfx_runner.import_runner(engine)
     return partial(tfx_runner.run, engine=engine)
@@ -51,11 +51,11 @@ def load_engine(engine: Literal["beam", "local", "process"]) -> Callable[..., di
 def load_plan(engine: str) -> Callable[..., dict[str, PlannedStep]]:
     """Import the function ``plan`` of an engine."""
     if engine == "process":
-        from tfopt.process_engine import plan
+        from tfopt.process_engine import plan  # only the chosen engine
 
         return plan.plan
     with _blocked_imports():
-        from tfopt.tfx import plan as tfx_plan
+        from tfopt.tfx import plan as tfx_plan  # imports TFX
     return tfx_plan.plan
 
 

@@ -45,7 +45,7 @@ def _history(arguments: argparse.Namespace) -> int:
 def _print_table(runs: list[RunRecord]) -> None:
     from rich.text import Text
 
-    from tfopt.cli.terminal.tables import OutputConsole, plain_table
+    from tfopt.cli.terminal.tables import OutputConsole, plain_table  # imports rich
 
     table = plain_table()
     for title in ("date", "version", "selected", "metrics"):

@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import jinja2
 
@@ -18,6 +17,7 @@ from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.measurement.confidence_bounds import smallest_visible_loss
 from tfopt.storage.remote_files import is_remote
+from tfopt.value_types import JsonObject
 
 TEMPLATES = Path(__file__).parent / "starting_folder"
 SCHEMA = "retrain.schema.json"
@@ -26,7 +26,7 @@ MARGIN = 1.5  # of the goal over the smallest loss that the records can show
 WORKFLOW = Path(".github", "workflows", "quality.yml")
 
 
-def add_init(subparsers: Subparsers, pipeline_schema: Callable[[str], dict[str, Any]]) -> None:
+def add_init(subparsers: Subparsers, pipeline_schema: Callable[[str], JsonObject]) -> None:
     """Add ``tfopt init``.
 
     Args:
@@ -46,7 +46,7 @@ def add_init(subparsers: Subparsers, pipeline_schema: Callable[[str], dict[str, 
     parser.set_defaults(run_command=lambda arguments: _init(arguments, pipeline_schema))
 
 
-def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], dict[str, Any]]) -> int:
+def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], JsonObject]) -> int:
     folder: Path = arguments.folder
     files = {path.stem: path for path in sorted(TEMPLATES.glob("*.j2"))}
     files[str(WORKFLOW)] = files.pop(WORKFLOW.name)

@@ -14,6 +14,8 @@ from tfopt.component import components
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag
 from tfopt.errors import ComponentError, nearest
+from tfopt.kfp.images import Images
+from tfopt.kfp.pod_options import Options
 
 # kfp is imported in the functions that need it, because a container of a step has no kfp.
 
@@ -60,9 +62,7 @@ def add_compile(subparsers: Subparsers) -> None:
 
 
 def _compile(arguments: argparse.Namespace) -> int:
-    from tfopt.kfp import compiler
-    from tfopt.kfp.images import Images
-    from tfopt.kfp.pod_options import Options
+    from tfopt.kfp import compiler  # imports KFP
 
     images, options = Images(arguments.image), Options(arguments.kfp_option)
     if options.service_account:
@@ -128,7 +128,7 @@ def add_submit(subparsers: Subparsers) -> None:
 
 def _submit(arguments: argparse.Namespace) -> int:
     server, uploaded, options = _upload(arguments)
-    from tfopt.kfp.submit import start_run, wait_for_run
+    from tfopt.kfp.submit import start_run, wait_for_run  # imports KFP
 
     name = arguments.name or f"{Path(arguments.pipeline).stem} {datetime.now(UTC):%Y-%m-%d %H:%M:%S}"
     run_id = start_run(server, uploaded, name, options)
@@ -180,12 +180,12 @@ def _schedule(parser: argparse.ArgumentParser, arguments: argparse.Namespace) ->
 
 
 def _put_schedule(arguments: argparse.Namespace, name: str) -> int:
-    from tfopt.kfp.cron import Cron
+    from tfopt.kfp.cron import Cron  # imports croniter
 
     with arguments.run_file.naming("cron", arguments.cron):
         cron = Cron.parse(arguments.cron)
     server, uploaded, options = _upload(arguments)
-    from tfopt.kfp.recurring_runs import put_schedule
+    from tfopt.kfp.recurring_runs import put_schedule  # imports KFP
 
     result = put_schedule(server, name, cron, uploaded, options)
     times = [time.isoformat() for time in cron.next(datetime.now(UTC))]
@@ -198,7 +198,7 @@ def _put_schedule(arguments: argparse.Namespace, name: str) -> int:
 
 
 def _change_schedule(arguments: argparse.Namespace, name: str) -> int:
-    from tfopt.kfp import recurring_runs
+    from tfopt.kfp import recurring_runs  # imports KFP
 
     change = {"pause": recurring_runs.pause, "resume": recurring_runs.resume, "delete": recurring_runs.delete}
     change[arguments.action](_server(arguments), name)
@@ -207,8 +207,8 @@ def _change_schedule(arguments: argparse.Namespace, name: str) -> int:
 
 
 def _list_schedules(arguments: argparse.Namespace) -> int:
-    from tfopt.kfp.cron import Cron
-    from tfopt.kfp.recurring_runs import list_schedules
+    from tfopt.kfp.cron import Cron  # imports croniter
+    from tfopt.kfp.recurring_runs import list_schedules  # imports KFP
 
     schedules = list_schedules(_server(arguments))
     if arguments.json:
@@ -221,9 +221,7 @@ def _list_schedules(arguments: argparse.Namespace) -> int:
 
 
 def _upload(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
-    from tfopt.kfp.images import Images
-    from tfopt.kfp.pod_options import Options
-    from tfopt.kfp.submit import run_parameters, stage_sources, upload
+    from tfopt.kfp.submit import run_parameters, stage_sources, upload  # imports KFP
 
     dag = _load_dag(arguments)
     images, options = Images(arguments.image), Options(arguments.kfp_option)
@@ -239,15 +237,15 @@ def _upload(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
     return server, upload(server, dag, values, images, options, arguments.experiment), options
 
 
-def _values(dag: Dag, arguments: argparse.Namespace) -> dict[str, Any]:
+def _values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object]:
     """Return the checked values of ``--set`` and of a run file, in which the cluster must be able to read sources."""
-    from tfopt.kfp.compiler import check_address
+    from tfopt.kfp.compiler import check_address  # imports KFP
 
     def check(name: str, value: Any) -> None:
         if name in dag.sources and not getattr(arguments, "stage", None):
             check_address(name, value)
 
-    values: dict[str, Any] = arguments.run_file.values(dag, arguments.set, check)
+    values: dict[str, object] = arguments.run_file.values(dag, arguments.set, check)
     defaults = {name: parameter.default for name, parameter in dag.parameters.items() if not parameter.required}
     dag.check_goals(defaults | values)
     return values
@@ -259,7 +257,7 @@ def _load_dag(arguments: argparse.Namespace) -> Dag:
 
 
 def _server(arguments: argparse.Namespace) -> Any:
-    from tfopt.kfp.client import Server
+    from tfopt.kfp.client import Server  # imports KFP
 
     return Server(arguments.endpoint, arguments.token_file, arguments.namespace)
 

@@ -20,9 +20,9 @@ from tfopt.cli.completion import complete, is_completing
 from tfopt.cli.dead_process import report_death
 from tfopt.cli.overview import component_list, pipeline_list
 from tfopt.cli.run_files.run_file import RunFile, files_of
-from tfopt.cli.surroundings import Terminated, discard_output, interrupted_by_sigterm, open_streams
 from tfopt.cli.terminal.detection import print_error
 from tfopt.cli.terminal.log_redirect import LogFormatter
+from tfopt.cli.termination import Terminated, discard_output, interrupted_by_sigterm, open_streams
 from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, machine_error, nearest, path_error
 from tfopt.formatting import indented

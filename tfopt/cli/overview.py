@@ -2,7 +2,6 @@
 
 import argparse
 from collections.abc import Iterator
-from typing import Any
 
 from tfopt.cli.arguments import escape
 from tfopt.component import components
@@ -10,6 +9,7 @@ from tfopt.dag import tracing
 from tfopt.dag.dag import Dag
 from tfopt.declaration.component import PURPOSES
 from tfopt.declaration.library import component_names
+from tfopt.value_types import JsonObject
 
 
 def component_list() -> str:
@@ -61,7 +61,7 @@ def describe_pipeline(dag: Dag) -> str:
     return "\n".join([f"{dag.name}: {dag.description}", "", describe_values(dag), "", "steps:", *steps])
 
 
-def pipeline_facts(dag: Dag) -> dict[str, Any]:
+def pipeline_facts(dag: Dag) -> JsonObject:
     """Return the declaration of a pipeline as JSON Schema of its parameters, with its sources and steps."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -6,6 +6,7 @@ from typing import Any
 from tfopt.artifacts import Examples
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput
 from tfopt.dag.planned_step import PlannedStep
+from tfopt.data.feature_schema import read_manifest
 from tfopt.measurement.evidence import describe_visible_loss, expected_main_metric
 from tfopt.storage.remote_files import is_remote
 
@@ -32,7 +33,6 @@ def _describe(step: Step, values: Mapping[str, Any], planned: Mapping[str, Plann
         maker = wire.step if isinstance(wire, StepOutput) else step.id
         return f"{maker} will print what the records that it makes can show about the goals of quality"
     # Beam and TensorFlow are not imported for a plan.
-    from tfopt.data.feature_schema import read_manifest
 
     manifest = read_manifest(source)
     splits, split = manifest.splits or {}, _value(step, "split", values)

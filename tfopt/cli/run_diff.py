@@ -13,6 +13,7 @@ from tfopt.cli.terminal.tables import OutputConsole, plain_table
 from tfopt.formatting import amount, title, visible
 from tfopt.reports.decision_report import DecisionReport
 from tfopt.run_records.run_record import RunRecord
+from tfopt.value_types import JsonObject
 
 MODEL = "model "  # begins the kind of a difference in the metrics of a model
 
@@ -70,7 +71,7 @@ def print_differences(differences: Sequence[Difference], runs: Sequence[str]) ->
         console.print(Text(f"\n{note}", style="dim"))
 
 
-def _run_facts(record: RunRecord) -> dict[str, Any]:
+def _run_facts(record: RunRecord) -> JsonObject:
     names = ("pipeline", "state", "error", "engine", "host", "version", "python")
     return {"tfopt" if name == "version" else name: getattr(record, name) for name in names}
 
@@ -85,8 +86,8 @@ def _decision(root: Path, record: RunRecord) -> DecisionReport | None:
     return Decision((root / record.report).parent).load() if record.report else None
 
 
-def _decision_facts(record: RunRecord, report: DecisionReport | None) -> dict[str, Any]:
-    facts = {"pushed": record.pushed}
+def _decision_facts(record: RunRecord, report: DecisionReport | None) -> JsonObject:
+    facts: JsonObject = {"pushed": record.pushed}
     return facts if report is None else {"selected": report.selected, "blessed": report.blessed, **facts}
 
 

@@ -6,7 +6,7 @@ import os
 import webbrowser
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from tfopt.cli.arguments import Subparsers, add_json_option
 from tfopt.errors import ComponentError
@@ -152,10 +152,17 @@ def add_clean(subparsers: Subparsers) -> None:
     parser.set_defaults(run_command=_clean)
 
 
+class _Cleaned(TypedDict, total=False):
+    folder: str
+    state: str
+    bytes: int
+    executions: int
+
+
 def _clean(arguments: argparse.Namespace) -> int:
     if arguments.keep < 0:
         raise ComponentError(f"--keep {arguments.keep}", "a number from 0", "write for example --keep 3")
-    results: list[dict[str, Any]] = []
+    results: list[_Cleaned] = []
     records = read_records(arguments.folder)
     old = old_runs(records, arguments.keep)
     for path in old:
@@ -179,9 +186,9 @@ def _clean(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _clean_results(root: Path, keep: int, remove: bool) -> dict[str, Any] | None:
+def _clean_results(root: Path, keep: int, remove: bool) -> _Cleaned | None:
     """Remove old results in the folder of a run, or find them only; None if there are none."""
-    from tfopt.run_records.cleanup import find_old_results, remove_old_results
+    from tfopt.run_records.cleanup import find_old_results, remove_old_results  # imports SQLite
 
     old = find_old_results(root, keep)
     if not (old.executions or old.outputs):

@@ -8,18 +8,20 @@ import numpy as np
 
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch
-from tfopt.conversion.convert import Calibration
+from tfopt.conversion.conversion_facts import CalibrationFacts
+from tfopt.conversion.parameters import Calibration
 from tfopt.data.batches import Batch, parse_records, sample_records
 from tfopt.data.feature_schema import stored_features
 from tfopt.data.sample_inputs import COMPARED_VALUES, FEWEST_COMPARED
 from tfopt.errors import ComponentError
+from tfopt.value_types import JsonObject
 
 Ranges = Mapping[str, tuple[float, float]]  # smallest and largest value of each activation
 
 
 def sample_inputs(
     examples: Examples, specs: Mapping[str, TensorSpec], parameters: Calibration
-) -> tuple[Batch, dict[str, Any]]:
+) -> tuple[Batch, CalibrationFacts]:
     """Return the inputs to calibrate on, and their description for the model card.
 
     Raises:
@@ -36,7 +38,7 @@ def sample_inputs(
             f"at least {least} to calibrate on, and 100 for good ranges",
             "name a larger split, or prepare more examples",
         )
-    facts = {
+    facts: CalibrationFacts = {
         "requested": count,
         "used": len(records),
         "split": parameters.split,
@@ -79,7 +81,7 @@ def split_halves(feed: list[Batch]) -> tuple[list[Batch], list[Batch]]:
     return feed[:most:2], feed[1:most:2]
 
 
-def compare_ranges(one: Ranges, other: Ranges) -> dict[str, Any]:
+def compare_ranges(one: Ranges, other: Ranges) -> JsonObject:
     """Compare the ranges found on two disjoint halves of the data, for the model card.
 
     The difference of an activation is the sum of the differences of both ends, as a fraction of the union of both

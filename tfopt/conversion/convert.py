@@ -1,14 +1,14 @@
-"""The steps that all conversions to another format share: parameters, checks, a child process, a summary."""
+"""The steps that all conversions to another format share: checks, a child process, a summary."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any, cast
 
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.formats import FORMATS
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import describe
-from tfopt.declaration.parameters import Between
+from tfopt.conversion.parameters import Conversion
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size
 from tfopt.keras_models.quantization_aware import has_trained_ranges
@@ -17,37 +17,6 @@ from tfopt.processes.subprocess_call import run_in_child
 UNSTABLE = 0.5  # of a range; differences of a tenth are common, since a largest value varies with the sample
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calibration:
-    """Parameters of calibration and comparison.
-
-    Attributes:
-        calibration_count: Number of examples that determine the ranges of the activations, drawn evenly from the split.
-        split: The split to calibrate on. The comparison uses another one if there is one.
-        seed: Seed for drawing the examples, and for the random inputs.
-        tolerance: Fail if any output differs from the parent's by more than this fraction of its range. By default the
-            limit is 0.0001 for float32. The other precisions then fail only if they are broken: under half of the
-            records keep their class (16 bits and tf32: 95 %) or, without classes, the correlation is under 0.5 (0.99).
-    """
-
-    calibration_count: Annotated[int, Between(2)] = 200
-    split: str = "train"
-    seed: int = 0
-    tolerance: Annotated[float, Between(0)] | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Conversion(Calibration):
-    """Parameters which all conversions have.
-
-    Attributes:
-        cut_at: Nodes of the frozen graph after which the conversion begins; all before them stays in a SavedModel.
-            By default it begins where text, lookup tables and serialized records end, if the format lacks their ops.
-    """
-
-    cut_at: tuple[str, ...] = ()
 
 
 def check_conversion(
@@ -101,7 +70,7 @@ def check_conversion(
 
 
 def convert_in_child(
-    convert: Callable[..., dict[str, Any]],
+    convert: Callable[..., ConversionFacts],
     model: Model,
     examples: Examples | None,
     converted: Model,
@@ -121,30 +90,30 @@ def convert_in_child(
     """
     name = converted.metadata["name"]
     log.info("converting %s to %s", model.name, name)
-    from tfopt.conversion.core_model import convert_model
+    from tfopt.conversion.core_model import convert_model  # imports NumPy
 
-    converted.metadata |= run_in_child(
+    facts: ConversionFacts = run_in_child(
         convert_model, convert, model, examples, converted.path, parameters, doing=f"converting to {name}"
     )
-    if float_part := converted.metadata.get("float_part"):
+    converted.metadata |= facts
+    if float_part := facts.get("float_part"):
         log.info("%s: %s", name, describe(float_part))
-    for warning in converted.metadata["verified"].get("warnings", ()):
+    for warning in facts["verified"].get("warnings", ()):
         log.warning("%s: %s", name, warning)
     log.info("%s", summarize(converted))
 
 
 def summarize(converted: Model) -> str:
     """Return one line with name, size and parity of a converted model."""
-    from tfopt.measurement.parity import describe_parity
+    from tfopt.measurement.parity import describe_parity  # imports NumPy
 
-    facts, files = converted.metadata, type(converted)(converted.path).payload()
+    facts, files = cast(ConversionFacts, converted.metadata), type(converted)(converted.path).payload()
     verified, size = facts["verified"], data_size(sum(file.stat().st_size for file in files))
     parity = describe_parity(verified["outputs"]) if verified["run"] else f"not run: {verified['reason']}"
-    return f"{facts['name']}: {size}, {parity}{_stability_warning(facts)}"
+    return f"{converted.metadata['name']}: {size}, {parity}{_stability_warning(facts.get('stability') or {})}"
 
 
-def _stability_warning(facts: Mapping[str, Any]) -> str:
-    stability = facts.get("stability") or {}
+def _stability_warning(stability: Mapping[str, Any]) -> str:
     difference = float(stability.get("largest_difference", 0))
     if difference <= UNSTABLE:
         return ""

@@ -11,7 +11,6 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +19,8 @@ from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.models import PREPROCESSING, SERVING_DEFAULT
 from tfopt.artifacts.tensor_spec import RecordSpec, describe_specs, fixed_batch
 from tfopt.conversion import calibration
-from tfopt.conversion.convert import Conversion
+from tfopt.conversion.conversion_facts import CalibrationFacts, ConversionFacts
+from tfopt.conversion.parameters import Conversion
 from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch, serialize_records
 from tfopt.data.sample_inputs import count_records, split_batches
@@ -28,21 +28,22 @@ from tfopt.data.text_inputs import read_text_inputs
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import RecordParser, core_inputs
+from tfopt.saved_models import saved_model
+from tfopt.saved_models.numeric_tables import has_numeric_tables, replace_numeric_tables
+from tfopt.saved_models.text_cut import Cut, cut_text
 from tfopt.storage.staging import link_tree
-
-if TYPE_CHECKING:
-    from tfopt.saved_models.text_cut import Cut
+from tfopt.value_types import JsonObject
 
 HELD_OUT = "held_out"  # the split of the core's examples that is compared on
 
 log = logging.getLogger(__name__)
 
-Convert = Callable[[Model, Examples | None, Path, Conversion], dict[str, Any]]
+Convert = Callable[[Model, Examples | None, Path, Conversion], ConversionFacts]
 
 
 def convert_model(
     convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
-) -> dict[str, Any]:
+) -> ConversionFacts:
     """Convert a model; if it has text or records that the format cannot hold, convert its core.
 
     Args:
@@ -65,12 +66,12 @@ def convert_model(
 
 def _convert_default(
     convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
-) -> dict[str, Any]:
+) -> ConversionFacts:
     """Convert the default signature, or its core if it has text or records that the format cannot hold."""
     texts = read_text_inputs(model.saved_model, model.signature) if model.saved_model else {}
     has_records = any(isinstance(spec, RecordSpec) for spec in texts.values())
     refusal = None
-    if not parameters.cut_at and (not has_records or vars(parameters).get("select_tf_ops")):
+    if not parameters.cut_at and (not has_records or parameters.allows_any_op):
         try:
             return convert(model, examples, target, parameters)
         except ComponentError as error:
@@ -94,11 +95,8 @@ def _convert_default(
 
 def _convert_signature(
     convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
-) -> dict[str, Any]:
+) -> ConversionFacts:
     """Convert a SavedModel of the requested signature only, the default of all converters, without numeric tables."""
-    from tfopt.saved_models import saved_model
-    from tfopt.saved_models.numeric_tables import replace_numeric_tables
-
     assert model.saved_model
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".signature-") as folder:
         frozen = saved_model.read(model.saved_model)
@@ -118,10 +116,7 @@ def _convert_signature(
 
 def _convert_core(
     convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
-) -> dict[str, Any]:
-    from tfopt.saved_models import saved_model
-    from tfopt.saved_models.text_cut import cut_text
-
+) -> ConversionFacts:
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".core-") as folder:
         scratch = Path(folder)
         with saved_model.opened(model) as frozen:
@@ -135,7 +130,7 @@ def _convert_core(
             data = _CoreExamples(whole, before, numbers, parameters)
             facts = convert(core, data.write(examples, scratch / "examples"), target, parameters)
             if "calibration" in facts:
-                facts["calibration"] |= {key: data.calibration[key] for key in ("digest", "records")}
+                facts["calibration"] |= {"digest": data.calibration["digest"], "records": data.calibration["records"]}
             if cut.preprocessing:
                 link_tree(scratch / PREPROCESSING, target / PREPROCESSING)
             _replace_saved_model(model, target)
@@ -144,7 +139,7 @@ def _convert_core(
                 facts["verified"] = verify(whole, child, examples, data.sampled, parameters, facts["precision"])
             core_inputs = describe_specs(numbers.inputs)
     log.info("%s is cut: the converted part takes %s", model.name, core_inputs)
-    cut_facts = {
+    cut_facts: JsonObject = {
         "core_inputs": core_inputs,
         "preprocessing": PREPROCESSING if cut.preprocessing else None,
         "ops": cut.ops,
@@ -163,15 +158,14 @@ class _CoreExamples:
     def __init__(self, whole: Runtime, before: Runtime, core: Runtime, parameters: Conversion) -> None:
         self._whole, self._before, self._core, self._parameters = whole, before, core, parameters
         self.sampled: Batch | None = None
-        self.calibration: dict[str, Any] = {}
+        self.calibration: CalibrationFacts = {}
 
     def write(self, examples: Examples | None, folder: Path) -> Examples | None:
         """Write the split to calibrate on, and a split to compare on."""
         if examples is None:
             return None
         parameters = self._parameters
-        needs_ranges = str(vars(parameters)["precision"]).startswith("int")
-        if needs_ranges or vars(parameters).get("max_degradation") is not None:
+        if parameters.needs_inputs:
             self.sampled, self.calibration = calibration.sample_inputs(examples, self._whole.inputs, parameters)
             self._write_split(folder, parameters.split, self.sampled)
         held_out, _ = draw_held_out(examples, self._whole, self.sampled, parameters)
@@ -191,7 +185,7 @@ class _CoreExamples:
                 writer.write(record)
 
 
-def _load_preprocessing(whole: Runtime, cut: "Cut", folder: Path) -> Runtime:
+def _load_preprocessing(whole: Runtime, cut: Cut, folder: Path) -> Runtime:
     if cut.preprocessing:
         return runtimes.load(Model(folder / PREPROCESSING))
     name, spec = next((name, spec) for name, spec in whole.inputs.items() if isinstance(spec, RecordSpec))
@@ -209,8 +203,6 @@ def _replace_saved_model(model: Model, target: Path) -> None:
 
 
 def _has_numeric_tables(model: Model) -> bool:
-    from tfopt.saved_models.numeric_tables import has_numeric_tables
-
     assert model.saved_model
     return has_numeric_tables(model.saved_model)
 

@@ -10,6 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tfopt.conversion.conversion_facts import ConversionFacts, FloatPartFacts
+
 Role = Literal["layer", "exact", "scaling", "plain"]
 
 
@@ -54,7 +56,7 @@ class FloatPart:
         """Return True if an operation has to stay in float."""
         return bool(self.operations)
 
-    def facts(self) -> dict[str, object]:
+    def facts(self) -> ConversionFacts:
         """Return the entry of the model card; empty if nothing stays in float."""
         if not self:
             return {}
@@ -91,16 +93,16 @@ def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) ->
     )
 
 
-def describe(entry: Mapping[str, Mapping[str, str]]) -> str:
+def describe(entry: FloatPartFacts) -> str:
     """Describe in a few words what stays in float.
 
     >>> describe({"exact": {"a": "Equal", "b": "Equal"}, "scaling": {"c": "Mul"}})
     'in float before the first layers: exact values for Equal (2), scales of columns by Mul'
     """
     parts = [
-        f"{title} {count_kinds(entry[role])}"
-        for role, title in (("exact", "exact values for"), ("scaling", "scales of columns by"))
-        if entry[role]
+        f"{title} {count_kinds(kinds)}"
+        for kinds, title in ((entry["exact"], "exact values for"), (entry["scaling"], "scales of columns by"))
+        if kinds
     ]
     return f"in float before the first layers: {', '.join(parts)}"
 

@@ -2,7 +2,6 @@
 
 import logging
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -11,17 +10,19 @@ from onnxruntime.quantization.calibrate import create_calibrator
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from tfopt.conversion import calibration, onnx_float_part
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
 from tfopt.runtimes.onnx import decode_text
+from tfopt.value_types import JsonObject
 
 SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False}
 
 
 def quantize(
     source: Path, target: Path, feed: list[Batch], *, per_channel: bool, reduced: bool = False, symmetric: bool = False
-) -> dict[str, Any]:
+) -> ConversionFacts:
     """Write the int8 form of a float32 file, and return metadata for the model card.
 
     Args:
@@ -96,7 +97,7 @@ class _Reader:
         return next(self._batches, None)
 
 
-def _stability(file: Path, feed: list[Batch]) -> dict[str, Any]:
+def _stability(file: Path, feed: list[Batch]) -> JsonObject:
     return calibration.compare_ranges(*(_ranges(file, half) for half in calibration.split_halves(feed)))
 
 

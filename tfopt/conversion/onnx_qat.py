@@ -8,7 +8,6 @@ a second time. A kernel that was not quantized is no multiple of a scale and sta
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.errors import ComponentError
 
 LEVELS = 127  # on either side of zero
@@ -25,7 +25,7 @@ AXES = {"Conv": 0, "ConvTranspose": 1, "MatMul": 1, "Gemm": 1}  # of the output 
 Floats = NDArray[np.float32]
 
 
-def quantize(source: Path, target: Path) -> dict[str, Any]:
+def quantize(source: Path, target: Path) -> ConversionFacts:
     """Write the int8 form of a float32 file that has trained ranges, and return metadata for the model card.
 
     Args:

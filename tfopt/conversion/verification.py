@@ -1,11 +1,11 @@
 """Comparison of a converted file with its parent, and the limits it must meet."""
 
 from collections.abc import Iterator
-from typing import Any
 
 from tfopt.artifacts import Examples
+from tfopt.artifacts.model_card import Verification
 from tfopt.conversion.calibration import drop_calibrated
-from tfopt.conversion.convert import Calibration
+from tfopt.conversion.parameters import Calibration
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError
@@ -45,7 +45,7 @@ def verify(
     calibrated: Batch | None,
     parameters: Calibration,
     precision: str,
-) -> dict[str, Any]:
+) -> Verification:
     """Run both models at batch sizes 1, 3 and 32, check the parity, and return it for the model card.
 
     Args:
@@ -73,12 +73,12 @@ def verify(
 
 def draw_held_out(
     examples: Examples | None, parent: Runtime, calibrated: Batch | None, parameters: Calibration
-) -> tuple[Batch, dict[str, Any]]:
+) -> tuple[Batch, Verification]:
     """Return inputs to compare on, not calibrated on if possible, and their description; see `verify`."""
     count = compared_records(parent.inputs, RECORDS) if examples else RANDOM_RECORDS
     batch, source = draw_inputs(examples, parent.inputs, records=count, seed=parameters.seed, seen=parameters.split)
     inputs, dropped = drop_calibrated(batch, calibrated)
-    facts: dict[str, Any] = {"inputs": source, "records": count_records(inputs, parent.inputs)}
+    facts: Verification = {"inputs": source, "records": count_records(inputs, parent.inputs)}
     if dropped and inputs is batch:  # there are no others
         facts["also_calibrated_on"] = dropped
     return inputs, facts

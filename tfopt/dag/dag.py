@@ -66,7 +66,7 @@ class Placeholder:
 
 
 # Parameters of `evaluate` that its metrics depend on; a component without one of them evaluates with this value.
-EVALUATED: dict[str, Any] = {"task": "auto", "top_k": 5, "metrics": [], "slices": []}
+EVALUATED: dict[str, object] = {"task": "auto", "top_k": 5, "metrics": [], "slices": []}
 Value = StepOutput | PipelineInput
 Wire = Value | tuple[Value, ...]
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import docstring_parser
 
+import tfopt.pipelines
 from tfopt.artifacts import Artifact, LineageStep
-from tfopt.artifacts.step_order import check_steps
 from tfopt.component import Component, Port, find
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Wire
 from tfopt.declaration.library import component_names
@@ -28,6 +28,7 @@ from tfopt.declaration.parameters import (
     inherit,
     read_descriptions,
 )
+from tfopt.declaration.step_order import check_steps
 from tfopt.errors import ComponentError, first_line, nearest
 
 # A pipeline parameter declared so has the type, choices, range, parser and description of the step parameter that it is
@@ -81,7 +82,7 @@ class Steps(ComponentSteps):
         artifacts = {name: wires.pop(name) for name in component.inputs if name in wires}
         inputs = {port.name: _wire(component, port, artifacts.get(port.name)) for port in component.inputs.values()}
         component.check({name: _sample(component, name, wire) for name, wire in wires.items()})
-        check_steps(id, _earlier_components(self._dag, inputs.get("model")), component.name)
+        check_steps(id, _earlier_components(self._dag, inputs.get("model")), component)
         step = Step(
             id, component, {name: wire for name, wire in inputs.items() if wire is not None and wire != ()}, wires
         )
@@ -122,11 +123,11 @@ def _returned_outputs(dag: Dag, returned: Any) -> dict[str, StepOutput]:
     return dict(outputs)
 
 
-def _arguments(function: Callable[..., Mapping[str, object] | None], dag: Dag) -> dict[str, Any]:
+def _arguments(function: Callable[..., Mapping[str, object] | None], dag: Dag) -> dict[str, object]:
     """Declare the pipeline's inputs and parameters in the DAG; return what the function is called with."""
     hints = typing.get_type_hints(function, include_extras=True)
     descriptions = read_descriptions(function.__doc__ or "")
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, object] = {}
     for name, argument in list(inspect.signature(function).parameters.items())[1:]:
         description = descriptions.get(name, "")
         annotation = _annotated(hints.get(name))
@@ -202,7 +203,7 @@ def _reached(dag: Dag, name: str) -> Iterator[Parameter]:
                 yield step.component.parameters[key]
 
 
-def _completed(step: Step, placeholders: Mapping[str, Placeholder]) -> dict[str, Any]:
+def _completed(step: Step, placeholders: Mapping[str, Placeholder]) -> dict[str, object]:
     """Return the parameters of a step with completed placeholders."""
     return {
         name: placeholders[value.parameter.name] if isinstance(value, Placeholder) else value
@@ -273,8 +274,6 @@ def _errors_with_line(path: Path, expected: str) -> Iterator[None]:
 
 def pipelines() -> list[str]:
     """List the names of the pipelines in ``tfopt.pipelines``."""
-    import tfopt.pipelines
-
     return sorted(module.name for module in pkgutil.iter_modules(tfopt.pipelines.__path__))
 
 
@@ -312,7 +311,8 @@ def _earlier_components(dag: Dag, model: Any) -> list[LineageStep]:
     if not isinstance(model, StepOutput):
         return []
     step = dag.steps[model.step]
-    entry = LineageStep(component=step.component.name, parameters=dict(step.parameters))
+    effect = step.component.effect_with(step.parameters)
+    entry = LineageStep(component=step.component.name, parameters=dict(step.parameters), effect=effect)
     return [*_earlier_components(dag, step.inputs.get("model")), entry]
 
 

@@ -132,7 +132,7 @@ def _own_runner(options: Any) -> Iterator[Any]:
     if RunnerArguments.parse(_ARGUMENTS.get()).runner not in (FLINK, SPARK):
         yield _subprocess_runner(options)
         return
-    from tfopt.data.job_server import started_runner
+    from tfopt.data.job_server import started_runner  # imports Apache Beam
 
     with started_runner(_ARGUMENTS.get(), options) as runner:
         yield runner

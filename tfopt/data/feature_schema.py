@@ -14,6 +14,7 @@ from tfopt.errors import ComponentError, nearest
 from tfopt.reports import report_schema
 from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.storage import remote_files
+from tfopt.value_types import JsonObject
 
 MANIFEST = "examples.json"  # written by prepare_examples next to the splits
 KINDS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
@@ -179,7 +180,7 @@ def check_record(record: bytes, columns: Mapping[str, TensorSpec], where: str) -
             )
 
 
-def parsing_specs(columns: Mapping[str, TensorSpec]) -> dict[str, Any]:
+def parsing_specs(columns: Mapping[str, TensorSpec]) -> JsonObject:
     """Return the features for ``tf.io.parse_example``: fixed-length, ragged for varying lengths, or sparse."""
     import tensorflow as tf
 

@@ -6,19 +6,19 @@ made from it.
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from tfopt.artifacts.model_card import LearnedNames, ModelCard
 from tfopt.errors import ComponentError
 from tfopt.reports.examples_manifest import ExamplesManifest
+from tfopt.value_types import JsonObject
 
 UNNAMED = re.compile(r"c[0-9]+")  # columns of a table without a header
 
 
-def learned_facts(manifest: ExamplesManifest, label: str) -> dict[str, Any]:
+def learned_facts(manifest: ExamplesManifest, label: str) -> JsonObject:
     """Return the entry of a model card for a model trained on examples; empty if they have no names."""
     classes = manifest.classes if manifest.label == label else None
-    facts = {"label": label, "classes": classes or None, "packed": manifest.packed}
+    facts: JsonObject = {"label": label, "classes": classes or None, "packed": manifest.packed}
     return facts if facts["classes"] or facts["packed"] else {}
 
 

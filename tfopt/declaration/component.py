@@ -3,7 +3,7 @@
 import inspect
 import typing
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,6 +12,7 @@ import docstring_parser
 from tfopt.artifacts import Artifact
 from tfopt.declaration.parameters import Parameter, read_descriptions, read_group, read_parameter
 from tfopt.errors import ComponentError, nearest
+from tfopt.value_types import JsonObject
 
 Kind = type[Artifact]
 T = TypeVar("T")
@@ -55,6 +56,18 @@ TRUST_MODEL_CODE = Parameter(
     between=None,
     reads=None,
     description="Run Python code that a Keras file contains, such as that of a Lambda layer; off: refuse such files.",
+)
+ON_FAILURE = Parameter(
+    "on_failure",
+    str,
+    "raise",
+    required=False,
+    optional=False,
+    choices=("raise", "row"),
+    between=None,
+    reads=None,
+    description="With ``row``, a model that cannot be made does not fail the step: the output records the reason, and "
+    "evaluate, benchmark and select_model list it as a failed model, which is never selected.",
 )
 MODEL_PARAMETERS = {parameter.name: parameter for parameter in (SIGNATURE, TRUST_MODEL_CODE)}
 Runner = Callable[["Component", Mapping[str, Any]], dict[str, Artifact]]
@@ -100,6 +113,19 @@ class Resources:
     gpu: int
 
 
+@dataclass(frozen=True)
+class Effect:
+    """What a component leaves in the weights of a model, and a later step could undo.
+
+    Attributes:
+        name: ``zeros``, ``shared weights``, ``quantization``, or another name that components have in ``not_after``.
+        only: Values of parameters that have the effect; by default all have it.
+    """
+
+    name: str
+    only: Mapping[str, Collection[str]] = field(default_factory=dict)
+
+
 class Component:
     """A declared function, callable with paths and parameter values."""
 
@@ -115,6 +141,10 @@ class Component:
         runs: Collection[str] = (),
         tolerance: float | None = TOLERANCE,
         model_signature: bool = False,
+        on_failure: bool = False,
+        effect: Effect | None = None,
+        not_after: Mapping[str, str] | None = None,
+        idempotent: bool = False,
         resources: Resources,
         concurrent: bool = False,
     ) -> None:
@@ -131,6 +161,10 @@ class Component:
             tolerance: How much the outputs of a model it makes may differ; see `tfopt.execution.parity_check`.
             model_signature: True for `MODEL_PARAMETERS`, of components that load models: the signature becomes
                 `Model.signature`; `tfopt.keras_models.load` refuses code that is not trusted.
+            on_failure: True for the parameter `ON_FAILURE`, which the runner implements.
+            effect: What it leaves in a model that a later step could undo.
+            not_after: The effects of earlier steps that it would undo, with the reasons.
+            idempotent: True if it undoes nothing after it ran before.
             resources: What Kubeflow requests for a step.
             concurrent: True if it may run next to other such steps on one machine.
         """
@@ -138,6 +172,10 @@ class Component:
         self.image, self.cache, self.beam, self.resources = image, cache, beam, resources
         self.purpose, self.concurrent = purpose, concurrent
         self.runs, self.tolerance, self.model_signature = tuple(runs), tolerance, model_signature
+        self.on_failure = on_failure
+        self.effect, self.not_after, self.idempotent = effect, dict(not_after or {}), idempotent
+        self.added_parameters = {ON_FAILURE.name: ON_FAILURE} if on_failure else {}
+        self.added_parameters |= MODEL_PARAMETERS if model_signature else {}
         self.name = self.__name__ = function.__name__
         self.__doc__, self.__module__ = function.__doc__, function.__module__
         self.__wrapped__ = function
@@ -191,24 +229,32 @@ class Component:
             if twice := added.keys() & (parameters.keys() | ports.keys()):
                 raise TypeError(f"{self.name}: {', '.join(sorted(twice))} declared twice")
             parameters |= added
-        return parameters | (MODEL_PARAMETERS if self.model_signature else {})
+        return parameters | self.added_parameters
 
     @cached_property
     def groups(self) -> dict[str, type]:
         """The parameter groups: the dataclass of each ``Group[...]`` argument, by argument name."""
         return {name: hint.__origin__ for name, hint in self._hints.items() if _is(hint, "group")}
 
-    def arguments(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def arguments(self, values: Mapping[str, Any]) -> dict[str, object]:
         """Return the arguments of the function from checked parameter values: groups assembled, tuples as declared."""
         converted = {
             name: tuple(value) if self.parameters[name].is_tuple and value is not None else value
             for name, value in values.items()
-            if not (self.model_signature and name in MODEL_PARAMETERS)
+            if name not in self.added_parameters
         }
         groups = {}
         for argument, group in self.groups.items():
             groups[argument] = group(**{field: converted.pop(field) for field in read_group(group)})
         return converted | groups
+
+    def effect_with(self, values: Mapping[str, Any]) -> str | None:
+        """Return the name of its effect with parameter values; None if it has none."""
+        effect = self.effect
+        if effect is None:
+            return None
+        chosen = ((values.get(name, self.parameters[name].default), allowed) for name, allowed in effect.only.items())
+        return effect.name if all(value in allowed for value, allowed in chosen) else None
 
     @cached_property
     def summary(self) -> str:
@@ -225,7 +271,7 @@ class Component:
         """The text of the docstring's ``Args:`` by name."""
         return read_descriptions(self.__doc__ or "")
 
-    def check(self, values: Mapping[str, Any]) -> dict[str, Any]:
+    def check(self, values: Mapping[str, Any]) -> dict[str, object]:
         """Return the checked value, or the default, of every parameter.
 
         Raises:
@@ -245,7 +291,7 @@ class Component:
             for name, parameter in self.parameters.items()
         }
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonObject:
         """Return the declaration as JSON Schema, with artifact types, image, cache and resources."""
         ports = {
             side: {

@@ -4,6 +4,7 @@ import functools
 import importlib
 import pkgutil
 
+import tfopt.components
 from tfopt.declaration.component import Component
 from tfopt.errors import ComponentError, nearest
 
@@ -31,6 +32,4 @@ def find(path: str) -> Component:
 @functools.cache
 def component_names() -> tuple[str, ...]:
     """List the names of the components in ``tfopt.components``."""
-    import tfopt.components
-
     return tuple(sorted(module.name for module in pkgutil.iter_modules(tfopt.components.__path__) if module.ispkg))

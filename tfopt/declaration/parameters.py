@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import docstring_parser
 
 from tfopt.errors import ComponentError, nearest
+from tfopt.value_types import JsonObject
 
-PLAIN: dict[Any, dict[str, Any]] = {
+PLAIN: dict[Any, JsonObject] = {
     bool: {"type": "boolean"},
     int: {"type": "integer"},
     float: {"type": "number"},
@@ -49,7 +50,7 @@ class MappingForm:
     """
 
     text: Callable[[Mapping[str, str]], str]
-    schema: Callable[[], dict[str, Any]]
+    schema: Callable[[], JsonObject]
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class Parameter:
             value = _texts(value, text)
         return self.check(value, owner)
 
-    def schema(self) -> dict[str, Any]:
+    def schema(self) -> JsonObject:
         """Return the JSON Schema of this parameter."""
         schema = {**PLAIN[self.type], "description": self.description}
         if self.choices:

@@ -8,13 +8,15 @@ import tfopt
 from tfopt.artifacts import CARD, Examples, Model, model_card
 from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_versions
 from tfopt.data.learned_names import learned_facts
-from tfopt.declaration.component import Component
-from tfopt.execution.failed_models import PARAMETER
+from tfopt.declaration.component import ON_FAILURE, Component
 from tfopt.execution.learned_names import LABEL
 from tfopt.storage.remote_files import is_remote
+from tfopt.value_types import JsonObject
 
 
-def write_step_card(component: Component, model: Model, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> None:
+def write_step_card(
+    component: Component, model: Model, inputs: Mapping[str, Any], parameters: Mapping[str, object]
+) -> None:
     """Write ``model_card.json`` into a model artifact, and set the metadata that engines show.
 
     What the component put into ``model.metadata`` becomes part of the card. A component that copied a whole model
@@ -29,27 +31,30 @@ def write_step_card(component: Component, model: Model, inputs: Mapping[str, Any
     parent = first if isinstance(first, Model) else None  # a teacher or a start is not the first input
     data = next((value for value in inputs.values() if isinstance(value, Examples)), None)
     ancestor = _ancestor(parent) if parent else None
-    facts: dict[str, Any] = {
+    sizes = model.sizes()
+    facts: JsonObject = {
         "name": component.name,
         "format": model.format,
         "digest": model.digest,
-        "sizes": model.sizes(),
+        "sizes": sizes,
         "component": component.name,
-        "parameters": {name: value for name, value in parameters.items() if name != PARAMETER},
+        "parameters": {name: value for name, value in parameters.items() if name != ON_FAILURE.name},
         "inputs": [name for name, value in inputs.items() if value is not None and value != []],
         "parent": ancestor,
         "lineage": [*parent.card.facts.get("lineage", []), ancestor] if parent else [],
         "data": {"digest": data.digest} if data else None,
         "versions": {"tfopt": tfopt.__version__, **installed_versions((*RUNTIME_PACKAGES, *CONVERTERS))},
     }
+    if effect := component.effect_with(parameters):
+        facts["effect"] = effect
     if learned := parent.card.facts.get("learned") if parent else _learned(data, parameters):
         facts["learned"] = learned
     model_card.write_card(model.path, facts | model.metadata)
-    shown = {"format": model.format, "digest": model.digest, "bytes": facts["sizes"].get("raw", 0)}
+    shown: JsonObject = {"format": model.format, "digest": model.digest, "bytes": sizes.get("raw", 0)}
     model.metadata = shown | model.metadata
 
 
-def _learned(data: Examples | None, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def _learned(data: Examples | None, parameters: Mapping[str, Any]) -> JsonObject:
     """Return the names in the examples that a new model was trained on."""
     label = parameters.get(LABEL)
     if data is None or label is None or is_remote(data.uri):
@@ -59,7 +64,7 @@ def _learned(data: Examples | None, parameters: Mapping[str, Any]) -> dict[str, 
     return learned_facts(read_manifest(data.path), label)
 
 
-def _ancestor(parent: Model) -> dict[str, Any]:
+def _ancestor(parent: Model) -> JsonObject:
     """Return the lineage entry of a parent, with the gain of a second round of fine-tuning, if there was one."""
     step = asdict(replace(parent.card.step, name=parent.name, digest=parent.digest))
-    return {key: value for key, value in step.items() if key not in ("recovery", "inputs") or value}
+    return {key: value for key, value in step.items() if key not in ("recovery", "inputs", "effect") or value}

@@ -11,15 +11,16 @@ from typing import Any
 
 from tfopt.artifacts import Artifact, Examples, Model
 from tfopt.artifacts.outputs import Outputs
-from tfopt.artifacts.step_order import check_order
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
+from tfopt.declaration.step_order import check_order
 from tfopt.errors import ComponentError, disk_full_error
 from tfopt.execution.card_writer import write_step_card
 from tfopt.execution.failed_models import as_row, refuse_failed
 from tfopt.execution.learned_names import check_learned_names
 from tfopt.execution.parity_check import check_parity
 from tfopt.keras_models.model_code import is_trusted, trusted_code
-from tfopt.processes import heap, preloaded_processes
+from tfopt.processes import preloaded_processes
+from tfopt.processes.memory import trim_heap
 from tfopt.processes.supervision import recorded_work
 from tfopt.storage import publication, remote_files, staging
 from tfopt.storage.folder_lock import lock_folder
@@ -56,7 +57,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
     with trusted_code(trusted), _staged(component, targets) as staged:
         if component.model_signature:
-            _set_signature([*inputs.values(), *staged.values()], parameters[SIGNATURE.name])
+            _set_signature([*inputs.values(), *staged.values()], str(parameters[SIGNATURE.name]))
         with as_row(staged, parameters, _origin(component, inputs, parameters)):
             refuse_failed(inputs)
             check_learned_names(inputs, parameters)
@@ -74,7 +75,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
         for artifact in staged.values():
             if isinstance(artifact, Model):
                 write_step_card(component, artifact, inputs, parameters)
-    heap.trim()  # engines run steps one after the other in one process
+    trim_heap()  # engines run steps one after the other in one process
     return Outputs(targets)
 
 
@@ -82,7 +83,7 @@ def _check_order(component: Component, inputs: Mapping[str, Any]) -> None:
     """Raise ComponentError if the component would undo the effect of an earlier step on its first input, the parent."""
     parent = next(iter(inputs.values()), None)
     if isinstance(parent, Model):
-        check_order(parent, component.name)
+        check_order(parent, component)
 
 
 def check_declared(component: Component) -> None:
@@ -245,7 +246,7 @@ def _resolved(target: Artifact) -> Path:
     return Path(os.path.realpath(target.path))
 
 
-def _origin(component: Component, inputs: Mapping[str, Any], parameters: dict[str, Any]) -> dict[str, Any]:
+def _origin(component: Component, inputs: Mapping[str, Any], parameters: dict[str, object]) -> dict[str, object]:
     """Return what distinguishes one failure from another."""
     models = {name: value.digest for name, value in inputs.items() if isinstance(value, Model)}
     return {"component": component.name, "parameters": parameters, **models}

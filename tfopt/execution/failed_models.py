@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
 from tfopt.artifacts import FAILURE, Artifact, Model
+from tfopt.declaration.component import ON_FAILURE
 from tfopt.errors import ComponentError, first_line, machine_error
 
-OnFailure = Literal["raise", "row"]  # the type of the parameter `PARAMETER` of a component that makes a model
-PARAMETER = "on_failure"
+OnFailure = Literal["raise", "row"]  # for components of others that declare the parameter in their signature
 
 
 @contextlib.contextmanager
@@ -31,7 +31,7 @@ def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origi
         parameters: The component's checked parameters.
         origin: Written next to the error, so that different failures have different digests.
     """
-    if parameters.get(PARAMETER) != "row":
+    if parameters.get(ON_FAILURE.name) != "row":
         yield
         return
     try:

@@ -1,7 +1,5 @@
 """Run a component in a process of its own."""
 
-from typing import Any
-
 from tfopt.declaration.component import TRUST_MODEL_CODE
 from tfopt.declaration.library import find
 from tfopt.execution.execute import check_declared
@@ -9,7 +7,7 @@ from tfopt.keras_models.model_code import is_trusted
 from tfopt.processes.subprocess_call import calls_in_this_process, run_in_child
 
 
-def run_component(name: str, arguments: dict[str, Any], *, doing: str, limit_s: float | None = None) -> None:
+def run_component(name: str, arguments: dict[str, object], *, doing: str, limit_s: float | None = None) -> None:
     """Run a component, found by name, in a new process that also does its conversions; see `run_in_child`."""
     component = find(name)
     check_declared(component)
@@ -18,6 +16,6 @@ def run_component(name: str, arguments: dict[str, Any], *, doing: str, limit_s: 
     run_in_child(_run, name, arguments, doing=doing, limit_s=limit_s)
 
 
-def _run(name: str, arguments: dict[str, Any]) -> None:
+def _run(name: str, arguments: dict[str, object]) -> None:
     with calls_in_this_process():
         find(name)(**arguments)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfopt.artifacts import CARD, Examples, Model
+from tfopt.artifacts.model_card import Verification
 from tfopt.declaration.component import Component
 from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_isolated
@@ -40,17 +41,18 @@ def check_parity(component: Component, model: Model, inputs: Mapping[str, Any], 
     tolerance = parameters.get("tolerance")
     tolerance = component.tolerance if tolerance is None else tolerance
     for name, parity in facts["outputs"].items():
-        if tolerance is not None and parity["relative_error"] > tolerance:
+        error = parity["relative_error"]
+        if tolerance is not None and error is not None and error > tolerance:
             raise ComponentError(
-                f"{component.name}: output {name!r} differs by {parity['relative_error']:.2g} of its range",
+                f"{component.name}: output {name!r} differs by {error:.2g} of its range",
                 f"at most {tolerance:g}, as the component declares",
                 f"check what {component.name} does to the model, or declare a larger tolerance",
             )
     model.metadata[VERIFIED] = facts | {"tolerance": tolerance}
 
 
-def _measure_parity(parent: Model, model: Model, examples: Examples | None, fix: str) -> dict[str, Any]:
-    from tfopt import runtimes
+def _measure_parity(parent: Model, model: Model, examples: Examples | None, fix: str) -> Verification:
+    from tfopt import runtimes  # imports NumPy
     from tfopt.measurement.parity import measure_parity
 
     with runtimes.load(parent) as loaded:

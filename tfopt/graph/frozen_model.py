@@ -68,7 +68,7 @@ class Frozen:
 
     @property
     def protected(self) -> set[str]:
-        """Return the nodes whose names a rewrite must preserve: `outputs`, inputs, file names, and `state`."""
+        """Return the nodes whose names every pass must preserve: `outputs`, inputs, file names, and `state`."""
         inputs = {end.node for signature in self.signatures.values() for end in signature.inputs.values()}
         return {*self.outputs, *inputs, *self.state, *(tensor.rpartition(":")[0] for tensor in self.assets)}
 

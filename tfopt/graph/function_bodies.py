@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.graph.mutable_graph import Graph, GraphDef, Node, Tensor
+from tfopt.graph.mutable_graph import FunctionDef, Graph, GraphDef, Node, Tensor
 from tfopt.graph.op_registry import FRAMES, attribute, definition, is_pure
 
 
@@ -107,7 +107,9 @@ def write_body(body: Body, like: Any, name: str | None = None) -> Any:
         if node.name in body.arguments or plain_end:
             continue
         proto = function.node_def.add(name=node.name, op=node.op, device=node.device)
-        proto.input.extend([*(_nested(body, one) for one in node.inputs), *(f"^{other}" for other in node.controls)])
+        proto.input.extend(
+            [*(_nested(body, tensor) for tensor in node.inputs), *(f"^{name}" for name in node.controls)]
+        )
         for key in node.attr:
             proto.attr[key].CopyFrom(node.attr[key])
     for output, tensor in zip(like.signature.output_arg, body.returned, strict=True):
@@ -164,7 +166,7 @@ def _count(output: Any, node: Any) -> int:
 
 
 def _reached(function: Any, library: Mapping[str, Any]) -> list[Any]:
-    reached: dict[str, Any] = {}
+    reached: dict[str, FunctionDef] = {}
     ahead = [function]
     while ahead:
         one = ahead.pop()

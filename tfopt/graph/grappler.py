@@ -11,7 +11,7 @@ from typing import Any
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph.frozen_model import Frozen, nodes, prune_functions
 
-# Our names, and those of Grappler.
+# Our names, and the names that Grappler uses.
 OPTIMIZERS: Mapping[str, str] = MappingProxyType(
     {
         "function": "function",
@@ -32,6 +32,7 @@ OPTIMIZERS: Mapping[str, str] = MappingProxyType(
 # In this order. Left out: remapper (its _Fused ops can be read by TensorFlow only), layout and mixed precision (their
 # gain depends on the machine), and debug_stripper (it removes checks that the author of the model added).
 PORTABLE = ("function", "pruning", "shape", "constant_folding", "arithmetic", "common_subgraph", "loop", "dependency")
+UNCHECKING = "debug_stripper"  # its effect: inputs that the model refuses are accepted
 CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
@@ -86,11 +87,11 @@ def _restore(before: Any, after: Any, names: Collection[str]) -> None:
     new = {node.name: node for node in after.node} if names else {}
     for name in sorted(names):
         data, *others = new[name].input if name in new and new[name].op in ("Identity", "Snapshot") else ("",)
-        constants = [one for one in old[name].input if one in old and old[one].op == "Const"]
+        constants = [source for source in old[name].input if source in old and old[source].op == "Const"]
         if not data or old[name].op in ("Identity", "Snapshot") or len(constants) != 1:
             continue
-        inputs = [one if one in constants else data for one in old[name].input if not one.startswith("^")]
-        waits = [one for one in others if one.lstrip("^") not in constants]
+        inputs = [source if source in constants else data for source in old[name].input if not source.startswith("^")]
+        waits = [source for source in others if source.lstrip("^") not in constants]
         new[name].CopyFrom(old[name])
         new[name].input[:] = [*inputs, *waits]
         if constants[0] not in new:

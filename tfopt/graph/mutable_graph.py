@@ -11,6 +11,8 @@ from tfopt.graph.const_arrays import array_of
 from tfopt.graph.shape_inference import Shape, shapes_of
 
 GraphDef = Any  # tf.compat.v1.GraphDef: protocol buffers have no types here
+NodeDef = Any  # tf.compat.v1.NodeDef
+FunctionDef = Any  # tensorflow.core.framework.function_pb2.FunctionDef
 
 
 class Tensor(NamedTuple):
@@ -173,7 +175,7 @@ class Graph:
             self._waiting.setdefault(name, {})[node.name] = None
 
     def remove(self, name: str) -> Node:
-        """Take a node out; those who read it must be given something else before the graph is used."""
+        """Take a node out; nodes that read it must get another input before the graph is used."""
         node = self.nodes.pop(name)
         del self._by_op[node.op][name]
         for tensor in node.inputs:

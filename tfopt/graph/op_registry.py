@@ -9,8 +9,8 @@ from tfopt.graph.mutable_graph import Node, Tensor
 FRAMES = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch", "RefEnter", "RefExit", "RefMerge"}
 FRAMES |= {"RefNextIteration", "RefSwitch", "_SwitchN", "ControlTrigger"}
 
-# Operations that compute each element from the elements at the same place of their inputs. Those of one operand keep
-# its dtype, except for Cast and TESTS.
+# Operations that compute each element from the elements at the same place of their inputs. Operations of one operand
+# keep its dtype, except for Cast and TESTS.
 TESTS = {"IsFinite", "IsInf", "IsNan"}
 UNARY = {"Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cast", "Ceil", "Cos", "Cosh", "Digamma", "Elu"}
 UNARY |= {"Erf", "Erfc", "Erfinv", "Exp", "Expm1", "Floor", "Inv", "Invert", "LeakyRelu", "Lgamma", "Log", "Log1p"}
@@ -59,8 +59,8 @@ def output_types(node: Node) -> list[int]:
     return types
 
 
-def attributes(op: str, like: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes for a new node: those in ``changed``, and those of ``like`` that the operation has."""
+def attributes(op: str, like: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, object]:
+    """Return attributes for a new node: all of ``changed``, and attributes of ``like`` that the operation has."""
     declared = {entry.name for entry in definition(op).attr}
     copied = {name: like[name] for name in like if name in declared or name == "_class"}
     return {**copied, **{name: _value(definition(op), name, value) for name, value in changed.items()}}

@@ -3,7 +3,8 @@
 from collections import Counter, defaultdict
 from collections.abc import Container
 from dataclasses import dataclass, field
-from typing import Any
+
+from tfopt.value_types import JsonObject
 
 SHOWN = 3
 
@@ -51,7 +52,7 @@ class Report:
         for law, refusals in self.refused.items():
             self.refused[law] = {node: reason for node, reason in refusals.items() if node in nodes}
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> JsonObject:
         """Return counts and example names for the model card."""
         return {
             "fired": {law: {"times": len(at), "for_example": at[:SHOWN]} for law, at in self.fired.items() if at},
@@ -59,7 +60,7 @@ class Report:
         }
 
 
-def _reasons(nodes: dict[str, str]) -> list[dict[str, Any]]:
+def _reasons(nodes: dict[str, str]) -> list[JsonObject]:
     return [
         {
             "reason": reason,

@@ -9,37 +9,36 @@ it replaces.
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.control_flow_v1 import CONTROL, SWITCHES, Condition, conditions, is_framed
 from tfopt.graph.matching.pattern import Binding, Op, bindings, depth
 from tfopt.graph.matching.zero_signs import sign_of_zero_matters
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity, output_types
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import SIGN_CHANGING
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PER_NODE = 20  # firings, on average: more means that two laws undo each other
 
 
-def apply(rules: Mapping[str, Rule], graph: Graph, report: Report) -> int:
+def apply(laws: Mapping[str, LocalLaw], graph: Graph, report: Report) -> int:
     """Apply laws at all nodes until none fires, and return the number of firings.
 
     After a firing, only the nodes around it are tried again, so that the time is linear in the size of the graph.
 
     Args:
-        rules: Laws by name; the first that matches at a node is applied.
+        laws: Laws by name; the first that matches at a node is applied.
         graph: The graph, changed in place.
         report: Receives the firings and refusals.
 
     Raises:
         RuntimeError: If laws fire without end, which is an error of their author.
     """
-    by_op: dict[str, list[tuple[str, Rule, Op]]] = {}
-    for name, rule in rules.items():
-        for pattern in rule.patterns:
+    by_op: dict[str, list[tuple[str, LocalLaw, Op]]] = {}
+    for name, law in laws.items():
+        for pattern in law.patterns:
             for op in pattern.ops:
-                by_op.setdefault(op, []).append((name, rule, pattern))
-    reach = max((depth(pattern) for rule in rules.values() for pattern in rule.patterns), default=0)
+                by_op.setdefault(op, []).append((name, law, pattern))
+    reach = max((depth(pattern) for law in laws.values() for pattern in law.patterns), default=0)
     waiting = dict.fromkeys(node.name for node in graph.of_op(*by_op))
     fired, most, queue = 0, PER_NODE * len(graph.nodes), deque(waiting)
     framed = is_framed(graph)
@@ -50,7 +49,7 @@ def apply(rules: Mapping[str, Rule], graph: Graph, report: Report) -> int:
             continue
         fired += 1
         if fired > most:
-            raise RuntimeError(f"{', '.join(rules)}: still firing after {most} times; a law undoes another one")
+            raise RuntimeError(f"{', '.join(laws)}: still firing after {most} times; a law undoes another one")
         for near in _surroundings(graph, reach):
             if near not in waiting and graph.nodes[near].op in by_op:
                 waiting[near] = None
@@ -59,22 +58,22 @@ def apply(rules: Mapping[str, Rule], graph: Graph, report: Report) -> int:
     return fired
 
 
-def _try(candidates: list[tuple[str, Rule, Op]], graph: Graph, name: str, report: Report, framed: bool) -> bool:
+def _try(candidates: list[tuple[str, LocalLaw, Op]], graph: Graph, name: str, report: Report, framed: bool) -> bool:
     refusals: dict[str, str] = {}  # the reason of the first pattern of a law, which is its largest
-    for law, rule, pattern in candidates:
+    for law_name, law, pattern in candidates:
         for binding in bindings(pattern, graph, Tensor(name)):
             match = Match(graph, binding)
-            reason = _refusal(graph, binding) or rule.when(match)
-            if reason is None and law in SIGN_CHANGING and sign_of_zero_matters(graph, name, in_other_graphs=False):
+            reason = _refusal(graph, binding) or law.when(match)
+            if reason is None and law.changes_zero_signs and sign_of_zero_matters(graph, name, in_other_graphs=False):
                 reason = "zeros would have the other sign, and an operation depends on it"
             if reason is None:
-                report.fire(law, name)
+                report.fire(law_name, name)
                 graph.touched.clear()
-                _fire(rule, match, framed)
+                _fire(law, match, framed)
                 return True
-            refusals.setdefault(law, reason)
-    for law, reason in refusals.items():
-        report.refuse(law, name, reason)
+            refusals.setdefault(law_name, reason)
+    for law_name, reason in refusals.items():
+        report.refuse(law_name, name, reason)
     return False
 
 
@@ -97,19 +96,19 @@ def _refusal(graph: Graph, binding: Binding) -> str | None:
     for reader in graph.readers(root.name):
         if any(tensor.node == root.name and tensor.output for tensor in reader.inputs):
             return f"not only the first output of the {_word('root', root)} is read"
-    if root.op == "Identity" and (root.name in graph.fetched or root.controls):  # left by an earlier rewrite
+    if root.op == "Identity" and (root.name in graph.fetched or root.controls):  # left by an earlier law
         return "the Identity is an output of the graph, or carries a control edge"
     missing = [role for role in binding.constants if not graph.is_constant(binding.tensors[role])]
     return f"the {missing[0]} is not a constant" if missing else None
 
 
-def _fire(rule: Rule, match: Match, framed: bool) -> None:
+def _fire(law: LocalLaw, match: Match, framed: bool) -> None:
     graph, root = match.graph, match.node()
     constants = [graph.nodes[match.tensor(role).node] for role in match.binding.constants]
     controls = list(dict.fromkeys(name for node in constants for name in node.controls))
     maker = Maker(graph, root, controls)
     needed = conditions(graph, [Tensor(root.name)]) if framed or controls else set()
-    result = rule.rewrite(match, maker)
+    result = law.rewrite(match, maker)
     types = output_types(graph.nodes[result.node])[result.output :][:1], output_types(root)[:1]
     if types[0] != types[1]:
         raise TypeError(f"{root.op} {root.name} became {result}, of another data type")

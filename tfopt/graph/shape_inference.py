@@ -5,7 +5,7 @@ from typing import Any
 Shape = tuple[int | None, ...] | None
 MAX_RANK = 6
 UNUSUAL = 1_000_003  # a size that no constant has
-SMALL = (1, 2, 3, 4)  # sizes that are tried, besides those of constants
+SMALL = (1, 2, 3, 4)  # sizes that are tried, besides sizes of constants
 NEAR = 60  # nodes after a tensor that determine its shape, so that the time does not depend on the size of the graph
 
 
@@ -86,7 +86,7 @@ def _following(graph_def: Any, name: str) -> Any:
     near = {name: None}
     ahead = [name]
     while ahead and len(near) < NEAR:
-        new = [reader for one in ahead for reader in readers.get(one, ()) if reader not in near]
+        new = [reader for source in ahead for reader in readers.get(source, ()) if reader not in near]
         near |= dict.fromkeys(new)
         ahead = new
     return extract_sub_graph(graph_def, [*near][:NEAR])

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts import Examples
+from tfopt.artifacts.model_card import ParityFacts
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, formatted_texts, split_batches, with_words
@@ -100,9 +101,9 @@ class Comparison:
             )
 
     @without_tensor_float_32()
-    def errors(self, child: Loader) -> dict[str, dict[str, Any]]:
+    def errors(self, child: Loader) -> dict[str, ParityFacts]:
         """Return the parity facts of each output of a child by ``signature/output``; see `parity.compare`."""
-        facts: dict[str, dict[str, Any]] = {}
+        facts: dict[str, ParityFacts] = {}
         for key in self._recorded:
             with child(key) as runtime:
                 facts |= self._errors(key, runtime)
@@ -127,10 +128,10 @@ class Comparison:
         for key in self._recorded:
             with child(key) as runtime:
                 errors = self._errors(key, runtime)
-                largest = max([largest, *(float(error["relative_error"]) for error in errors.values())])
+                largest = max([largest, *(_relative_error(error) for error in errors.values())])
                 if not largest <= tolerance:
                     raise ComponentError(f"an output differs by {largest:.2g} of its range", f"{tolerance:g}", "")
-                ranges = {name: float(error["output_range"]) for name, error in errors.items()}
+                ranges = {name: error["output_range"] or 0.0 for name, error in errors.items()}
                 ranges = {name.removeprefix(f"{key}/"): spread for name, spread in ranges.items()}
                 for probe in self._probes.get(key, ()):
                     outcome = outcome_of(runtime, probe.arrays)
@@ -166,8 +167,8 @@ class Comparison:
                         lines |= {place: f"{key}: {reason}"} if reason else {}
         return list(lines.values())
 
-    def _errors(self, key: str, child: Runtime) -> dict[str, dict[str, Any]]:
-        facts: dict[str, dict[str, Any]] = {}
+    def _errors(self, key: str, child: Runtime) -> dict[str, ParityFacts]:
+        facts: dict[str, ParityFacts] = {}
         parent = self._recorded[key]
         for name, parity in compare(parent, child, parent.batches).items():
             spread = max(parity.output_range, MIN_RANGE * parent.max_abs(name))
@@ -180,7 +181,7 @@ class Comparison:
             self._recorded[key] = _RecordedOutputs(runtime, self._recorded[key].batches)
         with parent(key) as runtime:
             errors = self._errors(key, runtime)
-        random = {name for name, facts in errors.items() if not facts["relative_error"] <= FLOAT32_TOLERANCE}
+        random = {name for name, facts in errors.items() if not _relative_error(facts) <= FLOAT32_TOLERANCE}
         if random == set(errors):
             del self._recorded[key]
             raise ComponentError(
@@ -216,9 +217,15 @@ def tolerance_of(frozen: Frozen) -> float:
     return max([FLOAT32_TOLERANCE, *(TOLERANCE[name] for name in types & set(TOLERANCE))])
 
 
-def largest_error(errors: dict[str, dict[str, Any]]) -> tuple[str, float]:
+def largest_error(errors: dict[str, ParityFacts]) -> tuple[str, float]:
     """Return the output with the largest relative error, and this error."""
-    return max(((name, float(facts["relative_error"])) for name, facts in errors.items()), key=lambda pair: pair[1])
+    return max(((name, _relative_error(facts)) for name, facts in errors.items()), key=lambda pair: pair[1])
+
+
+def _relative_error(facts: ParityFacts) -> float:
+    error = facts["relative_error"]
+    assert error is not None
+    return error
 
 
 class _RecordedOutputs(Runtime):
@@ -234,7 +241,7 @@ class _RecordedOutputs(Runtime):
         self.inputs, self.outputs = runtime.inputs, runtime.outputs
         self.batches: list[Batch] = []
         self.failures: list[Probe] = []
-        self._outputs_by_batch: dict[int, dict[str, Any]] = {}
+        self._outputs_by_batch: dict[int, Batch] = {}
         first: Exception | None = None
         for number, batch in enumerate(chain(batches, others)):
             if number >= len(batches) and self.batches:
@@ -252,7 +259,7 @@ class _RecordedOutputs(Runtime):
         if first and not self.batches:
             raise first
 
-    def _record(self, runtime: Runtime, batch: Batch, outputs: dict[str, Any] | None = None) -> None:
+    def _record(self, runtime: Runtime, batch: Batch, outputs: Batch | None = None) -> None:
         """Record outputs; records for which an output is NaN are compared as special values."""
         if not batch and runtime.inputs:
             return
@@ -265,7 +272,7 @@ class _RecordedOutputs(Runtime):
         self._outputs_by_batch[id(batch)] = outputs
         self.batches.append(batch)
 
-    def call(self, arrays: Arrays) -> dict[str, Any]:
+    def call(self, arrays: Arrays) -> Batch:
         """Return the outputs recorded for these arrays, which are identified by object identity."""
         return self._outputs_by_batch[id(arrays)]
 

@@ -11,6 +11,7 @@ from tfopt.graph.frozen_model import Frozen, nodes
 from tfopt.graph.session import session
 from tfopt.graph.weights import feed_weights
 from tfopt.runtimes import Arrays, Runtime
+from tfopt.value_types import Tensors
 
 
 class FrozenRuntime(Runtime):
@@ -42,7 +43,7 @@ class FrozenRuntime(Runtime):
 
         feeds = {**self._weights, **{self._fed[name]: arrays[name] for name in self.inputs}}
         options = tf.compat.v1.RunOptions(timeout_in_ms=int(1000 * timeout_s))
-        values: dict[str, Any] = self._session.run(self._fetched, feeds, options=options)
+        values: Tensors = self._session.run(self._fetched, feeds, options=options)
         return {name: plain_integers(np.asarray(value)) for name, value in values.items()}
 
     def close(self) -> None:

@@ -54,7 +54,7 @@ class FakeQuantize(keras.layers.Layer):  # type: ignore[misc]  # Keras has no ty
         """Return the input's shape."""
         return input_shape
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Return the arguments."""
         return {**super().get_config(), "fixed": self.fixed}
 
@@ -119,7 +119,7 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
         """Return the layer's output shape."""
         return self.layer.compute_output_shape(input_shape)
 
-    def get_config(self) -> dict[str, Any]:
+    def get_config(self) -> dict[str, object]:
         """Return the arguments."""
         return {**super().get_config(), "one_scale": self.one_scale}
 

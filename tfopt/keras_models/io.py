@@ -18,6 +18,7 @@ from tfopt.keras_models.archive import check_archive, check_weights_file, read_e
 from tfopt.keras_models.model_code import check_code, is_trusted
 from tfopt.keras_models.quantization_aware import registered_layers
 from tfopt.storage.staging import link_tree
+from tfopt.value_types import Tensors
 
 KerasObject = Any  # keras.Model or tf_keras.Model; they have no common base class
 Specs = dict[str, Any]  # tf.TensorSpec by input name
@@ -119,7 +120,7 @@ def save(
 
 def _parse_records(
     name: str, features: Mapping[str, ParsedFeature], specs: Specs, inputs: Mapping[str, Any]
-) -> dict[str, Any]:
+) -> Tensors:
     import tensorflow as tf
 
     parsed = tf.io.parse_example(inputs[name], {key: feature.parser() for key, feature in features.items()})
@@ -167,7 +168,7 @@ def serving_function(model: KerasObject, output_names: list[str] | None = None) 
         )
 
     @tf.function(input_signature=[specs], autograph=False)  # type: ignore[untyped-decorator]
-    def serve(inputs: dict[str, Any]) -> dict[str, Any]:
+    def serve(inputs: Tensors) -> Tensors:
         results = outputs_by_name(model, model(pack_inputs(model, inputs), training=False))
         return dict(zip(served, results.values(), strict=True))
 
@@ -216,7 +217,7 @@ def served_names(model: KerasObject) -> list[str]:
     return names
 
 
-def outputs_by_name(model: KerasObject, results: Any) -> dict[str, Any]:
+def outputs_by_name(model: KerasObject, results: Any) -> Tensors:
     """Return the outputs of a call as a dict with the names and the order of `served_names`."""
     import tensorflow as tf
 

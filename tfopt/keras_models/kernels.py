@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.errors import ComponentError, nearest
+from tfopt.formatting import data_size
+from tfopt.value_types import JsonObject
 
 MAX_LINES = 12  # of a table
 
@@ -80,7 +82,7 @@ def check_patterns(patterns: Sequence[str], kernels: Sequence[Kernel]) -> None:
             raise ComponentError(f"layers: {pattern!r}", "names of layers with a kernel", nearest(pattern, paths))
 
 
-def report_row(kernel: Kernel, gzipped_before: int) -> dict[str, Any]:
+def report_row(kernel: Kernel, gzipped: int, gzipped_before: int) -> JsonObject:
     """Return the facts of a changed kernel for a report: shape, share of zeros, and bytes before and after."""
     return {
         "layer": kernel.path,
@@ -88,7 +90,7 @@ def report_row(kernel: Kernel, gzipped_before: int) -> dict[str, Any]:
         "shape": list(kernel.variable.shape),
         "sparsity": float(np.mean(kernel.values == 0)),
         "bytes": kernel.values.nbytes,
-        "gzipped": kernel.gzipped,
+        "gzipped": gzipped,
         "gzipped_before": gzipped_before,
     }
 
@@ -100,8 +102,6 @@ def table_lines(layers: Sequence[Mapping[str, Any]], column: str) -> list[str]:
         layers: With ``layer``, ``gzipped_before``, ``gzipped`` and ``left``, and the fields of ``column``.
         column: Format of the column: ``{values:5} values``.
     """
-    from tfopt.formatting import data_size
-
     shown = layers[:MAX_LINES]
     width = max(len(layer["layer"]) for layer in shown)
     rows = [

@@ -27,7 +27,7 @@ class Call:
 
     layer: Layer
     args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+    kwargs: dict[str, object]
     inputs: list[Any]
     outputs: list[Any]
 

@@ -123,7 +123,7 @@ def _find_code(item: Any, layer: str, keras: Any) -> Iterator[tuple[str, str]]:
         yield from _find_code(value, layer, keras)
 
 
-def _name(item: dict[str, Any]) -> str:
+def _name(item: dict[str, object]) -> str:
     """Return the name of a function or class of a module."""
     return str(item.get("config") if item.get("class_name") == "function" else item.get("class_name"))
 
@@ -137,6 +137,6 @@ def _is_importable(package: str) -> bool:
     return spec is not None and package not in KERAS_PACKAGES
 
 
-def _is_registered(item: dict[str, Any], keras: Any) -> bool:
+def _is_registered(item: dict[str, object], keras: Any) -> bool:
     names = (item.get("registered_name"), item["class_name"])
     return any(isinstance(name, str) and keras.saving.get_registered_object(name) is not None for name in names)

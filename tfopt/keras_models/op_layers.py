@@ -5,7 +5,6 @@ function of the API, with any arguments, and Keras calls it while it loads the f
 """
 
 import re
-from typing import Any
 
 # Operations that call Python functions, write or find files, or reach other processes.
 EFFECTS = re.compile(
@@ -16,7 +15,7 @@ EFFECTS = re.compile(
 TENSOR_CLASSES = ("RaggedTensor", "SparseTensor", "sparse.SparseTensor", "IndexedSlices")
 
 
-def forbidden_call(item: dict[str, Any]) -> str:
+def forbidden_call(item: dict[str, object]) -> str:
     """Return what the layer of a configuration calls, if that is no computation on tensors; otherwise an empty text."""
     config = item.get("config")
     if not isinstance(config, dict):

@@ -107,7 +107,7 @@ class Server:
             if not page:
                 return objects
 
-    def _health(self) -> dict[str, Any]:
+    def _health(self) -> dict[str, object]:
         """Request the server's health once, with a short timeout; the SDK's client would retry for half a minute."""
         request = urllib.request.Request(f"{self.endpoint}/apis/v2beta1/healthz")
         if token := self._token():

@@ -108,7 +108,7 @@ def compile_pipeline(
             arguments |= {source.name: _import_source(source, arguments[_uri(source)], options) for source in used}
             importers.update({arguments[source.name].task_name: source.name for source in used})
         artifacts = {source.name: arguments[source.name] for source in used}
-        tasks: dict[str, Any] = {}
+        tasks: dict[str, dsl.PipelineTask] = {}
         for step in dag.steps.values():
             tasks[step.id] = _task(step, artifacts, tasks, arguments)
             apply(placed[step.id], tasks[step.id])
@@ -286,13 +286,13 @@ def _task(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], argu
     return task
 
 
-def _wires(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any]) -> dict[str, Any]:
+def _wires(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any]) -> dict[str, object]:
     """Return the artifacts that a task is called with, without optional sources that the pipeline leaves out."""
 
     def artifact(value: Value) -> Any:
         return tasks[value.step].outputs[value.output] if isinstance(value, StepOutput) else sources.get(value.name)
 
-    wires: dict[str, Any] = {}
+    wires: dict[str, object] = {}
     for name, wire in step.inputs.items():
         if isinstance(wire, tuple):
             wires |= {f"{name}_{index}": artifact(value) for index, value in enumerate(wire, 1)}

@@ -1,6 +1,6 @@
 """KFP components of declarations: the signature, docstring and container that KFP compiles.
 
-A step's container runs ``python -P -m tfopt.run NAME --executor-input {{$}}``, see `tfopt.kfp.step`.
+A step's container runs ``python -P -m tfopt.run NAME --executor-input {{$}}``, see `tfopt.kfp.container_entry`.
 """
 
 import inspect
@@ -16,8 +16,8 @@ from kfp.dsl.pipeline_channel import PipelineArtifactChannel
 from tfopt import artifacts
 from tfopt.component import Component, Port
 from tfopt.declaration.parameters import Parameter
+from tfopt.kfp.container_entry import page_output
 from tfopt.kfp.images import Images
-from tfopt.kfp.step import page_output
 from tfopt.kfp.visualizations import classification_outputs
 
 TYPES: dict[type[artifacts.Artifact], type[dsl.Artifact]] = {

@@ -1,5 +1,7 @@
 """The shipped components as tasks of a pipeline that is written with Kubeflow's own SDK.
 
+from collections.abc import Mapping
+from collections.abc import Mapping
 from tfopt.kfp import steps
 
 @dsl.pipeline
@@ -64,7 +66,7 @@ def _task(component: Component, images: Images, arguments: dict[str, Any]) -> An
         if name not in names:
             raise ComponentError(f"{component.name}: {name}", "an input or a parameter", nearest(name, names))
     passed = {name: value for name, value in arguments.items() if value is not None}
-    wires: dict[str, Any] = {}
+    wires: dict[str, object] = {}
     lengths: dict[str, int] = {}
     for port in component.inputs.values():
         value = passed.pop(port.name, None)

@@ -16,7 +16,7 @@ from tfopt.kfp.pod_options import IMAGE_USER, NON_ROOT, Options
 PLACEMENT = ("image", "gpu", "gpu_type", "node", "toleration")
 
 
-def place_steps(dag: Dag, images: Images, options: Options) -> dict[str, dict[str, Any]]:
+def place_steps(dag: Dag, images: Images, options: Options) -> dict[str, dict[str, str]]:
     """Return the options of each step by its id, complete with image reference, CPU, memory and GPUs.
 
     Raises:
@@ -25,7 +25,7 @@ def place_steps(dag: Dag, images: Images, options: Options) -> dict[str, dict[st
     """
     builders = _engine_builders(dag)
     own_kinds = {step.component.image for step in dag.steps.values()}
-    placed: dict[str, dict[str, Any]] = {}
+    placed: dict[str, dict[str, str]] = {}
     for step in dag.steps.values():
         component = step.component
         sources = {id: placed[id] for id in builders[step.id] if component.model_signature and placed[id]["gpu"] != "0"}
@@ -64,9 +64,9 @@ def _inputs(step: Step) -> Iterator[StepOutput]:
         yield from (value for value in (wire if isinstance(wire, tuple) else (wire,)) if isinstance(value, StepOutput))
 
 
-def _engine_placement(step: str, builders: Mapping[str, Mapping[str, Any]], options: Options) -> dict[str, Any]:
+def _engine_placement(step: str, builders: Mapping[str, Mapping[str, Any]], options: Options) -> dict[str, object]:
     """Return the options that a step gets from the steps that built its engines."""
-    placement: dict[str, Any] = {}
+    placement: dict[str, object] = {}
     for key in PLACEMENT:
         settings = {id: values.get(key) for id, values in builders.items()}
         first = next(iter(settings.values()), None)

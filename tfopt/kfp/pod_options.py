@@ -6,7 +6,7 @@ for one step: ``[STEP:]KEY=VALUE``. See docs/adr/0006-resources.md.
 
 import copy
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -143,7 +143,7 @@ def apply(values: Mapping[str, Any], task: Any) -> None:
     task.set_retry(int(values.get("retries", "2")), wait, 2.0, "600s")
     for name, value in values.get("env", {}).items():
         task.set_env_variable(name, value)
-    task.platform_config["kubernetes"] = _pod_settings(values)
+    _set_pod(values, task)
 
 
 def _parse(text: str) -> _Option:
@@ -159,66 +159,31 @@ def _parse(text: str) -> _Option:
     return _Option(step or None, key, name, value, text)
 
 
-def _pod_settings(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the step's KubernetesExecutorConfig, in the form of the kfp-kubernetes extension (2.17.3)."""
-    parts: dict[str, Iterable[Any] | Any] = {
-        "activeDeadlineSeconds": str(_seconds(values.get("timeout", "12h"))),
-        "tolerations": [_toleration(text) for text in values.get("toleration", [])],
-        "secretAsEnv": _map_items(values.get("secret"), _secret_key),
-        "secretAsVolume": _map_items(values.get("secret_files"), _secret_files),
-        "pvcMount": _map_items(values.get("volume"), _volume),
-        "imagePullSecret": [_named("secretName", name) for name in values.get("pull_secret", [])],
-        "securityContext": _security_context(values["user"]),
-        "nodeSelector": {"labels": values["node"]} if "node" in values else {},
-    }
-    return {key: part for key, part in parts.items() if part}
+def _set_pod(values: Mapping[str, Any], task: Any) -> None:
+    from kfp import kubernetes
 
-
-def _security_context(user: str) -> dict[str, Any]:
-    """Return what Kubernetes checks or sets: any user, any user but root, or this user and group.
-
-    Servers from KFP 2.16 on add what else Kubernetes's profile "restricted" demands: no privilege escalation, no
-    capabilities, seccomp's default profile. Older ones ignore the setting.
-    """
-    if user == IMAGE_USER:
-        return {}
-    id, _, group = user.partition(":")
-    ids = {"runAsUser": id, "runAsGroup": group} if id != NON_ROOT else {}
-    return {key: value for key, value in ids.items() if value} | {"runAsNonRoot": True}
-
-
-def _map_items(texts: Mapping[str, str] | None, build: Callable[[str, str], dict[str, Any]]) -> list[dict[str, Any]]:
-    return [build(name, text) for name, text in (texts or {}).items()]
-
-
-def _toleration(text: str) -> dict[str, str]:
-    """Parse the syntax of ``kubectl taint``: ``KEY=VALUE:EFFECT``, or ``KEY:EFFECT`` for every value."""
-    taint, _, effect = text.rpartition(":")
-    key, equals, value = taint.partition("=")
-    match = {"operator": "Equal", "value": value} if equals else {"operator": "Exists"}
-    return {"key": key, "effect": effect, **match}
-
-
-def _secret_key(variable: str, reference: str) -> dict[str, Any]:
-    secret, _, key = reference.partition("/")
-    return {**_named("secretName", secret), "keyToEnv": [{"secretKey": key, "envVar": variable}], "optional": False}
-
-
-def _secret_files(secret: str, path: str) -> dict[str, Any]:
-    return {**_named("secretName", secret), "mountPath": path, "optional": False}
-
-
-def _volume(claim: str, path: str) -> dict[str, Any]:
-    return {"constant": claim, "pvcNameParameter": _constant(claim), "mountPath": path}
-
-
-def _named(key: str, value: str) -> dict[str, Any]:
-    """Return a name in two fields: older servers read the first one, newer servers the second."""
-    return {key: value, f"{key}Parameter": _constant(value)}
-
-
-def _constant(value: str) -> dict[str, Any]:
-    return {"runtimeValue": {"constant": value}}
+    kubernetes.set_timeout(task, _seconds(values.get("timeout", "12h")))
+    for text in values.get("toleration", []):  # as in `kubectl taint`: KEY=VALUE:EFFECT, or KEY:EFFECT for every value
+        taint, _, effect = text.rpartition(":")
+        key, equals, value = taint.partition("=")
+        kubernetes.add_toleration(task, key, "Equal" if equals else "Exists", value if equals else None, effect)
+    for variable, reference in values.get("secret", {}).items():
+        secret, _, key = reference.partition("/")
+        kubernetes.use_secret_as_env(task, secret, {key: variable})
+    for secret, path in values.get("secret_files", {}).items():
+        kubernetes.use_secret_as_volume(task, secret, path)
+    for claim, path in values.get("volume", {}).items():
+        kubernetes.mount_pvc(task, claim, path)
+    if "pull_secret" in values:
+        kubernetes.set_image_pull_secrets(task, values["pull_secret"])
+    for label, value in values.get("node", {}).items():
+        kubernetes.add_node_selector(task, label, value)
+    # Kubernetes checks or sets: any user, any user but root, or this user and group. Servers from KFP 2.16 on add what
+    # else its profile "restricted" demands; older ones ignore the setting.
+    if values["user"] != IMAGE_USER:
+        user, _, group = values["user"].partition(":")
+        numbers = [int(id) if id.isdecimal() else None for id in (user, group)]
+        kubernetes.set_security_context(task, *numbers, run_as_non_root=True)
 
 
 def _seconds(text: str) -> int:

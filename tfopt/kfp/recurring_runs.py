@@ -1,7 +1,7 @@
 """Recurring runs on a Kubeflow Pipelines server, one per name; the API has no update, so changed ones are replaced."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 from tfopt.errors import ComponentError, nearest
 from tfopt.kfp.client import Server
@@ -73,7 +73,15 @@ def delete(server: Server, name: str) -> None:
         _delete(server, recurring_run)
 
 
-def list_schedules(server: Server) -> list[dict[str, Any]]:
+class Schedule(TypedDict):
+    """A recurring run: its name, its cron expression and whether it is paused."""
+
+    name: str
+    cron: str | None
+    paused: bool
+
+
+def list_schedules(server: Server) -> list[Schedule]:
     """List the name, the cron expression and the paused state of every schedule."""
     return [
         {"name": recurring_run.display_name, "cron": _cron(recurring_run), "paused": _is_paused(recurring_run)}

@@ -37,7 +37,7 @@ class Upload:
     experiment: str
     pipeline: str
     version: str
-    parameters: dict[str, Any]
+    parameters: dict[str, object]
 
 
 def upload(
@@ -68,7 +68,7 @@ def upload(
     return Upload(experiment_id, pipeline_id, version_id, parameters)
 
 
-def run_parameters(dag: Dag, values: Mapping[str, Any]) -> dict[str, Any]:
+def run_parameters(dag: Dag, values: Mapping[str, Any]) -> dict[str, object]:
     """Convert the values of a DAG to parameters of the compiled pipeline.
 
     Raises:
@@ -81,7 +81,7 @@ def run_parameters(dag: Dag, values: Mapping[str, Any]) -> dict[str, Any]:
     return {f"{name}_uri" if name in dag.sources else name: checked[name] for name in values}
 
 
-def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str, Any]:
+def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str, object]:
     """Upload the local sources below an address, and return the values with their addresses instead of their paths.
 
     The address contains a digest of the content: a source that is there already, complete, is not uploaded again.

@@ -5,7 +5,6 @@ The interface draws one of each from an artifact's metadata, so each evaluated m
 """
 
 from collections.abc import Mapping
-from typing import Any
 
 from tfopt.artifacts import Evaluation, Model
 from tfopt.component import Component
@@ -30,7 +29,7 @@ def classification_outputs(component: Component, inputs: Mapping[str, list[str]]
     }
 
 
-def classification_metrics(evaluation: EvaluationReport, index: int) -> dict[str, Any]:
+def classification_metrics(evaluation: EvaluationReport, index: int) -> dict[str, object]:
     """Return the metadata of a ``system.ClassificationMetrics``, as kfp's ``dsl.ClassificationMetrics`` builds it.
 
     Args:
@@ -38,7 +37,7 @@ def classification_metrics(evaluation: EvaluationReport, index: int) -> dict[str
         index: The model's index in it.
     """
     model = evaluation.models[index]
-    metadata: dict[str, Any] = {"model": model.name}
+    metadata: dict[str, object] = {"model": model.name}
     if model.confusion:
         metadata["confusionMatrix"] = {
             "annotationSpecs": [{"displayName": name} for name in evaluation.classes],

@@ -1,7 +1,7 @@
 """Compute what a number of records can show about a share, before any model is measured."""
 
-import re
 from collections.abc import Sequence
+from typing import Final
 
 from tfopt import formatting
 from tfopt.errors import ComponentError
@@ -9,11 +9,11 @@ from tfopt.measurement.confidence_bounds import SMALLEST_SAMPLE, records_needed,
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
 from tfopt.measurement.metric_names import user_metric
 from tfopt.measurement.model_measurements import main_metric
+from tfopt.metric_table import CLASSIFICATION, REGRESSION, find_metric, mean_metrics
 from tfopt.reports.evaluation_report import EvaluationReport
 
 ESTIMATE = "estimate"  # the value of `confidence` that compares measured values, without intervals
-DEGRADATION_NOTE = "degradation_note"  # key of a model card's facts
-EXACT = re.compile(r"(exact_match_|top_\d+_)?accuracy")  # shares of records, whose intervals are exact
+DEGRADATION_NOTE: Final = "degradation_note"  # key of a model card's facts
 
 
 def describe_visible_loss(records: int, candidates: int, metric: str = "accuracy") -> str:
@@ -29,7 +29,7 @@ def describe_visible_loss(records: int, candidates: int, metric: str = "accuracy
     loss = smallest_visible_loss(records, candidates)
     among = f" in any of {candidates} candidates" if candidates > 1 else ""
     title = formatting.title(metric)
-    if EXACT.fullmatch(metric):
+    if (row := find_metric(metric)) and row.kind == "share":
         seen = f"a loss of less than {formatting.distance(metric, loss)} of {title}{among}"
     elif records < SMALLEST_SAMPLE:
         used = f"its interval is a bootstrap, which is used from {SMALLEST_SAMPLE} records on"
@@ -61,7 +61,7 @@ def expected_main_metric(metrics: Sequence[str], *, has_classes: bool) -> str:
     """
     if metrics:
         return user_metric(metrics[0])
-    return "accuracy" if has_classes else "mean_absolute_error"
+    return mean_metrics(CLASSIFICATION if has_classes else REGRESSION)[0].name
 
 
 def check_goals(goals: Sequence[str], split: str, records: int, quality_is_share: bool) -> None:

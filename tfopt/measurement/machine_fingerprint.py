@@ -11,12 +11,13 @@ from typing import Any
 import tfopt
 from tfopt.artifacts.formats import KERAS, RUNTIME_PACKAGES, TENSORFLOW, installed_versions
 from tfopt.tensorrt import nvidia
+from tfopt.value_types import JsonObject
 
 INSTRUCTION_SETS = re.compile(r"(sse4|avx|fma|f16c|amx|asimd|sve|bf16|i8mm)\w*")
 CPU = Path("/sys/devices/system/cpu")
 
 
-def fingerprint(cores: Sequence[int] = ()) -> dict[str, Any]:
+def fingerprint(cores: Sequence[int] = ()) -> JsonObject:
     """Describe the machine and the software.
 
     Args:
@@ -24,7 +25,7 @@ def fingerprint(cores: Sequence[int] = ()) -> dict[str, Any]:
     """
     cores = list(cores) or sorted(os.sched_getaffinity(0))
     return {
-        "cpu": _cpu(),
+        "cpu": describe_cpu(),
         "gpus": nvidia.list_gpus(),
         "affinity": cores,
         "governor": read_text(CPU / f"cpu{cores[0]}" / "cpufreq/scaling_governor"),
@@ -83,7 +84,8 @@ def _aspects(fingerprint: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield package, versions.get(package, "none")
 
 
-def _cpu() -> dict[str, Any]:
+def describe_cpu() -> JsonObject:
+    """Return the model, the cores and the instruction sets of the CPU."""
     cpuinfo = read_text(Path("/proc/cpuinfo")) or ""
     model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.M)
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.M)

@@ -1,26 +1,10 @@
-"""Names of the metrics that goals can name, known before anything runs: of tasks, benchmarks and users."""
+"""Check the metrics of goals before anything runs."""
 
 from collections.abc import Sequence
 
 from tfopt.errors import ComponentError, nearest
 from tfopt.measurement.goals import QUALITY, Goal, slice_of
-
-COSTS = ("latency", "latency_p90", "latency_p99", "throughput", "size", "size_gzipped", "memory", "load")
-ERROR = "error"  # the largest difference to the baseline's output
-MEANS = {  # the metrics of each task of `evaluate` that are means over records
-    "classification": ("accuracy", "log_loss"),
-    "binary": ("accuracy", "log_loss"),
-    "multi_label": ("label_accuracy", "exact_match_accuracy", "log_loss"),
-    "regression": ("mean_absolute_error", "mean_squared_error"),
-    "other": (),
-}
-COUNTED = ("precision", "recall", "f1")  # from counts of classes; ``macro_`` is the mean over several
-AREAS = ("auc", "pr_auc")
-
-
-def top_k_metric(top_k: int) -> str:
-    """Return the name of top-k accuracy."""
-    return f"top_{top_k}_accuracy"
+from tfopt.metric_table import COSTS, ERROR, task_metrics
 
 
 def user_metric(reference: str) -> str:
@@ -30,20 +14,6 @@ def user_metric(reference: str) -> str:
     'mean_iou'
     """
     return reference.strip().rpartition(":")[2]
-
-
-def task_metrics(task: str, top_k: int) -> list[str]:
-    """Return the names of all metrics that an evaluation of a task can have; ``auto`` is any of the tasks."""
-    if task == "auto":
-        return list(dict.fromkeys(name for one in MEANS for name in task_metrics(one, top_k)))
-    names = list(MEANS[task])
-    if task == "classification":
-        names.append(top_k_metric(top_k))
-    if task in ("classification", "binary", "multi_label"):
-        names += [*COUNTED, *AREAS] if task != "multi_label" else COUNTED
-    if task in ("classification", "multi_label"):
-        names += [f"macro_{name}" for name in COUNTED]
-    return names
 
 
 def check_goal_metrics(

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from tfopt import formatting
 from tfopt.artifacts import Model
+from tfopt.metric_table import TIMES, find_metric
 from tfopt.reports import evaluation_report as evaluations
 from tfopt.reports.benchmark_report import MOST_DISTURBED, BenchmarkReport, ModelBenchmark, SpeedupEstimate
 from tfopt.reports.evaluation_report import EvaluationReport, Metric, ModelEvaluation, SliceMetrics
@@ -43,7 +44,6 @@ class Estimate:
 
 
 NOTHING = Estimate(0.0, 0.0, 0.0)
-SPEED_METRICS = ("latency", "latency_p90", "latency_p99", "throughput", "load")  # depend on the load of the machine
 NOT_COMPARED = "unstable: not compared"
 
 
@@ -115,7 +115,7 @@ class ModelMeasurements:
 
         A candidate is compared by its rounds with the baseline, the baseline by all of its rounds.
         """
-        if metric not in SPEED_METRICS or not self.benchmark:
+        if metric not in TIMES or not self.benchmark:
             return None
         batch = self.large_batch if metric == "throughput" else self.small_batch
         latency, ratio = self.benchmark.latency.get(batch), self.speedup(batch)
@@ -139,7 +139,7 @@ class ModelMeasurements:
         """Return True if higher values of a metric are better."""
         slice_of = self.slices.get(metric)
         quality = slice_of.metrics[formatting.whole(metric)] if slice_of else self.quality.get(metric)
-        return quality.higher_is_better if quality else metric == "throughput"
+        return quality.higher_is_better if quality else bool((row := find_metric(metric)) and row.higher_is_better)
 
     def change(self, metric: str) -> Estimate:
         """Return a metric minus the baseline's: the paired difference if the reports have one, else the plain one.

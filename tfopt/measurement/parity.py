@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
+from tfopt.artifacts.model_card import ParityFacts, Verification
 from tfopt.artifacts.tensor_spec import describe_specs, same_shape
 from tfopt.data.sample_inputs import compared_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError
@@ -52,7 +53,7 @@ class Parity:
         """Return the largest difference divided by the parent's output range."""
         return self.max_abs_error / self.output_range
 
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> ParityFacts:
         """Return all values as a dictionary for a model card."""
         return {**asdict(self), "relative_error": self.relative_error}
 
@@ -76,7 +77,7 @@ def _percent(share: float) -> str:
 
 
 @without_tensor_float_32()
-def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | None, *, fix: str) -> dict[str, Any]:
+def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | None, *, fix: str) -> Verification:
     """Load a child model, compare it with its parent, and return the differences for the model card.
 
     Args:

@@ -16,6 +16,7 @@ from typing import ClassVar, Final
 
 from tfopt.artifacts import Decision
 from tfopt.errors import ComponentError
+from tfopt.metric_table import SIZES, names_of_kind
 from tfopt.reports import report_schema
 from tfopt.reports.benchmark_report import BenchmarkReport
 from tfopt.reports.decision_report import (
@@ -34,8 +35,7 @@ MIN_RUNS = 3  # with fewer comparable runs, no regression is reported
 WINNER: Final[Role] = "winner"
 PARENT: Final[Role] = "parent"
 
-SIZES = ("size", "size_gzipped")  # do not depend on the machine
-SPEED = ("latency", "latency_p90", "latency_p99", "throughput", "memory", "load")
+SPEED = names_of_kind("clock", "process")
 # Half of the 95 % interval of a median is this factor times the standard deviation over the root of the sample size.
 MEDIAN_HALF_INTERVAL = 1.96 * 1.2533
 MAD_TO_DEVIATION = 1.4826  # scales the median absolute deviation to the standard deviation of a normal distribution

@@ -29,6 +29,7 @@ from tfopt.execution.code_digest import Code
 from tfopt.formatting import changes
 from tfopt.reports.report_schema import dump, parse
 from tfopt.storage import staging
+from tfopt.value_types import JsonObject
 
 TICK_NS = 1_000_000  # a difference between modification times that file systems store
 
@@ -45,7 +46,7 @@ class StoredOutput:
 
     path: str
     digest: str
-    metadata: dict[str, Any]
+    metadata: dict[str, object]
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Execution:
     component: str
     code: str
     inputs: dict[str, list[str | None]]
-    parameters: dict[str, Any]
+    parameters: JsonObject
     outputs: dict[str, StoredOutput]
     seconds: float
     finished: str
@@ -91,13 +92,14 @@ class StepResults:
         """
         self._root, self._step = root, step
         self._code = code_digest.describe(step.component, parameters)
-        self._depends: dict[str, Any] = {
+        self._inputs, self._parameters = dict(inputs), dict(parameters)
+        depends = {
             "component": step.component.path,
             "code": self._code.digest,
-            "inputs": dict(inputs),
-            "parameters": dict(parameters),
+            "inputs": self._inputs,
+            "parameters": self._parameters,
         }
-        self._key = self._name = hashlib.sha256(json.dumps(self._depends, sort_keys=True).encode()).hexdigest()[:16]
+        self._key = self._name = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:16]
         self._records = root / "executions" / step.id
 
     def find(self) -> dict[str, Artifact] | None:
@@ -113,7 +115,7 @@ class StepResults:
         return match and match[1]
 
     def _find(self) -> tuple[Path, dict[str, Artifact]] | None:
-        unknown = any(digest is None for digests in self._depends["inputs"].values() for digest in digests)
+        unknown = any(digest is None for digests in self._inputs.values() for digest in digests)
         if unknown or self._step.component.cache == "never":
             return None
         return next(self._unchanged(), None)
@@ -127,13 +129,12 @@ class StepResults:
         lines = []
         if execution.component != self._step.component.path:
             lines.append(f"component changed: {execution.component} -> {self._step.component.path}")
-        for name in sorted({*execution.inputs, *self._depends["inputs"]}):
-            before, now = execution.inputs.get(name, []), self._depends["inputs"].get(name, [])
+        for name in sorted({*execution.inputs, *self._inputs}):
+            before, now = execution.inputs.get(name, []), self._inputs.get(name, [])
             differs = any(new not in (old, None) for old, new in zip(before, now, strict=False))
             if differs or len(before) != len(now):
                 lines.append(f"{name} changed")
-        parameters = self._depends["parameters"]
-        lines += changes("parameter ", execution.parameters, parameters)
+        lines += changes("parameter ", execution.parameters, self._parameters)
         if execution.code != self._code.digest:
             lines += code_digest.differences(execution.code_parts, self._code)
         return lines
@@ -156,7 +157,10 @@ class StepResults:
     def store(self, outputs: Mapping[str, Artifact], seconds: float) -> None:
         """Write the record of an execution that wrote to the `new_targets`, so that later runs can reuse them."""
         execution = Execution(
-            **self._depends,
+            component=self._step.component.path,
+            code=self._code.digest,
+            inputs=self._inputs,
+            parameters=self._parameters,
             outputs={
                 name: StoredOutput(
                     artifact.path.relative_to(self._root).as_posix(), artifact.content_digest, artifact.metadata

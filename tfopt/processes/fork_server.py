@@ -1,21 +1,28 @@
 """Fork server: a process that imports a framework once and forks workers.
 
 Importing TensorFlow takes seconds; forking a process that has imported it takes milliseconds. A fork has its own
-memory, threads and devices, like any new process, if the server itself runs nothing.
+memory, threads and devices, like any new process, if the server itself runs nothing. Of environment variables it can
+have its own values where libraries read them when they need them (`READ_LATE`). All others may have been read by the
+import, so that another value needs another process.
 """
 
 import gc
 import os
+import re
 import signal
 import socket
+import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
 
 from tfopt.processes.parent_death import die_with_parent
 from tfopt.processes.worker_process import WorkerClient, WorkerProcess, serve_calls
+
+# TensorFlow parses the flags of XLA before it first compiles or places an operation (parse_flags_from_env.cc).
+READ_LATE = re.compile(r"AWS_\w+|COLUMNS|LINES|PATH|TF_FORCE_GPU_ALLOW_GROWTH|TF_XLA_FLAGS|TFOPT_\w+|TMPDIR")
 
 
 class ForkedWorker(WorkerClient):
@@ -59,6 +66,23 @@ def serve_forks(descriptor: int, worker: Callable[[], object]) -> None:
     gc.freeze()  # otherwise the first garbage collection in each fork copies all imported objects
     pipe = Connection(descriptor)
     serve_calls(pipe, _Origin(pipe, worker))
+
+
+def late_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a fork can set.
+
+    >>> late_variables({"TF_XLA_FLAGS": "--tf_xla_auto_jit=2", "TF_ENABLE_ONEDNN_OPTS": "0"})
+    {'TF_XLA_FLAGS': '--tf_xla_auto_jit=2'}
+    """
+    return {name: value for name, value in variables.items() if READ_LATE.fullmatch(name)}
+
+
+def replace_late_variables(variables: Mapping[str, str]) -> None:
+    """Replace these variables of this process, a fork, by the given ones."""
+    for name in late_variables(os.environ):
+        del os.environ[name]
+    os.environ.update(variables)
+    tempfile.tempdir = None  # TMPDIR may have been read
 
 
 class _Origin:

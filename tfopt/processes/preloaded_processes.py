@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.processes.child_call import perform
-from tfopt.processes.fork_server import ForkedWorker, serve_forks
-from tfopt.processes.late_variables import late_variables, replace_late_variables
+from tfopt.processes.fork_server import ForkedWorker, late_variables, replace_late_variables, serve_forks
 from tfopt.processes.startup import speed_up_imports
 from tfopt.processes.worker_process import WorkerClient, WorkerDied, WorkerProcess
 

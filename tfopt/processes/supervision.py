@@ -15,15 +15,25 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from tfopt.processes.parent_death import die_with_parent
 
 FORWARDED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
 FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')  # of faulthandler
 
+
+class Work(TypedDict, total=False):
+    """Names and outputs of the components that a program runs; in the end, how it ended."""
+
+    component: str
+    outputs: list[str]
+    returned: int
+    raised: bool
+
+
 _record: int | None = None  # file descriptor, in the program's process
-_works: dict[int, list[dict[str, Any]]] = {}  # of each thread, the innermost last
+_works: dict[int, list[Work]] = {}  # of each thread, the innermost last
 _lock = threading.Lock()
 _owner = 0  # ID of the program's process: its own forks record nothing
 
@@ -39,7 +49,7 @@ class Death:
     """
 
     status: int
-    work: dict[str, Any]
+    work: Work
     line: str
 
 
@@ -67,14 +77,14 @@ def run_supervised(program: Callable[[], int]) -> "int | Death":
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
     end = _read(record)
     if "returned" in end:  # a crash of a library after that, when the interpreter ends, harms nothing
-        return int(end["returned"])
+        return end["returned"]
     if end.get("raised") and status >= 0:
         return status
     return Death(status, end, _line(os.pread(crash, 1 << 20, 0).decode(errors="replace")))
 
 
 @contextlib.contextmanager
-def recorded_work(description: dict[str, Any]) -> Iterator[None]:
+def recorded_work(description: Work) -> Iterator[None]:
     """Record what this process works on until the context ends, for the process that supervises it, if any.
 
     Of contexts within each other the innermost one counts; threads may have contexts of their own at the same time.
@@ -94,14 +104,13 @@ def recorded_work(description: dict[str, Any]) -> Iterator[None]:
             _write(_record, _joined_works())
 
 
-def _joined_works() -> dict[str, Any]:
+def _joined_works() -> Work:
     """Return the description of what all threads work on: of their texts a list in words, of their lists the union."""
-    joined: dict[str, Any] = {}
-    for work in [works[-1] for works in _works.values() if works]:
-        for key, value in work.items():
-            separator = ", " if isinstance(value, str) else []
-            joined[key] = joined[key] + separator + value if key in joined else value
-    return joined
+    current = [works[-1] for works in _works.values() if works]
+    if not current:
+        return {}
+    names, outputs = [work["component"] for work in current], [work["outputs"] for work in current]
+    return {"component": ", ".join(names), "outputs": [output for listed in outputs for output in listed]}
 
 
 def _run_recorded(program: Callable[[], int], record: int) -> int:
@@ -136,13 +145,14 @@ def _line(crash: str) -> str:
     return "{}, line {}, in {}".format(*(own or frames)[0]) if frames else ""
 
 
-def _write(record: int, content: dict[str, Any]) -> None:
+def _write(record: int, content: Work) -> None:
     if _owner != os.getpid():
         return
     text = json.dumps(content).encode()
     os.pwrite(record, text.ljust(os.fstat(record).st_size), 0)
 
 
-def _read(record: int) -> dict[str, Any]:
+def _read(record: int) -> Work:
     text = os.pread(record, 1 << 20, 0)
-    return json.loads(text) if text.strip() else {}
+    content: Work = json.loads(text) if text.strip() else {}
+    return content

@@ -7,7 +7,6 @@ pipe closes, so it never outlives its parent.
 
 import abc
 import os
-import re
 import socket
 import subprocess
 import threading
@@ -147,12 +146,3 @@ def serve_calls(pipe: Connection, worker: object) -> None:
             traceback.print_exc()
             result = False, f"{type(error).__name__}: {error}"[:1000]
         pipe.send(result)
-
-
-def peak_memory() -> int:
-    """Return the peak resident memory of this process in bytes.
-
-    ``resource.getrusage`` would include the parent's peak, because Linux keeps ``ru_maxrss`` across exec.
-    """
-    marks = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-    return int(marks[1]) * 1024 if marks else 0

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, Literal
 
+from tfopt.value_types import JsonObject
+
 MOST_DISTURBED = 0.15  # share of the rounds; with more, an interval of 60 rounds is unbounded and latency is unstable
 
 
@@ -150,7 +152,7 @@ class BenchmarkReport:
     seconds: float
     rounds: int
     seed: int
-    inputs: dict[str, Any]
+    inputs: JsonObject
     interval: dict[str, Any]
     models: list[ModelBenchmark]
     split: str | None

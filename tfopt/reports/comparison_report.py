@@ -1,10 +1,11 @@
 """The content of ``comparison.json``: cost and quality of backbones, and the selected one."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tfopt.reports.benchmark_report import ModelBenchmark
 from tfopt.reports.evaluation_report import Difference, IntervalMethod, Metric, RecordCounts
+from tfopt.value_types import JsonObject
 
 
 @dataclass(frozen=True)
@@ -144,4 +145,4 @@ class ComparisonReport:
     seed: int
     backbones: list[BackboneResult]
     minutes: float
-    environment: dict[str, Any]
+    environment: JsonObject

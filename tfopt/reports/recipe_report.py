@@ -1,9 +1,10 @@
 """The content of ``recipe.json``: the recipe that `tune_recipe` found, and everything that it measured."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from tfopt.reports.decision_report import DecisionReport
+from tfopt.value_types import JsonObject
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class RecipeStep:
     """A component of a recipe, with the parameters that differ from its defaults."""
 
     component: str
-    parameters: dict[str, Any]
+    parameters: JsonObject
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tfopt.errors import ComponentError, first_line
+from tfopt.value_types import JsonObject, JsonValue
 
 VERSION_KEY = "schema_version"
 AGAIN = "pass the output of the step that writes it, or run that step again"
@@ -69,7 +70,7 @@ def decode(text: bytes | str, source: str) -> dict[str, Any]:
     return content
 
 
-def parse(report_type: type[T], content: dict[str, Any], source: str) -> T:
+def parse(report_type: type[T], content: JsonObject, source: str) -> T:
     """Convert JSON content to a report; content without a version has version 1, and unknown keys are ignored.
 
     Raises:
@@ -90,7 +91,7 @@ def parse(report_type: type[T], content: dict[str, Any], source: str) -> T:
     return report
 
 
-def dump(report: VersionedReport) -> dict[str, Any]:
+def dump(report: VersionedReport) -> JsonObject:
     """Return the JSON content of a report, its version first."""
     return {VERSION_KEY: report.schema_version, **_to_json(report)}
 
@@ -103,7 +104,11 @@ def _reject_constant(constant: str) -> None:
 def _from_json(expected: Any, value: Any, place: str) -> Any:
     """Convert one JSON value to the annotated type, or raise TypeError with its place in the report."""
     origin, arguments = get_origin(expected), get_args(expected)
-    if expected is Any or (expected is NoneType and value is None) or (origin is Literal and value in arguments):
+    if (
+        expected in (Any, object, JsonValue)
+        or (expected is NoneType and value is None)
+        or (origin is Literal and value in arguments)
+    ):
         return value
     if origin in (Union, UnionType):
         return _from_union(expected, value, place)
@@ -119,7 +124,7 @@ def _from_json(expected: Any, value: Any, place: str) -> Any:
     raise TypeError(f"{place} is {json.dumps(value)[:60]}, not {getattr(expected, '__name__', expected)}")
 
 
-def _from_object(expected: Any, value: dict[str, Any], place: str) -> Any:
+def _from_object(expected: Any, value: JsonObject, place: str) -> Any:
     missing = [field.name for field in fields(expected) if field.name not in value and _default(field) is MISSING]
     if missing:
         raise TypeError(f"{place} has no {missing[0]!r}")
@@ -152,5 +157,5 @@ def _default(field: Field[Any]) -> Any:
 
 
 @cache
-def _type_hints(report_type: Any) -> dict[str, Any]:
+def _type_hints(report_type: Any) -> dict[str, object]:
     return get_type_hints(report_type)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from tfopt.reports.benchmark_report import SpeedupEstimate
+from tfopt.value_types import JsonObject
 
 
 @dataclass(frozen=True)
@@ -112,7 +113,7 @@ class VariationResult:
     name: str
     where: Literal["plan", "module", "environment", "examples", "batch"]
     note: str
-    settings: dict[str, Any]
+    settings: JsonObject
     speedup: SpeedupEstimate | None
     example_us: float | None
     memory_bytes: int
@@ -129,8 +130,8 @@ class PlannedSettings:
     """
 
     schema_version: ClassVar[int] = 1
-    settings: dict[str, Any]
-    environment: dict[str, Any] = field(default_factory=dict)
+    settings: JsonObject
+    environment: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +159,7 @@ class TrainingPlanReport(PlannedSettings):
 
     bottleneck: Bottleneck
     findings: list[Finding]
-    baseline: dict[str, Any]
+    baseline: JsonObject
     step_ms: StepParts
     parts: dict[str, PartTime]
     stages_ms: dict[str, float]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypedDict
 
 import tfopt
 from tfopt.artifacts import Artifact, Decision, Pushed
@@ -22,6 +22,7 @@ from tfopt.reports import report_schema
 from tfopt.storage import staging
 from tfopt.storage.folder_lock import lock_folder
 from tfopt.storage.run_folder import CONTENT, RECORD
+from tfopt.value_types import JsonObject
 
 State = Literal["running", "succeeded", "failed", "interrupted"]
 
@@ -65,11 +66,23 @@ class RunRecord:
     report: str | None = None
     engine: str = ""
     sources: dict[str, str | None] = field(default_factory=dict)
-    parameters: dict[str, Any] = field(default_factory=dict)
+    parameters: JsonObject = field(default_factory=dict)
     inputs: dict[str, str | None] = field(default_factory=dict)
     code: dict[str, str] = field(default_factory=dict)
     python: str = ""
     packages: dict[str, str] = field(default_factory=dict)
+
+
+class RunResults(TypedDict, total=False):
+    """Fields of `RunRecord` that are known when a run succeeded."""
+
+    selected: str
+    report: str
+    pushed: str | None
+    inputs: dict[str, str | None]
+    code: dict[str, str]
+    python: str
+    packages: dict[str, str]
 
 
 class _BusyError(Exception):
@@ -77,7 +90,7 @@ class _BusyError(Exception):
 
 
 @contextlib.contextmanager
-def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[dict[str, Any]]:
+def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[RunResults]:
     """Record a run, at its start and at its end; the block adds the fields of a successful run to the mapping.
 
     Args:
@@ -87,7 +100,7 @@ def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[dict[str, 
     """
     record = RunRecord(pipeline, "running", _now(), platform.node(), os.getpid(), tfopt.__version__, **facts)
     _write(root, record)
-    results: dict[str, Any] = {}
+    results: RunResults = {}
     try:
         yield results
     except ComponentError as error:
@@ -100,7 +113,7 @@ def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[dict[str, 
     _write(root, replace(record, state="succeeded", ended=_now(), **results))
 
 
-def run_facts(dag: Dag, values: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> dict[str, Any]:
+def run_facts(dag: Dag, values: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> RunResults:
     """Return the fields about inputs and code of a run, without which its results cannot be explained."""
     inputs: dict[str, str | None] = {}
     code: dict[str, Code] = {}
@@ -117,9 +130,9 @@ def run_facts(dag: Dag, values: Mapping[str, Any], outcomes: Mapping[str, Outcom
     }
 
 
-def decision_facts(root: Path, artifacts: Sequence[Artifact]) -> dict[str, Any]:
+def decision_facts(root: Path, artifacts: Sequence[Artifact]) -> RunResults:
     """Return the fields about the selected model and the pushed version."""
-    results: dict[str, Any] = {}
+    results: RunResults = {}
     for artifact in artifacts:
         if isinstance(artifact, Decision):
             page = artifact.path / Decision.page

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from tfopt import keras_models
 from tfopt.artifacts import Model
-from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes.runtime import Arrays, Runtime
 from tfopt.runtimes.saved_model import set_threads, to_tensor_spec
 
 

@@ -12,7 +12,7 @@ from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec, d
 from tfopt.data.batches import parse_features
 from tfopt.data.sample_inputs import random_batch
 from tfopt.errors import ComponentError
-from tfopt.runtimes import Runtime
+from tfopt.runtimes.runtime import Runtime
 from tfopt.runtimes.saved_model import to_tensor_spec
 
 COMPARED_RECORDS = 16

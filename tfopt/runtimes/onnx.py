@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError, first_line
-from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes.runtime import Arrays, Runtime
 
 # ONNX Runtime's names of dtypes that numpy names differently.
 DTYPES = {"float": "float32", "double": "float64"}

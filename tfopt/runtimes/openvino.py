@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError, first_line
-from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes.runtime import Arrays, Runtime
 
 # Minimal latency of single calls. Without the precision hint, float32 models run in bfloat16 on CPUs that support it.
 SETTINGS = {"PERFORMANCE_HINT": "LATENCY", "NUM_STREAMS": 1, "INFERENCE_PRECISION_HINT": "f32"}
@@ -26,7 +26,7 @@ def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
 
 def compile_model(model: Any, threads: int | None = None) -> Any:
     """Return the ``openvino.CompiledModel`` of an ``openvino.Model`` or its file, with the settings of this runtime."""
-    from tfopt.runtimes.openvino_import import openvino
+    from tfopt.runtimes.openvino_import import openvino  # imports OpenVINO
 
     settings = SETTINGS | ({"INFERENCE_NUM_THREADS": threads, "ENABLE_HYPER_THREADING": True} if threads else {})
     return openvino.Core().compile_model(model, "CPU", settings)

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import RecordSpec, record_input
 from tfopt.data.batches import parse_features
-from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes.runtime import Arrays, Runtime
 
 
 class RecordParser(Runtime):

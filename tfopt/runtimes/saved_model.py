@@ -17,7 +17,7 @@ from tfopt.artifacts.saved_model_proto import asset_files
 from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import read_text_inputs
 from tfopt.errors import ComponentError, first_line, nearest
-from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes.runtime import Arrays, Runtime
 
 INITIALIZER = "saved_model_main_op"  # the collection that names the initialization op
 

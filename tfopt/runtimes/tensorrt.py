@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
-from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes.runtime import Arrays, Runtime
 from tfopt.tensorrt import machine
+from tfopt.tensorrt.device import Buffers
 from tfopt.tensorrt.profiles import Profile
 from tfopt.tensorrt.tag import CompatibilityTag
 
@@ -57,8 +58,7 @@ class TensorRTRuntime(Runtime):
         """
         import tensorrt as trt
 
-        from tfopt.tensorrt.device import Buffers
-        from tfopt.tensorrt.messages import Messages, load_plugins
+        from tfopt.tensorrt.messages import Messages, load_plugins  # imports TensorRT
 
         self._messages = Messages()
         load_plugins()

@@ -2,7 +2,8 @@
 
 import os
 import re
-from typing import Any
+from collections.abc import Collection
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +11,24 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError, first_line, nearest
-from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes.runtime import Arrays, Runtime
+
+
+class _Detail(TypedDict):
+    name: str
+    index: int
+    shape: NDArray[np.int32]
+    shape_signature: NDArray[np.int32]
+    dtype: Any
+    quantization: tuple[float, int]
+
+
+class StoredTensor(TypedDict):
+    """A tensor as a file stores it; ``quantization`` are ``scale`` and ``zero_point`` of integers."""
+
+    dtype: str
+    shape: list[int | None]
+    quantization: dict[str, float] | None
 
 
 def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
@@ -18,7 +36,7 @@ def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
     return TFLiteRuntime(model, signature, threads)
 
 
-def stored_tensors(model: Model) -> tuple[str | None, dict[str, Any], dict[str, Any]]:
+def stored_tensors(model: Model) -> tuple[str | None, dict[str, StoredTensor], dict[str, StoredTensor]]:
     """Return the signature's name, None if the file has none, and the stored inputs and outputs, for app developers.
 
     Quantized tensors are described with their integer dtype, scale and zero point.
@@ -113,7 +131,7 @@ def _refusal(model: Model, reason: str) -> ComponentError:
     )
 
 
-def _choose(signatures: dict[str, Any], name: str, model: Model) -> str:
+def _choose(signatures: Collection[str], name: str, model: Model) -> str:
     """Return the requested signature, or the only one: a file is often converted from one signature of several."""
     if len(signatures) == 1:
         return next(iter(signatures))
@@ -122,17 +140,17 @@ def _choose(signatures: dict[str, Any], name: str, model: Model) -> str:
     return name
 
 
-def _by_name(details: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _by_name(details: list[_Detail]) -> dict[str, _Detail]:
     return {detail["name"]: detail for detail in details}
 
 
-def _spec(detail: dict[str, Any]) -> TensorSpec:
+def _spec(detail: _Detail) -> TensorSpec:
     shape = detail["shape_signature"] if len(detail["shape_signature"]) else detail["shape"]
     dtype = "string" if detail["dtype"] is np.bytes_ else np.dtype(detail["dtype"]).name
     return TensorSpec("float32" if _scale(detail) else dtype, tuple(None if size < 0 else int(size) for size in shape))
 
 
-def _facts(details: dict[str, dict[str, Any]], specs: dict[str, TensorSpec]) -> dict[str, Any]:
+def _facts(details: dict[str, _Detail], specs: dict[str, TensorSpec]) -> dict[str, StoredTensor]:
     return {
         name: {
             "dtype": "string" if detail["dtype"] is np.bytes_ else np.dtype(detail["dtype"]).name,
@@ -144,12 +162,12 @@ def _facts(details: dict[str, dict[str, Any]], specs: dict[str, TensorSpec]) -> 
     }
 
 
-def _scale(detail: dict[str, Any]) -> tuple[float, int] | None:
+def _scale(detail: _Detail) -> tuple[float, int] | None:
     scale, zero_point = detail["quantization"]
     return (scale, zero_point) if scale and detail["dtype"] is not np.float32 else None
 
 
-def _quantized(array: NDArray[Any], detail: dict[str, Any]) -> NDArray[Any]:
+def _quantized(array: NDArray[Any], detail: _Detail) -> NDArray[Any]:
     scale = _scale(detail)
     if not scale:
         return array
@@ -165,6 +183,6 @@ def _quantized(array: NDArray[Any], detail: dict[str, Any]) -> NDArray[Any]:
     return clipped
 
 
-def _dequantized(array: NDArray[Any], detail: dict[str, Any]) -> NDArray[Any]:
+def _dequantized(array: NDArray[Any], detail: _Detail) -> NDArray[Any]:
     scale = _scale(detail)
     return ((array.astype(np.float32) - scale[1]) * np.float32(scale[0])) if scale else array

@@ -7,7 +7,7 @@ from typing import Any
 from tfopt.errors import ComponentError, first_line
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, nodes, prune_functions
-from tfopt.graph.mutable_graph import Graph
+from tfopt.graph.mutable_graph import Graph, NodeDef
 from tfopt.graph.op_registry import definition
 from tfopt.graph.report import Report
 from tfopt.graph.rewrites import freeze_learning_phase
@@ -244,7 +244,7 @@ def _name_outputs(frozen: Frozen) -> Frozen:
     return replace(named, graph=graph)
 
 
-def _source(end: Endpoint, producers: dict[str, Any]) -> str:
+def _source(end: Endpoint, producers: dict[str, NodeDef]) -> str:
     """Return the source of the IdentityN that inlining leaves of a call, unless it has control inputs."""
     name, _, index = end.tensor.rpartition(":")
     node = producers[name]

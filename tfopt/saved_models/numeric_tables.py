@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.graph.frozen_model import Frozen, nodes, prune_functions
+from tfopt.graph.mutable_graph import NodeDef
 from tfopt.graph.session import session
 
 FIND, TABLE = "LookupTableFindV2", "HashTableV2"
@@ -60,7 +61,7 @@ def _is_numeric(node: Any) -> bool:
     return bool(keys.is_integer and (values.is_integer or values.is_floating))
 
 
-def _read_tables(frozen: Frozen, tables: dict[str, Any]) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
+def _read_tables(frozen: Frozen, tables: dict[str, NodeDef]) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
     """Return the keys and values of tables by name; each comes with a node that looks up in it."""
     import tensorflow as tf
 

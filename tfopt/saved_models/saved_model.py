@@ -20,6 +20,7 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
 from tfopt.errors import ComponentError, first_line
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
+from tfopt.keras_models.io import place_saved_model
 from tfopt.saved_models import freezer as freezing
 from tfopt.saved_models.removed_ops import has_successors, replace_removed
 from tfopt.storage.staging import link_tree
@@ -102,8 +103,6 @@ def opened(model: Model) -> Iterator[Frozen]:
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
         folder = model.saved_model
         if folder is None:
-            from tfopt.keras_models.io import place_saved_model
-
             folder = Path(scratch, "Format-Serving")
             place_saved_model(model, folder)
         yield read(folder)

@@ -11,6 +11,7 @@ import numpy as np
 
 from tfopt.artifacts.saved_model_proto import functions_called
 from tfopt.graph.frozen_model import nodes
+from tfopt.graph.mutable_graph import NodeDef
 from tfopt.graph.op_registry import definition
 
 WRITES = re.compile(
@@ -39,7 +40,7 @@ def state_nodes(graph_def: Any) -> list[Any]:
     by_name = {node.name: node for node in graph_def.node}
     writing = _writing_functions(graph_def)
     ahead = [node for node in graph_def.node if WRITES.search(node.op) or functions_called([node]) & writing]
-    reached: dict[str, Any] = {}
+    reached: dict[str, NodeDef] = {}
     while ahead:
         for text in ahead.pop().input:
             node = by_name[text.lstrip("^").partition(":")[0]]

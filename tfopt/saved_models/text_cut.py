@@ -20,10 +20,10 @@ from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.data.text_inputs import read_parse_op
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, prune_functions
+from tfopt.graph.law_order import NORMALIZING
+from tfopt.graph.law_runner import optimize
 from tfopt.graph.mutable_graph import Graph
-from tfopt.graph.pass_manager import optimize
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_order import NORMALIZING
 
 PREPROCESSING = re.compile(
     r"Parse\w*Example|^ParseTensor|^Decode|String|Ragged|^Sparse|Lookup|HashTable|InitializeTable|Unicode|Regex"

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from tfopt.artifacts import CARD, Artifact, Examples, Model
 from tfopt.artifacts.formats import FORMATS
@@ -80,7 +80,14 @@ def copy_model(model: Model, layout: str, folder: Path) -> None:
         shutil.copy2(source, target)
 
 
-def write_version(model: Model, layout: str, folder: Path, examples: Examples | None, requests: int) -> dict[str, Any]:
+class VersionFacts(TypedDict, total=False):
+    """Descriptions of files next to a model, or why there are none; ``labels`` only for a plain LiteRT file."""
+
+    warm_up: str
+    labels: str
+
+
+def write_version(model: Model, layout: str, folder: Path, examples: Examples | None, requests: int) -> VersionFacts:
     """Copy a model into a version folder and write the additional files that its server reads.
 
     Args:
@@ -97,7 +104,7 @@ def write_version(model: Model, layout: str, folder: Path, examples: Examples | 
         ComponentError: If the examples do not fit the model, or a plain LiteRT file cannot be read.
     """
     copy_model(model, layout, folder)
-    facts = {"warm_up": warm_up.record_requests(model, layout, folder, examples, requests)}
+    facts: VersionFacts = {"warm_up": warm_up.record_requests(model, layout, folder, examples, requests)}
     if layout == "plain" and model.format == "tflite":
         facts["labels"] = tflite_metadata.write_metadata(model, folder, examples)
     return facts

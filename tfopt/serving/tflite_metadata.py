@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tfopt.artifacts import Examples, Model
 from tfopt.data.feature_schema import read_manifest
+from tfopt.runtimes.tflite import stored_tensors
 
 METADATA, LABELS = "metadata.json", "labels.txt"
 
@@ -21,8 +22,6 @@ def write_metadata(model: Model, folder: Path, examples: Examples | None) -> str
     Raises:
         ComponentError: If LiteRT cannot load the file.
     """
-    from tfopt.runtimes.tflite import stored_tensors
-
     signature, inputs, outputs = stored_tensors(model)
     classes = _class_names(examples)
     labelled = [name for name, facts in outputs.items() if classes and facts["shape"][-1:] == [len(classes)]]

@@ -36,7 +36,7 @@ def detect_machine() -> Machine:
         ComponentError: If it has no GPU, no TensorRT or no CUDA bindings; with instructions for installation.
     """
     driver, version = nvidia.driver_version(), _version()
-    from tfopt.tensorrt import device
+    from tfopt.tensorrt import device  # imports NumPy
 
     capability, gpu = device.gpu_properties()
     return Machine(version, capability, gpu, driver)

@@ -3,15 +3,15 @@
 import re
 import shutil
 import subprocess
-from typing import Any
 
 from tfopt.errors import ComponentError, first_line
+from tfopt.value_types import JsonObject
 
 FIX = "run this on a machine with a GPU (on Kubeflow the step requests one), or use export_onnx or export_openvino"
 FIELDS = {"name": "name", "driver": "driver_version", "memory": "memory.total"}
 
 
-def list_gpus() -> list[dict[str, Any]]:
+def list_gpus() -> list[JsonObject]:
     """Describe each GPU with the newest CUDA version that the driver supports; empty if there is none."""
     try:
         rows = run_nvidia_smi(f"--query-gpu={','.join(FIELDS.values())}", "--format=csv,noheader")

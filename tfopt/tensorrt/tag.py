@@ -7,7 +7,6 @@ import json
 import logging
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from tfopt.artifacts.models import TAG
 from tfopt.errors import ComponentError, first_line
@@ -54,7 +53,10 @@ class CompatibilityTag:
         if not file.is_file():
             return None
         try:
-            return cls(**_fields(json.loads(file.read_text())))
+            values = json.loads(file.read_text())
+            if not isinstance(values, dict):
+                raise ValueError(f"{type(values).__name__} instead of an object")
+            return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
         except (ValueError, TypeError) as error:
             raise ComponentError(
                 f"{file}: {first_line(error)}", "the tag that convert_tensorrt wrote", "restore it, or convert again"
@@ -85,12 +87,6 @@ class CompatibilityTag:
             logging.getLogger(__name__).warning(
                 "%s was built with driver %s, and this machine has the older %s", where, self.driver, machine.driver
             )
-
-
-def _fields(values: Any) -> dict[str, Any]:
-    if not isinstance(values, dict):
-        raise ValueError(f"{type(values).__name__} instead of an object")
-    return {name: values[name] for name in CompatibilityTag.__dataclass_fields__ if name in values}
 
 
 def _numbers(version: str) -> tuple[int, ...]:

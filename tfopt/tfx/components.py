@@ -126,7 +126,7 @@ def node(component: Component, **wires: Any) -> base_component.BaseComponent:
         ) from error
 
 
-def execution_properties(component: Component, parameters: Mapping[str, Any]) -> dict[str, Any]:
+def execution_properties(component: Component, parameters: Mapping[str, Any]) -> dict[str, object]:
     """Return the execution properties of a step: all of its parameters, and what else an earlier result depends on.
 
     Raises:
@@ -141,7 +141,7 @@ def execution_properties(component: Component, parameters: Mapping[str, Any]) ->
     return properties
 
 
-def decoded_parameters(component: Component, properties: Mapping[str, Any]) -> dict[str, Any]:
+def decoded_parameters(component: Component, properties: Mapping[str, Any]) -> dict[str, object]:
     """Return the parameters in the execution properties of a step."""
     declared = component.parameters.items()
     return {name: _decode(parameter, properties[name]) for name, parameter in declared if name in properties}
@@ -182,7 +182,7 @@ class Executor(base_executor.BaseExecutor):
 
     failure: ComponentError | KeyboardInterrupt | None = None
 
-    def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802  (TFX's name)
+    def Do(self, input_dict: Any, output_dict: Any, exec_properties: Mapping[str, Any]) -> None:  # noqa: N802  (TFX's name)
         """Run the component and publish the metadata of its outputs."""
         component = find(exec_properties[COMPONENT])
         parameters = decoded_parameters(component, exec_properties)
@@ -201,7 +201,7 @@ class Executor(base_executor.BaseExecutor):
 class BeamExecutor(base_beam_executor.BaseBeamExecutor):
     """The executor of components that run a Beam pipeline."""
 
-    def Do(self, input_dict: Any, output_dict: Any, exec_properties: dict[str, Any]) -> None:  # noqa: N802  (TFX's name)
+    def Do(self, input_dict: Any, output_dict: Any, exec_properties: Mapping[str, Any]) -> None:  # noqa: N802  (TFX's name)
         """Run the component like `Executor`, with the Beam arguments of the TFX pipeline."""
         with beam_runner.runner_arguments(self._beam_pipeline_args):
             Executor.Do(self, input_dict, output_dict, exec_properties)

@@ -38,9 +38,9 @@ class _Execution:
         seconds: Its time; None if it reused the outputs of another one.
     """
 
-    properties: dict[str, Any]
+    properties: Mapping[str, Any]
     inputs: dict[str, int]
-    outputs: dict[str, Any]
+    outputs: dict[str, mlmd.Artifact]
     seconds: float | None
 
     def defect(self) -> str | None:

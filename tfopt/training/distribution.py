@@ -100,7 +100,7 @@ def uses_parameter_servers(model: Any) -> bool:
     return type(getattr(model, "distribute_strategy", None)).__name__.startswith("ParameterServer")
 
 
-def fit_data(model: Any, batches: Any, validation: Any) -> dict[str, Any]:
+def fit_data(model: Any, batches: Any, validation: Any) -> dict[str, object]:
     """Return the data arguments of `fit`."""
     if not uses_parameter_servers(model):
         return {"x": batches, "validation_data": validation}

@@ -14,10 +14,11 @@ from typing import Any
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.training.compile_like_module import compile_like, evaluate_model, read_splits
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
-from tfopt.training.fit_loop import fit_model
+from tfopt.training.fit_loop import History, fit_model
 from tfopt.training.fused_batch_norm import fuse_batch_norms
 from tfopt.training.second_round import SECOND_ROUND, SecondRound
 from tfopt.training.user_module import UserModule
+from tfopt.value_types import JsonObject
 
 
 class FineTuner:
@@ -67,7 +68,7 @@ class FineTuner:
         """Return the loss and metrics of a compiled model on ``eval``."""
         return evaluate_model(model, self.sources)
 
-    def fine_tune(self, model: Any) -> tuple[Any, dict[str, Any]]:
+    def fine_tune(self, model: Any) -> tuple[Any, JsonObject]:
         """Fine-tune a compiled model; return it with its best weights, and the facts for its model card.
 
         Raises:
@@ -75,7 +76,7 @@ class FineTuner:
         """
         settings = self.settings
 
-        def fit(model: Any, folder: Path, epochs: int, seed: int) -> dict[str, Any]:
+        def fit(model: Any, folder: Path, epochs: int, seed: int) -> History:
             return fit_model(
                 model,
                 self.user,
@@ -87,11 +88,11 @@ class FineTuner:
                 seed=seed,
             )
 
-        def fit_again(model: Any) -> tuple[Any, dict[str, Any]]:
+        def fit_again(model: Any) -> tuple[Any, History]:
             return self.compile(model), fit(model, self.folder / SECOND_ROUND, settings.recover, self.seed + 1)
 
         first = fit(model, self.folder, settings.epochs, self.seed)
         model, second, recovery = self.second.run(model, fit_again)
         history = second or first
-        facts = {"best_epoch": history["best_epoch"], "epochs": len(history["epochs"])}
+        facts: JsonObject = {"best_epoch": history["best_epoch"], "epochs": len(history["epochs"])}
         return model, facts | ({"recovery": recovery} if recovery else {})

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 from tfopt import keras_models
 from tfopt.errors import ComponentError, first_line
@@ -22,6 +22,15 @@ from tfopt.training.user_module import UserModule
 TIMED_STEPS = 20  # steps whose time is measured one by one
 
 log = logging.getLogger(__name__)
+
+
+class History(TypedDict):
+    """The content of ``history.json``: the best epoch, counted from 1, and the metrics of each epoch."""
+
+    best_epoch: int
+    stopped_early: bool
+    epochs: list[dict[str, float | None]]
+    compile_s: NotRequired[float]
 
 
 def fit_model(
@@ -39,7 +48,7 @@ def fit_model(
     checkpoints: Checkpoints | None = None,
     class_weight: Mapping[int, float] | None = None,
     timed: bool = False,
-) -> dict[str, Any]:
+) -> History:
     """Train a model, restore the weights of its best epoch, and return its history.
 
     Args:
@@ -88,8 +97,9 @@ def fit_model(
         )
     best = int(stopping.best_epoch) + 1
     log.info("restored the weights of epoch %d of %d", best, len(monitor.history))
-    history = {"best_epoch": best, "stopped_early": len(monitor.history) < epochs, "epochs": monitor.history}
-    history |= {"compile_s": monitor.compile_seconds()} if timed else {}
+    history: History = {"best_epoch": best, "stopped_early": len(monitor.history) < epochs, "epochs": monitor.history}
+    if timed:
+        history["compile_s"] = monitor.compile_seconds()
     (folder / "history.json").write_text(json.dumps(history, indent=1, allow_nan=False) + "\n")
     return history
 

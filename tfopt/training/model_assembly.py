@@ -15,8 +15,7 @@ from tfopt.training.datasets.input_kinds import input_kinds, stored_kind
 from tfopt.training.fused_batch_norm import fuse_batch_norms
 from tfopt.training.precision import AS_BUILT, layer_precision
 from tfopt.training.user_module import UserModule
-
-Tensors = dict[str, Any]
+from tfopt.value_types import Tensors
 
 
 @dataclass(frozen=True)

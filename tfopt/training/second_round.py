@@ -11,17 +11,19 @@ from dataclasses import replace
 from typing import Any
 
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.step_order import applied_steps
+from tfopt.declaration.step_order import applied_steps
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, from_quality
+from tfopt.metric_table import HIGHER_IS_BETTER
 from tfopt.reports.evaluation_report import Metric
 from tfopt.training.compile_like_module import HELD_OUT
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
+from tfopt.training.fit_loop import History
+from tfopt.value_types import JsonObject
 
 SECOND_ROUND = "second_round"  # the folder of its history
-HIGHER_IS_BETTER = ("accuracy", "acc", "auc", "precision", "recall")  # endings of metric names
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +60,9 @@ class SecondRound:
             self.baseline = _first_baseline(parent, self.data) or _evaluate(baseline, self.held_out)
             self.goals = _name_metrics(read_goals(settings.goals), self.baseline)
 
-    def run(self, model: Any, fit_again: Callable[[Any], tuple[Any, Any]]) -> tuple[Any, Any, dict[str, Any]]:
+    def run(
+        self, model: Any, fit_again: Callable[[Any], tuple[Any, History]]
+    ) -> tuple[Any, History | None, JsonObject]:
         """Run the second round if a goal is missed.
 
         Args:
@@ -72,7 +76,7 @@ class SecondRound:
         if not self.epochs:
             return model, None, {}
         first = _evaluate(model, self.held_out)
-        facts: dict[str, Any] = {
+        facts: JsonObject = {
             "data": self.data,
             "records": self.held_out.count,
             "baseline": self.baseline,

@@ -42,7 +42,7 @@ class UserModule:
         self._guard("importing it", lambda: exec(code, self._module.__dict__))
 
     @property
-    def namespace(self) -> dict[str, Any]:
+    def namespace(self) -> dict[str, object]:
         """The names that the module defines."""
         return vars(self._module)
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
+from tfopt.artifacts.model_card import Verification
 from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_parity import save_as_served
@@ -32,7 +33,7 @@ def loaded_reproducibly(model: KerasModel, module: Path | None, seed: int) -> It
 
 def save_and_compare(
     changed: Any, target: Path, model: KerasModel, keras_model: Any, examples: Examples | None, *, fix: str
-) -> dict[str, Any]:
+) -> Verification:
     """Save a changed model as its baseline is served, and return the parity facts for its model card.
 
     Args:

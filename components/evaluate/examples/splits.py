@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from tfopt.artifacts import Examples, Model
-from tfopt.artifacts.step_order import applied_steps
+from tfopt.declaration.step_order import applied_steps, find_declaration
 from tfopt.errors import ComponentError
 from tfopt.storage.remote_files import is_remote, list_remote_files
 
 AUTO, UNSEEN, SEEN = "auto", "test", "eval"
 TRAINING_SPLIT = "train"
-TRAINING_STEPS = ("train", "prune", "cluster", "quantize")  # they keep the epoch that is best on SEEN
+TRAINING = ("training", "fine_tuning")  # purposes of components that keep the epoch that is best on SEEN
 
 
 def choose_split(examples: Examples, split: str) -> str:
@@ -46,7 +46,7 @@ def models_tuned_on(models: Sequence[Model], names: Sequence[str], split: str) -
     return [
         name
         for name, model in zip(names, models, strict=True)
-        if any(step.component in TRAINING_STEPS for step in applied_steps(model))
+        if any((one := find_declaration(step)) and one.purpose in TRAINING for step in applied_steps(model))
     ]
 
 

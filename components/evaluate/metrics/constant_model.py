@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from tfopt import formatting
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.examples import records
-from tfopt.components.evaluate.metrics.task_metrics import MULTI_LABEL, OTHER, REGRESSION, Scoring
+from tfopt.components.evaluate.metrics.task_metrics import Scoring
 from tfopt.components.evaluate.parameters import Settings
+from tfopt.metric_table import MULTI_LABEL, OTHER, REGRESSION
 from tfopt.storage.remote_files import local_copy
 
 MOST_LABELS = 100_000  # that the constant output is computed from

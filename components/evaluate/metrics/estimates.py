@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from tfopt.components.evaluate.metrics.accumulators import Slice, Sums, Totals
 from tfopt.components.evaluate.metrics.bootstrap import UNIT, unseen_record_weights
 from tfopt.components.evaluate.metrics.curves import auc, average_precision
-from tfopt.components.evaluate.metrics.task_metrics import ACTUAL, HIGHER_IS_BETTER, HIT, PREDICTED, class_metrics
+from tfopt.components.evaluate.metrics.task_metrics import ACTUAL, HIT, PREDICTED, class_metrics
 from tfopt.components.evaluate.metrics.tfma_metrics import HIGHER
-from tfopt.components.evaluate.plan import Plan
+from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import (
     SMALLEST_SAMPLE,
@@ -19,6 +19,7 @@ from tfopt.measurement.confidence_bounds import (
     share_difference_interval,
     share_interval,
 )
+from tfopt.metric_table import AREAS, HIGHER_IS_BETTER
 
 Array = NDArray[Any]
 
@@ -128,7 +129,9 @@ def metrics_of_records(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]
         counts, resampled = sums.ranks.values_of(model)
         if counts.any(1).all():  # the curves need both classes
             rarer = int(counts.sum(1).argmin())  # a record of that class moves the area under the ROC curve more
-            for name, area, label in (("auc", auc, rarer), ("pr_auc", average_precision, 0)):
+            curves = {"auc": (auc, rarer), "pr_auc": (average_precision, 0)}
+            for name in AREAS:
+                area, label = curves[name]
                 value, resolution = area(counts)
                 low, high = (area(extreme)[0][None] for extreme in _rank_extremes(resampled, unseen, label))
                 metrics[name] = Sampled(float(value), low, high, True, float(resolution))
@@ -187,14 +190,15 @@ def _means(plan: Plan, sums: Sums, model: int, unseen: Array) -> dict[str, Sampl
     """Return the means over records; the unseen record has the best value, and the worst that a record had."""
     metrics = {}
     for column, name in enumerate(plan.scoring.metrics):
-        worst = 1.0 if name.endswith(HIGHER_IS_BETTER) else max(0.0, sums.most[[0, model], column].max())
+        higher = name.endswith(HIGHER_IS_BETTER)
+        worst = 1.0 if higher else max(0.0, sums.most[[0, model], column].max())
         low, high = (
             ((sums.resampled[model, column] + unseen * value) / (sums.weight + unseen))[None] for value in (0.0, worst)
         )
         share = _share_counts(sums, model, column) if name in plan.scoring.shares else None
         with np.errstate(invalid="ignore", divide="ignore"):
             value = float(sums.total[model, column] / sums.records)
-        metrics[name] = Sampled(value, low, high, name.endswith(HIGHER_IS_BETTER), share=share)
+        metrics[name] = Sampled(value, low, high, higher, share=share)
     return metrics
 
 

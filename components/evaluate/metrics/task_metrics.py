@@ -6,16 +6,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.measurement.metric_names import AREAS, COUNTED, MEANS, top_k_metric
+from tfopt.metric_table import (
+    AREAS,
+    BINARY,
+    CLASSIFICATION,
+    COUNTED,
+    MULTI_LABEL,
+    OTHER,
+    REGRESSION,
+    MetricRow,
+    mean_metrics,
+)
 
 Array = NDArray[Any]
 
 SMALLEST = float(np.finfo(np.float32).eps)  # probabilities are clipped to it, as the loss of 0 is infinite
 LARGEST = 1e30  # beyond it a float32 sum of a batch would overflow
 LARGEST_LOGIT = 17.0  # the logit of the float32 nearest to 1 is 16.6
-HIGHER_IS_BETTER = ("accuracy", "auc", "precision", "recall", "f1")  # endings of metric names
 MOST_CLASSES = 100  # the confusion matrix grows with the square, and a larger one is not readable
-REGRESSION, MULTI_LABEL, OTHER = "regression", "multi_label", "other"
 HIT, PREDICTED, ACTUAL = range(3)  # the counts of a class that precision and recall are computed from
 
 
@@ -42,13 +50,12 @@ class Scoring:
     @property
     def metrics(self) -> list[str]:
         """The names of the metrics that are means over records, in the order of `values`."""
-        first, rest = MEANS[self.task][:1], MEANS[self.task][1:]
-        return [*first, *([top_k_metric(self.top_k)] if self._has_top_k else []), *rest]
+        return [row.name.format(k=self.top_k) for row in self._means]
 
     @property
     def shares(self) -> list[str]:
         """The names of the metrics that are shares of records: each record has 0 or 1."""
-        return [name for name in self.metrics if name.endswith("accuracy") and name != "label_accuracy"]
+        return [row.name.format(k=self.top_k) for row in self._means if row.kind == "share"]
 
     @property
     def names(self) -> list[str]:
@@ -58,13 +65,14 @@ class Scoring:
         return [*self.metrics, *counted, *(AREAS if self.has_auc else ())]
 
     @property
-    def _has_top_k(self) -> bool:
-        return self.task == "classification" and self.width > self.top_k
+    def _means(self) -> list[MetricRow]:
+        has_top_k = self.width > self.top_k
+        return [row for row in mean_metrics(self.task) if has_top_k or "{k}" not in row.name]
 
     @property
     def class_count(self) -> int:
         """The number of classes that exclude each other; 0 if the task has none."""
-        return max(self.width, 2) if self.task in ("binary", "classification") else 0
+        return max(self.width, 2) if self.task in (BINARY, CLASSIFICATION) else 0
 
     @property
     def has_classes(self) -> bool:
@@ -81,33 +89,14 @@ class Scoring:
     @property
     def has_auc(self) -> bool:
         """True if there are two classes, and so an AUC."""
-        return self.task == "binary" or (self.task == "classification" and self.width == 2)
+        return self.task == BINARY or (self.task == CLASSIFICATION and self.width == 2)
 
     def values(self, predictions: Array, labels: Array) -> NDArray[np.float64]:
         """Compute the metrics of each record, ``[records, metrics]``, from predictions ``[records, width]``."""
         if self.task == OTHER:
             return np.zeros((len(labels), 0))
-        predictions = predictions.astype(np.float64)
-        if self.task == REGRESSION:
-            error = predictions - labels
-            columns = [np.abs(error).mean(1), np.minimum(np.square(error), LARGEST).mean(1)]
-            return np.asarray(np.minimum(np.stack(columns, 1), LARGEST))
-        if self.task == MULTI_LABEL:
-            probability = self.probabilities(predictions)
-            right = np.equal(self._positive(predictions), labels)
-            loss = _log_loss(np.where(labels == 1, probability, 1 - probability))
-            return np.stack([right.mean(1), right.all(1), loss.mean(1)], 1)
-        labels = labels[:, 0]
-        if self.task == "binary":
-            probability = self.probabilities(predictions)[:, 0]
-            loss = _log_loss(np.where(labels == 1, probability, 1 - probability))
-            return np.stack([(self.classes(predictions) == labels), loss], 1)
-        probabilities = self.probabilities(predictions)
-        loss = _log_loss(probabilities[np.arange(len(labels)), labels])
-        columns = [self.classes(predictions) == labels]
-        if self._has_top_k:
-            columns.append(_rank(predictions, labels) < self.top_k)
-        return np.stack([*columns, loss], 1)
+        metrics = RecordMetrics(self, predictions.astype(np.float64), labels)
+        return np.asarray(np.minimum(np.stack([metrics.compute(row) for row in self._means], 1), LARGEST))
 
     def targets(self, labels: Array) -> Array:
         """Return the class of each record, ``[records, 1]``, from one-hot labels; other labels as they are."""
@@ -117,17 +106,18 @@ class Scoring:
         """Return the probabilities of classes or labels; the numbers as they are if the task has no classes."""
         if not self.is_logits:
             return predictions
-        return _softmax(predictions) if self.task == "classification" else _sigmoid(predictions)
+        return _softmax(predictions) if self.task == CLASSIFICATION else _sigmoid(predictions)
 
     def classes(self, predictions: Array) -> Array | None:
         """Return the predicted class of each record, or 0 and 1 for each label; None if the task has no classes."""
         if not self.has_classes:
             return None
-        if self.task == "classification":
+        if self.task == CLASSIFICATION:
             return np.asarray(predictions.argmax(1))
-        return self._positive(predictions)[:, 0] if self.task == "binary" else self._positive(predictions)
+        return self.positive(predictions)[:, 0] if self.task == BINARY else self.positive(predictions)
 
-    def _positive(self, predictions: Array) -> Array:
+    def positive(self, predictions: Array) -> Array:
+        """Return 1 for each output above the threshold, else 0."""
         limit = float(_logit(np.asarray(self.threshold))) if self.is_logits else self.threshold
         return (predictions > limit).astype(np.int64)
 
@@ -140,7 +130,7 @@ class Scoring:
 
     def bins(self, predictions: Array, count: int) -> NDArray[np.int64]:
         """Return the histogram bin of each record: equal steps of the logit, so fine near probabilities of 0 and 1."""
-        if self.task == "binary":
+        if self.task == BINARY:
             score = predictions[:, 0].astype(np.float64)
             logit = score if self.is_logits else _logit(score)
         else:
@@ -149,12 +139,65 @@ class Scoring:
         return np.clip((logit + LARGEST_LOGIT) * (count / (2 * LARGEST_LOGIT)), 0, count - 1).astype(np.int64)
 
 
+@dataclass(frozen=True)
+class RecordMetrics:
+    """The metrics of a batch that are means over records: a method for each, with the name of its row in the table.
+
+    Attributes:
+        scoring: Has the task.
+        predictions: The outputs, ``[records, width]``.
+        labels: The labels, ``[records, 1]``, or ``[records, width]`` for several labels and for regression.
+    """
+
+    scoring: Scoring
+    predictions: Array
+    labels: Array
+
+    def compute(self, row: MetricRow) -> Array:
+        """Return a metric of each record."""
+        return np.asarray(getattr(self, row.name.replace("{k}", "k"))(), np.float64)
+
+    def accuracy(self) -> Any:
+        """Return if the class is right."""
+        return self.scoring.classes(self.predictions) == self.labels[:, 0]
+
+    def top_k_accuracy(self) -> Any:
+        """Return if fewer than k classes are before the label."""
+        return _rank(self.predictions, self.labels[:, 0]) < self.scoring.top_k
+
+    def label_accuracy(self) -> Any:
+        """Return the share of labels that are right."""
+        return self._right_labels().mean(1)
+
+    def exact_match_accuracy(self) -> Any:
+        """Return if all labels are right."""
+        return self._right_labels().all(1)
+
+    def log_loss(self) -> Any:
+        """Return the loss of the label's probability, the mean over several labels."""
+        probabilities = self.scoring.probabilities(self.predictions)
+        if self.scoring.task == CLASSIFICATION:
+            return _log_loss(probabilities[np.arange(len(self.labels)), self.labels[:, 0]])
+        return _log_loss(np.where(self.labels == 1, probabilities, 1 - probabilities)).mean(1)
+
+    def mean_absolute_error(self) -> Any:
+        """Return the absolute error, the mean over several numbers."""
+        return np.abs(self.predictions - self.labels).mean(1)
+
+    def mean_squared_error(self) -> Any:
+        """Return the squared error, the mean over several numbers."""
+        return np.minimum(np.square(self.predictions - self.labels), LARGEST).mean(1)
+
+    def _right_labels(self) -> Any:
+        return np.equal(self.scoring.positive(self.predictions), self.labels)
+
+
 def looks_like_logits(predictions: Array, task: str) -> bool:
     """Return True if predictions are no probabilities: outside 0..1, or rows that do not sum to 1 (int8 is 5 % off)."""
     if task in (REGRESSION, OTHER):
         return False
     inside = bool(((predictions >= 0) & (predictions <= 1)).all())
-    return not inside or (task == "classification" and bool((np.abs(predictions.sum(1) - 1) > 0.05).any()))
+    return not inside or (task == CLASSIFICATION and bool((np.abs(predictions.sum(1) - 1) > 0.05).any()))
 
 
 def _log_loss(label_probability: Array) -> Array:
@@ -207,7 +250,4 @@ def class_metrics(counts: Array) -> dict[str, Array]:
     prefix = "macro_" if counts.shape[-1] > 1 else ""
     denominators = {"precision": predicted, "recall": actual, "f1": (predicted + actual) / 2}
     with np.errstate(invalid="ignore"):
-        return {
-            prefix + name: (hit / np.maximum(denominator, 0.5)).sum(-1) / occurring
-            for name, denominator in denominators.items()
-        }
+        return {prefix + name: (hit / np.maximum(denominators[name], 0.5)).sum(-1) / occurring for name in COUNTED}

@@ -17,13 +17,13 @@ from tfopt.components.evaluate.metrics.task_metrics import LARGEST
 from tfopt.components.evaluate.metrics.tfma_metrics import check_name
 from tfopt.errors import ComponentError, nearest
 from tfopt.measurement.goals import QUALITY
-from tfopt.measurement.metric_names import COSTS, ERROR
+from tfopt.metric_table import CLASSIFICATION, COSTS, ERROR, mean_metrics
 from tfopt.storage.remote_files import local_copy
 from tfopt.training.user_module import UserModule
 
 MODULE, TFMA = "module", "tfma"  # the input `module`, and TensorFlow Model Analysis
 REFERENCE = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
-MEASURED = (QUALITY, "accuracy", ERROR, *COSTS)  # names that goals use for other measurements
+MEASURED = (QUALITY, mean_metrics(CLASSIFICATION)[0].name, ERROR, *COSTS)  # names that goals use for others
 
 Array = NDArray[Any]
 

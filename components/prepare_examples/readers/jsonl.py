@@ -9,8 +9,9 @@ from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.readers.columns import check_label, check_names, check_size
 from tfopt.errors import ComponentError
+from tfopt.value_types import JsonObject
 
-Line = tuple[int, dict[str, Any], str]  # number, object, problem or an empty text
+Line = tuple[int, JsonObject, str]  # number, object, problem or an empty text
 
 
 def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
@@ -68,14 +69,14 @@ def _lines(file: str) -> Iterator[Line]:
                 yield number, {}, _reason(error)
 
 
-def _parse(line: bytes) -> dict[str, Any]:
+def _parse(line: bytes) -> JsonObject:
     item = json.loads(line.strip().decode(), object_pairs_hook=_object)
     if not isinstance(item, dict):
         raise ValueError("no JSON object")
     return {key: _cell(key, value) for key, value in item.items()}
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, Any]]) -> JsonObject:
     item = dict(pairs)
     if len(item) < len(pairs):
         keys = [key for key, _ in pairs]

@@ -5,7 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -13,11 +13,17 @@ from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.readers.columns import check_label, check_names, check_size
-from tfopt.components.prepare_examples.readers.parquet_pages import is_list_of_texts, rows_per_batch
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, machine_error
 
-MAX_EXPANSION = 1000  # bytes of values per byte of a file, in more than MIN_EXPANDED bytes of values
-MIN_EXPANDED = 256 << 20
+MAX_EXPANSION = 1000  # bytes or values of a row group per compressed byte, if it has more than the two limits below
+MIN_UNPACKED = 64 << 20  # bytes of pages, in which equal texts are stored once
+MIN_EXPANDED = 256 << 20  # bytes of values
+MAX_LIST_VALUES = 1 << 26  # of a row group: all may be in one row; more are read if the file has a byte for PER_BYTE
+PER_BYTE = 32
+MAX_ROWS = 1024  # of a batch
+MAX_BATCH = 256 << 20  # bytes of a batch, on average
+MAX_VALUES = 1 << 22  # of the lists of a batch, on average
+DELTA = "DELTA_BYTE_ARRAY"  # an encoding in which a text consists of the beginning of the one before, and an end
 Types = dict[str, str | None]  # None for a column without values
 LIST = "list of "
 
@@ -87,7 +93,7 @@ def _check_type(file: str, column: str, dtype: str | None, first: str | None, de
 
 
 def _types(file: str) -> Types:
-    with _opened(file) as (_, table):
+    with _opened(file) as table:
         check_names(table.schema_arrow.names, file)
         return {field.name: _type(file, field.name, field.type) for field in table.schema_arrow}
 
@@ -113,20 +119,61 @@ def _type(file: str, name: str, dtype: Any) -> str | None:
 
 
 def _rows(file: str) -> Iterator[tuple[Any, ...]]:
-    with _opened(file) as (stream, table):
+    with _opened(file) as table:
         converters = [_converter(field.type) for field in table.schema_arrow]
         for group in range(table.num_row_groups):
-            rows = rows_per_batch(file, stream, table.metadata, group)
-            size = 0
+            rows, size = _rows_per_batch(file, table.metadata, group), 0
             for batch in table.iter_batches(rows, row_groups=[group], use_threads=False):
                 batch.validate(full=True)
-                size += sum(map(_expanded_size, batch.columns))
+                expanded = sum(map(_expanded_size, batch.columns))
+                size += expanded
                 _check_expansion(file, size, table.metadata.row_group(group))
-                columns = [column.to_pylist() for column in batch.columns]
-                converted = zip(columns, converters, strict=True)
-                yield from zip(
-                    *(map(convert, cells) if convert else cells for cells, convert in converted), strict=True
-                )
+                step = max(1, min(rows, MAX_BATCH * batch.num_rows // max(1, expanded)))
+                for start in range(0, batch.num_rows, step):
+                    yield from _converted(batch.slice(start, step), converters)
+
+
+def _converted(batch: Any, converters: list[Callable[[Any], Any] | None]) -> Iterator[tuple[Any, ...]]:
+    from pyarrow import types
+
+    decoded = [column.dictionary_decode() if types.is_dictionary(column.type) else column for column in batch.columns]
+    columns = zip([column.to_pylist() for column in decoded], converters, strict=True)
+    yield from zip(*(map(convert, cells) if convert else cells for cells, convert in columns), strict=True)
+
+
+def _rows_per_batch(file: str, metadata: Any, group: int) -> int:
+    """Return how many rows of a row group can be in memory at once, by the sizes in the file's footer.
+
+    Raises:
+        ComponentError: If the row group becomes larger than data do.
+    """
+    rows, columns = metadata.row_group(group).num_rows, range(metadata.num_columns)
+    chunks = [(metadata.row_group(group).column(index), metadata.schema.column(index)) for index in columns]
+    packed = _packed_size(metadata.row_group(group))
+    sizes = [max(chunk.total_uncompressed_size, chunk.num_values * schema.length) for chunk, schema in chunks]
+    in_lists = sum(chunk.num_values for chunk, schema in chunks if schema.max_repetition_level)
+    limits = (
+        (in_lists, MAX_LIST_VALUES, PER_BYTE, "values of lists"),
+        (max(sum(sizes), sum(chunk.num_values for chunk, _ in chunks)), MIN_UNPACKED, MAX_EXPANSION, "bytes or values"),
+    )
+    for size, limit, ratio, what in limits:
+        if size > max(limit, ratio * packed):
+            raise ComponentError(
+                f"{file}: row group {group}: {packed} compressed bytes unpack to {size} {what}",
+                f"at most {limit}, or {ratio} times the compressed bytes",
+                "write it with smaller row groups, such as those that the writer has by default",
+            )
+    limited = [MAX_BATCH * rows // max(1, sum(sizes)), MAX_VALUES * rows // max(1, in_lists)]
+    for (chunk, schema), size in zip(chunks, sizes, strict=True):
+        if DELTA in chunk.encodings and schema.max_repetition_level:
+            raise ComponentError(
+                f"{file}: column {schema.path}: a list of texts with encoding {DELTA}",
+                "an encoding whose values can be measured before they are in memory",
+                "write it with dictionaries, or with plain encoding",
+            )
+        if DELTA in chunk.encodings:
+            limited.append(MAX_BATCH // max(1, size))  # each text may be as long as all ends together
+    return int(max(1, min(MAX_ROWS, *limited)))
 
 
 def _converter(dtype: Any) -> Callable[[Any], Any] | None:
@@ -177,20 +224,32 @@ def _is_bytes(dtype: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _opened(file: str) -> Iterator[tuple[IO[bytes], Any]]:
+def _opened(file: str) -> Iterator[Any]:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
         with open_for_reading(file) as stream:
             metadata = parquet.read_metadata(stream)
-            schemas = [metadata.schema.column(index) for index in range(metadata.num_columns)]
-            # Texts of lists stay in their dictionary until it is known how large they are.
-            options = {"read_dictionary": [schema.path for schema in schemas if is_list_of_texts(schema)]}
-            with parquet.ParquetFile(stream, metadata=metadata, page_checksum_verification=True, **options) as table:
-                yield stream, table
+            # Texts stay in their dictionary until it is known how large they are.
+            options = {"read_dictionary": _dictionary_columns(metadata), "page_checksum_verification": True}
+            with parquet.ParquetFile(stream, metadata=metadata, **options) as table:
+                yield table
     except pa.ArrowException as error:
-        raise ComponentError(f"{file}: {error}", "a complete Parquet file", "copy or write it again") from error
+        damaged = ComponentError(f"{file}: {error}", "a complete Parquet file", "copy or write it again")
+        raise machine_error(error) or damaged from error
+
+
+def _dictionary_columns(metadata: Any) -> list[str]:
+    """Return the columns of texts that Arrow can read as dictionaries: those without one of the delta encodings."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = []
+    for index in range(metadata.num_columns):
+        schema = metadata.schema.column(index)
+        encodings = {encoding for group in groups for encoding in group.column(index).encodings}
+        if schema.physical_type == "BYTE_ARRAY" and not any(encoding.startswith("DELTA") for encoding in encodings):
+            columns.append(schema.path)
+    return columns
 
 
 def _expanded_size(column: Any) -> int:
@@ -207,10 +266,14 @@ def _expanded_size(column: Any) -> int:
 
 def _check_expansion(file: str, size: int, group: Any) -> None:
     """Refuse kilobytes of a dictionary, or of texts with equal beginnings, that become gigabytes of values."""
-    packed = sum(group.column(index).total_compressed_size for index in range(group.num_columns))
+    packed = _packed_size(group)
     if size > max(MIN_EXPANDED, MAX_EXPANSION * packed):
         raise ComponentError(
             f"{file}: {packed} compressed bytes of a row group become more than {size >> 20} MiB of values",
             f"at most {MIN_EXPANDED >> 20} MiB, or {MAX_EXPANSION} times the compressed bytes",
             "write smaller row groups, or another format if the values are really so large",
         )
+
+
+def _packed_size(group: Any) -> int:
+    return sum(group.column(index).total_compressed_size for index in range(group.num_columns))

@@ -13,6 +13,7 @@ from tfopt.components.prune.channels.labels import ChannelGraph, Channels, Label
 from tfopt.components.prune.channels.propagation import rule_of
 from tfopt.errors import ComponentError
 from tfopt.keras_models.layer_graph import Call, Layer, calls, is_graph
+from tfopt.value_types import JsonObject
 
 
 @dataclass(frozen=True)
@@ -31,10 +32,10 @@ class ChannelGroup:
     bundles: Labels
     frozen: str | None
 
-    def facts(self, remaining: Remaining) -> dict[str, Any]:
+    def facts(self, remaining: Remaining) -> JsonObject:
         """Return the group's entry in the report."""
         after = int(remaining[self.bundles].sum())
-        facts = {"members": list(self.members), "before": len(self.bundles), "after": after}
+        facts: JsonObject = {"members": list(self.members), "before": len(self.bundles), "after": after}
         return facts | ({"frozen": self.frozen} if self.frozen else {})
 
 

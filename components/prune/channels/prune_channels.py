@@ -1,6 +1,7 @@
 """Remove channels of a model, verify the smaller model, fine-tune it, save it, and compare it with its baseline."""
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.prune import report
 from tfopt.components.prune.channels.cost import relative_latency
 from tfopt.components.prune.channels.importance import Losses, label_free_losses, labeled_losses
@@ -25,6 +27,7 @@ from tfopt.measurement import parity
 from tfopt.runtimes.saved_model import to_tensor_spec
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
+from tfopt.value_types import JsonObject
 
 EXAMPLES = 256  # for the importance of channels
 COMPARED = 16  # records on which the smaller model is verified
@@ -36,7 +39,7 @@ log = logging.getLogger(__name__)
 
 def prune_channels(
     model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
-) -> dict[str, Any]:
+) -> JsonObject:
     """Write the smaller model into the staging folder ``target`` and return the facts for its model card.
 
     Raises:
@@ -53,7 +56,7 @@ def prune_channels(
         removal = remove_channels(parent, settings, losses=losses, latency=latency)
         surgery = _verify(removal, inputs)
         smaller = removal.model
-        tuned: dict[str, Any] = {"reason": "no module: pruned after training, without fine-tuning"}
+        tuned: JsonObject = {"reason": "no module: pruned after training, without fine-tuning"}
         if tuner:
             before = tuner.evaluate(parent)
             smaller, tuned = fine_tune(tuner.compile(smaller), [], tuner, settings)
@@ -63,7 +66,7 @@ def prune_channels(
     for line in [*_table(removal.report), layers["speed"], parity.describe_parity(verified["outputs"])]:
         log.info("%s", line)
     return {
-        "name": f"pruned {1 - removal.report['ratio']:.0%} of {settings.measure}",
+        "name": f"pruned {1 - removal.ratio:.0%} of {settings.measure}",
         "report": removal.report | layers | {"asked": {name: getattr(settings, name) for name in REPORTED}},
         "fine_tuned": tuned,
         "verified": verified | {"surgery": surgery},
@@ -76,7 +79,7 @@ def _losses(model: Layer, inputs: Batch, tuner: FineTuner | None, settings: Sett
     return labeled_losses(model, tuner.sources["train"], count=EXAMPLES, seed=settings.seed)
 
 
-def _specs(model: Layer) -> dict[str, Any]:
+def _specs(model: Layer) -> dict[str, TensorSpec]:
     return {name: to_tensor_spec(spec) for name, spec in keras_models.serving_function(model)[1].items()}
 
 
@@ -111,7 +114,7 @@ def _tolerance(model: Layer) -> float:
     return 5e-2 if is_half_precision else 1e-4
 
 
-def _table(report: dict[str, Any]) -> list[str]:
+def _table(report: Mapping[str, Any]) -> list[str]:
     groups = report["groups"][:MAX_LINES]
     lines = [
         f"  {group['members'][0]:24}  {group['before']:5} -> {group['after']:5} channels"

@@ -7,7 +7,6 @@ the whole model, and every group retains at least a tenth. Numbers of channels a
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from tfopt.components.prune.parameters import PruningSettings
 from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import matches
 from tfopt.keras_models.layer_graph import Layer
+from tfopt.value_types import JsonObject
 
 Latency = Callable[[Layer], float]  # latency of a model as a fraction of its parent's
 
@@ -36,11 +36,13 @@ class Removal:
         model: The smaller model.
         parent: The parent with zeros for every weight of the removed channels. It has the smaller model's outputs.
         report: Members and channels of every group, before and after, or why it is frozen; parameters and FLOPs.
+        ratio: Cost of the smaller model as a fraction of the parent's.
     """
 
     model: Layer
     parent: Layer
-    report: dict[str, Any]
+    report: JsonObject
+    ratio: float
 
 
 def remove_channels(
@@ -76,8 +78,9 @@ def remove_channels(
     if remaining is None:
         raise _unreachable(groups, roots, scores, settings, cost, before)
     report = _report(model, graph, groups, all_channels, remaining)
-    report |= {"measure": settings.measure, "ratio": cost(remaining) / before}
-    return Removal(build_smaller_model(model, graph, remaining), zero_channels(model, graph, remaining), report)
+    ratio = cost(remaining) / before
+    report |= {"measure": settings.measure, "ratio": ratio}
+    return Removal(build_smaller_model(model, graph, remaining), zero_channels(model, graph, remaining), report, ratio)
 
 
 def select_remaining(
@@ -204,7 +207,7 @@ def _unreachable(
 
 def _report(
     model: Layer, graph: ChannelGraph, groups: Sequence[ChannelGroup], all_channels: Remaining, remaining: Remaining
-) -> dict[str, Any]:
+) -> JsonObject:
     before, after = count_cost(model, graph, all_channels), count_cost(model, graph, remaining)
     reducible = [group for group in groups if not group.frozen]
     removed = sum(int(np.count_nonzero(~remaining[group.bundles])) for group in groups)

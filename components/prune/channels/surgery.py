@@ -11,6 +11,7 @@ import numpy as np
 from tfopt import keras_models
 from tfopt.components.prune.channels.labels import ChannelGraph, Channels, Remaining
 from tfopt.keras_models.layer_graph import LIBRARIES, Layer, is_graph, rebuild
+from tfopt.value_types import JsonObject
 
 OBJECTS = ("activation", "_initializer", "_regularizer", "_constraint")
 
@@ -70,7 +71,7 @@ def _new_inputs(model: Layer, entries: list[Channels], remaining: Remaining) -> 
     return inputs
 
 
-def _config(layer: Layer, graph: ChannelGraph, remaining: Remaining) -> dict[str, Any]:
+def _config(layer: Layer, graph: ChannelGraph, remaining: Remaining) -> JsonObject:
     config = dict(layer.get_config())
     for key in config:  # functions and objects of the user need not be registered with Keras
         value = getattr(layer, key, None) if key.endswith(OBJECTS) else None

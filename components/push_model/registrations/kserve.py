@@ -5,13 +5,13 @@ contains numbered versions; Triton reads the folder above it, its model reposito
 """
 
 import re
-from typing import Any
 
 import yaml
 
 from tfopt.components.push_model.registrations.files import write_file
 from tfopt.components.push_model.registrations.pushed_version import PushedVersion
 from tfopt.errors import ComponentError
+from tfopt.value_types import JsonObject
 
 # Where KServe's storage initializer copies models from.
 SCHEMES = ("s3", "gs", "pvc", "https", "http", "hdfs", "webhdfs", "oci", "hf")
@@ -52,11 +52,11 @@ def register(address: str, version: PushedVersion) -> str:
     return write_file(address, text.encode())
 
 
-def inference_service(version: PushedVersion) -> dict[str, Any]:
+def inference_service(version: PushedVersion) -> JsonObject:
     """Return the manifest. Its annotations change with each version, so that applying it starts new pods."""
     runtime, format, format_version, protocol = RUNTIMES.get((version.layout, version.format), TRITON)
     folder = version.destination.rstrip("/")
-    model: dict[str, Any] = {
+    model: JsonObject = {
         "modelFormat": {"name": format, "version": format_version},
         "runtime": runtime,
         "protocolVersion": protocol,

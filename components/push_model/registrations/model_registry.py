@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from tfopt.components.push_model.registrations.kserve import RUNTIMES, TRITON
 from tfopt.components.push_model.registrations.pushed_version import PushedVersion
 from tfopt.errors import ComponentError
+from tfopt.value_types import JsonObject
 
 # Where Kubeflow's pods have their tokens; the registry's own client reads the same.
 TOKEN_VARIABLE = "KF_PIPELINES_SA_TOKEN_PATH"
@@ -69,7 +70,7 @@ async def _register(client: Any, version: PushedVersion) -> str:
             "register under another name (--model-name)",
         )
     if not stored:
-        properties: dict[str, Any] = {**version.tags, **version.metrics}
+        properties: JsonObject = {**version.tags, **version.metrics}
         properties |= {f"baseline/{metric}": value for metric, value in version.baseline_metrics.items()}
         described = ModelVersion(name=number, author=OWNER, description=version.reason, custom_properties=properties)
         stored = await client.upsert_model_version(described, model.id)

@@ -48,6 +48,9 @@ TABLE = [
         "a broadcast of the one channel", lambda: conv(image(), out=1) * weights(3), because="one number per channel"
     ),
     holds("a difference the other way", lambda: (weights(5) - dense()) * weights(5), fires=0),
+    refuses(
+        "a reader of the sign of zero", lambda: 1.0 / (dense() * weights(5)), because="zeros would have the other sign"
+    ),
     refuses("a division by zero", lambda: conv(image()) / tf.constant([1.0, 0, 1, 1]), because="not be finite"),
     refuses(
         "integers", lambda: tf.matmul(feed(2, 2, dtype="int32"), tf.constant([[1, 2], [3, 4]])) * 3, because="int32"

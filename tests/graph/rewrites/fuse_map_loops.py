@@ -3,8 +3,8 @@
 import tensorflow as tf
 
 from tests.graph.table import feed, holds, refuses, weights
+from tfopt.graph.law_runner import run
 from tfopt.graph.mutable_graph import Graph
-from tfopt.graph.pass_manager import run
 from tfopt.graph.report import Report
 
 PLAIN = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")

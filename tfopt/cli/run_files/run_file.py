@@ -78,7 +78,7 @@ class RunFile:
                     action.nargs = "?"
         parser.set_defaults(run_file=self)
 
-    def values(self, dag: Dag, assignments: Sequence[str], check: Callable[[str, Any], None]) -> dict[str, Any]:
+    def values(self, dag: Dag, assignments: Sequence[str], check: Callable[[str, Any], None]) -> dict[str, object]:
         """Return the checked values of a pipeline: those of ``--set``, and those of the file.
 
         Args:
@@ -93,7 +93,7 @@ class RunFile:
         assigned = parse_assignments(dag, assignments)
         for setting in self._pods:
             setting.check_step(dag)
-        values: dict[str, Any] = {}
+        values: dict[str, object] = {}
         entries = self._mapping("values", [*dag.sources, *dag.parameters])
         for name, entry in entries.items():
             if name not in assigned:

@@ -12,12 +12,13 @@ from tfopt.dag.dag import Dag
 from tfopt.declaration.parameters import Parameter
 from tfopt.kfp.images import KINDS
 from tfopt.kfp.pod_options import KEYS, LISTS, RUN_KEYS
+from tfopt.value_types import JsonObject
 
 SCALAR = ["string", "number", "boolean", "null"]
 VARIABLE = {"type": "string", "pattern": r"\$\{\w+\}"}
 
 
-def run_file_schema(dag: Dag, parsers: Sequence[argparse.ArgumentParser]) -> dict[str, Any]:
+def run_file_schema(dag: Dag, parsers: Sequence[argparse.ArgumentParser]) -> JsonObject:
     """Return the schema.
 
     Args:
@@ -50,7 +51,7 @@ def run_file_schema(dag: Dag, parsers: Sequence[argparse.ArgumentParser]) -> dic
     }
 
 
-def _option(action: argparse.Action) -> dict[str, Any]:
+def _option(action: argparse.Action) -> JsonObject:
     """Describe an option by its help; one that may occur several times has a list."""
     text = (action.help or "") % {**vars(action), "prog": "tfopt"}
     if isinstance(action.default, list):
@@ -60,7 +61,7 @@ def _option(action: argparse.Action) -> dict[str, Any]:
     return {"description": text, "type": ["string", "null"]}
 
 
-def _values(dag: Dag) -> dict[str, Any]:
+def _values(dag: Dag) -> JsonObject:
     sources = {
         name: {"type": ["string", "null"], "description": f"{source.description} [{source.type.contents}]"}
         for name, source in dag.sources.items()
@@ -68,13 +69,13 @@ def _values(dag: Dag) -> dict[str, Any]:
     return sources | {name: _parameter(parameter) for name, parameter in dag.parameters.items()}
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _parameter(parameter: Parameter) -> JsonObject:
     """Return a parameter's schema with the other forms that a run file allows."""
     declared = parameter.schema()
-    common: dict[str, Any] = {key: declared.pop(key) for key in ("description", "default") if key in declared}
+    common: JsonObject = {key: declared.pop(key) for key in ("description", "default") if key in declared}
     forms = [declared, {"type": "null"}]
     if parameter.type == list[str]:
-        items = [{"type": "string"}]
+        items: list[JsonObject] = [{"type": "string"}]
         if parameter.reads and parameter.reads.mapping:
             items.append(parameter.reads.mapping.schema())
         forms = [
@@ -87,7 +88,7 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     return {**common, "anyOf": forms}
 
 
-def _images(action: argparse.Action) -> dict[str, Any]:
+def _images(action: argparse.Action) -> JsonObject:
     kinds = {kind: {"type": ["string", "null"], "description": f"the image of the kind {kind}"} for kind in KINDS}
     kinds = {DEFAULT_IMAGE: {"type": ["string", "null"], "description": "the image of the other kinds"}, **kinds}
     one = {"type": ["string", "null"]}
@@ -95,7 +96,7 @@ def _images(action: argparse.Action) -> dict[str, Any]:
     return {"description": action.help, "anyOf": [one, mapping]}
 
 
-def _pods(dag: Dag, action: argparse.Action) -> dict[str, Any]:
+def _pods(dag: Dag, action: argparse.Action) -> JsonObject:
     settings = {key: _pod_setting(key) for key in POD_FORMS}
     steps = {name: {"$ref": "#/definitions/step"} for name in dag.steps}
     sources = {name: _mapping(f"The source {name}.", {"reuse": settings["reuse"]}) for name in dag.sources}
@@ -103,12 +104,15 @@ def _pods(dag: Dag, action: argparse.Action) -> dict[str, Any]:
     return _mapping(action.help or "", {**settings, STEPS: _mapping(text, {**sources, **steps})})
 
 
-def _pod_setting(key: str) -> dict[str, Any]:
+def _pod_setting(key: str) -> JsonObject:
     """Return the schema of an option of pods: a value, a list of values, or values by name."""
     pattern, example = KEYS[POD_FORMS[key]]
     description = f"such as {example}"
     # A number has no pattern in JSON Schema; the command checks it.
-    value = {"type": SCALAR, "anyOf": [{"pattern": f"^(?:{pattern})$"}, VARIABLE, {"not": {"type": "string"}}]}
+    value: JsonObject = {
+        "type": SCALAR,
+        "anyOf": [{"pattern": f"^(?:{pattern})$"}, VARIABLE, {"not": {"type": "string"}}],
+    }
     if "." in POD_FORMS[key]:
         return {"description": description, "type": ["object", "null"], "additionalProperties": value}
     if key in LISTS:
@@ -116,7 +120,7 @@ def _pod_setting(key: str) -> dict[str, Any]:
     return {"description": description, **value}
 
 
-def _mapping(description: str, properties: Mapping[str, Any]) -> dict[str, Any]:
+def _mapping(description: str, properties: Mapping[str, Any]) -> JsonObject:
     return {
         "description": description,
         "type": ["object", "null"],

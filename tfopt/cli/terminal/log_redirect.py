@@ -77,7 +77,7 @@ def _limit(log_file: Path) -> None:
 @contextlib.contextmanager
 def _terminal_handler(terminal: IO[str], steps: int | None) -> Iterator[logging.Handler]:
     if steps and is_interactive(terminal):
-        from tfopt.cli.terminal.progress_bar import progress_bar
+        from tfopt.cli.terminal.progress_bar import progress_bar  # imports rich
 
         with progress_bar(terminal, steps) as handler:
             yield handler

@@ -1,7 +1,7 @@
 """The output of ``tfopt plan``: a line for each step, and the expected time of the run."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TypedDict
 
 from rich.console import Console
 from rich.text import Text
@@ -9,11 +9,21 @@ from rich.text import Text
 from tfopt.cli.terminal.tables import OutputConsole, plain_table
 from tfopt.dag.planned_step import PlannedStep
 from tfopt.formatting import duration, visible
+from tfopt.value_types import JsonObject
 
 STYLES = {"run": "bold", "depends": "yellow", "reuse": "dim"}
 
 
-def plan_facts(steps: Mapping[str, PlannedStep], evidence: Sequence[str] = ()) -> dict[str, Any]:
+class PlanFacts(TypedDict):
+    """A plan as plain values."""
+
+    steps: dict[str, JsonObject]
+    seconds: float
+    steps_without_time: int
+    evidence: list[str]
+
+
+def plan_facts(steps: Mapping[str, PlannedStep], evidence: Sequence[str] = ()) -> PlanFacts:
     """Return a plan as plain values; ``evidence`` are sentences on the records of the evaluation."""
     working = [step for step in steps.values() if step.action != "reuse"]
     return {

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import Maker, Match, attr
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import Op, Pattern, const, op
 from tfopt.graph.mutable_graph import Node, Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, attr
 
 FUSED = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 GLOBAL = "BatchNormWithGlobalNormalization"
@@ -35,7 +35,7 @@ def batch_norm_patterns(data: Pattern, role: str = "root") -> tuple[Op, Op]:
 
 
 def affine_patterns(data: Pattern, role: str = "root") -> tuple[Op, ...]:
-    """Return the patterns of all forms; those with a single constant give it the role ``constant``."""
+    """Return the patterns of all forms; a pattern with a single constant gives it the role ``constant``."""
     elementwise = op(ELEMENTWISE, data, const("constant"), role=role)
     return elementwise, op("Sub", const("constant"), data, role=role), *batch_norm_patterns(data, role)
 

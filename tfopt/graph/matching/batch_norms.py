@@ -11,8 +11,8 @@ DECOMPOSED = op(("Add", "AddV2", "Sub"), op("Mul", "x", const("scale"), role="pr
 def batch_norms(graph: Graph) -> dict[str, str]:
     """Return the first node of each batch norm, by the name of its last node.
 
-    A product and a sum with constants per channel count as a batch norm, because Keras 3 exports it so, but not those
-    at the end of a layer normalization.
+    A product and a sum with constants per channel count as a batch norm, because Keras 3 exports it so, but not the
+    product and sum at the end of a layer normalization.
     """
     starts = {}
     for name, node in graph.nodes.items():

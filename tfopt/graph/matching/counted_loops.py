@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 
 from tfopt.graph.function_bodies import Body
+from tfopt.graph.law import attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.rewrite_rule import attr
 
 
 class Refusal(Exception):  # noqa: N818  (not an error of the user)

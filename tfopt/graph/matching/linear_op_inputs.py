@@ -9,8 +9,8 @@ MatMul                   [in, out], or transposed      the first, or the last
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import Match, attr
 from tfopt.graph.matching.linear_ops import RANKS, TRANSPOSED, Vector, channel_axis
-from tfopt.graph.rewrite_rule import Match, attr
 
 INPUT_REFUSED = "the number of input channels is not known, or they are not one axis"
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import Maker, Match, attr
 from tfopt.graph.matching.pattern import const, one_of, op
 from tfopt.graph.mutable_graph import Node, Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, attr
 
 Vector = NDArray[np.float64]
 

@@ -2,8 +2,8 @@
 
 from typing import NamedTuple
 
+from tfopt.graph.law import attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.rewrite_rule import attr
 
 UNEVEN = 0  # the number of parts of different sizes
 

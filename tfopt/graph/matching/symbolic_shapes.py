@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tfopt.graph.law import attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY
-from tfopt.graph.rewrite_rule import attr
 
 SAME_SHAPE = UNARY | {"BiasAdd", "Identity", "LogSoftmax", "Softmax"}
 LONGEST = 8  # elements of a constant that may be a shape

@@ -4,11 +4,11 @@ import importlib
 import pkgutil
 from functools import cache
 
-from tfopt.graph.rewrite_rule import Rule, Whole
+from tfopt.graph.law import LocalLaw, WholeGraphLaw
 
 
 @cache
-def laws() -> dict[str, Rule | Whole]:
+def laws() -> dict[str, LocalLaw | WholeGraphLaw]:
     """Every law by the name of its file."""
     names = sorted(module.name for module in pkgutil.iter_modules(__path__))
     return {name: importlib.import_module(f"{__name__}.{name}").LAW for name in names}

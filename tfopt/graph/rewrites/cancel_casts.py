@@ -11,9 +11,9 @@ to float64, which represents integers up to 2^53.
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PAIR = op("Cast", op("Cast", "x", role="inner"))
 ALONE = op("Cast", "x")
@@ -52,4 +52,11 @@ def represents(outer: str, inner: str) -> bool:
         return False
 
 
-LAW = Rule((PAIR, ALONE), when, rewrite, requires=("direct edges",))
+LAW = LocalLaw(
+    (PAIR, ALONE),
+    when,
+    rewrite,
+    requires=("direct edges",),
+    after={"drop_training_nodes": "the casts of a pair are neighbours then"},
+    follows="cancel_concats",
+)

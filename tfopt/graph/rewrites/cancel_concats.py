@@ -7,18 +7,18 @@
 
 `drop_whole_slices` removes a slice of a whole element, and `strip_unused` a concatenation that nothing reads.
 
-Requires: a constant axis and constant bounds, with stride 1 along the axis; the sizes of the element and of those
-before it along the axis.
+Requires: a constant axis and constant bounds, with stride 1 along the axis; the sizes of the element and
+of the elements before it along the axis.
 """
 
 from dataclasses import replace
 
 import numpy as np
 
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "cancel_concats"
 
@@ -115,4 +115,10 @@ def _replace(graph: Graph, part: Node, made: Node, axis: int, begin: int | None,
     return None
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    after={"cancel_lists": "a part that equals an element needs no slice"},
+    before={"drop_whole_slices": "a slice of a whole element is one of all elements then"},
+    follows="cancel_shape_lists",
+)

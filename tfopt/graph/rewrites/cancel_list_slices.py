@@ -14,12 +14,12 @@ Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer.
 
 import numpy as np
 
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.parts import Part, part_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity, output_types
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "cancel_list_slices"
 SLICES = ("StridedSlice", "Slice", "GatherV2", "Split", "SplitV")
@@ -71,4 +71,4 @@ def _replace(graph: Graph, node: Node, made: Node, parts: list[Part]) -> None:
         graph.insert(identity(node.name, last, output_types(node)[0], (), node.device))
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(run, requires=("direct edges", "folded constants"), follows="cancel_lists")

@@ -10,11 +10,11 @@ Requires: the axis of the list, and constant indices; for Split, parts with the 
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer.
 """
 
+from tfopt.graph.law import WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity, output_types
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole, attr
 
 NAME = "cancel_lists"
 PARTS = {"StridedSlice": "Pack", "Unpack": "Pack", "Split": "ConcatV2", "SplitV": "ConcatV2"}
@@ -89,4 +89,9 @@ def _sliced(graph: Graph, part: Node, elements: list[Tensor], axis: int) -> list
     return [elements[int(begin[axis])]]
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    after={"fold_constants": "indices are constants then"},
+    follows="fuse_transposes_into_reductions",
+)

@@ -7,18 +7,18 @@
 
 No element changes, so NaN and infinity stay.
 
-Requires: all parts in order, along the axis along which they are joined; other parts than those of one SplitV have
+Requires: all parts in order, along the axis along which they are joined; unless one SplitV makes the parts, they have
 equal sizes.
 
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer does the opposite, parts of what was stacked.
 """
 
+from tfopt.graph.law import WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.parts import part_of, why_not_all
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity, output_types
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole, attr
 
 NAME = "cancel_parts"
 
@@ -66,4 +66,8 @@ def _axis(graph: Graph, stack: Node, rank: int) -> int | None:
     return int(graph.array(stack.inputs[-1])) % max(rank, 1) if graph.is_constant(stack.inputs[-1]) else None
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    after={"cancel_lists": "a part that equals an element of a list needs no comparison with the other parts"},
+)

@@ -19,12 +19,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.symbolic_shapes import ONE, Sizes, SymbolicShapes, product
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, output_types
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "cancel_reshapes_around"
 ALONG_ROWS = {"BiasAdd", "LogSoftmax", "Softmax"}
@@ -216,4 +216,8 @@ def _set_inputs(graph: Graph, node: Node, inputs: list[Tensor]) -> None:
     graph.insert(Node(node.name, node.op, inputs, node.controls, node.attr, node.device))
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    after={"fold_shift": "the folds match constants of the shape that a layer has"},
+)

@@ -16,10 +16,10 @@ Source: `LayerNormalization.call` of Keras 2; the operation `FusedBatchNormV3`.
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 ROWS = op("Reshape", "x", "rows", role="before")
 NORM = op("FusedBatchNormV3", ROWS, "scale", "offset", "mean", "variance", role="norm")
@@ -71,4 +71,11 @@ def _has_shape_of_input(match: Match, shape: tuple[int | None, ...]) -> bool:
     return match.shape("root") == shape and sum(size is None for size in shape) < 2
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    rounds=True,
+    after={"fold_shift": "the folds match batch norms"},
+    before={"cancel_reshapes_around": "that law sees rows instead of a batch norm"},
+)

@@ -12,9 +12,9 @@ Requires: no control edges, and neither a fed nor a fetched node.
 Source: `MaterializeShapes` in Grappler's constant folding.
 """
 
+from tfopt.graph.law import Maker, WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole
 
 NAME = "cancel_shape_lists"
 
@@ -43,4 +43,9 @@ def _refusal(graph: Graph, node: Node) -> str | None:
     return "it carries a control edge" if node.controls or graph.waiting(node.name) else None
 
 
-LAW = Whole(run, requires=("direct edges",))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges",),
+    before={"fold_static_shapes": "that law looks at each shape alone"},
+    follows="cancel_lists",
+)

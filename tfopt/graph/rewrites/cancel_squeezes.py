@@ -10,9 +10,9 @@ Such pairs are between two one-dimensional convolutions. It holds for unknown sh
 Requires: both have the same single axis.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (
     op("ExpandDims", op("Squeeze", "x", role="inner"), const("axis")),
@@ -36,4 +36,10 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return match.tensor("x")
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(
+    PATTERNS,
+    when,
+    rewrite,
+    after={"drop_training_nodes": "the nodes of a pair are neighbours then"},
+    follows="fuse_casts",
+)

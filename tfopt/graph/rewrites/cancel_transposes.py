@@ -13,9 +13,9 @@ Requires: constant permutations.
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PAIR = op("Transpose", op("Transpose", "x", const("first"), role="inner"), const("second"))
 ALONE = op("Transpose", "x", const("second"))
@@ -47,4 +47,13 @@ def _is_identity(permutation: NDArray[np.int64]) -> bool:
     return bool((permutation == np.arange(len(permutation))).all())
 
 
-LAW = Rule((PAIR, ALONE), when, rewrite)
+LAW = LocalLaw(
+    (PAIR, ALONE),
+    when,
+    rewrite,
+    after={
+        "drop_dropout": "a dropout between two Transposes is gone then",
+        "push_constants_into_bodies": "permutations in bodies are constants then",
+    },
+    follows="push_list_constants",
+)

@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, attributes, identity, output_types
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "cancel_transposes_around"
 PADS = {"Pad", "PadV2", "MirrorPad"}
@@ -64,7 +64,7 @@ class Region:
     Attributes:
         order: Permutation of the Transposes after it.
         inner: The operations, by name.
-        before: Names of the Transposes before it, which undo those after it.
+        before: Names of the Transposes before it, which undo the Transposes after it.
         after: Names of the Transposes after it.
     """
 
@@ -188,4 +188,9 @@ def _permutation(graph: Graph, node: Node) -> NDArray[np.int64]:
     return order % max(len(order), 1)
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    rounds=True,
+    after={"cancel_transposes": "a pair without an operation in between needs no move"},
+)

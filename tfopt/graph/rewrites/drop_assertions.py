@@ -7,16 +7,16 @@ If the assertion holds, the outputs are the same. With `drop_numeric_checks` thi
 inputs that the model rejected before now have outputs. Leave both laws out to retain the checks. It applies to Assert,
 and to an If with a branch that contains only an Assert, as TensorFlow 2 writes it.
 
-Requires: neither the assertion nor a node before it has another effect, because readers of the edge wait for those too.
+Requires: neither the assertion nor a node before it has another effect, because readers of the edge wait for it too.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
+from tfopt.graph.law import WholeGraphLaw, attr
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.op_registry import is_pure
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole, attr
 from tfopt.graph.rewrites.drop_control_edges import release
 
 BRANCHES = ("then_branch", "else_branch")
@@ -37,4 +37,12 @@ def _is_check(node: Node, bodies: Mapping[str, Any]) -> bool:
     )
 
 
-LAW = Whole(run)
+LAW = WholeGraphLaw(
+    run,
+    removes_checks=True,
+    after={"drop_control_edges": "fewer control edges are left to look at"},
+    before={
+        "drop_numeric_checks": "a node that waits for an assertion is not dropped",
+        "drop_training_nodes": "a node that waits for an assertion is not dropped",
+    },
+)

@@ -12,10 +12,10 @@ Requires: neither the source of the edge nor a node before it has an effect, and
 
 from collections.abc import Callable
 
+from tfopt.graph.law import WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.op_registry import is_pure
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole
 
 STATES = {"HashTable", "HashTableV2", "MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2"}
 STATES |= {"VarHandleOp"}
@@ -45,4 +45,12 @@ def release(graph: Graph, report: Report, law: str, harmless: Callable[[Node], b
     return fired
 
 
-LAW = Whole(run, ensures=("needed control edges",))
+LAW = WholeGraphLaw(
+    run,
+    ensures=("needed control edges",),
+    before={
+        "drop_numeric_checks": "a node with a control edge is not dropped",
+        "drop_training_nodes": "a node with a control edge is not dropped",
+    },
+    follows="freeze_learning_phase",
+)

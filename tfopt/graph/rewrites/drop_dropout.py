@@ -14,9 +14,9 @@ with the shape of x, by static shapes or because it is drawn with the shape of x
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 RANDOM = ("RandomUniform", "StatelessRandomUniform", "StatelessRandomUniformV2")
 MASK = op("GreaterEqual", "random", const("rate"), role="mask")
@@ -46,4 +46,13 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return match.tensor("x")
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(
+    PATTERNS,
+    when,
+    rewrite,
+    after={
+        "fold_constants": "the rate is a constant then",
+        "fold_branches": "a dropout of the chosen branch is in the graph then",
+    },
+    follows="drop_idle_loops",
+)

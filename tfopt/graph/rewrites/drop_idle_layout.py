@@ -10,9 +10,9 @@ Keras exports such a Pad if the size is divisible, and `push_list_constants` lea
 Requires: constant arguments; static shapes for Squeeze and BroadcastTo.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (
     op(("Tile", "Pad", "MirrorPad"), "x", const("how")),
@@ -42,4 +42,4 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return match.tensor("x")
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(PATTERNS, when, rewrite, follows="fuse_pad_into_conv")

@@ -18,11 +18,11 @@ import numpy as np
 
 from tfopt.errors import first_line
 from tfopt.graph.function_bodies import has_no_effect, read_body
+from tfopt.graph.law import WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, SWITCHES
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole, attr
 from tfopt.graph.session import evaluate
 
 NAME = "drop_idle_loops"
@@ -138,4 +138,6 @@ def _drop_frame(graph: Graph, condition: Node) -> None:
             graph.remove(node.name)
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run, requires=("direct edges", "folded constants"), after={"fold_branches": "a loop of a dead branch is gone then"}
+)

@@ -19,10 +19,10 @@ from typing import Any
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.op_registry import REDUCTIONS
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (
     op((*sorted(REDUCTIONS), "ReverseV2"), "x", const("axes")),
@@ -79,4 +79,10 @@ def _axes(match: Match, shape: tuple[int | None, ...]) -> list[int]:
     return sorted({int(axis) % len(shape) for axis in match.array("axes").ravel()}) if shape else []
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(
+    PATTERNS,
+    when,
+    rewrite,
+    after={"fold_reshape_sizes": "more axes are known to be of size 1 then"},
+    follows="fold_selects",
+)

@@ -13,11 +13,11 @@ it that depends on the sign of a zero (`zero_signs`).
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.matching.zero_signs import sign_of_zero_matters
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 from tfopt.graph.rewrites.drop_neutral_elements import enlarges
 
 UNARY = {"Sub": ("Neg", 0), "RealDiv": ("Reciprocal", 1)}
@@ -47,4 +47,10 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return make.node(UNARY[match.node().op][0], match.tensor("y"), like=match.node())
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    after={"fold_shift": "a sign next to a kernel goes into the kernel"},
+    follows="fold_absorbing_elements",
+)

@@ -17,10 +17,10 @@ static shape of x that shows that the constant does not make it larger, or a sta
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.matching.zero_signs import sign_of_zero_matters
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 NEUTRAL = {"Add": 0, "AddV2": 0, "Sub": 0, "BiasAdd": 0, "LogicalOr": 0}
 NEUTRAL |= {"Mul": 1, "RealDiv": 1, "Div": 1, "Pow": 1, "LogicalAnd": 1}
@@ -28,7 +28,7 @@ PATTERN = op(tuple(NEUTRAL), "x", const("neutral"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse other constants, and those that may make the shape larger."""
+    """Refuse other constants, and constants that may make the shape larger."""
     array, node = match.array("neutral"), match.node()
     if array.dtype.kind in "OSU" or not array.size or not bool(np.all(array == NEUTRAL[node.op])):
         return "the constant is not neutral"
@@ -80,4 +80,13 @@ def _kind(match: Match) -> int:
     return int(as_dtype(match.array("neutral").dtype).as_datatype_enum)
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    after={
+        "push_constants_across_products": "some joined constants are 1",
+        "push_constants_across_sums": "some joined constants are 0",
+        "push_exact_constants": "some joined constants are neutral",
+    },
+)

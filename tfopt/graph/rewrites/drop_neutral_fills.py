@@ -13,11 +13,11 @@ Requires: the filled tensor has the shape of x itself, or both have the same sta
 Source: `SimplifyArithmeticOperations` in Grappler's constant folding.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import const, one_of, op
 from tfopt.graph.matching.zero_signs import SUMS, sign_of_zero_matters
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 NEUTRAL = {"Add": 0, "AddV2": 0, "Sub": 0, "LogicalOr": 0, "Mul": 1, "RealDiv": 1, "Div": 1, "LogicalAnd": 1}
 NEUTRAL |= {"FloorDiv": 1, "Pow": 1}
@@ -64,4 +64,10 @@ def _is_inexact(match: Match) -> bool:
     return _is_float(match) and (match.node().op != "Sub" or negative)
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    after={"fold_reshape_sizes": "more shapes are known to be equal then"},
+    follows="fold_selects",
+)

@@ -11,8 +11,16 @@ the check stopped the graph, the outputs are now NaN.
 Requires: the conditions of `drop_training_nodes`.
 """
 
+from tfopt.graph.law import LocalLaw
 from tfopt.graph.matching.pattern import op
-from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewrites.drop_training_nodes import rewrite, when
 
-LAW = Rule((op(("CheckNumerics", "CheckNumericsV2"), "x"),), when, rewrite, requires=("needed control edges",))
+LAW = LocalLaw(
+    (op(("CheckNumerics", "CheckNumericsV2"), "x"),),
+    when,
+    rewrite,
+    requires=("needed control edges",),
+    removes_checks=True,
+    before={"cancel_transposes": "laws that match neighbours do not match with a check in between"},
+    follows="drop_assertions",
+)

@@ -12,10 +12,10 @@ Requires: it is not an output itself, has no control edge into it (its readers w
 a Switch, whose Identity represents the branch.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.op_registry import FRAMES
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(("Identity", "StopGradient", "PreventGradient", "Snapshot", "PlaceholderWithDefault"), "x")
 
@@ -38,4 +38,6 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return match.tensor("x")
 
 
-LAW = Rule((PATTERN,), when, rewrite, requires=("needed control edges",), ensures=("direct edges",))
+LAW = LocalLaw(
+    (PATTERN,), when, rewrite, requires=("needed control edges",), ensures=("direct edges",), follows="drop_assertions"
+)

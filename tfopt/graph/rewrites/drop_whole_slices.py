@@ -11,9 +11,9 @@ removed.
 
 from collections.abc import Iterator
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SLICE = op("Slice", "x", const("begin"), const("size"))
 STRIDED = op("StridedSlice", "x", const("begin"), const("end"), const("strides"))
@@ -49,4 +49,6 @@ def _axes(match: Match) -> Iterator[bool]:
         yield stride == 1 and (bool(open_begin >> index & 1) or first == 0) and whole_end
 
 
-LAW = Rule((SLICE, STRIDED), when, rewrite)
+LAW = LocalLaw(
+    (SLICE, STRIDED), when, rewrite, after={"fold_constants": "bounds are constants then"}, follows="cancel_squeezes"
+)

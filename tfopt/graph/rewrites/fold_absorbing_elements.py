@@ -16,11 +16,11 @@ import math
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match, attr
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.matching.zero_signs import sign_of_zero_matters
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule, attr
 from tfopt.graph.rewrites.fold_constants import LARGEST
 
 ABSORBING = {"Mul": 0, "LogicalAnd": 0, "LogicalOr": 1}
@@ -61,4 +61,12 @@ def _is_finite(match: Match) -> bool:
     return source.op == "Cast" and as_dtype(attr(source, "SrcT")).name in SMALL
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    after={
+        "push_constants_across_products": "some joined constants are 0",
+        "push_exact_constants": "some joined constants are absorbing",
+    },
+)

@@ -14,6 +14,7 @@ Source: Jacob et al., "Quantization and Training of Neural Networks for Efficien
 CVPR 2018, section 3.2; tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.affine_ops import batch_norm_axis, batch_norm_patterns, batch_norm_scale_bias
 from tfopt.graph.matching.linear_ops import (
     AFFINE,
@@ -27,7 +28,6 @@ from tfopt.graph.matching.linear_ops import (
     scaled,
 )
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 
 def when(match: Match) -> str | None:
@@ -56,4 +56,15 @@ def _combined_affine(match: Match) -> tuple[Vector, Vector]:
     return scale, bias if before is None else scale * before + bias
 
 
-LAW = Rule(batch_norm_patterns(AFFINE), when, rewrite)
+LAW = LocalLaw(
+    batch_norm_patterns(AFFINE),
+    when,
+    rewrite,
+    rounds=True,
+    changes_zero_signs=True,
+    after={"fold_shift_before": "that law makes a bias, which is folded, too"},
+    before={
+        "fold_scale": "a whole batch norm is folded at once",
+        "fold_shift": "a whole batch norm is folded at once",
+    },
+)

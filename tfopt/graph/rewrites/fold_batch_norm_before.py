@@ -14,12 +14,12 @@ window of 1 has none, and with a bias of 0 any padding is allowed).
 Source: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.affine_ops import batch_norm_axis, batch_norm_patterns, batch_norm_scale_bias
 from tfopt.graph.matching.linear_op_inputs import bias_of, shift_refusal, times_inputs
 from tfopt.graph.matching.linear_ops import PLAIN, RANKS, add_bias, channel_axis, range_refusal
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = tuple(op(PLAIN, norm, const("kernel")) for norm in batch_norm_patterns("x", role="norm"))
 
@@ -45,4 +45,11 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return add_bias(make, match.node(), product, bias_of(match, bias), match.array("kernel")) if bias.any() else product
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(
+    PATTERNS,
+    when,
+    rewrite,
+    rounds=True,
+    changes_zero_signs=True,
+    after={"fold_batch_norm": "a batch norm with kernels on both sides goes into the earlier one"},
+)

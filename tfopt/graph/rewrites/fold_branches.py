@@ -14,10 +14,10 @@ Requires: a branch without effects, because their order would no longer be defin
 from typing import Any
 
 from tfopt.graph.function_bodies import Body, has_no_effect, read_body
+from tfopt.graph.law import WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_inside
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole, attr
 
 NAME = "fold_branches"
 CHOICES = ("If", "StatelessIf", "Case", "StatelessCase")
@@ -103,4 +103,11 @@ def _before_identity(end: Node, tensor: Tensor) -> Tensor:
     return tensor if end.controls else end.inputs[0]
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    after={
+        "fold_constants": "more conditions are constants then",
+        "fold_switches": "an If on a dead side is gone then",
+    },
+)

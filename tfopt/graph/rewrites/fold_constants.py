@@ -20,10 +20,10 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tfopt.errors import first_line
+from tfopt.graph.law import Maker, WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph, GraphDef, Node, Tensor
 from tfopt.graph.op_registry import is_pure, output_types
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole
 from tfopt.graph.session import evaluate
 
 LARGEST = 10 * 2**20  # bytes; Grappler's limit
@@ -137,4 +137,9 @@ def _control_inputs(graph: Graph, part: GraphDef) -> dict[str, list[str]]:
     return controls
 
 
-LAW = Whole(run, requires=("direct edges",), ensures=("folded constants",))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges",),
+    ensures=("folded constants",),
+    after={"drop_training_nodes": "an Identity between a constant and its reader is gone then"},
+)

@@ -13,10 +13,10 @@ Requires: floats; c and 1 / c are neither infinite nor denormal, which some proc
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(("RealDiv", "Div"), "x", const("divisor"))
 
@@ -50,4 +50,11 @@ def _tiny(dtype: str) -> float:
     return 2.0**-126 if dtype == "bfloat16" else float(np.finfo(dtype).tiny)
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    after={"fold_shift": "the folds fold any quotient"},
+    before={"push_constants_together": "products are collected then"},
+    follows="cancel_reshapes_around",
+)

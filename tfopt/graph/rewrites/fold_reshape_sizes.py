@@ -14,11 +14,11 @@ Requires: one size at most depends on the input, and no other is 0; the sizes ar
 
 import numpy as np
 
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.symbolic_shapes import SymbolicShapes, product
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fold_reshape_sizes"
 
@@ -38,7 +38,7 @@ def run(graph: Graph, report: Report) -> int:
         report.fire(NAME, node.name)
         fired += 1
     if fired:
-        graph.forget_shapes()  # those of the results are known now
+        graph.forget_shapes()  # shapes of the results are known now
     return fired
 
 
@@ -65,4 +65,8 @@ def _replace(graph: Graph, node: Node, sizes: list[int]) -> None:
     graph.insert(Node(node.name, node.op, [node.inputs[0], shape], node.controls, node.attr, node.device))
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    after={"fold_static_shapes": "a static shape needs no shapes of other nodes"},
+)

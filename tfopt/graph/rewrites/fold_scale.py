@@ -12,6 +12,7 @@ Requires: scale is one number per channel, or a single number, and does not make
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.linear_ops import (
     AFFINE,
     Vector,
@@ -24,7 +25,6 @@ from tfopt.graph.matching.linear_ops import (
 )
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(("Mul", "RealDiv"), AFFINE, const("scale"))
 
@@ -57,4 +57,4 @@ def _scaled_bias(match: Match, scale: Vector) -> list[Vector]:
     return [scale * bias] if match.has("add") and bias is not None else []
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw((PATTERN,), when, rewrite, rounds=True, changes_zero_signs=True, follows="fold_batch_norm_before")

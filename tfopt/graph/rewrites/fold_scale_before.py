@@ -13,11 +13,11 @@ Requires: scale is one number per channel, or a single number, and does not make
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, input_channels, times_inputs, vector_before
 from tfopt.graph.matching.linear_ops import PLAIN, TRANSPOSED, Vector, range_refusal
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SCALED = op(("Mul", "RealDiv"), "x", const("scale"), role="mul")
 PATTERNS = (op(PLAIN, SCALED, const("kernel")), op(TRANSPOSED, "sizes", const("kernel"), SCALED))
@@ -49,4 +49,4 @@ def _scale(match: Match) -> Vector | None:
         return 1 / scale if scale is not None and match.node("mul").op == "RealDiv" else scale
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(PATTERNS, when, rewrite, rounds=True, changes_zero_signs=True, follows="push_before_concat")

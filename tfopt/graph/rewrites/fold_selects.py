@@ -12,9 +12,9 @@ Requires: a condition that is the same for all elements; for SelectV2, which bro
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(("Select", "SelectV2"), const("condition"), "true", "false")
 
@@ -47,4 +47,12 @@ def _is_same_tensor(match: Match) -> bool:
     return match.tensor("true") == match.tensor("false") and match.array("condition").ndim == 0
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    after={
+        "fold_constants": "more conditions are constants then",
+        "fold_reshape_sizes": "the result of a Reshape has a static shape then",
+    },
+)

@@ -12,6 +12,7 @@ Requires: bias is one number per channel, or a single number, and does not make 
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.linear_ops import (
     AFFINE,
     LINEAR,
@@ -27,7 +28,6 @@ from tfopt.graph.matching.linear_ops import (
 )
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (
     op(("BiasAdd", "Add", "AddV2", "Sub"), WITH_BIAS, const("bias")),
@@ -63,4 +63,10 @@ def _is_reversed(match: Match) -> bool:
     return match.node().op == "Sub" and match.node().inputs[0] == match.tensor("bias")
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(
+    PATTERNS,
+    when,
+    rewrite,
+    rounds=True,
+    after={"fold_scale": "a batch norm multiplies first, and the bias in between must follow"},
+)

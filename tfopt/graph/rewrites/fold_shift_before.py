@@ -11,11 +11,11 @@ Requires: no padding, whose zeros do not have the bias (a window of 1 has none);
 single number, and does not make the shape larger.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, bias_of, input_channels, shift_refusal, vector_before
 from tfopt.graph.matching.linear_ops import PLAIN, Vector, add_bias, range_refusal
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(
     PLAIN,
@@ -47,4 +47,4 @@ def _bias_after(match: Match) -> Vector:
     return bias_of(match, -bias if match.node("add").op == "Sub" else bias)
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw((PATTERN,), when, rewrite, rounds=True, after={"fold_scale_before": "a batch norm multiplies first"})

@@ -13,9 +13,9 @@ Requires: a product or quotient that nothing else reads.
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = (
     op("Neg", op(("Mul", "RealDiv"), "x", const("constant"), role="product")),
@@ -37,4 +37,11 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return make.node(product.op, match.tensor("x"), negated, like=product)
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(
+    PATTERNS,
+    when,
+    rewrite,
+    after={"fold_shift": "a sign next to a kernel goes into the kernel"},
+    before={"push_constants_together": "products are collected then"},
+    follows="fold_exact_quotients",
+)

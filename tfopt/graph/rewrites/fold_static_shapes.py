@@ -12,9 +12,9 @@ Source: `MaterializeShapes` in Grappler's constant folding.
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PART = op("StridedSlice", op("Shape", "x", role="shape"), const("begin"), const("end"), const("strides"))
 PATTERNS = (PART, op(("Shape", "Size", "Rank"), "x"))
@@ -59,4 +59,4 @@ def _value(match: Match) -> int | list[int] | None:
     return sizes[0] if match.has("shape") and match.attr("shrink_axis_mask") else sizes
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(PATTERNS, when, rewrite, follows="fuse_dilated_convs")

@@ -14,10 +14,10 @@ Requires: no remaining loop reads the dead side, and no output of the graph is o
 
 import numpy as np
 
+from tfopt.graph.law import Maker, WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attributes, identity
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole
 
 NAME = "fold_switches"
 AGAIN = "NextIteration"
@@ -134,4 +134,9 @@ def _become_identity(graph: Graph, node: Node, source: Tensor) -> None:
     graph.insert(identity(node.name, source, node.attr["T"].type, node.controls, node.device))
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    after={"fold_constants": "more conditions are constants then"},
+    follows="push_constants_through_switch",
+)

@@ -6,13 +6,20 @@
     after     Const(0, …) -> y
 
 It runs only if it is requested by name: NaN * 0 and infinity * 0 are NaN, and a graph does not show that x is neither.
-The dtypes for which it always holds are those of `fold_absorbing_elements`.
+`fold_absorbing_elements` has the dtypes for which it always holds.
 
 Requires: a static shape of the result.
 """
 
+from tfopt.graph.law import LocalLaw
 from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewrites.fold_absorbing_elements import refusal, rewrite
 
-LAW = Rule((op("Mul", "x", const("absorbing")),), refusal, rewrite)
+LAW = LocalLaw(
+    (op("Mul", "x", const("absorbing")),),
+    refusal,
+    rewrite,
+    opt_in="it holds where no factor is ever infinite or NaN",
+    fast_math=True,
+    after={"fold_absorbing_elements": "that law holds for all inputs"},
+)

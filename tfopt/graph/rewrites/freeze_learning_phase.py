@@ -13,9 +13,9 @@ Requires: a scalar bool with one of the usual `NAMES`, which is not an input of 
 
 import numpy as np
 
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
 from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAMES = {"keras_learning_phase", "learning_phase", "is_training", "is_train", "training", "phase_train", "train_phase"}
 
@@ -39,4 +39,8 @@ def run(graph: Graph, report: Report) -> int:
     return fired
 
 
-LAW = Whole(run)
+LAW = WholeGraphLaw(
+    run,
+    after={"strip_unused": "unused nodes cost every later law time, and count as consumers"},
+    before={"fold_constants": "conditions that are computed from the learning phase are constants then"},
+)

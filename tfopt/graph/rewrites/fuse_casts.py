@@ -11,16 +11,16 @@ pair that ends with the first dtype.
 Requires: integers, or bools, in between only in a wider dtype.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 from tfopt.graph.rewrites.cancel_casts import represents
 
 PATTERN = op("Cast", op("Cast", "x", role="inner"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse casts that lose values, and floats: those out of range become any integer."""
+    """Refuse casts that lose values, and floats: floats out of range become any integer."""
     import tensorflow as tf
 
     first, between = (tf.as_dtype(match.attr(name, "inner")) for name in ("SrcT", "DstT"))
@@ -36,4 +36,6 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return make.node("Cast", match.tensor("x"), like=match.node(), SrcT=match.attr("SrcT", "inner"))
 
 
-LAW = Rule((PATTERN,), when, rewrite, requires=("direct edges",))
+LAW = LocalLaw(
+    (PATTERN,), when, rewrite, requires=("direct edges",), after={"cancel_casts": "a pair that cancels needs no Cast"}
+)

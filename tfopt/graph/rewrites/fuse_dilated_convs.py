@@ -17,9 +17,9 @@ Source: tf.nn.with_space_to_batch; `flatten_atrous_conv` of the Graph Transform 
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import Op, Pattern, const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 CONVS = ("Conv2D", "DepthwiseConv2dNative")
 TO_BATCH = op("SpaceToBatchND", "x", const("block"), const("paddings"), role="to batch")
@@ -117,4 +117,14 @@ def _padding(match: Match) -> str:
     return min(paddings) if paddings else "one axis is SAME, the other VALID"
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(
+    PATTERNS,
+    when,
+    rewrite,
+    rounds=True,
+    before={
+        "fuse_pad_into_conv": "padding is next to the convolution then",
+        "fold_batch_norm": "a batch norm is next to the convolution then",
+    },
+    follows="fuse_reshapes",
+)

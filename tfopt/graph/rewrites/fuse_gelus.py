@@ -28,11 +28,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_gelus"
 # Of the numbers. TensorFlow accepts 0.01, and computes with its own.
@@ -214,4 +214,9 @@ def _constant(make: Maker, number: float) -> Tensor:
     return make.constant("constant", np.asarray(number, as_dtype(attr(make.root, "T")).as_numpy_dtype))
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    rounds=True,
+    after={"fold_signs": "the sign is in the constant then"},
+)

@@ -19,10 +19,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_layer_norms"
 SUMS = ("Add", "AddV2")
@@ -195,4 +195,10 @@ def _vector(graph: Graph, make: Maker, tensor: Tensor) -> Tensor:
     return tensor if array.ndim == 1 else make.constant("constant", array.reshape(-1))
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    rounds=True,
+    after={"fold_shift": "this law removes a product and a sum that the folds match"},
+    before={"cancel_reshapes_around": "constants have the shape that a layer gave them"},
+)

@@ -17,6 +17,7 @@ results of others, are refused.
 import numpy as np
 
 from tfopt.graph.function_bodies import read_body
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_inside
 from tfopt.graph.matching.counted_loops import (
     Loop,
@@ -36,7 +37,6 @@ from tfopt.graph.matching.counted_loops import (
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, attributes, identity
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_map_loops"
 ONE_OPERAND = UNARY | {"Identity", "StopGradient"}
@@ -208,4 +208,11 @@ def _make(loop: Loop, node: Node, op: str, operands: list[Value], rank: int, **c
     return Value(rank, any(value.varies for value in operands), Tensor(name))
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    rounds=True,
+    after={"push_constants_into_bodies": "bodies have their constants then"},
+    before={"fold_scale_before": "nodes that are in a loop are next to kernels then"},
+    follows="drop_idle_layout",
+)

@@ -11,9 +11,9 @@ converters to other formats would have to convert that to a Pad again.
 Requires: exactly the zeros that SAME adds, which for a stride other than 1 depends on the size of the data.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, one_of, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PAD = one_of(
     op(("Pad", "MirrorPad"), "x", const("paddings"), role="pad"),
@@ -64,4 +64,11 @@ def _same_padding(match: Match) -> list[tuple[int, int]] | str:
     return zeros
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    rounds=True,
+    after={"fold_reshape_sizes": "the zeros that SAME adds depend on a size"},
+    follows="drop_neutral_fills",
+)

@@ -12,10 +12,10 @@ sum has the same terms, in an order that the kernel chooses.
 Requires: floats; x of rank 3 at least, not transposed; a result with at most one open size and no size of 0.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op("BatchMatMulV2", "x", const("kernel"))
 
@@ -46,4 +46,12 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return make.reshape(product, match.shape("root") or (), root)
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    rounds=True,
+    after={"fuse_products_of_slices": "that law makes products of a batch"},
+    before={"fold_scale_before": "the folds fold into a MatMul then"},
+    follows="fuse_products_of_parts",
+)

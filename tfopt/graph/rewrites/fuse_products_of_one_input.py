@@ -17,11 +17,11 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_products_of_one_input"
 
@@ -107,4 +107,10 @@ def _replace(graph: Graph, branches: list[Branch]) -> None:
             graph.remove(name)
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    rounds=True,
+    opt_in="one large product is not always faster than several, and copies of its parts",
+    follows="fuse_products_of_batch",
+)

@@ -6,7 +6,7 @@
     after     A -> BatchMatMulV2(stack(K_0, K_1, …)) -> y
 
 The parts may be on either side of the products, or on both, and be taken by Unpack, Split, slices or indices (`parts`).
-Those of a matrix, and a result of ConcatV2, are matrices: a Reshape is before or after the product. If they are parts
+Parts of a matrix, and a result of ConcatV2, are matrices: a Reshape is before or after the product. If they are parts
 along the second axis, so is a Transpose; few of them are stacked and unstacked instead. Matrices that are no constants
 are stacked, too, and a unary operation after each product follows the batched one. Every sum has the same terms, in an
 order that the kernel chooses. `fuse_products_of_slices` handles one matrix for all parts of a tensor of rank 3, which
@@ -22,12 +22,12 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tfopt.graph.law import Maker, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.parts import part_of, why_not_all
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import TESTS, UNARY
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole, attr
 
 NAME = "fuse_products_of_parts"
 ADDING = ("BiasAdd", "Add", "AddV2")
@@ -254,4 +254,9 @@ def _exchanged(make: Maker, tensor: Tensor, like: Node) -> Tensor:
     return make.node("Transpose", tensor, order, like=like, Tperm=kind)
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    rounds=True,
+    after={"fuse_products_of_slices": "products with one matrix need no copies of it"},
+)

@@ -14,10 +14,10 @@ Requires: all slices along one axis of a tensor of rank 3, in order, a known num
 
 from typing import NamedTuple
 
+from tfopt.graph.law import WholeGraphLaw, attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attributes
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole, attr
 
 NAME = "fuse_products_of_slices"
 
@@ -114,4 +114,10 @@ def _replace(graph: Graph, stack: Node, products: list[Node]) -> None:
         graph.remove(product.name)
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    rounds=True,
+    before={"fold_scale_before": "the folds have one kernel to fold into then"},
+    follows="fuse_map_loops",
+)

@@ -12,9 +12,9 @@ Requires, to remove the last one: equal static shapes with at most one unknown s
 determines.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PAIR = op("Reshape", op(("Reshape", "ExpandDims"), "x", "between", role="inner"), "shape")
 SQUEEZED = op("Reshape", op("Squeeze", "x", role="inner"), "shape")
@@ -38,4 +38,10 @@ def _is_same(match: Match) -> bool:
     return before is not None and before == after and before.count(None) <= 1 and 0 not in before
 
 
-LAW = Rule((PAIR, SQUEEZED, ALONE), when, rewrite, requires=("direct edges",))
+LAW = LocalLaw(
+    (PAIR, SQUEEZED, ALONE),
+    when,
+    rewrite,
+    requires=("direct edges",),
+    after={"cancel_squeezes": "a pair that cancels needs no Reshape"},
+)

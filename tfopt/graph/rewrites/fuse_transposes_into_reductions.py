@@ -14,10 +14,10 @@ Requires: constant axes and permutation; no `keep_dims`; remaining axes in ascen
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.op_registry import REDUCTIONS
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(tuple(sorted(REDUCTIONS)), op("Transpose", "x", const("permutation"), role="transpose"), const("axes"))
 
@@ -43,4 +43,10 @@ def _permutation(match: Match) -> NDArray[np.int64]:
     return permutation % max(len(permutation), 1)
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    rounds=True,
+    after={"cancel_transposes_around": "a Transpose is next to its last reader then"},
+)

@@ -12,13 +12,13 @@ the view adds zeros, as Pad and SpaceToBatchND do, because these zeros do not ha
 `push_before_view` and the folds prefer.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.affine_ops import Affine, Floats, add_affine_nodes, affine_patterns, overflows, read_affine
 from tfopt.graph.matching.layout_ops import adds_zeros, after, kernel_behind, views_of
 from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, input_channels, shift_refusal
 from tfopt.graph.matching.linear_ops import PLAIN, channel_axis
 from tfopt.graph.matching.pattern import const, one_of, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERN = op(PLAIN, one_of(*views_of(one_of(*affine_patterns("x", role="affine")))), const("kernel"))
 
@@ -70,4 +70,11 @@ def _per_channel(match: Match, constant: Floats) -> bool:
     return all(size == 1 or axis == channel_axis(match.node()) for axis, size in enumerate(constant.shape))
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    rounds=True,
+    before={"fold_scale_before": "the node is next to the kernel then"},
+    follows="push_factors_before_products",
+)

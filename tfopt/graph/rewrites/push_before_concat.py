@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from tfopt.graph.law import Maker, Match, WholeGraphLaw
 from tfopt.graph.matching.affine_ops import (
     ELEMENTWISE,
     FUSED,
@@ -29,7 +30,6 @@ from tfopt.graph.matching.layout_ops import kernel_behind
 from tfopt.graph.matching.pattern import bindings
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Match, Whole
 
 NAME = "push_before_concat"
 PATTERNS = affine_patterns("x")
@@ -112,4 +112,10 @@ def _replace(match: Match, parts: list[Affine]) -> None:
     graph.insert(Node(node.name, "ConcatV2", inputs, concat.controls, concat.attr, concat.device))
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    rounds=True,
+    before={"fold_scale": "each part is next to its own kernel then"},
+    follows="push_before_view",
+)

@@ -13,11 +13,11 @@ Requires: a constant kernel before the view, with only such operations in betwee
 elements that the view exchanges.
 """
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.affine_ops import Affine, add_affine_nodes, affine_patterns, overflows, read_affine
 from tfopt.graph.matching.layout_ops import KEEPING, before, kernel_behind, views_of
 from tfopt.graph.matching.pattern import one_of
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PATTERNS = affine_patterns(one_of(*views_of("x")))
 
@@ -59,4 +59,11 @@ def _moved_affine(match: Match) -> Affine | str:
     return Affine(*moved)
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(
+    PATTERNS,
+    when,
+    rewrite,
+    rounds=True,
+    before={"fold_scale": "the node is next to the kernel then"},
+    follows="push_after_view",
+)

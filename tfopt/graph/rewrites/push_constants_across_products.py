@@ -22,11 +22,11 @@ Source: `ConstantPushDown` in Grappler's constant folding.
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.joined_constants import growth_refusal
 from tfopt.graph.matching.linear_ops import FLOATS, PLAIN, TRANSPOSED
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 from tfopt.graph.rewrites.push_constants_through_inverses import LEAST, MOST
 
 PRODUCTS = ("Mul", "RealDiv")
@@ -75,4 +75,13 @@ def _joined(match: Match) -> NDArray[np.generic]:
         return np.asarray(left / right if match.node().op == "RealDiv" else left * right)
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(
+    PATTERNS,
+    when,
+    rewrite,
+    rounds=True,
+    after={
+        "push_constants_together": "each operand has a single constant then",
+        "push_constants_through_inverses": "each operand has a single constant then",
+    },
+)

@@ -23,11 +23,11 @@ Source: `ConstantPushDown` in Grappler's constant folding, and its `AddOpsRewrit
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.joined_constants import cancellation_refusal, growth_refusal, range_refusal
 from tfopt.graph.matching.linear_ops import FLOATS, PLAIN, TRANSPOSED
 from tfopt.graph.matching.pattern import Op, const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SUMS = ("AddV2", "Add", "Sub")
 INNER = (*SUMS, "BiasAdd")
@@ -99,4 +99,13 @@ def _term(match: Match, side: str) -> tuple[int, NDArray[np.generic]]:
         return (-sign, np.asarray(-constant)) if side == "right" and match.node().op == "Sub" else (sign, constant)
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(
+    PATTERNS,
+    when,
+    rewrite,
+    rounds=True,
+    after={
+        "push_constants_together": "each operand has a single constant then",
+        "push_constants_through_inverses": "each operand has a single constant then",
+    },
+)

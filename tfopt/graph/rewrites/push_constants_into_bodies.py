@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfopt.graph.function_bodies import Body, called_by, read_body, write_body
+from tfopt.graph.law import WholeGraphLaw
 from tfopt.graph.matching.counted_loops import skip_identities
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attribute
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole
 
 NAME = "push_constants_into_bodies"
 LOOPS = ("While", "StatelessWhile")
@@ -227,4 +227,11 @@ def _attributes(node: Node, remaining: list[int], new_names: dict[str, str]) -> 
     return attr
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    after={
+        "fold_branches": "the body of a dead branch needs no constants",
+        "drop_idle_loops": "the body of an idle loop needs no constants",
+    },
+)

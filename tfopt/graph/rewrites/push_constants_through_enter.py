@@ -11,7 +11,7 @@ Merge of the loop counter, which runs once per iteration, including the last one
 
 Requires:
     - The Enter has `is_constant`.
-    - The frame has exactly one LoopCond; with several, the iterations of one are not those of the other.
+    - The frame has exactly one LoopCond; with several, one loop may run another number of iterations than the other.
     - No control edge enters or leaves the Enter, and it is not fed or fetched.
     - The constant waits for nothing that the loop does not wait for.
     - A constant of more than 1,024 bytes is stored once afterwards.
@@ -20,11 +20,11 @@ Source: tf.raw_ops.Enter, Merge and LoopCond; Yu et al., "Dynamic Control Flow i
 2018.
 """
 
+from tfopt.graph.law import WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, conditions, controls_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import FRAMES
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole, attr
 from tfopt.graph.rewrites.push_constants_into_bodies import SMALL
 
 NAME = "push_constants_through_enter"
@@ -92,4 +92,9 @@ def _merge_before(graph: Graph, condition: Node, frame: str) -> str | None:
     return None
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    after={"fold_constants": "constants that the graph computes are pushed, too"},
+    before={"fold_switches": "a condition that enters a loop is a constant in the loop then"},
+)

@@ -21,11 +21,11 @@ Source: `ConstantPushDown` in Grappler's constant folding.
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.joined_constants import cancellation_refusal, growth_refusal, range_refusal
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import Op, const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SUMS, PRODUCTS = ("AddV2", "Add", "Sub"), ("Mul", "RealDiv")
 LEAST, MOST = 1e-6, 1e6  # factors
@@ -99,4 +99,11 @@ def _joined(match: Match) -> tuple[bool, NDArray[np.generic]]:
     return inverses[0] != inverses[1], np.asarray(total)
 
 
-LAW = Rule(tuple(_patterns()), when, rewrite)
+LAW = LocalLaw(
+    tuple(_patterns()),
+    when,
+    rewrite,
+    rounds=True,
+    after={"push_constants_together": "that law joins the other operands"},
+    follows="share_common_factors",
+)

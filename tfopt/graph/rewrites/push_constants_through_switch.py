@@ -19,11 +19,11 @@ Requires:
 Source: tf.raw_ops.Switch; Yu et al., "Dynamic Control Flow in Large-Scale Machine Learning", EuroSys 2018.
 """
 
+from tfopt.graph.law import WholeGraphLaw
 from tfopt.graph.matching.control_flow_v1 import conditions, controls_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole
 from tfopt.graph.rewrites.push_constants_into_bodies import SMALL
 
 NAME = "push_constants_through_switch"
@@ -101,4 +101,8 @@ def _pivot(graph: Graph, switch: Node, branch: int) -> str:
     return name
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    after={"fold_constants": "constants that the graph computes are pushed, too"},
+)

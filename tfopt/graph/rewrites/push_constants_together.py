@@ -23,11 +23,11 @@ Source: `ConstantPushDown` in Grappler's constant folding.
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.joined_constants import cancellation_refusal, growth_refusal, range_refusal
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SUMS, PRODUCTS = ("AddV2", "Add", "Sub", "BiasAdd"), ("Mul", "RealDiv")
 PATTERNS = tuple(
@@ -106,4 +106,4 @@ def _joined(match: Match) -> NDArray[np.float64]:
         return np.asarray((1 / first if inner == "RealDiv" else first) * (1 / second if outer == "RealDiv" else second))
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(PATTERNS, when, rewrite, after={"fold_shift": "a constant next to a kernel goes into the kernel"})

@@ -19,10 +19,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.joined_constants import growth_refusal
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 JOIN: dict[str, Any] = {
     "Maximum": np.maximum,
@@ -57,4 +57,4 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return make.node(match.node().op, *(tensors if data_first else tensors[::-1]), like=match.node())
 
 
-LAW = Rule(PATTERNS, when, rewrite)
+LAW = LocalLaw(PATTERNS, when, rewrite, follows="push_constants_across_sums")

@@ -15,11 +15,11 @@ affine operations in between.
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.layout_ops import kernel_behind
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "Einsum")
 PATTERN = op(("Mul", "RealDiv"), op(PRODUCTS, "x", "y", role="product"), const("factor"))
@@ -55,4 +55,11 @@ def _side(match: Match) -> str:
     return ""
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    rounds=True,
+    after={"fuse_products_of_batch": "the kernel before a factor is one of a MatMul then"},
+    before={"push_before_view": "the factor is pushed on to the kernel"},
+)

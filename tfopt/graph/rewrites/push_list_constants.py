@@ -20,10 +20,10 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import Maker, WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attributes
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Maker, Whole
 
 NAME = "push_list_constants"
 Group = list[Tensor]  # one tensor, or several constants that become one
@@ -88,4 +88,11 @@ def _replace(graph: Graph, node: Node, groups: list[Group], joined: list[NDArray
     graph.insert(Node(node.name, node.op, [*inputs, *axis], node.controls, attr, node.device))
 
 
-LAW = Whole(run, requires=("direct edges", "folded constants"))
+LAW = WholeGraphLaw(
+    run,
+    requires=("direct edges", "folded constants"),
+    rounds=True,
+    after={"fold_constants": "constants that the graph computes are joined, too"},
+    before={"drop_idle_layout": "lists of one tensor remain"},
+    follows="push_constants_into_bodies",
+)

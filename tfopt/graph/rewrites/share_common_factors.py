@@ -16,10 +16,10 @@ Source: `HoistCommonFactorOutOfAggregation` in Grappler's arithmetic optimizer.
 
 import numpy as np
 
+from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.joined_constants import range_refusal
 from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrite_rule import Maker, Match, Rule
 
 SUMS = ("AddV2", "Add", "Sub")
 PATTERN = op(SUMS, op("Mul", "a", "b", role="left"), op("Mul", "c", "d", role="right"))
@@ -69,4 +69,11 @@ def _factors(match: Match) -> tuple[Tensor, Tensor, Tensor] | None:
     return None
 
 
-LAW = Rule((PATTERN,), when, rewrite)
+LAW = LocalLaw(
+    (PATTERN,),
+    when,
+    rewrite,
+    rounds=True,
+    after={"fold_shift": "a factor next to a kernel goes into the kernel"},
+    follows="push_constants_together",
+)

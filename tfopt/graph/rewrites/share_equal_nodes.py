@@ -11,11 +11,11 @@ Requires: no effects, and no random operations.
 
 import hashlib
 
+from tfopt.graph.law import WholeGraphLaw
 from tfopt.graph.matching.pattern import COMMUTING
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure, output_types
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole
 
 NOTES = {"_output_shapes", "_has_manual_control_dependencies"}  # annotations without an effect
 
@@ -53,4 +53,11 @@ def _key(node: Node) -> bytes:
     return digest.digest()
 
 
-LAW = Whole(run, ensures=("no equal nodes",))
+LAW = WholeGraphLaw(
+    run,
+    ensures=("no equal nodes",),
+    after={
+        "fold_shift": "a shared node has several consumers, and is not folded",
+        "drop_left_neutral": "a shared node has several consumers, and is not replaced",
+    },
+)

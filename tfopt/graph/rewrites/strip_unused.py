@@ -8,9 +8,9 @@ Nodes that an output waits for by a control edge stay. So do fed nodes, which ar
 Source: tf.compat.v1.graph_util.extract_sub_graph.
 """
 
+from tfopt.graph.law import WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Whole
 
 
 def run(graph: Graph, report: Report) -> int:
@@ -32,4 +32,4 @@ def run(graph: Graph, report: Report) -> int:
     return len(unused)
 
 
-LAW = Whole(run, ensures=("reachable",))
+LAW = WholeGraphLaw(run, ensures=("reachable",))

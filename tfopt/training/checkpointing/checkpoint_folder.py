@@ -6,10 +6,10 @@ import tempfile
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from tfopt.reports import report_schema
 from tfopt.storage import remote_files
+from tfopt.value_types import JsonObject
 
 IDENTITY = "about.json"
 STATE = "checkpoint"  # TensorFlow's list of complete checkpoints
@@ -43,7 +43,7 @@ class CheckpointFolder:
         Path(self.path, IDENTITY).write_text(json.dumps(identity, indent=1) + "\n")
         self.upload()
 
-    def identities(self) -> Iterator[tuple[str, dict[str, Any]]]:
+    def identities(self) -> Iterator[tuple[str, JsonObject]]:
         """Yield path or address, and identity, of every training that has checkpoints in the parent folder."""
         if not remote_files.is_remote(self.parent):
             for file in sorted(Path(self.parent).glob(f"*/{IDENTITY}")):

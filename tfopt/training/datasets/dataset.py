@@ -15,6 +15,7 @@ from tfopt.errors import ComponentError
 from tfopt.training.datasets.input_settings import InputSettings
 from tfopt.training.datasets.ragged_batches import batch_records, unbatch_blocks
 from tfopt.training.datasets.teacher_outputs import TeacherOutputs
+from tfopt.value_types import Tensors
 
 BLOCK = 256  # records parsed in one call
 BLOCKS = 2  # cached in memory to measure parsing
@@ -57,7 +58,7 @@ class Source:
     count: int
     stored: Mapping[str, TensorSpec]
     inputs: Mapping[str, TensorSpec]
-    transform: Callable[[dict[str, Any], dict[str, Any]], tuple[Any, Any]]
+    transform: Callable[[Tensors, Tensors], tuple[Any, Any]]
     part: Literal["all", "held", "rest"] = "all"
     options: ReadOptions = ReadOptions()
     teacher: TeacherOutputs | None = None
@@ -135,11 +136,11 @@ class Source:
         inputs, labels = self.transform(self._inputs(parsed), parsed)
         return inputs, labels if self.teacher is None else self.teacher.attach(labels, rows)
 
-    def first_inputs(self, count: int) -> dict[str, Any]:
+    def first_inputs(self, count: int) -> Tensors:
         """Return the inputs of the first records, before the user's preprocessing."""
         return self._inputs(self._parse(next(iter(self._records().batch(count).take(1)))))
 
-    def _inputs(self, parsed: Mapping[str, Any]) -> dict[str, Any]:
+    def _inputs(self, parsed: Mapping[str, Any]) -> Tensors:
         return {name: _cast(parsed[name], spec) for name, spec in self.inputs.items()}
 
     def _blocks(self) -> Any:
@@ -166,7 +167,7 @@ class Source:
 
         return tf.equal(index % HOLD_OUT_EVERY == 0, self.part == "held")
 
-    def _parse(self, records: Any) -> dict[str, Any]:
+    def _parse(self, records: Any) -> Tensors:
         import tensorflow as tf
 
         return tf.io.parse_example(records, parsing_specs(self.stored))  # type: ignore[no-any-return]

@@ -11,6 +11,7 @@ from tfopt.data.feature_schema import SparseSpec, densify
 from tfopt.errors import ComponentError
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.user_module import UserModule
+from tfopt.value_types import Tensors
 
 InputKind = Literal["dense", "ragged", "sparse"]
 TOLERANCE = 1e-4  # of the output's range: sums are added in another order
@@ -30,7 +31,7 @@ def stored_kind(spec: TensorSpec) -> InputKind:
     return "ragged" if spec.shape[1] is None else "dense"
 
 
-def convert_inputs(model: Any, tensors: Mapping[str, Any]) -> dict[str, Any]:
+def convert_inputs(model: Any, tensors: Mapping[str, Any]) -> Tensors:
     """Convert each tensor to the kind of the model input of its name."""
     kinds = input_kinds(model)
     return {name: _convert(kinds[name], tensor) if name in kinds else tensor for name, tensor in tensors.items()}

@@ -11,8 +11,9 @@ from tfopt.training.datasets.data_check import check_split
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.input_kinds import convert_inputs
 from tfopt.training.datasets.targets import Target, arrange_like_outputs, label_targets
+from tfopt.value_types import Tensors
 
-Transform = Callable[[dict[str, Any], dict[str, Any]], tuple[Any, Any]]
+Transform = Callable[[Tensors, Tensors], tuple[Any, Any]]
 
 
 def read_sources(
@@ -61,7 +62,7 @@ def _checked_columns(specs: Mapping[str, TensorSpec], columns: Mapping[str, Tens
 
 
 def _transform(model: Any, preprocessing: Any, targets: list[Target], label: str) -> Transform:
-    def transform(inputs: dict[str, Any], stored: dict[str, Any]) -> tuple[Any, Any]:
+    def transform(inputs: Tensors, stored: Tensors) -> tuple[Any, Any]:
         import tensorflow as tf
 
         if preprocessing is not None:

@@ -97,7 +97,7 @@ def _source_artifacts(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
     return {name: entry["artifacts"] for name, entry in entries.items() if entry.get("artifacts")}
 
 
-def _parameter_values(component: Component, message_values: Mapping[str, Any]) -> dict[str, Any]:
+def _parameter_values(component: Component, message_values: Mapping[str, Any]) -> dict[str, object]:
     # with set_container_image(PARAMETER), KFP sends the image as base_image and pipelinechannel--PARAMETER
     own = {name: value for name, value in message_values.items() if name != "base_image" and "--" not in name}
     values = {name: read_parameter_value(component, name, value) for name, value in own.items()}
@@ -137,9 +137,9 @@ def _local_path(uri: str) -> str:
     return uri.removeprefix("file://")
 
 
-def _write_outputs(outputs: Mapping[str, Artifact], targets: Mapping[str, Any]) -> dict[str, Any]:
+def _write_outputs(outputs: Mapping[str, Artifact], targets: Mapping[str, Any]) -> dict[str, object]:
     """Copy the HTML reports to their own outputs; return the entries of the ExecutorOutput."""
-    written: dict[str, Any] = {}
+    written: dict[str, object] = {}
     for name, output in outputs.items():
         written[name] = {"artifacts": [{**targets[name], "metadata": _kfp_metadata(output.metadata)}]}
         page = page_output(name)
@@ -155,7 +155,7 @@ def _target_file(target: Mapping[str, Any]) -> Path:
     return file
 
 
-def _kfp_metadata(metadata: Mapping[str, Any]) -> dict[str, Any]:
+def _kfp_metadata(metadata: Mapping[str, Any]) -> dict[str, object]:
     return {
         key: value if isinstance(value, str | int | float | bool) else json.dumps(value)
         for key, value in metadata.items()

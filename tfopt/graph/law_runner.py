@@ -9,9 +9,9 @@ from itertools import cycle, islice
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.frozen_model import Frozen, prune_functions
 from tfopt.graph.function_bodies import read_body, write_body
+from tfopt.graph.law import LocalLaw
 from tfopt.graph.mutable_graph import Graph, GraphDef
 from tfopt.graph.report import Report
-from tfopt.graph.rewrite_rule import Rule
 from tfopt.graph.rewriter import apply
 from tfopt.graph.rewrites import laws
 
@@ -89,7 +89,7 @@ def _run_in_functions(names: Sequence[str], graph_def: GraphDef, report: Report,
     """Apply laws in every function, new ones included, and return the number of firings."""
     entered: set[str] = set()
     total = 0
-    while queue := [one for one in graph_def.library.function if one.signature.name not in entered]:
+    while queue := [added for added in graph_def.library.function if added.signature.name not in entered]:
         library = {function.signature.name: function for function in graph_def.library.function}
         for function in queue:
             name = function.signature.name
@@ -105,9 +105,9 @@ def _run_in_functions(names: Sequence[str], graph_def: GraphDef, report: Report,
                 total += fired
             report.add(inner.inside(name))
             graph_def.library.function.extend(
-                one for one in body.graph.library.function if one.signature.name not in library
+                added for added in body.graph.library.function if added.signature.name not in library
             )
-            library |= {one.signature.name: one for one in graph_def.library.function}
+            library |= {added.signature.name: added for added in graph_def.library.function}
     return total
 
 
@@ -118,10 +118,10 @@ def run_law(name: str, graph: Graph, report: Report) -> int:
         ComponentError: If there is no law of this name.
     """
     if name not in laws():
-        raise ComponentError(f"pass {name!r}", "the name of a law", nearest(name, laws()))
+        raise ComponentError(f"law {name!r}", "the name of a law", nearest(name, laws()))
     law = laws()[name]
     graph.zero_signs.clear()
-    return apply({name: law}, graph, report) if isinstance(law, Rule) else law.run(graph, report)
+    return apply({name: law}, graph, report) if isinstance(law, LocalLaw) else law.run(graph, report)
 
 
 def unmet_requirements(names: Sequence[str]) -> dict[str, list[str]]:

@@ -12,10 +12,10 @@ from tests import toys
 from tfopt.artifacts import Decision, Files, Report
 from tfopt.component import Input, Output, component, find
 from tfopt.errors import ComponentError
-from tfopt.kfp.step import read_parameter_value, run_step
+from tfopt.kfp.container_entry import read_parameter_value, run_step
 from tfopt.run import main
 
-LEAVE = [sys.executable, "-m", "tfopt.run", "tests.kfp.test_step:leave", "--executor-input"]
+LEAVE = [sys.executable, "-m", "tfopt.run", "tests.kfp.test_container_entry:leave", "--executor-input"]
 
 
 @component(image="tf")

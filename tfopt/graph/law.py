@@ -1,4 +1,4 @@
-"""Rewrite rules of the graph optimizer (laws): pattern, condition and replacement."""
+"""Laws of the graph optimizer: pattern, condition and replacement."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.graph.const_arrays import proto_of
+from tfopt.graph.law_order import LawFacts
 from tfopt.graph.matching.pattern import Binding, Op
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attribute, attributes
@@ -15,8 +16,10 @@ from tfopt.graph.report import Report
 
 
 @dataclass(frozen=True)
-class Rule:
-    """A local law, ``LAW = Rule((PATTERN,), when, rewrite)``, in a file with its name; the docstring has the equation.
+class LocalLaw(LawFacts):
+    """A law that rewrites matches of a pattern, ``LAW = LocalLaw((PATTERN,), when, rewrite)``.
+
+    Its file has its name, and a docstring with the equation.
 
     Attributes:
         patterns: Left-hand sides; the first that matches is used.
@@ -34,8 +37,8 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Whole:
-    """A law that works on the whole graph at once, ``LAW = Whole(run)``.
+class WholeGraphLaw(LawFacts):
+    """A law that works on the whole graph at once, ``LAW = WholeGraphLaw(run)``.
 
     Attributes:
         run: Changes a graph, adds to the report, and returns how often the law was applied.

@@ -1,22 +1,39 @@
 """Generate type stubs of the components, from their declarations, for editors and type checkers.
 
-`docs/generate.py` writes them. A stub declares the calls ``export_tflite(…)``, and
+    python tools/type_stubs.py [FOLDER]
+
+Files are written below FOLDER, by default this repository, where git ignores them. `setup.py` runs this before it
+builds a wheel or an editable install, `make check` before mypy. A stub declares the calls ``export_tflite(…)``, and
 ``steps.export_tflite(…)`` in pipelines of tfopt, TFX and Kubeflow, with the names, types, words and defaults of the
 declaration.
 """
 
 import keyword
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
-from tfopt.component import Component, Port
-from tfopt.declaration.parameters import Parameter
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))  # not another tfopt that is installed
 
-HEADER = '"""Generated from the declarations by `make docs`: do not edit."""\n'
+from tfopt.component import Component, Port, components  # noqa: E402
+from tfopt.declaration.parameters import Parameter  # noqa: E402
+
+HEADER = '"""Generated from the declarations by `tools/type_stubs.py`: do not edit."""\n'
 COMPONENTS, STEPS, NODES = (
-    "components/__init__.pyi",
+    "tfopt/components/__init__.pyi",  # by the link: the source distribution has no other folder
     "tfopt/dag/component_steps.pyi",
     "tfopt/dag/component_nodes.pyi",
 )
+
+
+def write(root: Path) -> None:
+    """Write each stub whose text changed."""
+    for path, text in stubs(components()).items():
+        file = root / path
+        if not file.is_file() or file.read_text() != text:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
 
 
 def stubs(components: dict[str, Component]) -> dict[str, str]:
@@ -131,3 +148,7 @@ def _type(parameter: Parameter) -> str:
 
 def _default(parameter: Parameter) -> str | None:
     return None if parameter.required else repr(parameter.default)
+
+
+if __name__ == "__main__":
+    write(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT)

@@ -5,10 +5,16 @@ import json
 import pytest
 
 from tfopt.artifacts import CARD, KerasModel, Model
-from tfopt.artifacts.step_order import ORDER, check_order
-from tfopt.component import Input
+from tfopt.component import Effect, Input, Output, component, find
 from tfopt.dag.tracing import Steps, trace
+from tfopt.declaration import step_order
 from tfopt.errors import ComponentError
+
+ORDER = step_order.legal_order()
+
+
+def check_order(model: Model, step: str) -> None:
+    step_order.check_order(model, find(step))
 
 
 @pytest.mark.parametrize(
@@ -77,6 +83,39 @@ def test_tracing_rejects_an_illegal_order_with_a_step_in_between():
 
     with pytest.raises(ComponentError, match="again: prune after prune"):
         trace(twice)
+
+
+def test_the_order_follows_from_the_declarations():
+    assert ORDER == ["fold_batch_norm", "prune", "cluster", "quantize"]
+
+
+@component(image="tf", effect=Effect("zeros", only={"kind": ["sparse"]}))
+def thin(model: Input[KerasModel], thinned: Output[KerasModel], *, kind: str = "sparse") -> None:
+    """Leave zeros in a model."""
+
+
+@component(image="tf", not_after={"zeros": "it adds noise"})
+def blur(model: Input[KerasModel], blurred: Output[KerasModel]) -> None:
+    """Add noise to a model."""
+
+
+def test_tracing_knows_the_effects_of_components_of_others():
+    def pipeline(steps: Steps, model: Input[KerasModel]) -> None:
+        """Blur models."""
+        steps(blur, model=steps(thin, model=model, kind="dense").outputs["thinned"])
+        steps(blur, id="wrong", model=steps(thin, model=model).outputs["thinned"])
+
+    with pytest.raises(ComponentError, match="wrong: blur after thin"):
+        trace(pipeline)
+
+
+def test_a_model_card_states_the_effect_of_a_component_of_others(tmp_path):
+    card = {"name": "m", "component": "thin", "parameters": {}, "lineage": []}
+    (tmp_path / CARD).write_text(json.dumps(card))
+    step_order.check_order(Model(tmp_path), blur)
+    (tmp_path / CARD).write_text(json.dumps(card | {"effect": "zeros"}))
+    with pytest.raises(ComponentError, match="blur after thin"):
+        step_order.check_order(Model(tmp_path), blur)
 
 
 def model(folder, previous_steps, parameters=None):

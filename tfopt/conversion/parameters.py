@@ -1,0 +1,47 @@
+"""Parameters which all conversions have."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from tfopt.declaration.parameters import Between
+
+
+@dataclass(frozen=True, kw_only=True)
+class Calibration:
+    """Parameters of calibration and comparison.
+
+    Attributes:
+        calibration_count: Number of examples that determine the ranges of the activations, drawn evenly from the split.
+        split: The split to calibrate on. The comparison uses another one if there is one.
+        seed: Seed for drawing the examples, and for the random inputs.
+        tolerance: Fail if any output differs from the parent's by more than this fraction of its range. By default the
+            limit is 0.0001 for float32. The other precisions then fail only if they are broken: under half of the
+            records keep their class (16 bits and tf32: 95 %) or, without classes, the correlation is under 0.5 (0.99).
+    """
+
+    calibration_count: Annotated[int, Between(2)] = 200
+    split: str = "train"
+    seed: int = 0
+    tolerance: Annotated[float, Between(0)] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion(Calibration):
+    """Parameters which all conversions have.
+
+    Attributes:
+        cut_at: Nodes of the frozen graph after which the conversion begins; all before them stays in a SavedModel.
+            By default it begins where text, lookup tables and serialized records end, if the format lacks their ops.
+    """
+
+    cut_at: tuple[str, ...] = ()
+
+    @property
+    def needs_inputs(self) -> bool:
+        """True if examples are inputs of the conversion: for 8-bit ranges, or to limit the degradation."""
+        raise NotImplementedError
+
+    @property
+    def allows_any_op(self) -> bool:
+        """True if the format may contain operations that only TensorFlow has."""
+        return False
