@@ -202,10 +202,10 @@ def environment() -> dict[str, Any]:
     import distributed
     import tensorflow as tf
 
-    from tfopt.measurement.machine_fingerprint import describe_cpu
+    from tfopt.measurement.machine_fingerprint import cpu_facts
 
     return {
-        "cpu": describe_cpu()["model"],
+        "cpu": cpu_facts()["model"],
         "cores": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),
         "threads_per_worker": 1,

@@ -143,9 +143,9 @@ def describe_loaded(trials: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def describe_machine() -> str:
     """Return the cores and the name of the processor."""
-    from tfopt.measurement.machine_fingerprint import describe_cpu
+    from tfopt.measurement.machine_fingerprint import cpu_facts
 
-    return f"{os.cpu_count()} cores, {describe_cpu()['model']}"
+    return f"{os.cpu_count()} cores, {cpu_facts()['model']}"
 
 
 def print_result(result: dict[str, Any]) -> None:

@@ -17,7 +17,15 @@ import tfopt
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("tfopt", "components", "pipelines")
-FILES = ("pyproject.toml", "setup.py", "tools/type_stubs.py", "README.md", "CHANGELOG.md", "LICENSE")
+FILES = (
+    "pyproject.toml",
+    "setup.py",
+    "tools/type_stubs.py",
+    "tfopt/__init__.pyi",
+    "README.md",
+    "CHANGELOG.md",
+    "LICENSE",
+)
 LINK = re.compile(r"(?P<image>!?)(?P<text>\[[^\]]*\])\((?![a-z]+:|#)(?P<path>[^)#]+)(?P<anchor>#[^)]*)?\)")
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import tfopt
 
 ROOT = Path(__file__).resolve().parents[1]
-PATTERNS = ("*.md", "docs/**/*.md", "components/*.md", "components/*/*.md", "tfopt/graph/rewrites/*.md")
+PATTERNS = ("*.md", "docs/**/*.md", "components/*.md", "components/*/*.md", "tfopt/graph/laws/*.md")
 LINK = re.compile(r"(?P<text>\[[^\]\n]*\])\((?![a-z]+:|#)(?P<path>[^)#\s]+)(?P<anchor>#[^)\s]*)?\)")
 
 

@@ -21,14 +21,13 @@ def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int
         kernels: Every kernel, after clustering.
         gzipped_before: Bytes of each kernel before clustering.
     """
-    sizes = [kernel.gzipped for kernel in kernels]
-    layers: list[Report] = [
-        {**report_row(kernel, size, before), "values": len(np.unique(kernel.values)), "left": kernel.left}
-        for kernel, size, before in zip(kernels, sizes, gzipped_before, strict=True)
+    layers = [
+        {**report_row(kernel, before), "values": len(np.unique(kernel.values)), "left": kernel.left}
+        for kernel, before in zip(kernels, gzipped_before, strict=True)
     ]
     count = sum(kernel.left is None for kernel in kernels)
     summary = f"{count} of {len(kernels)} kernels clustered, {data_size(sum(gzipped_before))} gzipped before and "
-    summary += f"{data_size(sum(sizes))} now"
+    summary += f"{data_size(sum(layer['gzipped'] for layer in layers))} now"
     folded = _folded(model, [kernel for kernel in kernels if not kernel.left])
     return {"summary": summary, "unshared_when_folded": folded, "layers": layers}
 

@@ -3,8 +3,6 @@
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.artifacts.tensor_spec import TensorSpec
@@ -18,7 +16,6 @@ from tfopt.runtimes import Runtime
 from tfopt.value_types import Tensors
 
 RECORDS = 4  # of each length that is compared
-MIN_RANGE = 0.01  # fraction of the largest value, as in `tfopt.graph_checks.comparison`
 
 
 def sequence_input(signature: Signature) -> str:
@@ -84,12 +81,11 @@ def check_lengths(parent: SavedModel, child: SavedModel, buckets: list[int], tol
     with runtimes.load(parent) as before, runtimes.load(child, signature=parent.signature) as after:
         for length, batch in draw_lengths(before, buckets).items():
             for name, parity in compare(before, after, [batch]).items():
-                top = max(float(np.abs(before.run(batch)[name].astype(np.float64)).max(initial=0)), 1e-30)
-                error = parity.max_abs_error / max(parity.output_range, MIN_RANGE * top)
-                largest = max(largest, error)
-                if not error <= tolerance:
+                largest = max(largest, parity.rewrite_error)
+                if not parity.rewrite_error <= tolerance:
+                    by = f"{parity.rewrite_error:.2g} of its range"
                     raise ComponentError(
-                        f"padding sequences of length {length} changes output {name!r} by {error:.2g} of its range",
+                        f"padding sequences of length {length} changes output {name!r} by {by}",
                         f"at most {tolerance:g}: a model that ignores added steps of zeros",
                         "mask the steps (Masking, or mask_zero of an Embedding), or leave sequence_buckets out",
                     )

@@ -143,21 +143,7 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
     }
     if 0 in predictions:
         check_probabilities(scoring, settings, predictions[0])
-    values = np.zeros((len(labels), plan.rows, plan.columns))
-    for number, rows in list(predictions.items()):
-        try:
-            values[:, number] = 0 if totals.broken[number] else plan.values(rows, stored)
-            for name in () if totals.broken[number] else plan.tfma:
-                partition = totals.tfma.setdefault((number, name), Partition(name))
-                partition.add(labels, scoring.probabilities(rows), batch.position[1])
-        except ComponentError as error:
-            if not number:
-                raise
-            totals.failures[number] = (batch.position, describe_error(error))
-            del predictions[number]
-            continue
-        if scoring.class_count and (classes := scoring.classes(rows)) is not None:
-            totals.add_confusion(number, confusion(labels[:, 0], classes, scoring.class_count))
+    values = _compute_metrics(plan, predictions, stored, batch.position, totals)
     if plan.constant is not None:
         predictions[len(models)] = np.broadcast_to(plan.constant, (len(labels), len(plan.constant)))
         values[:, -1] = plan.values(predictions[len(models)], stored)
@@ -186,6 +172,29 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
     for number, rows in predictions.items():
         totals.add_range(number, rows)
     _compare_outputs(plan, predictions, totals)
+
+
+def _compute_metrics(
+    plan: Plan, predictions: dict[int, NDArray[Any]], stored: NDArray[Any], position: Position, totals: Totals
+) -> NDArray[np.float64]:
+    """Compute the metrics of each record, ``[records, models, columns]``; drop the predictions of models that fail."""
+    scoring, labels = plan.scoring, plan.scoring.targets(stored)
+    values = np.zeros((len(labels), plan.rows, plan.columns))
+    for number, rows in list(predictions.items()):
+        try:
+            values[:, number] = 0 if totals.broken[number] else plan.values(rows, stored)
+            for name in () if totals.broken[number] else plan.tfma:
+                partition = totals.tfma.setdefault((number, name), Partition(name))
+                partition.add(labels, scoring.probabilities(rows), position[1])
+        except ComponentError as error:
+            if not number:
+                raise
+            totals.failures[number] = (position, describe_error(error))
+            del predictions[number]
+            continue
+        if scoring.class_count and (classes := scoring.classes(rows)) is not None:
+            totals.add_confusion(number, confusion(labels[:, 0], classes, scoring.class_count))
+    return values
 
 
 def _check_predictions(

@@ -1,6 +1,7 @@
 """int8 quantization with a limit on the degradation, by NNCF's accuracy control."""
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -47,20 +48,11 @@ def quantize(
         ComponentError: If the limit is exceeded although half of the layers are left in float.
     """
     cached_parent = _CachedRuntime(parent)
-
-    def measure(compiled: Any, indices: Iterable[int]) -> tuple[float, list[float]]:
-        child, batches = OpenVINORuntime(compiled, "an int8 form"), [held_out[index] for index in indices]
-        errors = [
-            sum(parity.mean_abs_error for parity in compare(cached_parent, child, [batch]).values())
-            for batch in batches
-        ]
-        return 1 - degradation(compare(cached_parent, child, batches).values()), [-error for error in errors]
-
     controlled = nncf.quantize_with_accuracy_control(
         model.clone(),
         nncf.Dataset(feed),
         nncf.Dataset(range(len(held_out))),
-        measure,
+        partial(_measure, cached_parent, held_out),
         max_drop=limit,
         drop_type=nncf.DropType.ABSOLUTE,
         subset_size=len(feed),
@@ -83,6 +75,15 @@ def quantize(
     if in_float:
         facts[DEGRADATION_NOTE] = describe_first_form(len(in_float) + 1)
     return controlled, facts
+
+
+def _measure(
+    parent: Runtime, held_out: list[Batch], compiled: Any, indices: Iterable[int]
+) -> tuple[float, list[float]]:
+    """Return 1 - degradation of a compiled model, and the negative error of each record, as NNCF ranks layers."""
+    child, batches = OpenVINORuntime(compiled, "an int8 form"), [held_out[index] for index in indices]
+    errors = [sum(parity.mean_abs_error for parity in compare(parent, child, [batch]).values()) for batch in batches]
+    return 1 - degradation(compare(parent, child, batches).values()), [-error for error in errors]
 
 
 class _CachedRuntime(Runtime):

@@ -25,7 +25,7 @@ def optimize_graph(
 
     Signatures keep names, dtypes, shapes and unknown dimensions; tables and assets stay. The result has no Keras form.
 
-    Presets: ``portable``, every law of `tfopt/graph/rewrites`, whose results every exporter reads; ``inference``, these
+    Presets: ``portable``, every law of `tfopt/graph/laws`, whose results every exporter reads; ``inference``, these
     and the optimizers of Grappler whose result can be stored and read by other exporters; ``size``, only laws that make
     the file smaller. The first two also remove checks (Assert, CheckNumerics): the outputs are the same, but inputs
     that the model refused are accepted from then on. ``inference without:drop_assertions without:drop_numeric_checks``

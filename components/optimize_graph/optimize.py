@@ -13,8 +13,8 @@ from tfopt.errors import ComponentError
 from tfopt.formatting import distance
 from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.law_runner import graph_of, unmet_requirements
+from tfopt.graph.laws import laws
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
-from tfopt.graph.rewrites import laws
 from tfopt.graph_checks.comparison import (
     Comparison,
     special_inputs,

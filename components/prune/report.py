@@ -32,7 +32,7 @@ def describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -
         gzipped_before: Bytes of each kernel before pruning.
     """
     layers: list[Report] = [
-        {**report_row(kernel, kernel.gzipped, before), "left": kernel.left, "speed": speedups(kernel, kernels[0])}
+        {**report_row(kernel, before), "left": kernel.left, "speed": speedups(kernel, kernels[0])}
         for kernel, before in zip(kernels, gzipped_before, strict=True)
     ]
     total = sum(int(kernel.values.size) for kernel in kernels)
@@ -53,7 +53,7 @@ def describe_channels(before: Iterable[Kernel], after: Iterable[Kernel]) -> Repo
         smaller += is_smaller
         layers.append(
             {
-                **report_row(kernel, kernel.gzipped, baseline.gzipped),
+                **report_row(kernel, baseline.gzipped),
                 "shape_before": list(baseline.variable.shape),
                 "bytes_before": baseline.values.nbytes,
                 "speed": dict.fromkeys(RUNTIMES, "yes: dense and smaller" if is_smaller else "no: unchanged channels"),

@@ -5,6 +5,7 @@ import logging
 from tfopt.artifacts import Blessing, Decision, Examples, InfraBlessing, KerasModel, Model, Pushed, Recipe
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.push_model.parameters import PushSettings, RegistrationSettings
+from tfopt.reports.pushed_report import PushedReport
 from tfopt.serving.triton_scheduler import Scheduling
 from tfopt.serving.version_manifest import check_key
 
@@ -64,7 +65,6 @@ def push_model(
     from tfopt.components.push_model.choice import choose  # imports NumPy
     from tfopt.components.push_model.push import check_destination, push, store_for_next_run
     from tfopt.components.push_model.registration import check_registration, register
-    from tfopt.runtimes import environment
 
     choice = choose(model, blessing, infra_blessing, fallback)
     if decision:
@@ -80,6 +80,13 @@ def push_model(
     report = store_for_next_run(report, decision, trained, recipe)
     report = register(report, choice.model, decision, registration)
     pushed.write(report)
+    _describe(pushed, report)
+
+
+def _describe(pushed: Pushed, report: PushedReport) -> None:
+    """Log the report, and add it to the metadata of the output."""
+    from tfopt.runtimes import environment  # imports NumPy
+
     log = logging.getLogger(__name__)
     log.info("%s: %s", report.path or "not pushed", report.reason)
     variables = environment.format_variables(report.environment)

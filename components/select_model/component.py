@@ -74,6 +74,11 @@ def select_model(
     decision.write(report)
     write_report(decision, models, evaluation, benchmark)
     _bless(blessing, report)
+    _describe(decision, report)
+
+
+def _describe(decision: Decision, report: DecisionReport) -> None:
+    """Log the report, and add it to the metadata of the output."""
     log = logging.getLogger(__name__)
     log.info("%s", report.reason)
     if report.unstable:

@@ -1,6 +1,6 @@
 """Decide between models from the reports of `evaluate` and `benchmark`."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from tfopt.artifacts import Model, unique_names
@@ -45,13 +45,7 @@ def decide(
     _check_baseline(baseline, quality)
     conditions = measurement_conditions(evaluation, benchmark)
     history = RunHistory(runs, conditions)
-    resolve = partial(
-        resolve_goals,
-        main_metric=quality,
-        measured=baseline.metrics,
-        slices=list(baseline.evaluation.slices) if baseline.evaluation else [],
-        slice_records=criteria.slice_records,
-    )
+    resolve = _goal_resolver(baseline, quality, criteria)
     goals = resolve(read_goals(criteria.goals), past=partial(history.reference, WINNER))
     objective = quality if criteria.objective == QUALITY else criteria.objective
     warnings = conversion_warnings(models, names)
@@ -92,6 +86,17 @@ def decide(
         unstable=[model.name for model in measured if model.disturbed_metrics],
     )
     return models[names.index(chosen.name)], report
+
+
+def _goal_resolver(baseline: ModelMeasurements, quality: str, criteria: Criteria) -> Callable[..., list[Goal]]:
+    """Return `resolve_goals` for what was measured on the baseline."""
+    return partial(
+        resolve_goals,
+        main_metric=quality,
+        measured=baseline.metrics,
+        slices=list(baseline.evaluation.slices) if baseline.evaluation else [],
+        slice_records=criteria.slice_records,
+    )
 
 
 def _join(

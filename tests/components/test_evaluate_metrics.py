@@ -91,6 +91,11 @@ def test_sums_are_the_same_to_the_last_bit_in_any_order():
     assert first.total[:, 0] / 10240 == pytest.approx(values.mean((0, 1))[:, 0], rel=1e-8)
 
 
+def columns(scoring: Scoring, predictions: np.ndarray, labels: np.ndarray) -> dict[str, np.ndarray]:
+    """Return the metrics of each record by name."""
+    return dict(zip(scoring.metrics, scoring.values(predictions, labels).T, strict=True))
+
+
 @pytest.mark.parametrize("task", ["binary", "classification"])
 @pytest.mark.parametrize("logits", [True, False])
 def test_binary_metrics_match_scikit_learn_and_the_auc_is_within_its_resolution(task, logits):
@@ -103,9 +108,9 @@ def test_binary_metrics_match_scikit_learn_and_the_auc_is_within_its_resolution(
     predictions = output[:, None] if task == "binary" else both
     assert looks_like_logits(predictions, task) is logits
     scoring = Scoring(task, logits, predictions.shape[1], 5)
-    accuracy, loss = scoring.values(predictions, labels[:, None]).mean(0)
-    assert accuracy == pytest.approx(sk.accuracy_score(labels, score > 0))
-    assert loss == pytest.approx(sk.log_loss(labels, chance), rel=1e-6)
+    metrics = columns(scoring, predictions, labels[:, None])
+    assert metrics["accuracy"].mean() == pytest.approx(sk.accuracy_score(labels, score > 0))
+    assert metrics["log_loss"].mean() == pytest.approx(sk.log_loss(labels, chance), rel=1e-6)
     sums = Sums.empty(1, 2, 100, BINS)
     drawn = bootstrap_weights(0, "file", 0, 3000, 100)
     sums.add_ranks(0, drawn, labels, scoring.bins(predictions, BINS))
@@ -134,26 +139,30 @@ def test_logits_and_their_probabilities_have_equal_metrics():
     probabilities = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
     assert looks_like_logits(logits, "classification")
     assert not looks_like_logits(probabilities, "classification")
-    from_logits = Scoring("classification", True, 10, 3).values(logits, labels)
-    from_probabilities = Scoring("classification", False, 10, 3).values(probabilities, labels)
-    assert from_logits == pytest.approx(from_probabilities, rel=1e-9)
-    assert from_logits[:, 2].mean() == pytest.approx(sk.log_loss(labels, probabilities), rel=1e-9)
-    assert from_logits[:, 1].mean() == pytest.approx(sk.top_k_accuracy_score(labels, logits, k=3))
+    from_logits = columns(Scoring("classification", True, 10, 3), logits, labels)
+    from_probabilities = columns(Scoring("classification", False, 10, 3), probabilities, labels)
+    for name, column in from_logits.items():
+        assert column == pytest.approx(from_probabilities[name], rel=1e-9)
+    assert from_logits["log_loss"].mean() == pytest.approx(sk.log_loss(labels, probabilities), rel=1e-9)
+    assert from_logits["top_3_accuracy"].mean() == pytest.approx(sk.top_k_accuracy_score(labels, logits, k=3))
 
 
 def test_equal_outputs_for_all_classes_do_not_count_as_correct():
     predictions, labels = np.full((10, 10), 0.1), np.arange(10)[:, None]
-    values = Scoring("classification", False, 10, 3).values(predictions, labels)
-    for column, correct in ((0, 1), (1, 3)):  # as many classes as the metric allows, in their order
-        assert values[:, column].tolist() == [1] * correct + [0] * (10 - correct)
+    metrics = columns(Scoring("classification", False, 10, 3), predictions, labels)
+    for name, correct in (
+        ("accuracy", 1),
+        ("top_3_accuracy", 3),
+    ):  # as many classes as the metric allows, in their order
+        assert metrics[name].tolist() == [1] * correct + [0] * (10 - correct)
 
 
 def test_regression_errors_match_scikit_learn():
     generator = np.random.default_rng(0)
     labels, predictions = generator.normal(size=(2, 300, 3))
-    absolute, squared = Scoring("regression", False, 3, 5).values(predictions, labels).mean(0)
-    assert absolute == pytest.approx(sk.mean_absolute_error(labels, predictions))
-    assert squared == pytest.approx(sk.mean_squared_error(labels, predictions))
+    metrics = columns(Scoring("regression", False, 3, 5), predictions, labels)
+    assert metrics["mean_absolute_error"].mean() == pytest.approx(sk.mean_absolute_error(labels, predictions))
+    assert metrics["mean_squared_error"].mean() == pytest.approx(sk.mean_squared_error(labels, predictions))
 
 
 PARTS = [("a", 0, 2), ("a", 1, 2)]

@@ -149,7 +149,7 @@ def test_a_mean_metric_is_computed_next_to_those_of_the_task(tmp_path, data, mod
         label="box", module=module, metrics=["module:box_iou"], replicates=100,
     )["evaluation"].read()  # fmt: skip
     metrics = content["models"][0]["metrics"]
-    assert list(metrics) == ["box_iou", "mean_absolute_error", "mean_squared_error"]
+    assert list(metrics)[:3] == ["box_iou", "mean_absolute_error", "mean_squared_error"]
     low = np.maximum(near[:, :2], data["box"][:, :2])
     shared = np.maximum(np.minimum(near[:, 2:], data["box"][:, 2:]) - low, 0).prod(1)
     union = sum((box[:, 2:] - box[:, :2]).prod(1) for box in (near, data["box"])) - shared

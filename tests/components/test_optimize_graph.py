@@ -17,8 +17,8 @@ from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.components.optimize_graph.pass_names import LAWS, PRESETS, read_passes
 from tfopt.errors import ComponentError
 from tfopt.graph.law_order import OPT_IN
+from tfopt.graph.laws import laws
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrites import laws
 from tfopt.saved_models.saved_model import read
 
 # These tests do not depend on operations that only one Keras version writes.
@@ -89,7 +89,7 @@ def test_explain_writes_the_unchanged_model_and_the_report(exported, optimized, 
     "exported", ["keras"], indirect=True
 )  # tf_keras exports a batch norm as one operation, not two
 def test_pass_that_changes_outputs_is_undone_and_reported(exported, tmp_path, monkeypatch):
-    from tfopt.graph.rewrites import fold_shift
+    from tfopt.graph.laws import fold_shift
 
     monkeypatch.setattr(fold_shift, "_combined_bias", lambda match: fold_shift.existing_bias(match) + 0.01)
     monkeypatch.setitem(laws(), "fold_shift", replace(laws()["fold_shift"], when=lambda match: None))

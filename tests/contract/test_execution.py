@@ -123,9 +123,9 @@ def effects(model: Path) -> set[str]:
     """Return the effects that the kernels of a model have."""
     weights = [np.array(weight) for weight in keras_models.load(KerasModel(model)).weights]
     kernels = [kernel for kernel in weights if kernel.ndim > 1]
-    found = {"zeros": min(np.mean(kernel == 0) for kernel in kernels) > 0.4}
-    found["shared weights"] = max(len(np.unique(kernel)) for kernel in kernels) <= 4
-    return {name for name, is_found in found.items() if is_found}
+    shown = {"zeros": min(np.mean(kernel == 0) for kernel in kernels) > 0.4}
+    shown["shared weights"] = max(len(np.unique(kernel)) for kernel in kernels) <= 4
+    return {name for name, is_shown in shown.items() if is_shown}
 
 
 @pytest.fixture(scope="session")

@@ -78,7 +78,7 @@ def test_a_component_reaches_what_it_imports_and_loads_by_name_and_nothing_else(
     assert {file.split("/")[1] for file in train if file.startswith("components/")} == {"__init__.py", "train"}
     assert "tfopt/runtimes/tflite.py" in reached("evaluate")  # importlib.import_module(f"tfopt.runtimes.{format}")
     assert "components/benchmark/worker.py" in reached("benchmark")  # python -m
-    assert "tfopt/graph/rewrites/fold_batch_norm.py" in reached("optimize_graph")  # a package that lists its modules
+    assert "tfopt/graph/laws/fold_batch_norm.py" in reached("optimize_graph")  # a package that lists its modules
     assert {"components/select_model/report.html.j2", "components/select_model/report.css"} <= reached("select_model")
 
 

@@ -1,4 +1,4 @@
-"""Test cases of laws: `tests/graph/rewrites/LAW.py` declares those of a law, and `test_laws.py` runs them."""
+"""Test cases of laws: `tests/graph/laws/LAW.py` declares those of a law, and `test_laws.py` runs them."""
 
 import functools
 import zlib

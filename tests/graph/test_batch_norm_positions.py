@@ -3,7 +3,7 @@
 import pytest
 import tensorflow as tf
 
-from tests.graph.rewrites.fold_batch_norm import GLOBAL, conv, depthwise, image, norm, transposed
+from tests.graph.laws.fold_batch_norm import GLOBAL, conv, depthwise, image, norm, transposed
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, holds, ops, view, weights
 from tfopt.graph.law_order import ORDER

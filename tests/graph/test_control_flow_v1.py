@@ -11,8 +11,8 @@ from tests.graph.test_laws import NAMES, TABLE
 from tfopt.graph.law import LocalLaw
 from tfopt.graph.law_order import ORDER
 from tfopt.graph.law_runner import run
+from tfopt.graph.laws import laws
 from tfopt.graph.report import Report
-from tfopt.graph.rewrites import laws
 from tfopt.graph.session import evaluate, session
 
 

@@ -20,7 +20,7 @@ from tfopt.graph.law_order import (
     ordered,
     read_facts,
 )
-from tfopt.graph.rewrites import laws
+from tfopt.graph.laws import laws
 
 # The order that follows from the files: a law that is added appears here, and a law that moves is seen.
 EXPECTED = [

@@ -6,17 +6,17 @@ import pkgutil
 
 import pytest
 
-import tests.graph.rewrites
+import tests.graph.laws
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import Row, answering, is_unchanged, law_applied, ops, view
 from tfopt.graph.law import LocalLaw
 from tfopt.graph.law_order import OPT_IN, ORDER
+from tfopt.graph.laws import laws
 from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.rewriter import bindings
-from tfopt.graph.rewrites import laws
 
-NAMES = [module.name for module in pkgutil.iter_modules(tests.graph.rewrites.__path__)]
-TABLE = [(law, row) for law in NAMES for row in importlib.import_module(f"tests.graph.rewrites.{law}").TABLE]
+NAMES = [module.name for module in pkgutil.iter_modules(tests.graph.laws.__path__)]
+TABLE = [(law, row) for law in NAMES for row in importlib.import_module(f"tests.graph.laws.{law}").TABLE]
 ROWS = pytest.mark.parametrize(("law", "row"), TABLE, ids=[f"{law}: {row.name}" for law, row in TABLE])
 FIRST = [(law, next(row for name, row in TABLE if name == law and row.fires)) for law in NAMES]
 LOCAL = [(law, row) for law, row in FIRST if isinstance(laws()[law], LocalLaw)]

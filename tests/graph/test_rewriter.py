@@ -6,18 +6,18 @@ import time
 import pytest
 import tensorflow as tf
 
-from tests.graph.rewrites.fold_batch_norm import biased, conv, image, norm
-from tests.graph.rewrites.fold_scale import dense
+from tests.graph.laws.fold_batch_norm import biased, conv, image, norm
+from tests.graph.laws.fold_scale import dense
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import feed, holds, ops, view, weights
 from tfopt.errors import ComponentError
 from tfopt.graph.law import LocalLaw
 from tfopt.graph.law_order import ORDER
 from tfopt.graph.law_runner import garbage_collection_disabled, run, run_law, unmet_requirements
+from tfopt.graph.laws import laws
 from tfopt.graph.matching.pattern import op
 from tfopt.graph.report import Report
 from tfopt.graph.rewriter import apply
-from tfopt.graph.rewrites import laws
 
 ALL = ORDER
 
@@ -168,7 +168,7 @@ def test_every_law_documents_its_equation():
     import importlib
 
     for name in laws():
-        text = importlib.import_module(f"tfopt.graph.rewrites.{name}").__doc__ or ""
+        text = importlib.import_module(f"tfopt.graph.laws.{name}").__doc__ or ""
         assert "before" in text, name
         assert "after" in text, name
         assert name.split("_")[0] in {"fold", "fuse", "push", "drop", "cancel", "share", "strip", "freeze"}

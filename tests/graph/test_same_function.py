@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.graph.rewrites.fold_batch_norm import biased, conv, image, norm
+from tests.graph.laws.fold_batch_norm import biased, conv, image, norm
 from tests.graph.same_function import assert_same_function
 from tests.graph.table import holds
 

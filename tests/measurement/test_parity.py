@@ -38,6 +38,15 @@ def test_errors_range_and_agreement_cover_all_batches():
     assert parity.correlation == pytest.approx(np.corrcoef(parent.ravel(), (parent + shift).ravel())[0, 1])
 
 
+def test_a_nearly_constant_output_has_errors_relative_to_its_largest_value_in_rewritten_graphs():
+    parity = compare(
+        Formula(lambda x: -5 + x / 1000), Formula(lambda x: -5 + x / 900), batches([[0, 1, 2]], [[3, 4, 9]])
+    )["y"]
+    assert parity.relative_error == pytest.approx(1 / 9, rel=1e-3)
+    assert parity.rewrite_error == pytest.approx(0.001 / (0.01 * 5), rel=1e-3)
+    assert "largest" not in parity.facts()  # model cards of other releases do not have it
+
+
 def test_equal_infinities_have_no_difference():
     data = batches([[0, 1, -np.inf], [np.inf, 2, 3]])
     parity = compare(Formula(lambda x: x), Formula(lambda x: x), data)["y"]

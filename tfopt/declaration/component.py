@@ -115,7 +115,7 @@ class Resources:
 
 @dataclass(frozen=True)
 class Effect:
-    """What a component leaves in the weights of a model, and a later step could undo.
+    """The effect that a component leaves in the weights of a model, and a later step could undo.
 
     Attributes:
         name: ``zeros``, ``shared weights``, ``quantization``, or another name that components have in ``not_after``.

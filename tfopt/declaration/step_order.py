@@ -84,5 +84,5 @@ def legal_order() -> list[str]:
 
 def _fits(component: Component, later: Component) -> bool:
     """Return True if a model that the later component takes is still one that it takes after this component."""
-    taken = next(iter(later.inputs.values())).type
-    return issubclass(next(iter(component.outputs.values())).kind(taken), taken)
+    input_type = next(iter(later.inputs.values())).type
+    return issubclass(next(iter(component.outputs.values())).kind(input_type), input_type)

@@ -13,7 +13,7 @@ from typing import Any
 
 from tfopt.errors import ComponentError, nearest
 
-FOLDER = Path(__file__).with_name("rewrites")
+FOLDER = Path(__file__).with_name("laws")
 LAST = "\nLAW = "  # the last statement of each file
 
 

@@ -10,10 +10,10 @@ from tfopt.errors import ComponentError, nearest
 from tfopt.graph.frozen_model import Frozen, prune_functions
 from tfopt.graph.function_bodies import read_body, write_body
 from tfopt.graph.law import LocalLaw
+from tfopt.graph.laws import laws
 from tfopt.graph.mutable_graph import Graph, GraphDef
 from tfopt.graph.report import Report
 from tfopt.graph.rewriter import apply
-from tfopt.graph.rewrites import laws
 
 ROUNDS = 8  # a late law may make an early one applicable; more than three rounds were never observed
 

@@ -33,7 +33,6 @@ from tfopt.saved_models.state import changes_state
 Loader = Callable[[str], AbstractContextManager[Runtime]]  # a signature of a model by its key
 
 RECORDS, BATCH = 24, 12  # batches of the size of those with special values, so that XLA compiles one program for both
-MIN_RANGE = 0.01  # fraction of the largest value: the range of a nearly constant output would make any error large
 TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}  # parent and child both round every result to this dtype
 FLOAT32_TOLERANCE = 1e-4
 
@@ -168,11 +167,11 @@ class Comparison:
         return list(lines.values())
 
     def _errors(self, key: str, child: Runtime) -> dict[str, ParityFacts]:
-        facts: dict[str, ParityFacts] = {}
         parent = self._recorded[key]
-        for name, parity in compare(parent, child, parent.batches).items():
-            spread = max(parity.output_range, MIN_RANGE * parent.max_abs(name))
-            facts[f"{key}/{name}"] = {**parity.facts(), "relative_error": parity.max_abs_error / spread}
+        facts: dict[str, ParityFacts] = {
+            f"{key}/{name}": {**parity.facts(), "relative_error": parity.rewrite_error}
+            for name, parity in compare(parent, child, parent.batches).items()
+        }
         return {name: one for name, one in facts.items() if name not in self._random}
 
     def _run_again(self, key: str, parent: Loader) -> None:

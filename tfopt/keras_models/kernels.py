@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from tfopt.errors import ComponentError, nearest
 from tfopt.formatting import data_size
-from tfopt.value_types import JsonObject
 
 MAX_LINES = 12  # of a table
 
@@ -82,7 +81,7 @@ def check_patterns(patterns: Sequence[str], kernels: Sequence[Kernel]) -> None:
             raise ComponentError(f"layers: {pattern!r}", "names of layers with a kernel", nearest(pattern, paths))
 
 
-def report_row(kernel: Kernel, gzipped: int, gzipped_before: int) -> JsonObject:
+def report_row(kernel: Kernel, gzipped_before: int) -> dict[str, Any]:
     """Return the facts of a changed kernel for a report: shape, share of zeros, and bytes before and after."""
     return {
         "layer": kernel.path,
@@ -90,7 +89,7 @@ def report_row(kernel: Kernel, gzipped: int, gzipped_before: int) -> JsonObject:
         "shape": list(kernel.variable.shape),
         "sparsity": float(np.mean(kernel.values == 0)),
         "bytes": kernel.values.nbytes,
-        "gzipped": gzipped,
+        "gzipped": kernel.gzipped,
         "gzipped_before": gzipped_before,
     }
 

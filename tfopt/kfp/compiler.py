@@ -2,7 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -119,16 +119,23 @@ def compile_pipeline(
     description = " ".join([dag.description, *(f"{p.name}: {p.description}" for p in dag.parameters.values())])
     decorate = dsl.pipeline(name=pipeline_name(dag), description=description, pipeline_root=options.root)
     try:
-        # KFP inspects the stack at each option of a step, and looks for the module of each frame among all that are
-        # imported: seconds under a notebook or a test runner. A new thread has a few frames.
-        with ThreadPoolExecutor(1) as thread:
-            compiled = thread.submit(decorate, build).result()
+        compiled = _call_in_thread(decorate, build)
         _name_importers(compiled.pipeline_spec, importers)
         _write_yaml(compiled, file, {values["image"] for values in placed.values()})
     except (TypeError, ValueError, RuntimeError) as error:
         raise ComponentError(
             f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", "change the DAG as that line says"
         ) from error
+
+
+def _call_in_thread(function: Callable[..., Any], argument: Any) -> Any:
+    """Return the result of a function, called in a thread.
+
+    KFP inspects the stack at each option of a step, and looks for the module of each frame among all that are imported:
+    seconds under a notebook or a test runner. A new thread has a few frames.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function, argument).result()
 
 
 def _refuse_options_of_runs(dag: Dag, options: Options) -> None:

@@ -25,7 +25,7 @@ def fingerprint(cores: Sequence[int] = ()) -> JsonObject:
     """
     cores = list(cores) or sorted(os.sched_getaffinity(0))
     return {
-        "cpu": describe_cpu(),
+        "cpu": cpu_facts(),
         "gpus": nvidia.list_gpus(),
         "affinity": cores,
         "governor": read_text(CPU / f"cpu{cores[0]}" / "cpufreq/scaling_governor"),
@@ -84,8 +84,8 @@ def _aspects(fingerprint: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield package, versions.get(package, "none")
 
 
-def describe_cpu() -> JsonObject:
-    """Return the model, the cores and the instruction sets of the CPU."""
+def cpu_facts() -> JsonObject:
+    """Return the model, number and instruction sets of the processors."""
     cpuinfo = read_text(Path("/proc/cpuinfo")) or ""
     model = re.search(r"^model name\s*:\s*(.+)$", cpuinfo, re.M)
     flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", cpuinfo, re.M)

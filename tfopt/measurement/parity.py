@@ -19,6 +19,7 @@ from tfopt.runtimes import Arrays, Runtime
 from tfopt.runtimes.preprocessed import with_inputs_of
 
 RECORDS, BATCH = 512, 64  # compared by `measure_parity`, fewer if they are large, and records per batch
+MIN_RANGE = 0.01  # fraction of the largest value: the range of a nearly constant output would make any error large
 
 
 @dataclass
@@ -37,6 +38,7 @@ class Parity:
             the mean error is therefore small. None for constant values and values that are not floats.
         noise: Root of the mean square error, divided by the standard deviation of the parent's values. None where the
             correlation of the parent's values is not defined.
+        largest: Largest absolute value of the parent's output; 0 if its values are not floats. Not in model cards.
     """
 
     max_abs_error: float
@@ -47,15 +49,27 @@ class Parity:
     constant: bool = False
     correlation: float | None = None
     noise: float | None = None
+    largest: float = 0.0
 
     @property
     def relative_error(self) -> float:
         """Return the largest difference divided by the parent's output range."""
         return self.max_abs_error / self.output_range
 
+    @property
+    def rewrite_error(self) -> float:
+        """Return the error of a rewritten graph: relative to the range, or to `MIN_RANGE` of the largest value.
+
+        >>> parity = Parity(0.001, 0.001, output_range=0.002, agreement=None, records=8, largest=5.0)
+        >>> round(parity.relative_error, 6), round(parity.rewrite_error, 6)
+        (0.5, 0.02)
+        """
+        return self.max_abs_error / max(self.output_range, MIN_RANGE * self.largest)
+
     def facts(self) -> ParityFacts:
-        """Return all values as a dictionary for a model card."""
-        return {**asdict(self), "relative_error": self.relative_error}
+        """Return the values for a model card as a dictionary."""
+        values = {name: value for name, value in asdict(self).items() if name != "largest"}
+        return {**values, "relative_error": self.relative_error}
 
 
 def describe_parity(outputs: Mapping[str, Mapping[str, Any]]) -> str:
@@ -206,6 +220,7 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
         constant=_is_constant(child) and not _is_constant(parent),
         correlation=_correlation(parent, child),
         noise=_noise(parent, child),
+        largest=0.0 if is_complex else float(np.abs(parent).max(initial=0)),
     )
 
 

@@ -75,27 +75,32 @@ def run_in_child(
                 "see its last lines above; allow it more time if it was only slow",
             ) from error
         check_not_ended()
-        if -code == signal.SIGKILL or (code and OUT_OF_MEMORY in last_lines(log)):
-            raise MachineError(
-                f"{doing}: the process {describe_exit(code)}{last_line(log)}",
-                "enough memory",
-                "run it on a machine, or in a pod, with more; the kernel's log (dmesg) names the processes it killed",
-            )
-        if code and shutil.disk_usage(folder).free < LOG_ROOM:  # the child could not write down why it ended
-            full = OSError(errno.ENOSPC, f"{doing}: {os.strerror(errno.ENOSPC)}", folder)
-            raise disk_full_error(full) or full
-        if code or not answer.exists():
-            raise ComponentError(
-                f"{doing}: the process {describe_exit(code)}{last_line(log)}\n{last_lines(log)}",
-                "a process that ends well",
-                "see the last lines that it printed",
-            )
+        _check_end(code, doing, answer, log)
         worked, result, messages = read_answer(answer)
     for name, level, text in messages if forwards_log else []:
         logging.getLogger(name).log(level, "%s", text)
     if not worked:
         raise result
     return result  # type: ignore[no-any-return]
+
+
+def _check_end(code: int, doing: str, answer: Path, log: Path) -> None:
+    """Raise the error of a child that did not write an answer; see `run_in_child`."""
+    if -code == signal.SIGKILL or (code and OUT_OF_MEMORY in last_lines(log)):
+        raise MachineError(
+            f"{doing}: the process {describe_exit(code)}{last_line(log)}",
+            "enough memory",
+            "run it on a machine, or in a pod, with more; the kernel's log (dmesg) names the processes it killed",
+        )
+    if code and shutil.disk_usage(log.parent).free < LOG_ROOM:  # the child could not write down why it ended
+        full = OSError(errno.ENOSPC, f"{doing}: {os.strerror(errno.ENOSPC)}", str(log.parent))
+        raise disk_full_error(full) or full
+    if code or not answer.exists():
+        raise ComponentError(
+            f"{doing}: the process {describe_exit(code)}{last_line(log)}\n{last_lines(log)}",
+            "a process that ends well",
+            "see the last lines that it printed",
+        )
 
 
 @contextlib.contextmanager

@@ -7,10 +7,10 @@ from typing import Any
 from tfopt.errors import ComponentError, first_line
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, nodes, prune_functions
+from tfopt.graph.laws import freeze_learning_phase
 from tfopt.graph.mutable_graph import Graph, NodeDef
 from tfopt.graph.op_registry import definition
 from tfopt.graph.report import Report
-from tfopt.graph.rewrites import freeze_learning_phase
 from tfopt.saved_models.state import (
     MUTABLE_TABLE,
     VARIABLE,

@@ -69,15 +69,10 @@ def fit_model(
     Raises:
         ComponentError: If a loss is NaN or infinite, or the model raises.
     """
-    callbacks = keras_models.library(model).callbacks
     scalars = ScalarLog(folder / "logs")
     monitor = TrainingMonitor(epochs, math.ceil(sources["train"].count / batch_size), scalars)
-    stopping = callbacks.EarlyStopping(
+    stopping = keras_models.library(model).callbacks.EarlyStopping(
         "val_loss", mode="min", patience=patience, restore_best_weights=True, start_from_epoch=start_from_epoch
-    )
-    per_batch = {} if uses_parameter_servers(model) else {"on_train_batch_end": monitor.end_batch}
-    monitoring = callbacks.LambdaCallback(
-        on_epoch_begin=monitor.begin_epoch, on_epoch_end=monitor.end_epoch, **per_batch
     )
     batches, initial_epoch, last_callbacks = sources["train"].shuffled(batch_size, seed), 0, []
     with contextlib.closing(scalars), _explained_errors(user, batch_size, checkpoints):
@@ -90,7 +85,7 @@ def fit_model(
             **fit_data(model, batches, sources["eval"].in_order()),
             initial_epoch=initial_epoch,
             epochs=epochs,
-            callbacks=[*first_callbacks, monitoring, stopping, *last_callbacks],
+            callbacks=[*first_callbacks, _monitoring(model, monitor), stopping, *last_callbacks],
             class_weight=class_weight,
             shuffle=False,  # the dataset shuffles
             verbose=0,
@@ -102,6 +97,14 @@ def fit_model(
         history["compile_s"] = monitor.compile_seconds()
     (folder / "history.json").write_text(json.dumps(history, indent=1, allow_nan=False) + "\n")
     return history
+
+
+def _monitoring(model: Any, monitor: "TrainingMonitor") -> Any:
+    """Return the callback that calls the monitor."""
+    per_batch = {} if uses_parameter_servers(model) else {"on_train_batch_end": monitor.end_batch}
+    return keras_models.library(model).callbacks.LambdaCallback(
+        on_epoch_begin=monitor.begin_epoch, on_epoch_end=monitor.end_epoch, **per_batch
+    )
 
 
 def _create_variables(model: Any, batches: Any) -> None:

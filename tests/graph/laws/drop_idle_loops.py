@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tests.graph.frames import version_1
-from tests.graph.rewrites.fold_branches import captured
+from tests.graph.laws.fold_branches import captured
 from tests.graph.table import feed, holds, refuses
 
 

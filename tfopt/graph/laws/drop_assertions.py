@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfopt.graph.law import WholeGraphLaw, attr
+from tfopt.graph.laws.drop_control_edges import release
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.op_registry import is_pure
 from tfopt.graph.report import Report
-from tfopt.graph.rewrites.drop_control_edges import release
 
 BRANCHES = ("then_branch", "else_branch")
 

@@ -21,11 +21,11 @@ Source: tf.raw_ops.Enter, Merge and LoopCond; Yu et al., "Dynamic Control Flow i
 """
 
 from tfopt.graph.law import WholeGraphLaw, attr
+from tfopt.graph.laws.push_constants_into_bodies import SMALL
 from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, conditions, controls_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import FRAMES
 from tfopt.graph.report import Report
-from tfopt.graph.rewrites.push_constants_into_bodies import SMALL
 
 NAME = "push_constants_through_enter"
 

@@ -3,7 +3,7 @@
 import tensorflow as tf
 
 from tests.graph.frames import version_1
-from tests.graph.rewrites.fuse_map_loops import plain
+from tests.graph.laws.fuse_map_loops import plain
 from tests.graph.table import feed, holds, refuses
 
 

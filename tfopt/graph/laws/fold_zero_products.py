@@ -12,8 +12,8 @@ Requires: a static shape of the result.
 """
 
 from tfopt.graph.law import LocalLaw
+from tfopt.graph.laws.fold_absorbing_elements import refusal, rewrite
 from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.rewrites.fold_absorbing_elements import refusal, rewrite
 
 LAW = LocalLaw(
     (op("Mul", "x", const("absorbing")),),

@@ -12,8 +12,8 @@ Requires: the conditions of `drop_training_nodes`.
 """
 
 from tfopt.graph.law import LocalLaw
+from tfopt.graph.laws.drop_training_nodes import rewrite, when
 from tfopt.graph.matching.pattern import op
-from tfopt.graph.rewrites.drop_training_nodes import rewrite, when
 
 LAW = LocalLaw(
     (op(("CheckNumerics", "CheckNumericsV2"), "x"),),

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from tests.graph.rewrites.fold_batch_norm import GLOBAL, conv, depthwise, image, norm
+from tests.graph.laws.fold_batch_norm import GLOBAL, conv, depthwise, image, norm
 from tests.graph.table import feed, holds, refuses, unknown, weights
 
 

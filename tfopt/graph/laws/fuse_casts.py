@@ -12,9 +12,9 @@ Requires: integers, or bools, in between only in a wider dtype.
 """
 
 from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.laws.cancel_casts import represents
 from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrites.cancel_casts import represents
 
 PATTERN = op("Cast", op("Cast", "x", role="inner"))
 

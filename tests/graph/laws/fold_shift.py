@@ -2,8 +2,8 @@
 
 import tensorflow as tf
 
-from tests.graph.rewrites.fold_batch_norm import biased, conv, depthwise, image, volume
-from tests.graph.rewrites.fold_scale import dense
+from tests.graph.laws.fold_batch_norm import biased, conv, depthwise, image, volume
+from tests.graph.laws.fold_scale import dense
 from tests.graph.table import feed, holds, refuses, weights
 
 TABLE = [

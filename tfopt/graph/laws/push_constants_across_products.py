@@ -23,11 +23,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.laws.push_constants_through_inverses import LEAST, MOST
 from tfopt.graph.matching.joined_constants import growth_refusal
 from tfopt.graph.matching.linear_ops import FLOATS, PLAIN, TRANSPOSED
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
-from tfopt.graph.rewrites.push_constants_through_inverses import LEAST, MOST
 
 PRODUCTS = ("Mul", "RealDiv")
 PATTERNS = (

@@ -20,11 +20,11 @@ Source: tf.raw_ops.Switch; Yu et al., "Dynamic Control Flow in Large-Scale Machi
 """
 
 from tfopt.graph.law import WholeGraphLaw
+from tfopt.graph.laws.push_constants_into_bodies import SMALL
 from tfopt.graph.matching.control_flow_v1 import conditions, controls_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity
 from tfopt.graph.report import Report
-from tfopt.graph.rewrites.push_constants_into_bodies import SMALL
 
 NAME = "push_constants_through_switch"
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.graph.rewrites.fold_branches import captured, either, relu, tanh
+from tests.graph.laws.fold_branches import captured, either, relu, tanh
 from tests.graph.table import feed, holds, refuses, weights
 
 

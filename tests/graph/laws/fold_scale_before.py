@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from tests.graph.rewrites.fold_batch_norm import conv, depthwise, image, transposed
+from tests.graph.laws.fold_batch_norm import conv, depthwise, image, transposed
 from tests.graph.table import feed, holds, refuses, unknown, weights
 
 
