@@ -1,10 +1,10 @@
 """Write a rewritten frozen model as a SavedModel, and compare it with its baseline as TensorFlow serves both."""
 
 from pathlib import Path
-from typing import Any
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts.model_card import Verification
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph_checks.comparison import Comparison, largest_error, tolerance_of
@@ -22,7 +22,7 @@ def write_verified(
     *,
     what: str,
     fix: str,
-) -> dict[str, Any]:
+) -> Verification:
     """Write a frozen model as a SavedModel below ``target``, load it again, and compare it with its baseline.
 
     Args:
