@@ -24,9 +24,9 @@ from tfopt.components.profile_training.training_variant import TrainingVariant
 from tfopt.processes.memory import peak_memory
 from tfopt.processes.startup import speed_up_imports
 from tfopt.processes.worker_process import serve_calls
+from tfopt.training.compute.precision import fast_precisions, unaligned_layers
 from tfopt.training.datasets.dataset import ReadOptions, Source
 from tfopt.training.determinism import reproducible
-from tfopt.training.precision import fast_precisions, unaligned_layers
 from tfopt.training.training_setup import prepare_training
 from tfopt.training.user_module import UserModule
 from tfopt.value_types import JsonObject

@@ -13,10 +13,10 @@ from tfopt.artifacts import Examples
 from tfopt.components.train.parameters import Settings
 from tfopt.errors import ComponentError, first_line
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.training.compute.device_memory import configure_gpu_memory
+from tfopt.training.compute.precision import fast_precisions
+from tfopt.training.compute.rematerialization import rematerialized
 from tfopt.training.determinism import reproducible
-from tfopt.training.device_memory import configure_gpu_memory
-from tfopt.training.precision import fast_precisions
-from tfopt.training.rematerialization import rematerialized
 from tfopt.training.training_setup import prepare_training
 from tfopt.training.user_module import UserModule
 

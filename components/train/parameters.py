@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 from tfopt.declaration.parameters import Between, Reads
 from tfopt.errors import ComponentError
 from tfopt.model_store.warm_start import Destination
+from tfopt.training.compute.distribution import ONE, check_distribution
 from tfopt.training.datasets.input_settings import InputSettings
-from tfopt.training.distribution import ONE, check_distribution
 
 BALANCED = "balanced"
 TEMPERATURE, ALPHA = 4.0, 0.7  # defaults of distillation

@@ -33,17 +33,17 @@ from tfopt.training import user_module
 from tfopt.training.checkpointing.checkpoints import Checkpoints
 from tfopt.training.checkpointing.training_state import savable_generators
 from tfopt.training.compile_like_module import evaluate_model
+from tfopt.training.compute.device_memory import configure_gpu_memory
+from tfopt.training.compute.distribution import TPU, build_with_whole_batch, create_strategy, scale_learning_rate
+from tfopt.training.compute.precision import AS_BUILT, FLOAT32, set_jit_compile, unaligned_layers, xla_clusters
+from tfopt.training.compute.rematerialization import rematerialized
 from tfopt.training.datasets.dataset import ReadOptions, Source
 from tfopt.training.datasets.input_kinds import check_padding
 from tfopt.training.datasets.split_datasets import read_sources
 from tfopt.training.datasets.targets import check_label
 from tfopt.training.determinism import reproducible, set_seeds
-from tfopt.training.device_memory import configure_gpu_memory
-from tfopt.training.distribution import TPU, build_with_whole_batch, create_strategy, scale_learning_rate
 from tfopt.training.fit_loop import History, fit_model
 from tfopt.training.model_assembly import Assembly, assemble
-from tfopt.training.precision import AS_BUILT, FLOAT32, set_jit_compile, unaligned_layers, xla_clusters
-from tfopt.training.rematerialization import rematerialized
 from tfopt.value_types import JsonObject
 
 TOLERANCE = 1e-5  # of the output's range: both forms compute the same graph

@@ -15,7 +15,7 @@ from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
-from tfopt.training.distribution import check_distribution, scale_learning_rate
+from tfopt.training.compute.distribution import check_distribution, scale_learning_rate
 
 TWO_LAYERS = """
 import keras

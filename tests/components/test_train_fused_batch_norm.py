@@ -9,9 +9,9 @@ from keras import layers
 from tests.components.train_modules import DIGITS, write
 from tfopt.artifacts import Examples
 from tfopt.data.feature_schema import stored_features
+from tfopt.training.compute.fused_batch_norm import fuse_batch_norms
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
-from tfopt.training.fused_batch_norm import fuse_batch_norms
 from tfopt.training.model_assembly import assemble
 from tfopt.training.user_module import UserModule
 

@@ -14,8 +14,8 @@ from tfopt import keras_models
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child
-from tfopt.training.distribution import EXAMPLE
-from tfopt.training.rematerialization import rematerialized
+from tfopt.training.compute.distribution import EXAMPLE
+from tfopt.training.compute.rematerialization import rematerialized
 
 IMAGES = np.random.default_rng(0).normal(size=(64, 8, 8, 1)).astype("float32")
 CLASSES = np.random.default_rng(1).integers(0, 10, 64)

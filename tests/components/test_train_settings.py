@@ -21,10 +21,10 @@ from tfopt.components.train.parameters import Settings
 from tfopt.data.batches import feature_specs, read_batches
 from tfopt.data.feature_schema import first_record
 from tfopt.errors import ComponentError
+from tfopt.training.compute.precision import fast_precisions, set_jit_compile, unaligned_layers
 from tfopt.training.datasets.dataset import ReadOptions
 from tfopt.training.determinism import reproducible
 from tfopt.training.model_assembly import assemble
-from tfopt.training.precision import fast_precisions, set_jit_compile, unaligned_layers
 from tfopt.training.training_setup import prepare_training
 from tfopt.training.user_module import UserModule
 

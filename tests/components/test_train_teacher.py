@@ -14,7 +14,7 @@ from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
-from tfopt.training.distribution import EXAMPLE
+from tfopt.training.compute.distribution import EXAMPLE
 
 COUNT, T, ALPHA, RATE = 60, 3.0, 0.6, 0.5
 TAUGHT = {"temperature": T, "alpha": ALPHA, "epochs": 1, "batch_size": COUNT}

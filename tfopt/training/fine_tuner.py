@@ -13,9 +13,9 @@ from typing import Any
 
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.training.compile_like_module import compile_like, evaluate_model, read_splits
+from tfopt.training.compute.fused_batch_norm import fuse_batch_norms
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
 from tfopt.training.fit_loop import History, fit_model
-from tfopt.training.fused_batch_norm import fuse_batch_norms
 from tfopt.training.second_round import SECOND_ROUND, SecondRound
 from tfopt.training.user_module import UserModule
 from tfopt.value_types import JsonObject

@@ -14,9 +14,9 @@ from typing import Any, NotRequired, TypedDict
 from tfopt import keras_models
 from tfopt.errors import ComponentError, first_line
 from tfopt.training.checkpointing.checkpoints import Checkpoints
+from tfopt.training.compute.device_memory import find_out_of_memory
+from tfopt.training.compute.distribution import fit_data, uses_parameter_servers
 from tfopt.training.datasets.dataset import Source
-from tfopt.training.device_memory import find_out_of_memory
-from tfopt.training.distribution import fit_data, uses_parameter_servers
 from tfopt.training.user_module import UserModule
 
 TIMED_STEPS = 20  # steps whose time is measured one by one

@@ -11,9 +11,9 @@ from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import SparseSpec, read_manifest
 from tfopt.errors import ComponentError, nearest
+from tfopt.training.compute.fused_batch_norm import fuse_batch_norms
+from tfopt.training.compute.precision import AS_BUILT, layer_precision
 from tfopt.training.datasets.input_kinds import input_kinds, stored_kind
-from tfopt.training.fused_batch_norm import fuse_batch_norms
-from tfopt.training.precision import AS_BUILT, layer_precision
 from tfopt.training.user_module import UserModule
 from tfopt.value_types import Tensors
 

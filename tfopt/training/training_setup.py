@@ -8,12 +8,12 @@ from tfopt import keras_models
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import stored_features
+from tfopt.training.compute.precision import set_jit_compile
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.split_datasets import read_sources
 from tfopt.training.datasets.targets import check_label
 from tfopt.training.determinism import set_seeds
 from tfopt.training.model_assembly import Assembly, assemble
-from tfopt.training.precision import set_jit_compile
 from tfopt.training.user_module import UserModule
 
 
