@@ -5,8 +5,8 @@ their number. The forward pass stores only tensors that cross segments; the back
 it computes its gradients. The last segment is needed first, so its activations are stored.
 Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, https://arxiv.org/abs/1604.06174.
 
-Both runs of a segment compute the same function (`tfopt.training.compute.state_replay`). `docs/adr/0022-rematerialization.md`
-explains why Keras's ``RematScope`` is not used.
+Both runs of a segment compute the same function (`tfopt.training.compute.state_replay`).
+`docs/adr/0022-rematerialization.md` explains why Keras's ``RematScope`` is not used.
 """
 
 import contextlib
