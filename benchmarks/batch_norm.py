@@ -2,10 +2,11 @@
 
     python benchmarks/batch_norm.py [--rounds 12] [--precision mixed_bfloat16] [--models mnist MobileNetV2 ResNet50]
 
-Two copies of each network, with the same weights, train on the same random batch: one as Keras 3 computes it, one with
-`tfopt.training.compute.fused_batch_norm`. They take turns of a few steps, in alternating order. The ratio is the
-median of the rounds with the 99 % interval of `benchmark`; `difference` is the relative difference of the losses of the first
-turn, which rounding causes. `mnist` is the network of docs/mnist; the others are Keras's own, without weights.
+Two copies of each network, with the same weights, train on the same random batch: one as Keras 3 computes it, one
+with `tfopt.training.compute.fused_batch_norm`. They take turns of a few steps, in alternating order. The ratio is the
+median of the rounds with the 99 % interval of `benchmark`; `difference` is the relative difference of the losses of
+the first turn, which rounding causes.
+`mnist` is the network of docs/mnist; the others are Keras's own, without weights.
 """
 
 import argparse
