@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Model
-from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch
+from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec, fixed_batch
 from tfopt.components.evaluate.metrics.accumulators import Position
 from tfopt.components.evaluate.worker_plan import Plan
-from tfopt.data.batches import check_features, column_name, to_inputs
+from tfopt.data.batches import RECORDS, check_features, column_name, to_inputs
 from tfopt.data.feature_schema import required_features
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.processes.memory import trim_heap
@@ -31,7 +31,7 @@ class LoadedModel:
 
     Attributes:
         runtime: The runtime of the model; None if it failed or is closed.
-        inputs: Dtype and shape of the features that the model requires.
+        inputs: Dtype and shape of the features that the model requires; under `RECORDS` an input that it parses.
         output: The evaluated output.
         failure: The reason why it failed.
         stored: Predictions for batches that the model was run on before, or why it failed there, by position.
@@ -40,12 +40,14 @@ class LoadedModel:
     def __init__(self, uri: str, plan: Plan, runtime: Runtime | None = None) -> None:
         """Load the model unless it is loaded already; a failure is stored, not raised."""
         self.runtime, self.stored = runtime, dict[Position, NDArray[Any] | Exception]()
-        self.inputs: Mapping[str, TensorSpec] = {}
+        self.inputs: dict[str, TensorSpec] = {}
         self.output, self.failure = plan.output, ""
         try:
             runtime = self.runtime = runtime or runtimes.load(Model(local_copy(uri)), signature=plan.signature)
             check_features(plan.features, runtime.inputs, "inputs")
             self.inputs = required_features(runtime.inputs)
+            if any(isinstance(spec, RecordSpec) for spec in runtime.inputs.values()):
+                self.inputs[RECORDS] = RecordSpec("string", (None,))
             # Converters rename a single output. Several outputs are identified by name.
             must_match = len(runtime.outputs) > 1 or plan.output in runtime.outputs
             self.output = select_output(runtime, plan.output if must_match else None)
