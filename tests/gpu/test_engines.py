@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.components.test_quantize import MODULE
+from tests.components.train_modules import DENSE
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
@@ -88,7 +88,7 @@ def test_int8_from_an_onnx_file_and_from_trained_ranges(digits_model, digits_exa
     from tfopt.components.export_onnx.component import export_onnx
     from tfopt.components.quantize.component import quantize
 
-    (tmp_path / "module.py").write_text(MODULE)
+    (tmp_path / "module.py").write_text(DENSE)
     export_onnx(digits_model, tmp_path / "onnx", digits_examples, precision="int8")
     quantize(digits_model, digits_examples, tmp_path / "module.py", tmp_path / "trained", epochs=1)
     for source in ("onnx", "trained"):
