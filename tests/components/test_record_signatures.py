@@ -208,9 +208,25 @@ def test_evaluate_skips_records_without_a_parsed_feature(folder, tmp_path):
     find("evaluate")(
         **models, examples=tmp_path / "examples", evaluation=tmp_path / "e", label="label", max_skipped=0.1
     )
-    counts = Evaluation(tmp_path / "e").load().counts
-    assert counts.skipped_because == {"a feature missing, or of another type or length": 1}
-    assert counts.evaluated == 20
+    report = Evaluation(tmp_path / "e").load()
+    assert report.counts.skipped_because == {"a feature missing, or of another type or length": 1}
+    assert report.counts.evaluated == 20
+    assert [model.error for model in report.models] == [None, None]
+
+
+def test_evaluate_gives_the_records_of_every_batch_to_models_that_parse_them(folder, tmp_path):
+    import tensorflow as tf
+
+    split = tmp_path / "examples" / "Split-eval"
+    split.mkdir(parents=True)
+    with tf.io.TFRecordWriter(str(split / "data_tfrecord-00000-of-00001")) as writer:
+        for record in [*records(folder)] * 3:  # more than a batch, whose first one the plan has run
+            writer.write(record)
+    models = {"baseline": folder / "keras_3", "candidates": [folder / "keras_3", folder / "keras_2"]}
+    find("evaluate")(**models, examples=tmp_path / "examples", evaluation=tmp_path / "e", label="label")
+    report = Evaluation(tmp_path / "e").load()
+    assert report.counts.evaluated == 3 * record_models.COUNT
+    assert [model.error for model in report.models] == [None, None, None]
 
 
 def test_evaluate_refuses_examples_without_a_parsed_feature(folder, digits_examples, tmp_path):

@@ -1,5 +1,6 @@
 """Parameters which all conversions have."""
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -26,7 +27,7 @@ class Calibration:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conversion(Calibration):
+class Conversion(Calibration, ABC):
     """Parameters which all conversions have.
 
     Attributes:
@@ -37,9 +38,9 @@ class Conversion(Calibration):
     cut_at: tuple[str, ...] = ()
 
     @property
+    @abstractmethod
     def needs_inputs(self) -> bool:
         """True if examples are inputs of the conversion: for 8-bit ranges, or to limit the degradation."""
-        raise NotImplementedError
 
     @property
     def allows_any_op(self) -> bool:
