@@ -9,15 +9,15 @@ from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.component import evaluate
 from tfopt.conversion import calibration
-from tfopt.conversion.parameters import Conversion
+from tfopt.conversion.parameters import Calibration
 from tfopt.errors import ComponentError
 from tfopt.storage.staging import link_tree
 
 SPECS = {"image": TensorSpec("float32", (None, 8, 8, 1))}
 
 
-def conversion(count: int, split: str) -> Conversion:
-    return Conversion(calibration_count=count, split=split)
+def conversion(count: int, split: str) -> Calibration:
+    return Calibration(calibration_count=count, split=split)
 
 
 @pytest.fixture

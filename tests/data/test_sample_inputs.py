@@ -7,7 +7,7 @@ from tests.conftest import write_examples
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec
 from tfopt.conversion.calibration import sample_inputs
-from tfopt.conversion.parameters import Conversion
+from tfopt.conversion.parameters import Calibration
 from tfopt.data.sample_inputs import compared_records, draw_inputs, random_batch, split_batches
 from tfopt.errors import ComponentError
 
@@ -52,7 +52,7 @@ def test_a_fixed_batch_size_is_filled(tmp_path):
 
 def test_calibration_inputs_have_at_least_one_batch(tmp_path):
     write_examples(tmp_path / "Split-train" / "a", {"image": np.ones((40, 64))})
-    conversion = Conversion(calibration_count=10, split="train")
+    conversion = Calibration(calibration_count=10, split="train")
     sampled, _ = sample_inputs(Examples(tmp_path), {"image": TensorSpec("float32", (32, 8, 8, 1))}, conversion)
     assert len(sampled["image"]) == 32
     with pytest.raises(ComponentError, match="40 examples\nexpected: at least 64 to calibrate on"):
@@ -64,7 +64,7 @@ def test_calibration_inputs_must_be_finite(tmp_path):
     images[[2, 5], 7] = np.nan, np.inf
     write_examples(tmp_path / "Split-train" / "a", {"image": images})
     with pytest.raises(ComponentError, match="'image' is NaN or infinite in 2 of 9 examples"):
-        sample_inputs(Examples(tmp_path), IMAGE, Conversion(calibration_count=100, split="train"))
+        sample_inputs(Examples(tmp_path), IMAGE, Calibration(calibration_count=100, split="train"))
 
 
 def test_random_inputs_fit_the_signature_and_are_reproducible():

@@ -165,12 +165,18 @@ def test_sigterm_ends_a_command_and_its_processes_with_143(dag, tmp_path):
 
 
 def test_two_runs_in_one_root_are_both_whole_with_tfx(dag, tmp_path):
-    words = ["run", dag, "--set", f"data={dag}", "--root", tmp_path / "root", "--engine", "beam"]
-    runs = [start(*words) for _ in range(2)]
-    errors = [run.communicate(timeout=200)[1] for run in runs]
-    assert [run.returncode for run in runs] == [0, 0], errors
-    assert any("waiting for its end" in error for error in errors)
-    assert any("reused" in error for error in errors)
+    root = tmp_path / "root"
+    words = ["run", dag, "--set", f"data={dag}", "--root", root, "--engine", "beam"]
+    first = start(*words)
+    wait_until((root / "run.log").exists, 60)  # written while it holds the lock
+    first.send_signal(signal.SIGSTOP)
+    second = start(*words)
+    waiting = next((line for line in second.stderr if "waiting for its end" in line), None)
+    first.send_signal(signal.SIGCONT)
+    errors = [run.communicate(timeout=200)[1] for run in (first, second)]
+    assert [first.returncode, second.returncode] == [0, 0], errors
+    assert waiting
+    assert "reused" in errors[1]
 
 
 def test_scratch_of_a_killed_process_is_removed_and_that_of_a_running_one_stays(tmp_path, monkeypatch):
