@@ -33,6 +33,7 @@ from tfopt.data.beam_result import ResultFile
 from tfopt.data.feature_schema import read_manifest
 from tfopt.data.learned_names import check_names
 from tfopt.data.rounded_integers import rounding_notes
+from tfopt.data.training_records import read_trained_on
 from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import describe_evaluation
 from tfopt.reports.evaluation_report import EvaluationReport
@@ -64,6 +65,7 @@ def evaluate_models(
     names = unique_names(local)
     manifest = read_manifest(examples.uri)
     check_names(local[0].card, manifest, settings.label, f"baseline {baseline.uri}")
+    learned = [read_trained_on(model.card, settings.label) for model in local]
     loaded = runtimes.load(local[0])
     try:
         plan, position, predictions = make_plan(settings, local, loaded, files, metrics)
@@ -91,7 +93,7 @@ def evaluate_models(
     notes = [f"examples: {note}" for note in manifest.notes or ()]
     report = replace(report, notes=[*notes, *rounding_notes(manifest, plan.features, inputs)])
     log.info("%s", describe_evaluation(report))
-    return add_notes(report, totals.checks, training)
+    return add_notes(report, totals.checks, training, learned)
 
 
 def _run_pipeline(plan: Plan, parts: list[Part], training: list[str], result: ResultFile) -> Totals:

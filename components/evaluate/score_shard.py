@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.evaluate.examples.calibration_overlap import find_overlap
-from tfopt.components.evaluate.examples.fingerprints import hash_records
 from tfopt.components.evaluate.examples.prefetch import PREFETCHED, prefetch
 from tfopt.components.evaluate.examples.records import Decoder, read_parts
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel, describe_error, required_inputs
@@ -23,6 +22,7 @@ from tfopt.components.evaluate.metrics.tfma_metrics import Partition
 from tfopt.components.evaluate.model_groups import predict_in_groups
 from tfopt.components.evaluate.task_choice import check_labels, check_probabilities
 from tfopt.components.evaluate.worker_plan import Plan
+from tfopt.data.record_hashes import hash_records
 from tfopt.errors import ComponentError
 from tfopt.processes.memory import trim_heap
 

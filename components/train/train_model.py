@@ -13,7 +13,7 @@ from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel, Model
-from tfopt.artifacts.model_card import ParityFacts
+from tfopt.artifacts.model_card import TRAINED_ON, ParityFacts
 from tfopt.components.train.auto_settings import choose_auto_settings
 from tfopt.components.train.class_weights import compute_class_weights
 from tfopt.components.train.data_changes import module_digest
@@ -25,6 +25,7 @@ from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import MANIFEST, read_manifest, stored_features
 from tfopt.data.rounded_integers import rounding_notes
 from tfopt.data.sample_inputs import FEWEST_COMPARED, compared_records
+from tfopt.data.training_records import trained_on_facts
 from tfopt.errors import ComponentError
 from tfopt.measurement import parity
 from tfopt.runtimes import keras as keras_runtime
@@ -99,6 +100,8 @@ def train_module(
         link_tree(examples.path / MANIFEST, trained.path / MANIFEST)  # for the next run to compare with
     trained.metadata |= training.facts(metrics, parity_of_forms=_compare_forms(trained, training.files["eval"]))
     trained.metadata |= {**teacher_facts, **({"start": start_facts} if start_facts else {})}
+    cards = [model.card for model in (start, teacher) if model]
+    trained.metadata[TRAINED_ON] = trained_on_facts(training.files["train"], settings.label, cards)
     trained.metadata |= training.chosen_facts(is_searched_batch=not settings.batch_size)
     if checkpoints:
         checkpoints.remove()

@@ -6,8 +6,9 @@ import pytest
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.examples import fingerprints
-from tfopt.components.evaluate.examples.fingerprints import Fingerprints, RecordChecks, hash_records
+from tfopt.components.evaluate.examples.record_facts import RecordFacts
+from tfopt.data import record_hashes
+from tfopt.data.record_hashes import RecordHashes, hash_records
 from tfopt.errors import ComponentError
 
 X = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
@@ -119,17 +120,17 @@ def test_hashes_do_not_depend_on_the_order_of_features(tmp_path):
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_bounded_set_depends_on_the_records_alone(monkeypatch, seed):
-    monkeypatch.setattr(fingerprints, "MOST", 100)
+    monkeypatch.setattr(record_hashes, "MOST", 100)
     generator = np.random.default_rng(seed)
     hashes = np.random.default_rng(9).integers(0, 2**63, (1000, 2)).astype(np.uint64)
     hashes = np.concatenate([hashes, hashes[:300]])
-    total = RecordChecks()
+    total = RecordFacts()
     for part in np.array_split(generator.permutation(hashes), 7):
-        own = RecordChecks()
+        own = RecordFacts()
         for batch in np.array_split(part, 4):
             own.evaluated.add(batch)
         total.merge(own)
-    expected = Fingerprints()
+    expected = RecordHashes()
     expected.add(hashes)
     expected.compact()
     assert total.evaluated.level == expected.level == 4
@@ -140,9 +141,9 @@ def test_a_bounded_set_depends_on_the_records_alone(monkeypatch, seed):
 
 
 def test_a_small_part_is_sampled_as_the_large_one_that_is_merged_with_it(monkeypatch):
-    monkeypatch.setattr(fingerprints, "MOST", 100)
+    monkeypatch.setattr(record_hashes, "MOST", 100)
     hashes = np.random.default_rng(9).integers(0, 2**63, (140, 2)).astype(np.uint64)
-    small, large, whole = Fingerprints(), Fingerprints(), Fingerprints()
+    small, large, whole = RecordHashes(), RecordHashes(), RecordHashes()
     small.add(hashes[:20])
     large.add(hashes[20:])
     whole.add(hashes)

@@ -64,6 +64,21 @@ class LearnedNames:
 
 
 @dataclass(frozen=True)
+class TrainedOn:
+    """A sample of the training records of a model, and of the models that it was made from or learned from.
+
+    Attributes:
+        label: The label feature.
+        level: Number of bits that are 0 in each hash: one of ``2 ** level`` records is in the sample.
+        features: Hashes of the records without their labels: 64-bit little-endian integers in Base64.
+    """
+
+    label: str | None = None
+    level: int = 0
+    features: str | None = None
+
+
+@dataclass(frozen=True)
 class Origin:
     """Examples or a model that a model was made with, by the digest of its files."""
 
@@ -76,6 +91,8 @@ class FineTuned:
 
     recovery: dict[str, Any] | None = None
 
+
+TRAINED_ON = "trained_on"  # the key of `TrainedOn` in the card
 
 ParityFacts = dict[str, float | None]  # the fields of `tfopt.measurement.parity.Parity`, and ``relative_error``
 
@@ -112,6 +129,7 @@ class ModelCard:
         lineage: The steps that made its ancestors, first to last.
         data: The examples that the component read.
         learned: Names of classes and of packed columns that the model learned to number.
+        trained_on: A sample of the training records.
         versions: Versions of tfopt and of the libraries that affect the model.
         calibration: The examples that the model was calibrated on.
         fine_tuned: The fine-tuning.
@@ -134,6 +152,7 @@ class ModelCard:
     lineage: list[LineageStep] = field(default_factory=list)
     data: Origin | None = None
     learned: LearnedNames | None = None
+    trained_on: TrainedOn | None = None
     versions: dict[str, str] = field(default_factory=dict)
     calibration: CalibrationExamples | None = None
     fine_tuned: FineTuned | None = None

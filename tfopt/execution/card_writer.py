@@ -1,12 +1,13 @@
 """Write the model card of a model artifact: parent, parameters, digests, sizes, versions."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
-from typing import Any
+from typing import Any, cast
 
 import tfopt
-from tfopt.artifacts import CARD, Examples, Model, model_card
+from tfopt.artifacts import CARD, Examples, Model, PythonModule, model_card
 from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_versions
+from tfopt.artifacts.model_card import TRAINED_ON
 from tfopt.data.learned_names import learned_facts
 from tfopt.declaration.component import ON_FAILURE, Component
 from tfopt.execution.learned_names import LABEL
@@ -49,6 +50,11 @@ def write_step_card(
         facts["effect"] = effect
     if learned := parent.card.facts.get("learned") if parent else _learned(data, parameters):
         facts["learned"] = learned
+    own = cast(JsonObject | None, model.metadata.pop(TRAINED_ON, None))  # engines do not store it
+    if not own and parent:
+        own = _trained_on(parent, component, inputs.values(), parameters.get(LABEL))
+    if own:
+        facts[TRAINED_ON] = own
     model_card.write_card(model.path, facts | model.metadata)
     shown: JsonObject = {"format": model.format, "digest": model.digest, "bytes": sizes.get("raw", 0)}
     model.metadata = shown | model.metadata
@@ -62,6 +68,18 @@ def _learned(data: Examples | None, parameters: Mapping[str, Any]) -> JsonObject
     from tfopt.data.feature_schema import read_manifest  # NumPy, which compiling a pipeline must not import
 
     return learned_facts(read_manifest(data.path), label)
+
+
+def _trained_on(parent: Model, component: Component, inputs: Collection[Any], label: Any) -> JsonObject:
+    """Return the sample of the records that a model learned from: those of its parent, and of its fine-tuning."""
+    examples = next((value for value in inputs if isinstance(value, Examples)), None)
+    has_module = any(isinstance(value, PythonModule) for value in inputs)
+    if component.purpose == "fine_tuning" and examples and has_module:  # without a module, weights are not trained
+        from tfopt.data.training_records import trained_on_facts  # imports NumPy
+
+        return trained_on_facts(examples.split("train"), label, [parent.card])
+    facts: JsonObject = parent.card.facts.get(TRAINED_ON) or {}
+    return facts
 
 
 def _ancestor(parent: Model) -> JsonObject:

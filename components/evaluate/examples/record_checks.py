@@ -1,26 +1,21 @@
 """Checks of the evaluated records: skipped, equal, with several labels, of one class, or records of the training."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from tfopt.artifacts import Examples, Model
-from tfopt.components.evaluate.examples.fingerprints import Fingerprints, RecordChecks, hash_records
+from tfopt.components.evaluate.examples.record_facts import RecordFacts
 from tfopt.components.evaluate.examples.records import split_into_parts
 from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT, has_split, split_files
 from tfopt.components.evaluate.metrics.accumulators import Part, Position
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.data.feature_schema import read_manifest
 from tfopt.data.learned_names import find_conflict
+from tfopt.data.record_hashes import BATCH, MOST_FILES, RecordHashes, first_blocks, hash_records
 from tfopt.data.tfrecords import read_blocks
 from tfopt.errors import ComponentError
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import local_copy
-
-MOST_FILES = 64  # of the training split: prepare_examples writes shards of about 128 MB
-MOST_BYTES = 128 << 20  # of the records of a file
-MOST_RECORDS = 1 << 18  # of a file
-BATCH = 256
 
 
 @dataclass(frozen=True)
@@ -42,13 +37,13 @@ def split_training(files: list[str], workers: int) -> list[Part]:
     return split_into_parts(files[:MOST_FILES], workers) if files else []
 
 
-def read_training(parts: Sequence[Part], label: str) -> RecordChecks:
+def read_training(parts: Sequence[Part], label: str) -> RecordFacts:
     """Return the hashes of the records of some parts of the training split."""
-    checks = RecordChecks()
+    checks = RecordFacts()
     for file, part, of in parts:
         blocks = read_blocks([local_copy(file)], BATCH)
         try:
-            for index, block in enumerate(_first_blocks(blocks)):
+            for index, block in enumerate(first_blocks(blocks)):
                 if index % of == part:
                     checks.training.add(hash_records(block, label))
             checks.is_whole &= next(blocks, None) is None
@@ -79,18 +74,22 @@ def check_skipped(read: int, skipped: dict[str, int], settings: Settings) -> Non
     )
 
 
-def add_notes(report: EvaluationReport, checks: RecordChecks, training: Sequence[str]) -> EvaluationReport:
+def add_notes(
+    report: EvaluationReport, checks: RecordFacts, training: Sequence[str], learned: Sequence[RecordHashes | None]
+) -> EvaluationReport:
     """Return the report with the number of different records, and notes on the records.
 
     Args:
         report: The report.
         checks: What is known of the records.
         training: All files of the training split.
+        learned: What each model was trained on, in the order of the report.
     """
     evaluated, checks = checks.evaluated, replace(checks, is_whole=checks.is_whole and len(training) <= MOST_FILES)
     evaluated.compact()
     distinct = None if evaluated.level else len(evaluated.records)
     notes = [*_skipped(report), *_duplicates(checks), *_contradictions(checks), *_overlap(report, checks)]
+    notes += _learned_elsewhere(report, checks, learned)
     notes += _one_class(report, checks)
     return replace(report, counts=replace(report.counts, distinct=distinct), notes=[*report.notes, *notes])
 
@@ -101,7 +100,7 @@ def _skipped(report: EvaluationReport) -> Iterator[str]:
         yield f"{counts.skipped} of {counts.read} records skipped: {_reasons(counts.skipped_because)}"
 
 
-def _duplicates(checks: RecordChecks) -> Iterator[str]:
+def _duplicates(checks: RecordFacts) -> Iterator[str]:
     count, distinct = int(checks.evaluated.counts.sum()), len(checks.evaluated.records)
     if distinct < count:
         yield (
@@ -110,7 +109,7 @@ def _duplicates(checks: RecordChecks) -> Iterator[str]:
         )
 
 
-def _contradictions(checks: RecordChecks) -> Iterator[str]:
+def _contradictions(checks: RecordFacts) -> Iterator[str]:
     rows, records = checks.evaluated.counted_rows()
     if rows:
         yield (
@@ -119,7 +118,7 @@ def _contradictions(checks: RecordChecks) -> Iterator[str]:
         )
 
 
-def _overlap(report: EvaluationReport, checks: RecordChecks) -> Iterator[str]:
+def _overlap(report: EvaluationReport, checks: RecordFacts) -> Iterator[str]:
     if report.split == TRAINING_SPLIT:
         yield f"the {report.counts.evaluated} evaluated records are split {TRAINING_SPLIT!r}, which models learn from"
         return
@@ -136,7 +135,29 @@ def _overlap(report: EvaluationReport, checks: RecordChecks) -> Iterator[str]:
         )
 
 
-def _one_class(report: EvaluationReport, checks: RecordChecks) -> Iterator[str]:
+def _learned_elsewhere(
+    report: EvaluationReport, checks: RecordFacts, learned: Sequence[RecordHashes | None]
+) -> Iterator[str]:
+    """Yield notes on evaluated records that models have learned from in other examples."""
+    if report.split == TRAINING_SPLIT:
+        return
+    names: dict[str, list[str]] = {}
+    for row, own in zip(report.models, learned, strict=True):
+        if not own:
+            continue
+        shared, compared = checks.evaluated.counted_features_in(own, ignored=checks.training)
+        if shared:
+            sample = _sample(checks.evaluated, checks.training, own)
+            names.setdefault(f"{shared} of {compared} evaluated records{sample}", []).append(row.name)
+    for counted, learners in names.items():
+        who = "every model" if len(learners) == len(learned) else ", ".join(learners)
+        yield (
+            f"{counted} have the features of records that {who} learned from in other examples: metrics on them are "
+            "better than on new records"
+        )
+
+
+def _one_class(report: EvaluationReport, checks: RecordFacts) -> Iterator[str]:
     has_classes = report.task in ("classification", "binary")
     if has_classes and checks.lowest is not None and checks.lowest == checks.highest:
         number = int(checks.lowest)
@@ -148,20 +169,10 @@ def _one_class(report: EvaluationReport, checks: RecordChecks) -> Iterator[str]:
         )
 
 
-def _sample(*prints: Fingerprints) -> str:
+def _sample(*prints: RecordHashes) -> str:
     level = max(each.level for each in prints)
     return f" in a sample of one of {1 << level}" if level else ""
 
 
 def _reasons(skipped: dict[str, int]) -> str:
     return ", ".join(f"{count} x {reason}" for reason, count in sorted(skipped.items()))
-
-
-def _first_blocks(blocks: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
-    """Yield the blocks of a file up to a number of records and bytes, which do not depend on the parts."""
-    size = 0
-    for block in itertools.islice(blocks, MOST_RECORDS // BATCH):
-        yield block
-        size += sum(map(len, block))
-        if size > MOST_BYTES:
-            return

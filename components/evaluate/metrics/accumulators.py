@@ -15,7 +15,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.evaluate.examples.fingerprints import RecordChecks
+from tfopt.components.evaluate.examples.record_facts import RecordFacts
 from tfopt.components.evaluate.metrics.task_metrics import ACTUAL, HIT, PREDICTED
 from tfopt.components.evaluate.metrics.tfma_metrics import Partition
 
@@ -245,7 +245,7 @@ class Totals:
     tfma: dict[tuple[int, str], Partition] = field(default_factory=dict)
     confusion: Array | None = None
     ranges: dict[int, tuple[Array, Array]] = field(default_factory=dict)
-    checks: RecordChecks = field(default_factory=RecordChecks)
+    checks: RecordFacts = field(default_factory=RecordFacts)
     began: float = math.inf
     ended: float = 0.0
 

@@ -6,7 +6,8 @@ that depends on the records alone, not on their order (Wegman's adaptive samplin
 1990). The records of one row with several labels are in the sample together.
 """
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -16,13 +17,17 @@ from numpy.typing import NDArray
 
 MOST = 1 << 20  # different records; each takes 24 bytes
 BUFFERED = 1 << 16
+MOST_FILES = 64  # of a training split: prepare_examples writes shards of about 128 MB
+MOST_BYTES = 128 << 20  # of the records of a file
+MOST_RECORDS = 1 << 18  # of a file
+BATCH = 256
 FACTOR = 0x1E3779B97F4A7C15  # an odd number: equal hashes need equal features and an equal label
 
 Hashes = NDArray[np.uint64]
 
 
 @dataclass
-class Fingerprints:
+class RecordHashes:
     """The hashes of a set of records.
 
     Attributes:
@@ -31,6 +36,7 @@ class Fingerprints:
         features: The hash of the features of each.
         counts: Number of records with each hash.
         buffer: Hashes of records and of features that are not merged yet.
+        most: The largest number of different records that are stored.
     """
 
     level: int = 0
@@ -38,6 +44,7 @@ class Fingerprints:
     features: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
     counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     buffer: list[Hashes] = field(default_factory=list)
+    most: int = field(default_factory=lambda: MOST)
 
     def add(self, hashes: Hashes) -> None:
         """Add records: their hashes and those of their features, ``[records, 2]``, from `hash_records`."""
@@ -45,7 +52,7 @@ class Fingerprints:
         if sum(map(len, self.buffer)) > BUFFERED:
             self.compact()
 
-    def merge(self, other: "Fingerprints") -> None:
+    def merge(self, other: "RecordHashes") -> None:
         """Add other records."""
         self.compact()
         other.compact()
@@ -67,13 +74,27 @@ class Fingerprints:
                 np.concatenate([self.counts, np.ones(len(added), np.int64)]),
             )
 
-    def counted_in(self, other: "Fingerprints") -> tuple[int, int]:
+    def counted_in(self, other: "RecordHashes") -> tuple[int, int]:
         """Return how many of these records are among the others, and how many were compared."""
         self.compact()
         other.compact()
         compared = _in_sample(self.features, max(self.level, other.level))
         shared = np.isin(self.records[compared], other.records)
         return int(self.counts[compared][shared].sum()), int(self.counts[compared].sum())
+
+    def counted_features_in(self, learned: "RecordHashes", ignored: "RecordHashes") -> tuple[int, int]:
+        """Return how many of these records have features of learned ones, and how many were compared.
+
+        Args:
+            learned: Other records.
+            ignored: Records whose features are not counted.
+        """
+        for each in (self, learned, ignored):
+            each.compact()
+        compared = _in_sample(self.features, max(self.level, learned.level, ignored.level))
+        features, counts = self.features[compared], self.counts[compared]
+        shared = np.isin(features, learned.features) & ~np.isin(features, ignored.features)
+        return int(counts[shared].sum()), int(counts.sum())
 
     def counted_rows(self) -> tuple[int, int]:
         """Return the number of rows with different labels, and the number of their records."""
@@ -89,47 +110,10 @@ class Fingerprints:
         counts = np.add.reduceat(counts, starts) if len(records) else counts
         records, features = records[starts], features[starts]
         sampled = _in_sample(features, self.level)
-        while sampled.sum() > MOST:
+        while sampled.sum() > self.most:
             self.level += 1
             sampled = _in_sample(features, self.level)
         self.records, self.features, self.counts = records[sampled], features[sampled], counts[sampled]
-
-
-@dataclass
-class RecordChecks:
-    """Facts about the records, mergeable in any order.
-
-    Attributes:
-        evaluated: Hashes of the evaluated records.
-        training: Hashes of the records that models are trained on.
-        is_whole: False if the training split has more records than are compared.
-        lowest: The smallest label.
-        highest: The largest label.
-    """
-
-    evaluated: Fingerprints = field(default_factory=Fingerprints)
-    training: Fingerprints = field(default_factory=Fingerprints)
-    is_whole: bool = True
-    lowest: float | None = None
-    highest: float | None = None
-
-    def add(self, hashes: Hashes, labels: NDArray[Any]) -> None:
-        """Add evaluated records."""
-        self.evaluated.add(hashes)
-        if labels.size and labels.dtype.kind in "iuf":
-            self._add_range(labels.min().item(), labels.max().item())
-
-    def merge(self, other: "RecordChecks") -> None:
-        """Add other records."""
-        self.evaluated.merge(other.evaluated)
-        self.training.merge(other.training)
-        self.is_whole &= other.is_whole
-        if other.lowest is not None and other.highest is not None:
-            self._add_range(other.lowest, other.highest)
-
-    def _add_range(self, lowest: float, highest: float) -> None:
-        self.lowest = lowest if self.lowest is None else min(lowest, self.lowest)
-        self.highest = highest if self.highest is None else max(highest, self.highest)
 
 
 def hash_records(records: Sequence[bytes] | NDArray[Any], label: str) -> Hashes:
@@ -148,6 +132,16 @@ def hash_records(records: Sequence[bytes] | NDArray[Any], label: str) -> Hashes:
         valid = [record for record in records if _is_example(record)]
         return hash_records(valid if len(valid) < len(records) else [], label)
     return np.asarray(hashes.numpy().view(np.uint64))
+
+
+def first_blocks(blocks: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
+    """Yield blocks of `BATCH` records of a file up to `MOST_RECORDS` and `MOST_BYTES`."""
+    size = 0
+    for block in itertools.islice(blocks, MOST_RECORDS // BATCH):
+        yield block
+        size += sum(map(len, block))
+        if size > MOST_BYTES:
+            return
 
 
 def _is_example(record: bytes) -> bool:
