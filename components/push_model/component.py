@@ -64,7 +64,7 @@ def push_model(
     """
     from tfopt.components.push_model.choice import choose  # imports NumPy
     from tfopt.components.push_model.push import check_destination, push, store_for_next_run
-    from tfopt.components.push_model.registration import check_registration, register
+    from tfopt.components.push_model.registration import check_targets, describe_version, register_version
 
     choice = choose(model, blessing, infra_blessing, fallback)
     if decision:
@@ -75,10 +75,11 @@ def push_model(
     check_destination(
         settings.destination, history=bool(decision), trained=bool(trained and choice.model), recipe=bool(recipe)
     )
-    check_registration(choice.model or model, decision, settings, registration)
+    version = describe_version(choice, model, decision, settings, registration)
+    targets = check_targets(version, registration.register)
     report = push(choice, model, examples, settings, scheduling)
     report = store_for_next_run(report, decision, trained, recipe)
-    report = register(report, choice.model, decision, registration)
+    report = register_version(report, version, targets)
     pushed.write(report)
     _describe(pushed, report)
 

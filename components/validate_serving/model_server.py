@@ -6,7 +6,7 @@ Reference: tensorflow.org/tfx/serving/api_rest and its `PredictionService`.
 import contextlib
 import importlib.util
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,28 +14,17 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving.external_server import free_port, start_server
+from tfopt.components.validate_serving.servers import Server, ServerProgram, tensor_specs
 from tfopt.runtimes import Arrays
 from tfopt.serving.warm_up import predict_request
 
-PROGRAM = "tensorflow_model_server"
+NAME = "tensorflow_model_server"
 
 
-def find_program() -> str | None:
-    """Return the path of the model server; None if it or its client packages are not installed."""
+def find_program(format: str) -> str | None:
+    """Return the path of the server; None if it or its client is not installed, or the format is no SavedModel."""
     has_client = all(importlib.util.find_spec(package) for package in ("grpc", "tensorflow_serving"))
-    return shutil.which(PROGRAM) if has_client else None
-
-
-def tensor_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    """Convert ``TensorInfo`` messages to tensor specs by name."""
-    import tensorflow as tf
-
-    specs = {}
-    for name, info in sorted(infos.items()):
-        shape = tf.TensorShape(info.tensor_shape)
-        sizes = tuple(shape.as_list()) if shape.rank is not None else (None,)
-        specs[name] = TensorSpec(tf.as_dtype(info.dtype).name, sizes, ranked=shape.rank is not None)
-    return specs
+    return shutil.which(NAME) if has_client and format == "saved_model" else None
 
 
 class ModelServerClient:
@@ -73,7 +62,7 @@ class ModelServerClient:
 
 
 @contextlib.contextmanager
-def run_server(program: str, root: Path, signature: str, deadline: float) -> Iterator[ModelServerClient]:
+def run_server(program: str, root: Path, signature: str, deadline: float) -> Iterator[Server]:
     """Start the server on the versions below ``root``, wait until it serves one, and stop it at the end.
 
     Args:
@@ -89,7 +78,7 @@ def run_server(program: str, root: Path, signature: str, deadline: float) -> Ite
     client = ModelServerClient(f"localhost:{port}", root.name, signature)
     flags = (f"--port={port}", f"--model_name={root.name}", f"--model_base_path={root}")
     with start_server(program, *flags, not_ready=lambda: _not_ready(client), deadline=deadline):
-        yield client
+        yield Server("TensorFlow Serving", *client.signature(), lambda: client.predict)
 
 
 def _not_ready(client: ModelServerClient) -> str | None:
@@ -101,3 +90,6 @@ def _not_ready(client: ModelServerClient) -> str | None:
     except grpc.RpcError as error:
         return str(error.details())
     return None
+
+
+PROGRAM = ServerProgram(find_program, run_server)

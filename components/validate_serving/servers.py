@@ -1,7 +1,11 @@
-"""Loaded models with one client interface: a real server, a TensorFlow session, or a runtime."""
+"""Loaded models with one client interface: a real server, a TensorFlow session, or a runtime.
+
+Servers are those of tfopt, and the entry points ``tfopt.servers`` of other packages.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +16,10 @@ from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.validate_serving import model_server, triton_server
+from tfopt.components.validate_serving.parameters import ServingTest
+from tfopt.declaration.extensions import Extensions
 from tfopt.errors import ComponentError, first_line, nearest
-from tfopt.runtimes import Arrays
+from tfopt.runtimes import Arrays, Runtime
 from tfopt.serving.layouts import open_version
 
 Client = Callable[[Arrays], Mapping[str, NDArray[Any]]]
@@ -37,29 +42,60 @@ class Server:
     client: Callable[[], Client]
 
 
+@dataclass(frozen=True)
+class ServerProgram:
+    """A model server that runs as a process of its own, as an entry point names it.
+
+    Attributes:
+        find_program: Returns the path of the program; None if this machine lacks it, or what it needs for a format.
+        run: Starts the program on the folder with the versions of a model, whose name is that of the model, for its
+            signature; ready at a time of `time.monotonic` at the latest, and stopped at the end.
+        check_folder: Writes what the server reads next to the versions, and returns what is wrong with it. It is called
+            on machines without the program, too.
+    """
+
+    find_program: Callable[[str], str | None]
+    run: Callable[[str, Path, str, float], AbstractContextManager[Server]]
+    check_folder: Callable[[Model, Path, Runtime, ServingTest], list[str]] = lambda model, root, expected, test: []
+
+
+# By LAYOUT.FORMAT, or by layout.
+PROGRAMS = Extensions(
+    "tfopt.servers",
+    ServerProgram,
+    {
+        "tf_serving": "tfopt.components.validate_serving.model_server.PROGRAM",
+        "triton": "tfopt.components.validate_serving.triton_server.PROGRAM",
+    },
+)
+
+
+def find_server(layout: str, format: str) -> ServerProgram | None:
+    """Return the server of a layout and format; None if only a library loads them."""
+    name = next((name for name in (f"{layout}.{format}", layout) if name in PROGRAMS), None)
+    return PROGRAMS[name] if name else None
+
+
 @contextlib.contextmanager
-def serve(model: Model, layout: str, root: Path, program: str | None, deadline: float) -> Iterator[Server]:
-    """Load version 1 below ``root`` as the server of the layout does.
+def serve(model: Model, layout: str, root: Path, deadline: float) -> Iterator[Server]:
+    """Load version 1 below ``root`` as the server of the layout does, with that server if this machine has it.
 
     Args:
         model: The original model.
         layout: The layout of the folder.
         root: The folder, with the name of the model.
-        program: The server of the layout, if it is to serve the model.
-        deadline: The time, by `time.monotonic`, when it must serve the model.
+        deadline: The time, by `time.monotonic`, when a server must serve the model.
 
     Raises:
         ComponentError: If it does not load.
     """
-    if program and layout == "triton":
-        with triton_server.run_server(program, root, deadline) as triton:
-            yield Server(triton.server(), *triton.signature(), triton.client)
-    elif program:
-        with model_server.run_server(program, root, model.signature, deadline) as client:
-            yield Server("TensorFlow Serving", *client.signature(), lambda: client.predict)
+    server = find_server(layout, model.format)
+    if server and (program := server.find_program(model.format)):
+        with server.run(program, root, model.signature, deadline) as running:
+            yield running
     elif model.format == "saved_model" and layout != "plain":
-        with _session(open_version(model, layout, root / "1"), model.signature) as server:
-            yield server
+        with _session(open_version(model, layout, root / "1"), model.signature) as loaded:
+            yield loaded
     else:
         version = open_version(model, layout, root / "1")
         format = FORMATS[model.format]
@@ -98,9 +134,21 @@ def _session(model: Model, signature: str) -> Iterator[Server]:
     try:
         yield Server(
             "a TensorFlow session, as in TensorFlow Serving and Triton",
-            model_server.tensor_specs(inputs),
-            model_server.tensor_specs(outputs),
+            tensor_specs(inputs),
+            tensor_specs(outputs),
             lambda: lambda arrays: call(*(arrays[name] for name in names)),
         )
     finally:
         session.close()
+
+
+def tensor_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    """Convert ``TensorInfo`` messages to tensor specs by name."""
+    import tensorflow as tf
+
+    specs = {}
+    for name, info in sorted(infos.items()):
+        shape = tf.TensorShape(info.tensor_shape)
+        sizes = tuple(shape.as_list()) if shape.rank is not None else (None,)
+        specs[name] = TensorSpec(tf.as_dtype(info.dtype).name, sizes, ranked=shape.rank is not None)
+    return specs

@@ -8,10 +8,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfopt.artifacts import Model
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.errors import first_line
+from tfopt.runtimes import Runtime
+from tfopt.serving import triton_config
 from tfopt.serving.triton_config import TYPES
+from tfopt.serving.triton_scheduler import Scheduling
 from tfopt.storage.protobuf_messages import message_classes
 
 MESSAGES = {
@@ -20,6 +25,18 @@ MESSAGES = {
     "ModelConfig": "string name = 1; string platform = 2; string backend = 3; int64 max_batch_size = 4; "
     "repeated Tensor input = 5; repeated Tensor output = 6",
 }
+
+
+def check_folder(model: Model, root: Path, expected: Runtime, test: ServingTest) -> list[str]:
+    """Write the configuration that `push_model` would write, or the user's at the destination, and check it."""
+    file = root / triton_config.FILE
+    own = Path(test.destination, file.name) if test.destination else None
+    if own and own.is_file() and not (text := own.read_text()).startswith(triton_config.HEADER):
+        file.write_text(text)
+    else:
+        triton_config.write_config(model, root, Scheduling(test.max_batch_size))
+    largest = triton_config.largest_batch(model)
+    return check_config(file, model.format, expected.inputs, expected.outputs, test.batch_size, largest)
 
 
 def check_config(

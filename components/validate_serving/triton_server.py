@@ -17,18 +17,20 @@ from numpy.typing import NDArray
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving.external_server import free_port, start_server
+from tfopt.components.validate_serving.servers import Server, ServerProgram
+from tfopt.components.validate_serving.triton_check import check_folder
 from tfopt.errors import ComponentError
 from tfopt.runtimes import Arrays
 from tfopt.serving.triton_config import TYPES
 
-PROGRAM = "tritonserver"
+NAME = "tritonserver"
 NO_REASON = "none of its versions is loaded"
 HINT = "fix what it names, or write config.pbtxt yourself"
 
 
 def find_program(format: str) -> str | None:
     """Return the path of the server; None if it, its backend for the format, or its client is not installed."""
-    program, triton = shutil.which(PROGRAM), FORMATS[format].triton
+    program, triton = shutil.which(NAME), FORMATS[format].triton
     client = importlib.util.find_spec("tritonclient") and importlib.util.find_spec("grpc")
     if not (program and triton and client and (_backends(program) / triton.backend).is_dir()):
         return None
@@ -59,7 +61,7 @@ class TritonClient:
         if model and model.state == "READY":
             return None
         reason = model.reason if model else ""  # the server responds after it has tried to load all models
-        raise ComponentError(f"{PROGRAM} does not serve it: {reason or NO_REASON}", "a model that it can load", HINT)
+        raise ComponentError(f"{NAME} does not serve it: {reason or NO_REASON}", "a model that it can load", HINT)
 
     def server(self) -> str:
         """Return name and version of the server."""
@@ -113,12 +115,13 @@ class _ThreadClient:
 
 
 @contextlib.contextmanager
-def run_server(program: str, root: Path, deadline: float) -> Iterator[TritonClient]:
+def run_server(program: str, root: Path, signature: str, deadline: float) -> Iterator[Server]:
     """Start the server on the folder that holds ``root``, wait until it serves that model, and stop it at the end.
 
     Args:
         program: The server.
         root: The folder with the name of the model, the only one in its parent folder.
+        signature: The signature, which is in the configuration.
         deadline: The time, by `time.monotonic`, when it must be ready.
 
     Raises:
@@ -131,7 +134,7 @@ def run_server(program: str, root: Path, deadline: float) -> Iterator[TritonClie
         f"--grpc-port={port}", "--allow-http=false", "--allow-metrics=false", "--exit-on-error=false",
     )  # fmt: skip
     with start_server(program, *flags, not_ready=client.not_ready, deadline=deadline):
-        yield client
+        yield Server(client.server(), *client.signature(), client.client)
 
 
 def _backends(program: str) -> Path:
@@ -153,3 +156,6 @@ def _dtype(tensor: Any) -> str:
     from tritonclient.grpc.model_config_pb2 import DataType
 
     return str(DataType.Name(tensor.data_type)).removeprefix("TYPE_")
+
+
+PROGRAM = ServerProgram(find_program, run_server, check_folder)

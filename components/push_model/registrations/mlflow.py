@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from tfopt.components.push_model.registrations.kind import Kind
 from tfopt.components.push_model.registrations.pushed_version import PushedVersion
 from tfopt.storage import remote_files
 
@@ -75,3 +76,6 @@ def _register_version(client: Any, run_id: str, version: PushedVersion) -> None:
         client.create_model_version(
             version.name, remote_files.join(source, FOLDER), run_id, tags=version.tags, description=version.reason
         )
+
+
+KIND = Kind(register, package="mlflow")

@@ -9,8 +9,6 @@ class PushedVersion:
 
     Attributes:
         name: The name to register under.
-        number: Number of the version.
-        path: The folder or address of the version, for this process.
         destination: The address of the destination, for readers elsewhere.
         format: Format of the model.
         layout: The serving layout.
@@ -21,11 +19,11 @@ class PushedVersion:
         environment: Environment variables that its server must be started with.
         metrics: Its metrics by name; empty without a decision.
         baseline_metrics: The baseline's.
+        number: Number of the version; 0 before the push.
+        path: The folder or address of the version, for this process; empty before the push.
     """
 
     name: str
-    number: int
-    path: str
     destination: str
     format: str
     layout: str
@@ -36,6 +34,8 @@ class PushedVersion:
     environment: dict[str, str] = field(default_factory=dict)
     metrics: dict[str, float] = field(default_factory=dict)
     baseline_metrics: dict[str, float] = field(default_factory=dict)
+    number: int = 0
+    path: str = ""
 
     @property
     def address(self) -> str:

@@ -5,8 +5,20 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tfopt.components.push_model.registrations.files import write_file
+from tfopt.components.push_model.registrations.kind import Kind
 from tfopt.components.push_model.registrations.pushed_version import PushedVersion
+from tfopt.errors import ComponentError
 from tfopt.storage import remote_files
+
+
+def check_version(version: PushedVersion) -> None:
+    """Raise ComponentError for a version without metrics, which are all that TensorBoard shows."""
+    if not version.metrics:
+        raise ComponentError(
+            "register=tensorboard without a decision",
+            "the metrics that TensorBoard shows",
+            "pass the decision of select_model, too",
+        )
 
 
 def register(address: str, version: PushedVersion) -> str:
@@ -32,3 +44,6 @@ def encode_scalars(metrics: Mapping[str, float], step: int) -> bytes:
         writer.close()
         (file,) = Path(folder).iterdir()
         return file.read_bytes()
+
+
+KIND = Kind(register, package="tensorboard", check_version=check_version)

@@ -1,0 +1,72 @@
+"""Implementations by name: tfopt's own, and those that other installed packages declare as entry points."""
+
+import importlib
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
+
+from tfopt.errors import ComponentError, first_line
+
+T = TypeVar("T")
+
+
+class Extensions(Mapping[str, T]):
+    """The implementations in a group of entry points (`importlib.metadata`); each is imported when it is used.
+
+    tfopt's own precede those of other packages. They are a table of dotted names and not entry points of tfopt: an
+    editable installation has the entry points of the day it was made, and the digest of a component's code follows
+    dotted names. The entry points of other packages are read, in 20 ms, if a name is not in the table.
+    """
+
+    def __init__(self, group: str, kind: type[T], own: Mapping[str, str]) -> None:
+        """Declare a group.
+
+        Args:
+            group: Name of the group of entry points.
+            kind: The type of the implementations.
+            own: The dotted name of each of tfopt's own, as MODULE.ATTRIBUTE.
+        """
+        self._group, self._kind, self._own = group, kind, own
+
+    def __getitem__(self, name: str) -> T:
+        """Import an implementation.
+
+        Raises:
+            KeyError: If there is none with this name.
+            ComponentError: If that of another package cannot be imported, or is of another type.
+        """
+        if name in self._own:
+            module, _, attribute = self._own[name].rpartition(".")
+            value: object = getattr(importlib.import_module(module), attribute)
+            assert isinstance(value, self._kind)
+            return value
+        point = self._added()[name]
+        try:
+            value = point.load()
+            fault = f"is a {type(value).__name__}"
+        except Exception as error:  # of the code of another package
+            value, fault = None, f"cannot be imported: {first_line(error)}"
+        if isinstance(value, self._kind):
+            return value
+        package = point.dist.name if point.dist else point.module
+        raise ComponentError(
+            f"{name} of the package {package} ({point.value}) {fault}",
+            f"a {self._kind.__module__}.{self._kind.__qualname__}, as entry point of {self._group}",
+            f"install another version of {package}, or uninstall it",
+        )
+
+    def __contains__(self, name: object) -> bool:
+        """Return True if there is an implementation with this name, without importing it."""
+        return name in self._own or name in self._added()
+
+    def __iter__(self) -> Iterator[str]:
+        """Yield the names."""
+        return iter({**self._added(), **self._own})
+
+    def __len__(self) -> int:
+        """Return the number of names."""
+        return len({**self._added(), **self._own})
+
+    def _added(self) -> Mapping[str, Any]:
+        from importlib.metadata import entry_points  # takes 50 ms
+
+        return {point.name: point for point in entry_points(group=self._group)}
