@@ -1,13 +1,16 @@
-"""Check the arguments of Beam's Flink and Spark runners before a run, without importing Beam, which takes seconds."""
+"""Beam's Flink and Spark runners: checks before a run without importing Beam, which takes seconds; errors; start."""
 
 import argparse
+import contextlib
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
+from tfopt.data.beam_runner import BeamRunner
 from tfopt.errors import ComponentError, MachineError, first_line
 
 FLINK = "FlinkRunner"
@@ -151,3 +154,34 @@ def failed_job(error: BaseException, options: RunnerArguments) -> ComponentError
         "configuration, restart-strategy.type: fixed-delay)"
     )
     return ComponentError(f"the job failed on {options.runner}: {cause}", "a job that ends, with all its records", fix)
+
+
+@contextlib.contextmanager
+def started_runner(arguments: Sequence[str], options: Any) -> Iterator[Any]:
+    """Yield Beam's runner with a job server of its own, or None if the arguments need none.
+
+    Raises:
+        ComponentError: If Java or the jar is missing, or the job failed.
+    """
+    from tfopt.data import job_server  # imports Apache Beam
+
+    check_arguments(arguments)
+    needs, runner = RunnerArguments.parse(arguments), None
+    if needs.starts_job_server:
+        runner = job_server.Flink() if needs.runner == FLINK else job_server.Spark()
+    try:
+        yield runner
+    except RuntimeError as error:
+        if "failed in state FAILED" in str(error):
+            raise failed_job(error, needs) from error
+        if "job server jar" in str(error):
+            raise download_error(error, needs, options.get_all_options()["jar_cache_dir"]) from error
+        if "Service failed to start" in str(error):
+            raise start_error(error, needs) from error
+        raise
+    finally:
+        if runner and runner.server and runner.server.has_process:
+            runner.server.stop()
+
+
+RUNNER = BeamRunner(check_arguments, started_runner)
