@@ -117,10 +117,7 @@ class Versions:
             contents = {f"{FOLDER}/{path.name}{SIGNATURE}": signature}
         (self.folder / FOLDER).mkdir(exist_ok=True)
         for name, content in reversed(contents.items()):  # the manifest is last
-            partial = staging.new_path(self.folder)
-            partial.write_bytes(content)
-            staging.sync(partial)
-            partial.rename(self.folder / name)
+            staging.replace_file(self.folder / name, content)
 
     def _rename(self, stage: Path) -> int:
         """Rename to the next free number; a number that another machine uses meanwhile is skipped."""

@@ -3,11 +3,9 @@
 `push_model` writes it and `select_model` reads it (docs/adr/0013-run-history-in-the-destination.md).
 """
 
-import contextlib
 import datetime
 import hashlib
 import json
-import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -28,7 +26,7 @@ from tfopt.reports.decision_report import (
 )
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.reports.pushed_report import PushedReport
-from tfopt.storage import remote_files, staging
+from tfopt.storage import remote_files
 
 FOLDER = "history"
 MIN_RUNS = 3  # with fewer comparable runs, no regression is reported
@@ -199,29 +197,9 @@ def write_run(destination: str | Path, decision: Decision, pushed: PushedReport)
         reason=pushed.reason,
     )
     text = json.dumps(report_schema.dump(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    name = f"{FOLDER}/{digest[:16]}.json"
-    if remote_files.is_remote(str(destination)):
-        address = remote_files.join(str(destination), name)
-        remote_files.create_file(address, text.encode())
-        return address
-    return str(_create_file(Path(destination).expanduser() / name, text))
-
-
-def _create_file(file: Path, text: str) -> Path:
-    """Write a file to the disk that appears complete, unless there is one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    staging.remove_abandoned(file.parent)
-    stage = staging.new_path(file.parent)
-    try:
-        with stage.open("x") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(stage, file)  # atomic, and never replaces an existing file
-    finally:
-        stage.unlink(missing_ok=True)
-    return file
+    address = remote_files.join(str(destination), f"{FOLDER}/{digest[:16]}.json")
+    remote_files.create_file(address, text.encode())
+    return address
 
 
 def _model_record(model: ModelDecision) -> ModelRecord:

@@ -82,30 +82,18 @@ def store_recipe(destination: str | Path, recipe: Recipe, served: str | None) ->
     content = recipe.read()
     content |= {"served": served == content["decision"]["selected_digest"]}
     address = remote_files.join(str(destination), RECIPE)
-    if remote_files.is_remote(address):
-        with tempfile.TemporaryDirectory(prefix="tfopt-") as local:
-            Recipe(local).write(content)
-            remote_files.upload(Path(local), address)
-        return address
-    folder = Path(address).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    staging.remove_abandoned(folder)
-    stage = Recipe(staging.new_path(folder))
-    try:
-        stage.write(content)
-        (stage.path / Recipe.file).replace(folder / Recipe.file)
-    finally:
-        shutil.rmtree(stage.path, ignore_errors=True)
-    return str(folder)
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as local:
+        Recipe(local).write(content)
+        remote_files.write_file(f"{address}/{Recipe.file}", Path(local, Recipe.file).read_bytes())
+    return address
 
 
 def load_recipe(destination: str | Path) -> Recipe | None:
     """Load the stored recipe of a destination; None if no search was pushed from yet."""
     address = remote_files.join(str(destination), RECIPE)
-    if remote_files.is_remote(address):
-        return Recipe.open(remote_files.local_copy(address)) if remote_files.list_remote_files(address) else None
-    folder = Path(address).expanduser()
-    return Recipe.open(folder) if (folder / Recipe.file).is_file() else None
+    if remote_files.read_file(f"{address}/{Recipe.file}") is None:
+        return None
+    return Recipe.open(Path(remote_files.local_copy(address)).expanduser())
 
 
 def _copy_name(trained: KerasModel) -> str:

@@ -53,7 +53,10 @@ def renewed_signature(path: Path, signing_key: str) -> bytes | None:
         ComponentError: If the version is not what its manifest says: only that may be signed again.
     """
     folder, version = _locate(path)
-    signature, renewed = _read(f"{folder}/{FOLDER}/{version.name}{SIGNATURE}"), _sign(version, signing_key)
+    signature, renewed = (
+        remote_files.read_file(f"{folder}/{FOLDER}/{version.name}{SIGNATURE}"),
+        _sign(version, signing_key),
+    )
     if signature and _key_of(signature) == _key_of(renewed):
         return None
     verify_version(path)
@@ -73,7 +76,7 @@ def verify_version(path: Path, public_key: str | None = None) -> None:
     """
     folder, version = _locate(path)
     name = version.name
-    manifest = _read(f"{folder}/{FOLDER}/{name}{MANIFEST}")
+    manifest = remote_files.read_file(f"{folder}/{FOLDER}/{name}{MANIFEST}")
     if manifest is None:
         raise ComponentError(
             f"{folder}: no {FOLDER}/{name}{MANIFEST}",
@@ -81,7 +84,7 @@ def verify_version(path: Path, public_key: str | None = None) -> None:
             "push the model again: versions of older releases, and pushes that were killed, have none",
         )
     _compare(_digests(manifest.decode(errors="replace"), name), _digests(_manifest(version), name), f"{folder}/{name}")
-    signature = _read(f"{folder}/{FOLDER}/{name}{SIGNATURE}")
+    signature = remote_files.read_file(f"{folder}/{FOLDER}/{name}{SIGNATURE}")
     if public_key:
         _verify_signature(version, f"{folder}/{name}", signature, public_key)
     elif signature:
@@ -150,12 +153,6 @@ def _locate(path: Path) -> tuple[str, Path]:
         "a version that push_model wrote: DESTINATION/NUMBER, or a file in it",
         "pass the version, or leave out verify for a model that was not pushed",
     )
-
-
-def _read(address: str) -> bytes | None:
-    if remote_files.is_remote(address):
-        return remote_files.read_file(address)
-    return Path(address).read_bytes() if Path(address).is_file() else None
 
 
 def _sign(version: Path, key: str) -> bytes:

@@ -1,4 +1,8 @@
-"""Files of object stores and other remote file systems, by address (``s3://…``, ``gs://…``, …), with fsspec."""
+"""Files of object stores and other remote file systems, by address (``s3://…``, ``gs://…``, …), with fsspec.
+
+`open_file`, `read_file`, `write_file`, `create_file`, `remove` and `local_copy` also take local paths. All functions
+raise ComponentError if a store cannot be reached or refuses access.
+"""
 
 import atexit
 import contextlib
@@ -16,18 +20,12 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.storage import staging
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs", "az": "abfs"}
 VERSION_KEYS = (
-    "ETag",
-    "etag",
-    "md5Hash",
-    "LastModified",
-    "last_modified",
-    "updated",
-    "mtime",
-    "modificationTime",
-    "created",
+    *("ETag", "etag", "md5Hash"),
+    *("LastModified", "last_modified", "updated", "mtime", "modificationTime", "created"),
 )
 
 # What a scheme without an extra needs; HDFS's own protocol is a library of Hadoop, which pip does not install.
@@ -90,20 +88,12 @@ def check_characters(path: str, refused: str = PATTERN) -> None:
 
 
 def list_remote_files(uri: str) -> dict[str, int]:
-    """Return the files at or below an address, sorted, with their sizes in bytes; empty if there are none.
-
-    Raises:
-        ComponentError: If the address cannot be listed.
-    """
+    """Return the files at or below an address, sorted, with their sizes in bytes; empty if there are none."""
     return {file: int(facts["size"] or 0) for file, facts in _list(uri).items()}
 
 
 def list_names(uri: str) -> list[str]:
-    """Return the names of files and folders directly below an address; empty if there are none.
-
-    Raises:
-        ComponentError: If the address cannot be listed.
-    """
+    """Return the names of files and folders directly below an address; empty if there are none."""
     with _connected(uri) as store:
         store.invalidate_cache()
         try:
@@ -139,7 +129,7 @@ def local_copy(uri: str) -> str:
     """Return a local path with the same content; an address is copied once per process and version of its content.
 
     Raises:
-        ComponentError: If there is nothing at the address, or it cannot be read.
+        ComponentError: If there is nothing at the address.
     """
     if not is_remote(uri):
         return uri
@@ -163,11 +153,7 @@ def address_of(path: str) -> str | None:
 
 
 def download(uri: str, target: Path) -> None:
-    """Copy the file at an address, or all files below it, to a local path.
-
-    Raises:
-        ComponentError: If the address cannot be read.
-    """
+    """Copy the file at an address, or all files below it, to a local path."""
     names = {file: target / file.removeprefix(uri.rstrip("/")).lstrip("/") for file in _list(uri)}
     for path in names.values():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,9 +166,6 @@ def upload(source: Path, uri: str) -> None:
 
     The file that makes a folder loadable (``saved_model.pb``, the model card) is not in a subfolder, so readers that do
     not wait for the end of the copy find it last.
-
-    Raises:
-        ComponentError: If the address cannot be written.
     """
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
     nested = [path for path in files if source.is_dir() and path.parent != source]
@@ -195,10 +178,10 @@ def upload(source: Path, uri: str) -> None:
 
 @contextlib.contextmanager
 def open_file(uri: str, mode: str = "rb") -> Iterator[IO[bytes]]:
-    """Open the file at an address, or at a local path, to read (``rb``) or write (``wb``) its bytes.
+    """Open the file at an address to read (``rb``) or write (``wb``) its bytes.
 
     Raises:
-        ComponentError: If the store cannot be reached, refuses access, or has no such file.
+        ComponentError: If the store has no such file.
     """
     if not is_remote(uri):
         if mode == "wb":
@@ -213,11 +196,10 @@ def open_file(uri: str, mode: str = "rb") -> Iterator[IO[bytes]]:
 
 
 def read_file(uri: str) -> bytes | None:
-    """Return the content of the file at an address; None if there is no file.
-
-    Raises:
-        ComponentError: If the store cannot be reached, or refuses access.
-    """
+    """Return the content of the file at an address; None if there is no file."""
+    if not is_remote(uri):
+        file = Path(uri).expanduser()
+        return file.read_bytes() if file.is_file() else None
     with _connected(uri) as store:
         store.invalidate_cache()
         try:
@@ -227,11 +209,10 @@ def read_file(uri: str) -> bytes | None:
 
 
 def write_file(uri: str, content: bytes) -> None:
-    """Write the file at an address; an existing file is replaced.
-
-    Raises:
-        ComponentError: If the store cannot be reached, or refuses access.
-    """
+    """Write the file at an address; an existing file is replaced."""
+    if not is_remote(uri):
+        staging.replace_file(Path(uri).expanduser(), content)
+        return
     with _connected(uri) as store:
         store.pipe_file(store._strip_protocol(uri), content)
 
@@ -240,10 +221,9 @@ def create_file(uri: str, content: bytes) -> bool:
     """Write a new file at an address by a conditional write of the store; return False if there is a file already.
 
     Some stores ignore the condition: see `check_conditional_writes`.
-
-    Raises:
-        ComponentError: If the store cannot be reached, or refuses access.
     """
+    if not is_remote(uri):
+        return staging.create_file(Path(uri).expanduser(), content)
     with _connected(uri) as store:
         try:
             store.pipe_file(store._strip_protocol(uri), content, mode="create")
@@ -258,20 +238,17 @@ def check_conditional_writes(uri: str) -> None:
     Raises:
         ComponentError: If it does not, or the store cannot be written.
     """
-    if _emulates_conditions(uri) or _overwrites(join(uri, f".probe-{uuid.uuid4().hex}")):
+    from fsspec import AbstractFileSystem
+
+    with _connected(uri) as store:
+        # fsspec's own asks for the file before it writes it: a process that writes in between goes unnoticed.
+        supported = getattr(store.pipe_file, "__func__", None) is not AbstractFileSystem.pipe_file
+    if not supported or _overwrites(join(uri, f".probe-{uuid.uuid4().hex}")):
         raise ComponentError(
             f"{uri}: the store has no conditional writes, so concurrent pushes could overwrite each other",
             "a store that writes a file only if there is none, as S3, Google Cloud Storage and Azure do",
             "use such a store, or mount this one and pass its path",
         )
-
-
-def _emulates_conditions(uri: str) -> bool:
-    """Return True if fsspec asks for the file before it writes it: a process that writes in between goes unnoticed."""
-    from fsspec import AbstractFileSystem
-
-    with _connected(uri) as store:
-        return getattr(store.pipe_file, "__func__", None) is AbstractFileSystem.pipe_file
 
 
 def _overwrites(probe: str) -> bool:
@@ -286,11 +263,7 @@ def _overwrites(probe: str) -> bool:
 
 
 def remove(uri: str) -> None:
-    """Delete the file at an address, or all files below it; it is no error if there are none.
-
-    Raises:
-        ComponentError: If the store cannot be reached, or refuses access.
-    """
+    """Delete the file at an address, or all files below it; it is no error if there are none."""
     if not is_remote(uri):
         path = Path(uri)
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)

@@ -8,6 +8,7 @@ import shutil
 import socket
 import time
 import uuid
+from collections.abc import Callable
 from pathlib import Path
 
 STALE_S = 86_400.0  # age from which a staging path of another machine is abandoned: its processes cannot be checked
@@ -84,6 +85,32 @@ def _prefix(target: str = "") -> str:
 
 def _boot() -> str:
     return BOOT.read_text()[:8] if BOOT.is_file() else "unknown"
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Write a file to the disk, which appears complete, and replaces an existing one."""
+    _write_staged(file, content, Path.replace)
+
+
+def create_file(file: Path, content: bytes) -> bool:
+    """Write a new file to the disk, which appears complete; return False if there is a file already."""
+    try:
+        _write_staged(file, content, os.link)  # atomic, and never replaces an existing file
+    except FileExistsError:
+        return False
+    return True
+
+
+def _write_staged(file: Path, content: bytes, place: Callable[[Path, Path], object]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(file.parent)
+    stage = new_path(file.parent)
+    try:
+        stage.write_bytes(content)
+        sync(stage)
+        place(stage, file)
+    finally:
+        stage.unlink(missing_ok=True)
 
 
 def sync_tree(folder: Path) -> None:

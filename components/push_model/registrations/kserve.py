@@ -8,10 +8,10 @@ import re
 
 import yaml
 
-from tfopt.components.push_model.registrations.files import write_file
 from tfopt.components.push_model.registrations.kind import Kind
 from tfopt.components.push_model.registrations.pushed_version import PushedVersion
 from tfopt.errors import ComponentError
+from tfopt.storage import remote_files
 from tfopt.value_types import JsonObject
 
 # Where KServe's storage initializer copies models from.
@@ -52,9 +52,10 @@ def check_version(version: PushedVersion) -> None:
 
 
 def register(address: str, version: PushedVersion) -> str:
-    """Write the file and return its path or address."""
+    """Write the file and return where it is."""
     text = yaml.safe_dump(inference_service(version), sort_keys=False, allow_unicode=True)
-    return write_file(address, text.encode())
+    remote_files.write_file(address, text.encode())
+    return address
 
 
 def inference_service(version: PushedVersion) -> JsonObject:

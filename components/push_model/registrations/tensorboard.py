@@ -4,7 +4,6 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfopt.components.push_model.registrations.files import write_file
 from tfopt.components.push_model.registrations.kind import Kind
 from tfopt.components.push_model.registrations.pushed_version import PushedVersion
 from tfopt.errors import ComponentError
@@ -29,7 +28,7 @@ def register(address: str, version: PushedVersion) -> str:
     name = f"events.out.tfevents.{version.number:010}.tfopt"
     for run, metrics in (("pushed", version.metrics), ("baseline", version.baseline_metrics)):
         if metrics:
-            write_file(remote_files.join(folder, f"{run}/{name}"), encode_scalars(metrics, version.number))
+            remote_files.write_file(remote_files.join(folder, f"{run}/{name}"), encode_scalars(metrics, version.number))
     return folder
 
 
