@@ -17,7 +17,7 @@ from typing import Any
 from tfopt.artifacts import Model
 from tfopt.components.push_model.versions import PushResult
 from tfopt.errors import ComponentError
-from tfopt.serving.layouts import Version, copy_model, version_files
+from tfopt.serving.layouts import Version, VersionFacts, copy_model, version_files
 from tfopt.serving.triton_config import FILE as CONFIG
 from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version, renewed_signature
 from tfopt.storage import remote_files, staging
@@ -41,7 +41,7 @@ class StoreVersions:
         self,
         model: Model,
         keep: int | None = None,
-        write_files: Callable[[Path], None] | None = None,
+        write_files: Callable[[Path], VersionFacts] | None = None,
         write_config: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> PushResult:
         """Add a model as the newest version, unless it is that already; see `Versions.push`.
@@ -55,14 +55,14 @@ class StoreVersions:
             stage, config_folder = Path(folder, "version"), Path(folder, self.destination.rpartition("/")[2])
             stage.mkdir()
             config_folder.mkdir()
-            write_files(stage) if write_files else copy_model(model, self.layout, stage)
+            facts = write_files(stage) if write_files else copy_model(model, self.layout, stage)
             digest, previous = Version(stage).digest, self.newest()
             before = remote_files.read_file(remote_files.join(self.destination, CONFIG))
             if before is not None:
                 (config_folder / CONFIG).write_bytes(before)
             with write_config(config_folder):
                 config = (config_folder / CONFIG).read_bytes() if (config_folder / CONFIG).exists() else None
-                if previous is not None and self._pointer(previous).get("digest") == digest:
+                if previous is not None and self._read(previous, POINTER).get("digest") == digest:
                     self._write_config(before, config)
                     version, reason = previous, "the newest version is this very model already"
                     self._renew_signature(version)
@@ -70,7 +70,7 @@ class StoreVersions:
                     version = self._add(stage, digest, lambda: self._write_config(before, config))
                     reason = "blessed"
         self._remove_old(keep)
-        return PushResult(version, previous, reason)
+        return PushResult(version, previous, reason, facts)
 
     def numbers(self) -> list[int]:
         """List the numbers of the versions, oldest first."""
@@ -143,7 +143,7 @@ class StoreVersions:
             log.warning("%s: old versions are not removed: %s", self.destination, error.received)
 
     def _is_abandoned(self, version: int) -> bool:
-        claim = json.loads(remote_files.read_file(self._entry(version, CLAIM)) or b"{}")
+        claim = self._read(version, CLAIM)
         if staging.has_ended(claim.get("owner", "")):
             return True
         return bool(claim) and _now() - datetime.datetime.fromisoformat(claim["time"]) > ABANDONED_AFTER
@@ -153,8 +153,8 @@ class StoreVersions:
         names = map(Path, remote_files.list_names(remote_files.join(self.destination, FOLDER)))
         return [(int(name.stem), name.suffix) for name in names if name.stem.isdecimal()]
 
-    def _pointer(self, version: int) -> Mapping[str, Any]:
-        content: Mapping[str, Any] = json.loads(remote_files.read_file(self._entry(version, POINTER)) or b"{}")
+    def _read(self, version: int, suffix: str) -> Mapping[str, Any]:
+        content: Mapping[str, Any] = json.loads(remote_files.read_file(self._entry(version, suffix)) or b"{}")
         return content
 
     def _entry(self, version: int, suffix: str) -> str:

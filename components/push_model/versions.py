@@ -11,13 +11,13 @@ from pathlib import Path
 
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
-from tfopt.serving.layouts import Version, copy_model, version_files
+from tfopt.serving.layouts import Version, VersionFacts, copy_model, version_files
 from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version, renewed_signature
 from tfopt.storage import staging
 from tfopt.storage.folder_lock import lock_folder
+from tfopt.storage.publication import NAME_IN_USE
 
 LATEST = "latest"
-NAME_IN_USE = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # errors of renaming to an existing name
 
 
 @dataclass(frozen=True)
@@ -28,11 +28,13 @@ class PushResult:
         version: Number of the version that contains the model.
         previous: Number of the version that was the newest before; equal to ``version`` if nothing was added.
         reason: ``blessed``, or why nothing was added.
+        facts: What was written besides the model.
     """
 
     version: int
     previous: int | None
     reason: str
+    facts: VersionFacts
 
 
 class Versions:
@@ -48,7 +50,7 @@ class Versions:
         self,
         model: Model,
         keep: int | None = None,
-        write_files: Callable[[Path], None] | None = None,
+        write_files: Callable[[Path], VersionFacts] | None = None,
         write_config: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext,
     ) -> PushResult:
         """Add a model as the newest version, unless it is that already.
@@ -65,12 +67,13 @@ class Versions:
         """
         version_files(model, self.layout)
         if self.layout == "plain":
-            check_link(self.folder / LATEST)
+            check_name(self.folder / LATEST, link=True)
         with translate_errors(self.folder), self._stage() as stage:
-            write_files(stage) if write_files else copy_model(model, self.layout, stage)
+            facts = write_files(stage) if write_files else copy_model(model, self.layout, stage)
             staging.sync_tree(stage)
             with lock_folder(self.folder):  # otherwise the configuration could be that of another concurrent push
-                return self._add(stage, keep, write_config)
+                version, previous, reason = self._add(stage, keep, write_config)
+        return PushResult(version, previous, reason, facts)
 
     def numbers(self) -> list[int]:
         """List the numbers of the versions, oldest first."""
@@ -92,7 +95,7 @@ class Versions:
 
     def _add(
         self, stage: Path, keep: int | None, write_config: Callable[[Path], AbstractContextManager[object]]
-    ) -> PushResult:
+    ) -> tuple[int, int | None, str]:
         previous = self.newest()
         reason = "the newest version is this very model already"
         with write_config(self.folder):
@@ -106,7 +109,7 @@ class Versions:
             self._link_latest(version)
         for old in self.numbers()[: -keep or None] if keep else ():
             self._remove(old)
-        return PushResult(version, previous, reason)
+        return version, previous, reason
 
     def _describe(self, version: int) -> None:
         """Write manifest and signature of a version next to it, unless they are there, with this key."""
@@ -169,30 +172,17 @@ class Versions:
             shutil.rmtree(stage, ignore_errors=True)
 
 
-def check_link(link: Path) -> None:
-    """Check that a path is free for a link, or is a link.
+def check_name(path: Path, *, link: bool = False) -> None:
+    """Check that a path is free for a folder or link, or is one.
 
     Raises:
-        ComponentError: If there is a file or folder, which the link would replace.
+        ComponentError: If there is something else, which a link would replace.
     """
-    if link.exists() and not link.is_symlink():
+    if path.exists() and not (path.is_symlink() if link else path.is_dir()):
+        kind = "link" if link else "folder"
         raise ComponentError(
-            f"push_model: {link} is no link",
-            "the link that push_model writes there, or nothing",
-            "rename it, or push elsewhere",
-        )
-
-
-def check_folder(folder: Path) -> None:
-    """Check that a path is free for a folder, or is a folder.
-
-    Raises:
-        ComponentError: If there is a file.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise ComponentError(
-            f"push_model: {folder} is no folder",
-            "the folder that push_model writes there, or nothing",
+            f"push_model: {path} is no {kind}",
+            f"the {kind} that push_model writes there, or nothing",
             "rename it, or push elsewhere",
         )
 

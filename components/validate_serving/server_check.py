@@ -29,7 +29,7 @@ def check_server(
 
     Args:
         model: The model.
-        examples: Source of the requests.
+        examples: Source of the requests; random values if missing.
         test: Requests and limits.
         row: The row of the report, without results.
         root: The folder to write, with the name by which the server serves the model.
@@ -87,7 +87,7 @@ def _check_responses(
     if faults:
         return row, faults[:MAX_FAULTS]
     clients = [server.client() for _ in range(max(test.concurrency, test.sweep or 0))]
-    latency = measure(clients[: test.concurrency], requests, test.seconds)
-    return replace(
-        row, latency=latency, sweep=sweep(clients[: test.sweep], requests, test.seconds) if test.sweep else None
-    ), []
+    row = replace(row, latency=measure(clients[: test.concurrency], requests, test.seconds))
+    if test.sweep:
+        row = replace(row, sweep=sweep(clients[: test.sweep], requests, test.seconds))
+    return row, []

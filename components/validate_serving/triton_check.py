@@ -11,6 +11,7 @@ from typing import Any
 from tfopt.artifacts import Model
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.validate_serving.output_check import are_compatible
 from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.errors import first_line
 from tfopt.runtimes import Runtime
@@ -104,19 +105,11 @@ def _check_tensor(side: str, tensor: Any, spec: TensorSpec, batched: bool) -> It
     dims = list(tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims)
     if not batched and not dims:
         yield f"{side} {tensor.name!r} has no axes, which Triton supports for batches only"
-    sizes = ([-1] if batched else []) + dims
-    if spec.ranked and not _fits(sizes, spec.shape):
+    sizes = [None if size == -1 else size for size in ([-1] if batched else []) + dims]
+    if not are_compatible(spec, TensorSpec(spec.dtype, tuple(sizes))):
         yield f"{side} {tensor.name!r} of dims {dims}, where the model has {spec}"
 
 
-def _fits(sizes: list[int], shape: tuple[int | None, ...]) -> bool:
-    # A size that is open on one side may be fixed on the other.
-    return len(sizes) == len(shape) and all(
-        size == -1 or expected is None or size == expected for size, expected in zip(sizes, shape, strict=True)
-    )
-
-
 def _create_message() -> Any:
-    """Create an empty ``ModelConfig`` message with the fields of `MESSAGES`."""
     types = [f"TYPE_{name}" for name in ["INVALID", *TYPES.values()]]
     return message_classes("tfopt.triton", MESSAGES, enums={"DataType": types})["ModelConfig"]()

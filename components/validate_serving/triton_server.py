@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving.external_server import free_port, start_server
-from tfopt.components.validate_serving.servers import Server, ServerProgram
+from tfopt.components.validate_serving.servers import Client, Server, ServerProgram
 from tfopt.components.validate_serving.triton_check import check_folder
 from tfopt.errors import ComponentError
 from tfopt.runtimes import Arrays
@@ -73,9 +73,33 @@ class TritonClient:
         batched = config.max_batch_size > 0
         return _specs(config.input, batched=batched), _specs(config.output, batched=batched)
 
-    def client(self) -> "_ThreadClient":
+    def client(self) -> Client:
         """Return a client for one thread: a connection of Triton's client is not thread-safe."""
-        return _ThreadClient(self._connect(), self._config(), self.signature()[1])
+        from tritonclient.grpc import InferInput
+
+        connection, config, specs = self._connect(), self._config(), self.signature()[1]
+
+        def send(arrays: Arrays) -> dict[str, NDArray[Any]]:
+            inputs = []
+            for tensor in config.input:
+                array = reshape(arrays[tensor.name], tensor, tensor.dims)
+                dtype = _dtype(tensor)
+                inputs.append(InferInput(tensor.name, array.shape, "BYTES" if dtype == "STRING" else dtype))
+                inputs[-1].set_data_from_numpy(array.astype(np.float32) if dtype == "BF16" else array)
+            response = connection.infer(config.name, inputs, client_timeout=60)
+            outputs = {}
+            for tensor in config.output:
+                array = reshape(response.as_numpy(tensor.name), tensor, tensor.reshape.shape)
+                dtype = specs[tensor.name].dtype
+                outputs[tensor.name] = array if dtype == "string" else array.astype(dtype, copy=False)
+            return outputs
+
+        def reshape(array: NDArray[Any], tensor: Any, dims: Any) -> NDArray[Any]:
+            if not tensor.HasField("reshape"):
+                return array
+            return array.reshape((*array.shape[: int(config.max_batch_size > 0)], *dims))
+
+        return send
 
     def _config(self) -> Any:
         return self._connection.get_model_config(self._name, client_timeout=10).config
@@ -84,34 +108,6 @@ class TritonClient:
         from tritonclient.grpc import InferenceServerClient
 
         return InferenceServerClient(self._address)
-
-
-class _ThreadClient:
-    def __init__(self, connection: Any, config: Any, outputs: dict[str, TensorSpec]) -> None:
-        self._connection, self._config, self._outputs = connection, config, outputs
-
-    def __call__(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Send one request and return the outputs."""
-        from tritonclient.grpc import InferInput
-
-        inputs = []
-        for tensor in self._config.input:
-            array = self._reshape(arrays[tensor.name], tensor, tensor.dims)
-            dtype = _dtype(tensor)
-            inputs.append(InferInput(tensor.name, array.shape, "BYTES" if dtype == "STRING" else dtype))
-            inputs[-1].set_data_from_numpy(array.astype(np.float32) if dtype == "BF16" else array)
-        response = self._connection.infer(self._config.name, inputs, client_timeout=60)
-        outputs = {}
-        for tensor in self._config.output:
-            array = self._reshape(response.as_numpy(tensor.name), tensor, tensor.reshape.shape)
-            dtype = self._outputs[tensor.name].dtype
-            outputs[tensor.name] = array if dtype == "string" else array.astype(dtype, copy=False)
-        return outputs
-
-    def _reshape(self, array: NDArray[Any], tensor: Any, dims: Any) -> NDArray[Any]:
-        if not tensor.HasField("reshape"):
-            return array
-        return array.reshape((*array.shape[: int(self._config.max_batch_size > 0)], *dims))
 
 
 @contextlib.contextmanager

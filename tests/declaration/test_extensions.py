@@ -39,9 +39,7 @@ def test_names_of_other_packages_follow_without_an_import(extensions):
         extensions["others"]
 
 
-def test_the_librarys_own_precede_and_are_found_without_metadata(extensions, monkeypatch):
-    monkeypatch.setattr("importlib.metadata.entry_points", None)
-    assert "ours" in extensions
+def test_the_librarys_own_precede(extensions):
     assert extensions["ours"] is ComponentError
 
 

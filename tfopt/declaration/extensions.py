@@ -1,6 +1,5 @@
 """Implementations by name: tfopt's own, and those that other installed packages declare as entry points."""
 
-import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -10,21 +9,15 @@ T = TypeVar("T")
 
 
 class Extensions(Mapping[str, T]):
-    """The implementations in a group of entry points (`importlib.metadata`); each is imported when it is used.
+    """The implementations in a group of entry points (`importlib.metadata`) by name; each is imported when it is used.
 
-    tfopt's own precede those of other packages. They are a table of dotted names and not entry points of tfopt: an
-    editable installation has the entry points of the day it was made, and the digest of a component's code follows
-    dotted names. The entry points of other packages are read, in 20 ms, if a name is not in the table.
+    tfopt's own precede those of other packages. They are dotted names (MODULE.ATTRIBUTE) in a table, not entry points
+    of tfopt: an editable installation has the entry points of the day it was made, and the digest of a component's code
+    follows dotted names.
     """
 
     def __init__(self, group: str, kind: type[T], own: Mapping[str, str]) -> None:
-        """Declare a group.
-
-        Args:
-            group: Name of the group of entry points.
-            kind: The type of the implementations.
-            own: The dotted name of each of tfopt's own, as MODULE.ATTRIBUTE.
-        """
+        """Declare a group with its name, the type of the implementations, and tfopt's own."""
         self._group, self._kind, self._own = group, kind, own
 
     def __getitem__(self, name: str) -> T:
@@ -34,20 +27,15 @@ class Extensions(Mapping[str, T]):
             KeyError: If there is none with this name.
             ComponentError: If that of another package cannot be imported, or is of another type.
         """
-        if name in self._own:
-            module, _, attribute = self._own[name].rpartition(".")
-            value: object = getattr(importlib.import_module(module), attribute)
-            assert isinstance(value, self._kind)
-            return value
-        point = self._added()[name]
+        point = self._points()[name]
         try:
-            value = point.load()
+            value: object = point.load()
             fault = f"is a {type(value).__name__}"
         except Exception as error:  # of the code of another package
             value, fault = None, f"cannot be imported: {first_line(error)}"
         if isinstance(value, self._kind):
             return value
-        package = point.dist.name if point.dist else point.module
+        package = point.dist.name if point.dist else "tfopt"
         raise ComponentError(
             f"{name} of the package {package} ({point.value}) {fault}",
             f"a {self._kind.__module__}.{self._kind.__qualname__}, as entry point of {self._group}",
@@ -56,17 +44,18 @@ class Extensions(Mapping[str, T]):
 
     def __contains__(self, name: object) -> bool:
         """Return True if there is an implementation with this name, without importing it."""
-        return name in self._own or name in self._added()
+        return name in self._points()
 
     def __iter__(self) -> Iterator[str]:
         """Yield the names."""
-        return iter({**self._added(), **self._own})
+        return iter(self._points())
 
     def __len__(self) -> int:
         """Return the number of names."""
-        return len({**self._added(), **self._own})
+        return len(self._points())
 
-    def _added(self) -> Mapping[str, Any]:
-        from importlib.metadata import entry_points  # takes 50 ms
+    def _points(self) -> dict[str, Any]:
+        from importlib.metadata import EntryPoint, entry_points  # takes 50 ms
 
-        return {point.name: point for point in entry_points(group=self._group)}
+        own = {name: EntryPoint(name, ":".join(text.rsplit(".", 1)), self._group) for name, text in self._own.items()}
+        return {point.name: point for point in entry_points(group=self._group)} | own

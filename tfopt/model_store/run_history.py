@@ -111,12 +111,15 @@ class HistoricalMedian:
 class RunHistory:
     """The last blessed runs, oldest first, and the measurement conditions of the current run."""
 
-    runs: Sequence[RunRecord] = ()
-    conditions: MeasurementConditions | None = None
+    runs: Sequence[RunRecord]
+    conditions: MeasurementConditions
 
     def values(self, role: Role, metric: str) -> list[float | None]:
         """List a metric of each run's winner or parent; None where it is missing, disturbed or not comparable."""
-        return [run.model(role).undisturbed(metric) if self._is_comparable(run, metric) else None for run in self.runs]
+        return [
+            run.model(role).undisturbed(metric) if is_comparable(run.conditions, self.conditions, metric) else None
+            for run in self.runs
+        ]
 
     def reference(self, role: Role, metric: str) -> HistoricalMedian | None:
         """Compute the median that a metric is compared with; None if fewer than `MIN_RUNS` runs are comparable."""
@@ -127,12 +130,9 @@ class RunHistory:
         deviation = MAD_TO_DEVIATION * statistics.median(abs(value - median) for value in values)
         return HistoricalMedian(median, MEDIAN_HALF_INTERVAL * deviation / len(values) ** 0.5, len(values))
 
-    def _is_comparable(self, run: RunRecord, metric: str) -> bool:
-        return metric in SIZES or bool(self.conditions and is_comparable(run.conditions, self.conditions, metric))
-
 
 def measurement_conditions(evaluation: EvaluationReport, benchmark: BenchmarkReport) -> MeasurementConditions:
-    """Return what two runs must share for their metrics to be comparable: task and data, CPU and benchmark settings."""
+    """Return what two runs must share for their metrics to be comparable."""
     cpu = benchmark.environment.get("cpu") or {}
     return MeasurementConditions(
         QualityConditions(evaluation.task, evaluation.label, evaluation.split),
@@ -148,11 +148,7 @@ def is_comparable(one: MeasurementConditions, other: MeasurementConditions, metr
 
 
 def read_runs(destination: str | Path, last: int) -> list[RunRecord]:
-    """Read the last blessed runs of a destination, oldest first; an empty list if it has no run history.
-
-    Raises:
-        ComponentError: If a file in the history is not the record of a run.
-    """
+    """Read the last blessed runs of a destination, oldest first; see `read_all_runs` for errors."""
     # Numbers of versions grow; the clock of a machine may have been set back.
     blessed = (run for run in read_all_runs(destination) if run.blessed)
     return sorted(blessed, key=lambda run: (run.version or 0, run.time, run.decision))[-last:]
@@ -175,11 +171,6 @@ def read_all_runs(destination: str | Path) -> list[RunRecord]:
 def write_run(destination: str | Path, decision: Decision, pushed: PushedReport) -> str:
     """Write the record of a run and return its path; the record of the same decision stays (a step may be retried).
 
-    Args:
-        destination: The folder of pushed versions, or its address.
-        decision: The decision of this run.
-        pushed: The result of the push.
-
     Raises:
         OSError: If the folder cannot be written. It then has no file of this run.
         ComponentError: If the object store cannot be written.
@@ -192,8 +183,8 @@ def write_run(destination: str | Path, decision: Decision, pushed: PushedReport)
         blessed=content.blessed and pushed.pushed and not pushed.fallback,
         version=pushed.version,
         conditions=content.conditions,
-        winner=_model_record(content.chosen),
-        parent=_model_record(content.parent),
+        winner=_record(content.chosen),
+        parent=_record(content.parent),
         reason=pushed.reason,
     )
     text = json.dumps(report_schema.dump(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -202,7 +193,7 @@ def write_run(destination: str | Path, decision: Decision, pushed: PushedReport)
     return address
 
 
-def _model_record(model: ModelDecision) -> ModelRecord:
+def _record(model: ModelDecision) -> ModelRecord:
     return ModelRecord(model.name, model.digest, model.format, model.metrics, model.disturbed)
 
 

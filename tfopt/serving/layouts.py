@@ -12,10 +12,16 @@ from tfopt.errors import ComponentError
 from tfopt.serving import tflite_metadata, warm_up
 
 SAVED_MODEL = {"tf_serving": "", "triton": "model.savedmodel/", "plain": "saved_model/"}
-# The formats that a layout can hold; a layout that is not here can hold every format.
+# The formats that a layout can hold, in words too; a layout that is not here can hold every format.
 SUPPORTED_FORMATS = {
-    "tf_serving": [name for name, format in FORMATS.items() if format.tf_serving],
-    "triton": [name for name, format in FORMATS.items() if format.triton],
+    "tf_serving": (
+        [name for name, format in FORMATS.items() if format.tf_serving],
+        "a SavedModel or a LiteRT model, which is what TensorFlow Serving loads",
+    ),
+    "triton": (
+        [name for name, format in FORMATS.items() if format.triton],
+        "a SavedModel, ONNX, OpenVINO or TensorRT model, for which Triton has backends",
+    ),
 }
 
 
@@ -38,7 +44,7 @@ def resolve_layout(model: Model, layout: str) -> str:
 
 def supports_format(layout: str, format: str) -> bool:
     """Return True if a layout can hold a format."""
-    return format in SUPPORTED_FORMATS.get(layout, (format,))
+    return layout not in SUPPORTED_FORMATS or format in SUPPORTED_FORMATS[layout][0]
 
 
 def version_files(model: Model, layout: str) -> dict[str, Path]:
@@ -47,17 +53,11 @@ def version_files(model: Model, layout: str) -> dict[str, Path]:
     Raises:
         ComponentError: If the layout cannot hold the model's format.
     """
-    if layout == "tf_serving" and not supports_format(layout, model.format):
+    if not supports_format(layout, model.format):
         raise ComponentError(
-            f"{model.uri}: format {model.format}, layout='tf_serving'",
-            "a SavedModel or a LiteRT model, which is what TensorFlow Serving loads",
+            f"{model.uri}: format {model.format}, layout={layout!r}",
+            SUPPORTED_FORMATS[layout][1],
             "pass layout='plain' or 'auto', or export the model first",
-        )
-    if layout == "triton" and not supports_format(layout, model.format):
-        raise ComponentError(
-            f"{model.uri}: format {model.format}, layout='triton'",
-            "a SavedModel, ONNX, OpenVINO or TensorRT model, for which Triton has backends",
-            "pass layout='plain', or export the model first",
         )
     if layout != "plain" and model.preprocessing:
         raise ComponentError(
@@ -72,19 +72,20 @@ def version_files(model: Model, layout: str) -> dict[str, Path]:
     return files
 
 
-def copy_model(model: Model, layout: str, folder: Path) -> None:
-    """Copy `version_files` into a folder, without hard links: a served file must not change with a run's artifact."""
-    for name, source in version_files(model, layout).items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)
-
-
 class VersionFacts(TypedDict, total=False):
     """Descriptions of files next to a model, or why there are none; ``labels`` only for a plain LiteRT file."""
 
     warm_up: str
     labels: str
+
+
+def copy_model(model: Model, layout: str, folder: Path) -> VersionFacts:
+    """Copy `version_files` into a folder, without hard links: a served file must not change with a run's artifact."""
+    for name, source in version_files(model, layout).items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(source, target)
+    return {}
 
 
 def write_version(model: Model, layout: str, folder: Path, examples: Examples | None, requests: int) -> VersionFacts:
@@ -103,8 +104,8 @@ def write_version(model: Model, layout: str, folder: Path, examples: Examples | 
     Raises:
         ComponentError: If the examples do not fit the model, or a plain LiteRT file cannot be read.
     """
-    copy_model(model, layout, folder)
-    facts: VersionFacts = {"warm_up": warm_up.record_requests(model, layout, folder, examples, requests)}
+    facts = copy_model(model, layout, folder)
+    facts["warm_up"] = warm_up.record_requests(model, layout, folder, examples, requests)
     if layout == "plain" and model.format == "tflite":
         facts["labels"] = tflite_metadata.write_metadata(model, folder, examples)
     return facts

@@ -168,10 +168,10 @@ def upload(source: Path, uri: str) -> None:
     not wait for the end of the copy find it last.
     """
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-    nested = [path for path in files if source.is_dir() and path.parent != source]
     with _connected(uri) as store:
-        for group in (nested, [path for path in files if path not in nested]):
-            names = [join(uri, path.relative_to(source).as_posix()) if path != source else uri for path in group]
+        for last in (False, True):
+            group = [path for path in files if (path.parent == source) == last]
+            names = [uri if path == source else join(uri, path.relative_to(source).as_posix()) for path in group]
             if group:
                 store.put([str(path) for path in group], [store._strip_protocol(name) for name in names])
 
@@ -303,22 +303,19 @@ def _connected(uri: str) -> Iterator[Any]:
         raise
     except FileNotFoundError as error:
         raise ComponentError(f"{uri}: no such file or folder", "an address with content", "check it") from error
-    except ImportError as error:
-        package = f"the package that reads {scheme}://"
-        raise ComponentError(f"{uri}: {first_line(error)}", package, _fix(scheme)) from error
     except Exception as error:
-        if re.match("(Unable|Prior attempt) to load lib", str(error)):  # pyarrow's, of libjvm and libhdfs
-            libraries = f"the libraries that read {scheme}://"
-            raise ComponentError(f"{uri}: {first_line(error)}", libraries, _fix(scheme)) from error
+        # The second text is pyarrow's, of libjvm and libhdfs.
+        if isinstance(error, ImportError) or re.match("(Unable|Prior attempt) to load lib", str(error)):
+            what = "package that reads" if isinstance(error, ImportError) else "libraries that read"
+            raise ComponentError(f"{uri}: {first_line(error)}", f"the {what} {scheme}://", _fix(scheme)) from error
         raise ComponentError(
-            f"{uri}: {first_line(error) or type(error).__name__}",
+            f"{uri}: {first_line(error)}",
             "an address that fsspec can read or write (s3, gs, abfs, hdfs, …)",
             "check it, your credentials and the network",
         ) from error
 
 
 def _fix(scheme: str) -> str:
-    """Return how to install what reads the addresses of a scheme."""
     if scheme in EXTRAS:
         return f"pip install 'tfopt[{EXTRAS[scheme]}]'"
     return LIBRARIES.get(scheme, f"install the package for {scheme}")
