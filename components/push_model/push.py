@@ -24,18 +24,7 @@ from tfopt.storage.remote_files import is_remote
 def push(
     choice: Choice, requested: Model, examples: Examples | None, settings: PushSettings, scheduling: Scheduling
 ) -> PushedReport:
-    """Push the chosen model, if there is one, and return the content of ``pushed.json``.
-
-    Args:
-        choice: The model to push, and the reason.
-        requested: The model that was passed to `push_model`.
-        examples: Source of warm-up requests and labels.
-        settings: Destination and content of the version.
-        scheduling: Settings of Triton's scheduler.
-
-    Raises:
-        ComponentError: See `push_model`.
-    """
+    """Push the chosen model, if there is one, and return the content of ``pushed.json``; errors as `push_model`."""
     model = choice.model or requested
     versions_class = StoreVersions if is_remote(settings.destination) else Versions
     versions = versions_class(settings.destination, resolve_layout(model, settings.layout), settings.signing_key)

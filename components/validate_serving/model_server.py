@@ -65,14 +65,7 @@ class ModelServerClient:
 def run_server(program: str, root: Path, signature: str, deadline: float) -> Iterator[Server]:
     """Start the server on the versions below ``root``, wait until it serves one, and stop it at the end.
 
-    Args:
-        program: The server.
-        root: The folder, with the name of the model.
-        signature: The signature of the requests.
-        deadline: The time, by `time.monotonic`, when a version must be available, after its warm-up requests.
-
-    Raises:
-        ComponentError: If it ends or does not serve the model in time, with its last lines.
+    At the deadline, a version must be available after its warm-up requests; see `start_server` for errors.
     """
     port = free_port()
     client = ModelServerClient(f"localhost:{port}", root.name, signature)

@@ -25,15 +25,10 @@ MAX_FAULTS = 8  # in the report
 def check_server(
     model: Model, examples: Examples | None, test: ServingTest, row: ServedModel, root: Path, deadline: float
 ) -> tuple[ServedModel, list[str]] | ComponentError:
-    """Test a model, and return its row of the report and the faults. An error of the examples is returned, not raised.
+    """Test a model, and return its row of the report, with results, and the faults.
 
-    Args:
-        model: The model.
-        examples: Source of the requests; random values if missing.
-        test: Requests and limits.
-        row: The row of the report, without results.
-        root: The folder to write, with the name by which the server serves the model.
-        deadline: The time, by `time.monotonic`, when the server must serve the model.
+    The model is laid out below ``root``, whose name is the one by which it is served. At the ``deadline``, a time of
+    `time.monotonic`, it must be loaded. An error of the examples is returned, not raised.
 
     Raises:
         ComponentError: If the model cannot be loaded or laid out.

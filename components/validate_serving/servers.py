@@ -71,7 +71,7 @@ PROGRAMS = Extensions(
 
 
 def find_server(layout: str, format: str) -> ServerProgram | None:
-    """Return the server of a layout and format; None if only a library loads them."""
+    """Return the server of a layout and format; None if none is known."""
     name = next((name for name in (f"{layout}.{format}", layout) if name in PROGRAMS), None)
     return PROGRAMS[name] if name else None
 
@@ -79,12 +79,6 @@ def find_server(layout: str, format: str) -> ServerProgram | None:
 @contextlib.contextmanager
 def serve(model: Model, layout: str, root: Path, deadline: float) -> Iterator[Server]:
     """Load version 1 below ``root`` as the server of the layout does, with that server if this machine has it.
-
-    Args:
-        model: The original model.
-        layout: The layout of the folder.
-        root: The folder, with the name of the model.
-        deadline: The time, by `time.monotonic`, when a server must serve the model.
 
     Raises:
         ComponentError: If it does not load.

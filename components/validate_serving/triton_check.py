@@ -50,13 +50,8 @@ def check_config(
 ) -> list[str]:
     """Return everything that Triton would reject or serve with another signature, one line each.
 
-    Args:
-        file: The configuration, in the folder with the name of the model.
-        format: The format of the model.
-        inputs: The inputs of its signature.
-        outputs: The outputs of its signature; Triton may serve a part of them.
-        batch_size: Number of examples in a request.
-        largest: The largest batch that the model supports, if it has a limit.
+    The configuration is in the folder with the name of the model. Triton may serve a part of the outputs. The largest
+    batch of the model, if it has a limit, is ``largest``, that of a request ``batch_size``.
     """
     from google.protobuf import text_format
 

@@ -114,14 +114,7 @@ class TritonClient:
 def run_server(program: str, root: Path, signature: str, deadline: float) -> Iterator[Server]:
     """Start the server on the folder that holds ``root``, wait until it serves that model, and stop it at the end.
 
-    Args:
-        program: The server.
-        root: The folder with the name of the model, the only one in its parent folder.
-        signature: The signature, which is in the configuration.
-        deadline: The time, by `time.monotonic`, when it must be ready.
-
-    Raises:
-        ComponentError: If it ends or does not serve the model in time, with its last lines.
+    The model is the only one in that folder, and its signature is in the configuration. See `start_server` for errors.
     """
     port = free_port()
     client = TritonClient(f"localhost:{port}", root.name)

@@ -22,10 +22,9 @@ RECIPE = "recipe"
 
 
 def store_model(destination: str | Path, trained: KerasModel) -> str:
-    """Store a Keras model instead of the previous one; readers see one of them, complete, at every moment.
+    """Store a Keras model instead of the previous one, and return the path or address that leads to it.
 
-    Returns:
-        The path or address that leads to the model.
+    Readers see one of them, complete, at every moment.
 
     Raises:
         OSError: If the folder cannot be written.
@@ -65,19 +64,10 @@ def load_model(destination: str | Path) -> KerasModel | None:
 
 
 def store_recipe(destination: str | Path, recipe: Recipe, served: str | None) -> str:
-    """Store the recipe of a search instead of the previous one, and record whether the selected model is served.
+    """Store the recipe of a search instead of the previous one, and return its path or address.
 
-    Args:
-        destination: The folder of pushed versions, or its address.
-        recipe: The recipe from `tune_recipe`.
-        served: The digest of the model that is the newest version after this run; None if the run pushed nothing.
-
-    Returns:
-        The path or address of the recipe.
-
-    Raises:
-        OSError: If the folder cannot be written. The previous recipe is then unchanged.
-        ComponentError: If the object store cannot be written.
+    It records whether the selected model is served: ``served`` is the digest of the newest version after this run, None
+    if the run pushed nothing. See `store_model` for errors; the previous recipe is then unchanged.
     """
     content = recipe.read()
     content |= {"served": served == content["decision"]["selected_digest"]}

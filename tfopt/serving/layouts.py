@@ -89,20 +89,11 @@ def copy_model(model: Model, layout: str, folder: Path) -> VersionFacts:
 
 
 def write_version(model: Model, layout: str, folder: Path, examples: Examples | None, requests: int) -> VersionFacts:
-    """Copy a model into a version folder and write the additional files that its server reads.
-
-    Args:
-        model: A model in a format that the layout can hold (see `version_files`).
-        layout: ``tf_serving``, ``triton`` or ``plain``.
-        folder: The version folder; created if it does not exist.
-        examples: Source of the warm-up requests and the class names.
-        requests: The largest number of warm-up requests.
-
-    Returns:
-        What was written besides the model, or why nothing was: ``warm_up``, and ``labels`` for a plain LiteRT file.
+    """Copy a model into a version folder, and write warm-up requests and class names of the examples for its server.
 
     Raises:
-        ComponentError: If the examples do not fit the model, or a plain LiteRT file cannot be read.
+        ComponentError: If the layout cannot hold the format, the examples do not fit the model, or a plain LiteRT file
+            cannot be read.
     """
     facts = copy_model(model, layout, folder)
     facts["warm_up"] = warm_up.record_requests(model, layout, folder, examples, requests)

@@ -48,11 +48,8 @@ def write_config(
 ) -> None:
     """Write ``config.pbtxt`` into the folder of a model, by one rename; a file without `HEADER` is not changed.
 
-    Args:
-        model: A model in a format for which Triton has a backend; its signature `Model.signature` is served.
-        folder: The folder of versions; its name is the model's name in Triton.
-        scheduling: The scheduler's settings.
-        parameters: Texts for ``parameters``, which Triton returns with the configuration.
+    The name of the folder of versions is the model's name in Triton. ``parameters`` are texts that Triton returns with
+    the configuration.
 
     Raises:
         ComponentError: If Triton cannot express the signature.

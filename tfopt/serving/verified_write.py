@@ -34,9 +34,6 @@ def write_verified(
         what: The rewritten model in an error message.
         fix: What to do if an output differs.
 
-    Returns:
-        The parity of each output of each signature, and the source of the inputs.
-
     Raises:
         ComponentError: If an output differs by more than the tolerance, or the baseline cannot be run.
     """

@@ -34,12 +34,7 @@ def check_key(key: str | None) -> None:
 
 
 def describe_version(version: Path, signing_key: str | None = None) -> dict[str, bytes]:
-    """Return the files that describe a version, by their path in its destination: manifest and signature.
-
-    Args:
-        version: The folder of the version, whose name is its number.
-        signing_key: A file with a private key on an elliptic curve, in PEM.
-    """
+    """Return manifest and signature of the version in a folder with its number, by their path in its destination."""
     files = {f"{FOLDER}/{version.name}{MANIFEST}": _manifest(version).encode()}
     if signing_key:
         files[f"{FOLDER}/{version.name}{SIGNATURE}"] = _sign(version, signing_key)

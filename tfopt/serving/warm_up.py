@@ -31,12 +31,8 @@ MESSAGES = {
 def record_requests(model: Model, layout: str, folder: Path, examples: Examples | None, count: int) -> str:
     """Record requests of one example each, unless the model has its own; return what was recorded, or why nothing.
 
-    Args:
-        model: The model to serve; loaded for its signature.
-        layout: Only TensorFlow Serving reads such a file, and only in the folder of a SavedModel.
-        folder: The version folder.
-        examples: Source of the requests; a split that the model was not trained on is preferred.
-        count: The largest number of examples; more if the model has a larger fixed batch size.
+    Only TensorFlow Serving reads them, in the folder of a SavedModel. There are at most ``count`` examples, more if the
+    model has a larger fixed batch size, of a split that the model was not trained on if there is one.
 
     Raises:
         ComponentError: If the examples do not fit the model.
