@@ -157,20 +157,19 @@ def failed_job(error: BaseException, options: RunnerArguments) -> ComponentError
 
 
 @contextlib.contextmanager
-def started_runner(arguments: Sequence[str], options: Any) -> Iterator[Any]:
-    """Yield Beam's runner with a job server of its own, or None if the arguments need none.
+def started_runner(arguments: Sequence[str], options: Any) -> Iterator[None]:
+    """Start a job server for Beam's own runner, if the arguments need one.
 
     Raises:
         ComponentError: If Java or the jar is missing, or the job failed.
     """
-    from tfopt.data import job_server  # imports Apache Beam
+    from tfopt.data.job_server import job_server  # imports Apache Beam
 
     check_arguments(arguments)
-    needs, runner = RunnerArguments.parse(arguments), None
-    if needs.starts_job_server:
-        runner = job_server.Flink() if needs.runner == FLINK else job_server.Spark()
+    needs = RunnerArguments.parse(arguments)
     try:
-        yield runner
+        with job_server(options, flink=needs.runner == FLINK) if needs.starts_job_server else contextlib.nullcontext():
+            yield
     except RuntimeError as error:
         if "failed in state FAILED" in str(error):
             raise failed_job(error, needs) from error
@@ -179,9 +178,6 @@ def started_runner(arguments: Sequence[str], options: Any) -> Iterator[Any]:
         if "Service failed to start" in str(error):
             raise start_error(error, needs) from error
         raise
-    finally:
-        if runner and runner.server and runner.server.has_process:
-            runner.server.stop()
 
 
 RUNNER = BeamRunner(check_arguments, started_runner)
