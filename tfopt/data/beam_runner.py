@@ -29,7 +29,7 @@ _ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("beam_pipeline_args", defau
 
 @dataclass(frozen=True)
 class BeamRunner:
-    """What a runner needs besides its name, as an entry point declares it.
+    """Needs of a runner besides its name, as an entry point declares them.
 
     Attributes:
         check: Raises ComponentError for arguments with which no pipeline can run, without importing Beam.
