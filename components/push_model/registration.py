@@ -7,7 +7,7 @@ from pathlib import Path
 from tfopt.artifacts import Decision, Model
 from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings, RegistrationSettings
-from tfopt.components.push_model.registrations.pushed_version import PushedVersion
+from tfopt.components.push_model.registrations.kind import PushedVersion
 from tfopt.components.push_model.registrations.target import Target, parse_name, parse_targets, register_with
 from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child

@@ -7,6 +7,7 @@ import contextlib
 import importlib.util
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,62 +28,54 @@ def find_program(format: str) -> str | None:
     return shutil.which(NAME) if has_client and format == "saved_model" else None
 
 
-class ModelServerClient:
-    """A client of a model in a `PredictionService`."""
-
-    def __init__(self, address: str, name: str, signature: str) -> None:
-        """Create the channel; no request is sent yet."""
-        import grpc
-        from tensorflow_serving.apis import prediction_service_pb2_grpc
-
-        options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-        self._service = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(address, options))
-        self._name, self._signature = name, signature
-
-    def signature(self) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
-        """Return the inputs and outputs of the signature, as the server reports them."""
-        from tensorflow_serving.apis import get_model_metadata_pb2
-
-        request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
-        request.model_spec.name = self._name
-        signatures = get_model_metadata_pb2.SignatureDefMap()
-        self._service.GetModelMetadata(request, timeout=10).metadata["signature_def"].Unpack(signatures)
-        signature = signatures.signature_def[self._signature]
-        return tensor_specs(signature.inputs), tensor_specs(signature.outputs)
-
-    def predict(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Send one request and return the outputs; thread-safe."""
-        import tensorflow as tf
-        from tensorflow_serving.apis import predict_pb2
-
-        request = predict_pb2.PredictRequest()
-        request.ParseFromString(predict_request(dict(arrays), self._name, self._signature).SerializeToString())
-        response = self._service.Predict(request, timeout=60)
-        return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
-
-
 @contextlib.contextmanager
 def run_server(program: str, root: Path, signature: str, deadline: float) -> Iterator[Server]:
     """Start the server on the versions below ``root``, wait until it serves one, and stop it at the end.
 
     At the deadline, a version must be available after its warm-up requests; see `start_server` for errors.
     """
-    port = free_port()
-    client = ModelServerClient(f"localhost:{port}", root.name, signature)
-    flags = (f"--port={port}", f"--model_name={root.name}", f"--model_base_path={root}")
-    with start_server(program, *flags, not_ready=lambda: _not_ready(client), deadline=deadline):
-        yield Server("TensorFlow Serving", *client.signature(), lambda: client.predict)
-
-
-def _not_ready(client: ModelServerClient) -> str | None:
-    # A gRPC error holds locks, so it must not leave this function.
     import grpc
+    from tensorflow_serving.apis import prediction_service_pb2_grpc
 
-    try:
-        client.signature()
-    except grpc.RpcError as error:
-        return str(error.details())
-    return None
+    port = free_port()
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    service = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(f"localhost:{port}", options))
+    flags = (f"--port={port}", f"--model_name={root.name}", f"--model_base_path={root}")
+
+    def not_ready() -> str | None:
+        # A gRPC error holds locks, so it must not leave this function.
+        try:
+            _read_signature(service, root.name, signature)
+        except grpc.RpcError as error:
+            return str(error.details())
+        return None
+
+    with start_server(program, *flags, not_ready=not_ready, deadline=deadline):
+        inputs, outputs = _read_signature(service, root.name, signature)
+        client = partial(_predict, service, root.name, signature)
+        yield Server("TensorFlow Serving", inputs, outputs, lambda: client)  # it is thread-safe
+
+
+def _read_signature(service: Any, model: str, signature: str) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
+    """Return the inputs and outputs of a signature, as the server reports them."""
+    from tensorflow_serving.apis import get_model_metadata_pb2
+
+    request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+    request.model_spec.name = model
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    service.GetModelMetadata(request, timeout=10).metadata["signature_def"].Unpack(signatures)
+    definition = signatures.signature_def[signature]
+    return tensor_specs(definition.inputs), tensor_specs(definition.outputs)
+
+
+def _predict(service: Any, model: str, signature: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2
+
+    request = predict_pb2.PredictRequest()
+    request.ParseFromString(predict_request(dict(arrays), model, signature).SerializeToString())
+    response = service.Predict(request, timeout=60)
+    return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
 
 
 PROGRAM = ServerProgram(find_program, run_server)

@@ -7,7 +7,8 @@ Reference: NVIDIA Triton Inference Server, "Model Repository" and "Model Configu
 import contextlib
 import importlib.util
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,93 +38,73 @@ def find_program(format: str) -> str | None:
     return program
 
 
-class TritonClient:
-    """A client of a model in a Triton server."""
-
-    def __init__(self, address: str, name: str) -> None:
-        """Create a connection; no request is sent yet."""
-        self._address, self._name = address, name
-        self._connection = self._connect()
-
-    def not_ready(self) -> str | None:
-        """Return the reason why the server does not serve the model yet; None if it does.
-
-        Raises:
-            ComponentError: If the server failed to load the model, with its message.
-        """
-        from tritonclient.utils import InferenceServerException
-
-        try:
-            models = self._connection.get_model_repository_index(client_timeout=10).models
-        except InferenceServerException as error:
-            return str(error.message())
-        model = next((model for model in models if model.name == self._name), None)
-        if model and model.state == "READY":
-            return None
-        reason = model.reason if model else ""  # the server responds after it has tried to load all models
-        raise ComponentError(f"{NAME} does not serve it: {reason or NO_REASON}", "a model that it can load", HINT)
-
-    def server(self) -> str:
-        """Return name and version of the server."""
-        return f"Triton {self._connection.get_server_metadata(client_timeout=10).version}"
-
-    def signature(self) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
-        """Return the inputs and outputs of the model itself, without Triton's batching and reshaping."""
-        config = self._config()
-        batched = config.max_batch_size > 0
-        return _specs(config.input, batched=batched), _specs(config.output, batched=batched)
-
-    def client(self) -> Client:
-        """Return a client for one thread: a connection of Triton's client is not thread-safe."""
-        from tritonclient.grpc import InferInput
-
-        connection, config, specs = self._connect(), self._config(), self.signature()[1]
-
-        def send(arrays: Arrays) -> dict[str, NDArray[Any]]:
-            inputs = []
-            for tensor in config.input:
-                array = reshape(arrays[tensor.name], tensor, tensor.dims)
-                dtype = _dtype(tensor)
-                inputs.append(InferInput(tensor.name, array.shape, "BYTES" if dtype == "STRING" else dtype))
-                inputs[-1].set_data_from_numpy(array.astype(np.float32) if dtype == "BF16" else array)
-            response = connection.infer(config.name, inputs, client_timeout=60)
-            outputs = {}
-            for tensor in config.output:
-                array = reshape(response.as_numpy(tensor.name), tensor, tensor.reshape.shape)
-                dtype = specs[tensor.name].dtype
-                outputs[tensor.name] = array if dtype == "string" else array.astype(dtype, copy=False)
-            return outputs
-
-        def reshape(array: NDArray[Any], tensor: Any, dims: Any) -> NDArray[Any]:
-            if not tensor.HasField("reshape"):
-                return array
-            return array.reshape((*array.shape[: int(config.max_batch_size > 0)], *dims))
-
-        return send
-
-    def _config(self) -> Any:
-        return self._connection.get_model_config(self._name, client_timeout=10).config
-
-    def _connect(self) -> Any:
-        from tritonclient.grpc import InferenceServerClient
-
-        return InferenceServerClient(self._address)
-
-
 @contextlib.contextmanager
 def run_server(program: str, root: Path, signature: str, deadline: float) -> Iterator[Server]:
     """Start the server on the folder that holds ``root``, wait until it serves that model, and stop it at the end.
 
     The model is the only one in that folder, and its signature is in the configuration. See `start_server` for errors.
     """
+    from tritonclient.grpc import InferenceServerClient
+
     port = free_port()
-    client = TritonClient(f"localhost:{port}", root.name)
     flags = (
         f"--model-repository={root.parent}", f"--backend-directory={_backends(program)}", "--grpc-address=localhost",
         f"--grpc-port={port}", "--allow-http=false", "--allow-metrics=false", "--exit-on-error=false",
     )  # fmt: skip
-    with start_server(program, *flags, not_ready=client.not_ready, deadline=deadline):
-        yield Server(client.server(), *client.signature(), client.client)
+    connection = InferenceServerClient(f"localhost:{port}")
+    with start_server(program, *flags, not_ready=partial(_not_ready, connection, root.name), deadline=deadline):
+        config = connection.get_model_config(root.name, client_timeout=10).config
+        inputs, outputs = (_specs(side, batched=config.max_batch_size > 0) for side in (config.input, config.output))
+        name = f"Triton {connection.get_server_metadata(client_timeout=10).version}"
+        yield Server(name, inputs, outputs, partial(_client, port, config, outputs))
+
+
+def _not_ready(connection: Any, name: str) -> str | None:
+    """Return the reason why the server does not serve the model yet; None if it does.
+
+    Raises:
+        ComponentError: If the server failed to load the model, with its message.
+    """
+    from tritonclient.utils import InferenceServerException
+
+    try:
+        models = connection.get_model_repository_index(client_timeout=10).models
+    except InferenceServerException as error:
+        return str(error.message())
+    model = next((model for model in models if model.name == name), None)
+    if model and model.state == "READY":
+        return None
+    reason = model.reason if model else ""  # the server responds after it has tried to load all models
+    raise ComponentError(f"{NAME} does not serve it: {reason or NO_REASON}", "a model that it can load", HINT)
+
+
+def _client(port: int, config: Any, specs: Mapping[str, TensorSpec]) -> Client:
+    """Return a client for one thread: a connection of Triton's client is not thread-safe."""
+    from tritonclient.grpc import InferenceServerClient, InferInput
+
+    connection = InferenceServerClient(f"localhost:{port}")
+
+    def send(arrays: Arrays) -> dict[str, NDArray[Any]]:
+        inputs = []
+        for tensor in config.input:
+            array = reshape(arrays[tensor.name], tensor, tensor.dims)
+            dtype = _dtype(tensor)
+            inputs.append(InferInput(tensor.name, array.shape, "BYTES" if dtype == "STRING" else dtype))
+            inputs[-1].set_data_from_numpy(array.astype(np.float32) if dtype == "BF16" else array)
+        response = connection.infer(config.name, inputs, client_timeout=60)
+        outputs = {}
+        for tensor in config.output:
+            array = reshape(response.as_numpy(tensor.name), tensor, tensor.reshape.shape)
+            dtype = specs[tensor.name].dtype
+            outputs[tensor.name] = array if dtype == "string" else array.astype(dtype, copy=False)
+        return outputs
+
+    def reshape(array: NDArray[Any], tensor: Any, dims: Any) -> NDArray[Any]:
+        if not tensor.HasField("reshape"):
+            return array
+        return array.reshape((*array.shape[: int(config.max_batch_size > 0)], *dims))
+
+    return send
 
 
 def _backends(program: str) -> Path:
@@ -132,6 +113,7 @@ def _backends(program: str) -> Path:
 
 
 def _specs(side: Any, *, batched: bool) -> dict[str, TensorSpec]:
+    """Return the tensors of the model itself, without Triton's batching and reshaping."""
     dtypes = {name: dtype for dtype, name in TYPES.items()}
     specs = {}
     for tensor in side:

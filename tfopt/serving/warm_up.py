@@ -57,7 +57,7 @@ def write_requests(folder: Path, batches: Iterable[Batch], signature: str = SERV
     file.parent.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(file)) as writer:
         for batch in islice(batches, MAX_REQUESTS):
-            log = _message("PredictionLog")
+            log = _classes()["PredictionLog"]()
             log.predict_log.request.CopyFrom(predict_request(batch, signature=signature))
             writer.write(log.SerializeToString())
 
@@ -67,7 +67,7 @@ def read_requests(folder: Path) -> Iterator[Batch]:
     import tensorflow as tf
 
     for record in tf.data.TFRecordDataset(str(folder / FILE)).as_numpy_iterator():
-        log = _message("PredictionLog")
+        log = _classes()["PredictionLog"]()
         log.ParseFromString(record)
         request = log.predict_log.request
         yield {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
@@ -77,16 +77,11 @@ def predict_request(batch: Batch, model: str = "", signature: str = SERVING_DEFA
     """Build a ``PredictRequest`` for a signature of a model."""
     import tensorflow as tf
 
-    request = _message("PredictRequest")
+    request = _classes()["PredictRequest"]()
     request.model_spec.name, request.model_spec.signature_name = model, signature
     for name, array in batch.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
     return request
-
-
-def _message(name: str) -> Any:
-    """Return an empty message."""
-    return _classes()[name]()
 
 
 @cache

@@ -8,8 +8,7 @@ import re
 
 import yaml
 
-from tfopt.components.push_model.registrations.kind import Kind
-from tfopt.components.push_model.registrations.pushed_version import PushedVersion
+from tfopt.components.push_model.registrations.kind import Kind, PushedVersion
 from tfopt.errors import ComponentError
 from tfopt.storage import remote_files
 from tfopt.value_types import JsonObject

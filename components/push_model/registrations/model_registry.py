@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tfopt.components.push_model.registrations.kind import Kind
+from tfopt.components.push_model.registrations.kind import Kind, PushedVersion
 from tfopt.components.push_model.registrations.kserve import RUNTIMES, TRITON
-from tfopt.components.push_model.registrations.pushed_version import PushedVersion
 from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 

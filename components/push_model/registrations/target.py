@@ -5,8 +5,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfopt.components.push_model.registrations.kind import KINDS
-from tfopt.components.push_model.registrations.pushed_version import PushedVersion
+from tfopt.components.push_model.registrations.kind import KINDS, PushedVersion
 from tfopt.errors import ComponentError, first_line, machine_error, nearest
 
 

@@ -4,8 +4,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfopt.components.push_model.registrations.kind import Kind
-from tfopt.components.push_model.registrations.pushed_version import PushedVersion
+from tfopt.components.push_model.registrations.kind import Kind, PushedVersion
 from tfopt.errors import ComponentError
 from tfopt.storage import remote_files
 
