@@ -108,32 +108,28 @@ def _session(model: Model, signature: str) -> Iterator[Server]:
     """Load a graph in a session with the tag serve, as the C++ loader of TensorFlow Serving and of Triton does."""
     import tensorflow as tf
 
-    session = tf.compat.v1.Session(graph=tf.Graph())  # not entered: other models run eagerly in this process
-    try:
-        loaded = tf.compat.v1.saved_model.load(session, [tf.saved_model.SERVING], str(model.path))
-        signatures = loaded.signature_def
-        if signature not in signatures:
-            raise ComponentError(f"no signature {signature!r}", "one of its signatures", nearest(signature, signatures))
-        inputs, outputs = signatures[signature].inputs, signatures[signature].outputs
-        names = list(inputs)
-        call = session.make_callable(
-            {name: info.name for name, info in outputs.items()}, [inputs[name].name for name in names]
-        )
-    except ComponentError:
-        raise
-    except Exception as error:
-        raise ComponentError(
-            f"{model.path.name}: {first_line(error)}", "a SavedModel with the tag serve", "export it again"
-        ) from error
-    try:
+    # The session is not entered: other models run eagerly in this process.
+    with contextlib.closing(tf.compat.v1.Session(graph=tf.Graph())) as session:
+        try:
+            signatures = tf.compat.v1.saved_model.load(session, [tf.saved_model.SERVING], str(model.path)).signature_def
+            if signature not in signatures:
+                expected, fix = "one of its signatures", nearest(signature, signatures)
+                raise ComponentError(f"no signature {signature!r}", expected, fix)
+            inputs, outputs = signatures[signature].inputs, signatures[signature].outputs
+            fetched = {name: info.name for name, info in outputs.items()}
+            call = session.make_callable(fetched, [info.name for info in inputs.values()])
+        except ComponentError:
+            raise
+        except Exception as error:
+            raise ComponentError(
+                f"{model.path.name}: {first_line(error)}", "a SavedModel with the tag serve", "export it again"
+            ) from error
         yield Server(
             "a TensorFlow session, as in TensorFlow Serving and Triton",
             tensor_specs(inputs),
             tensor_specs(outputs),
-            lambda: lambda arrays: call(*(arrays[name] for name in names)),
+            lambda: lambda arrays: call(*(arrays[name] for name in inputs)),
         )
-    finally:
-        session.close()
 
 
 def tensor_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:

@@ -53,11 +53,16 @@ RUNNERS = Extensions(
 )
 
 
-def find_runner(arguments: Sequence[str]) -> BeamRunner | None:
-    """Return what the runner in Beam's arguments needs; None if they name none, or it needs nothing."""
+def runner_name(arguments: Sequence[str]) -> str:
+    """Return the class of the runner in Beam's arguments, without its module; empty if there is none."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument("--runner", nargs="?")
-    name = (parser.parse_known_args(list(arguments))[0].runner or "").rpartition(".")[2].lower()
+    return (parser.parse_known_args(list(arguments))[0].runner or "").rpartition(".")[2]
+
+
+def find_runner(arguments: Sequence[str]) -> BeamRunner | None:
+    """Return what the runner in Beam's arguments needs; None if they name none, or it needs nothing."""
+    name = runner_name(arguments).lower()
     return RUNNERS[name] if name and name in RUNNERS else None
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlparse
 
-from tfopt.data.beam_runner import BeamRunner
+from tfopt.data.beam_runner import BeamRunner, runner_name
 from tfopt.errors import ComponentError, MachineError, first_line
 
 FLINK = "FlinkRunner"
@@ -44,26 +44,17 @@ class RunnerArguments:
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> "RunnerArguments":
         """Read Beam's arguments; those that this class does not know are ignored."""
-        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        names = ("runner", "flink_master", "spark_master_url", "flink_job_server_jar", "spark_job_server_jar")
-        for name in (*names, "job_endpoint", "environment_type"):
-            parser.add_argument(f"--{name}", nargs="?", default="")
-        parser.add_argument("--job_server_java_launcher", nargs="?", default="java")
-        parser.add_argument("--flink_submit_uber_jar", action="store_true")
-        parser.add_argument("--spark_submit_uber_jar", action="store_true")
-        values, _ = parser.parse_known_args(list(arguments))
-        name = (values.runner or "").rpartition(".")[2]
+        name = runner_name(arguments)
         runner = next((runner for runner in (FLINK, SPARK) if runner.lower() == name.lower()), name)
-        is_flink = runner == FLINK
-        return cls(
-            runner,
-            (values.flink_master if is_flink else values.spark_master_url) or "",
-            (values.flink_job_server_jar if is_flink else values.spark_job_server_jar) or "",
-            values.job_server_java_launcher or "",
-            values.flink_submit_uber_jar if is_flink else values.spark_submit_uber_jar,
-            values.job_endpoint or "",
-            values.environment_type or "",
-        )
+        engine, master = ("flink", "flink_master") if runner == FLINK else ("spark", "spark_master_url")
+        options = {"master": master, "jar": f"{engine}_job_server_jar", "java": "job_server_java_launcher"}
+        options |= {"endpoint": "job_endpoint", "environment": "environment_type"}
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        for field, option in options.items():
+            parser.add_argument(f"--{option}", dest=field, nargs="?", const="", default="")
+        parser.set_defaults(java="java")
+        parser.add_argument(f"--{engine}_submit_uber_jar", dest="submits_jar", action="store_true")
+        return cls(runner=runner, **vars(parser.parse_known_args(list(arguments))[0]))
 
     @property
     def starts_job_server(self) -> bool:
