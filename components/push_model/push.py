@@ -1,7 +1,6 @@
 """Push a chosen model as a version, and store what the next run starts from next to the versions."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -10,12 +9,12 @@ from tfopt.artifacts import Decision, Examples, KerasModel, Model, Recipe
 from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings
 from tfopt.components.push_model.store_versions import StoreVersions
-from tfopt.components.push_model.versions import Versions, check_name, translate_errors
+from tfopt.components.push_model.versions import Versions, WriteConfig, check_name, translate_errors
 from tfopt.model_store import run_history, warm_start
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.runtimes import environment
 from tfopt.serving import version_manifest
-from tfopt.serving.layouts import resolve_layout, write_version
+from tfopt.serving.layouts import resolve_layout, version_files, write_version
 from tfopt.serving.triton_config import written_config
 from tfopt.serving.triton_scheduler import Scheduling
 from tfopt.storage.remote_files import is_remote
@@ -44,12 +43,14 @@ def push(
     )
     if choice.model is None:
         return replace(report, previous=versions.newest())
-    write_files = partial(write_version, model, versions.layout, examples=examples, requests=settings.warm_up_requests)
-    write_config: Callable[[Path], AbstractContextManager[object]] = nullcontext
+    version_files(model, versions.layout)
+    write_config: WriteConfig = nullcontext
     if versions.layout == "triton":
         parameters = {"tfopt_digest": model.digest, "tfopt_reason": choice.reason}
         write_config = partial(written_config, model, scheduling=scheduling, parameters=parameters)
-    result = versions.push(model, settings.keep, write_files, write_config)
+    with versions.staged() as stage:
+        facts = write_version(model, versions.layout, stage, examples, settings.warm_up_requests)
+        result = versions.add(stage, settings.keep, write_config)
     reason = result.reason
     if choice.fallback:
         reason = f"{reason}: {choice.reason}" if result.version == result.previous else choice.reason
@@ -60,7 +61,7 @@ def push(
         path=str(versions.path(result.version)),
         previous=result.previous,
         reason=reason,
-        **result.facts,
+        **facts,
     )
 
 

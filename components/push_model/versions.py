@@ -9,15 +9,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
-from tfopt.serving.layouts import Version, VersionFacts, copy_model, version_files
+from tfopt.serving.layouts import Version
 from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version, renewed_signature
 from tfopt.storage import staging
 from tfopt.storage.folder_lock import lock_folder
 from tfopt.storage.publication import NAME_IN_USE
 
 LATEST = "latest"
+WriteConfig = Callable[[Path], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True)
@@ -28,13 +28,11 @@ class PushResult:
         version: Number of the version that contains the model.
         previous: Number of the version that was the newest before; equal to ``version`` if nothing was added.
         reason: ``blessed``, or why nothing was added.
-        facts: What was written besides the model.
     """
 
     version: int
     previous: int | None
     reason: str
-    facts: VersionFacts
 
 
 class Versions:
@@ -46,34 +44,51 @@ class Versions:
         self._signing_key = signing_key
         self.destination = str(self.folder)
 
-    def push(
-        self,
-        model: Model,
-        keep: int | None = None,
-        write_files: Callable[[Path], VersionFacts] | None = None,
-        write_config: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext,
-    ) -> PushResult:
-        """Add a model as the newest version, unless it is that already.
-
-        Args:
-            model: The model to push.
-            keep: Number of versions that remain; None or 0 for all.
-            write_files: Writes the version into a folder; by default only the model's files.
-            write_config: Writes the files next to the versions into that folder, after the version is complete and
-                before it is added (or found to exist), and restores them if adding it fails.
+    @contextlib.contextmanager
+    def staged(self) -> Iterator[Path]:
+        """Yield an empty folder for the files of a version, and remove what is left of it at the end.
 
         Raises:
-            ComponentError: If the folder cannot be written. It then contains nothing of this version.
+            ComponentError: If the destination cannot be written. It then contains nothing of this version.
         """
-        version_files(model, self.layout)
         if self.layout == "plain":
             check_name(self.folder / LATEST, link=True)
-        with translate_errors(self.folder), self._stage() as stage:
-            facts = write_files(stage) if write_files else copy_model(model, self.layout, stage)
-            staging.sync_tree(stage)
-            with lock_folder(self.folder):  # otherwise the configuration could be that of another concurrent push
-                version, previous, reason = self._add(stage, keep, write_config)
-        return PushResult(version, previous, reason, facts)
+        with translate_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            staging.remove_abandoned(self.folder)
+            stage = staging.new_path(self.folder)  # in the same folder, because a rename cannot cross file systems
+            stage.mkdir()
+            try:
+                yield stage
+            finally:
+                shutil.rmtree(stage, ignore_errors=True)
+
+    def add(
+        self, stage: Path, keep: int | None = None, write_config: WriteConfig = contextlib.nullcontext
+    ) -> PushResult:
+        """Add a version as the newest one, unless it is that already.
+
+        Args:
+            stage: A folder of `staged` with the files of the version.
+            keep: Number of versions that remain; None or 0 for all.
+            write_config: Writes the files next to the versions into that folder before the version is added (or found
+                to exist), and restores them if adding it fails.
+        """
+        staging.sync_tree(stage)
+        with lock_folder(self.folder):  # otherwise the configuration could be that of another concurrent push
+            previous, reason = self.newest(), "the newest version is this very model already"
+            with write_config(self.folder):
+                if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
+                    version = previous  # what a killed push did not do after the rename is done below
+                else:
+                    version, reason = self._rename(stage), "blessed"
+            staging.sync(self.folder)
+            self._describe(version)
+            if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # an existing link must not lag behind
+                self._link_latest(version)
+            for old in self.numbers()[: -keep or None] if keep else ():
+                self._remove(old)
+        return PushResult(version, previous, reason)
 
     def numbers(self) -> list[int]:
         """List the numbers of the versions, oldest first."""
@@ -92,24 +107,6 @@ class Versions:
         """List everything named with a number: versions, and files of users."""
         paths = self.folder.iterdir() if self.folder.is_dir() else ()
         return [path for path in paths if path.name.isascii() and path.name.isdecimal()]
-
-    def _add(
-        self, stage: Path, keep: int | None, write_config: Callable[[Path], AbstractContextManager[object]]
-    ) -> tuple[int, int | None, str]:
-        previous = self.newest()
-        reason = "the newest version is this very model already"
-        with write_config(self.folder):
-            if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
-                version = previous  # what a killed push did not do after the rename is done below
-            else:
-                version, reason = self._rename(stage), "blessed"
-        staging.sync(self.folder)
-        self._describe(version)
-        if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # an existing link must not lag behind
-            self._link_latest(version)
-        for old in self.numbers()[: -keep or None] if keep else ():
-            self._remove(old)
-        return version, previous, reason
 
     def _describe(self, version: int) -> None:
         """Write manifest and signature of a version next to it, unless they are there, with this key."""
@@ -159,17 +156,6 @@ class Versions:
             pass
         except OSError as error:
             logging.getLogger(__name__).warning("%s: version %s is not removed: %s", self.folder, version, error)
-
-    @contextlib.contextmanager
-    def _stage(self) -> Iterator[Path]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        staging.remove_abandoned(self.folder)
-        stage = staging.new_path(self.folder)  # in the same folder, because a rename cannot cross file systems
-        stage.mkdir()
-        try:
-            yield stage
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
 
 
 def check_name(path: Path, *, link: bool = False) -> None:

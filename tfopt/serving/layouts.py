@@ -72,20 +72,19 @@ def version_files(model: Model, layout: str) -> dict[str, Path]:
     return files
 
 
-class VersionFacts(TypedDict, total=False):
-    """Descriptions of files next to a model, or why there are none; ``labels`` only for a plain LiteRT file."""
-
-    warm_up: str
-    labels: str
-
-
-def copy_model(model: Model, layout: str, folder: Path) -> VersionFacts:
+def copy_model(model: Model, layout: str, folder: Path) -> None:
     """Copy `version_files` into a folder, without hard links: a served file must not change with a run's artifact."""
     for name, source in version_files(model, layout).items():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(source, target)
-    return {}
+
+
+class VersionFacts(TypedDict, total=False):
+    """Descriptions of files next to a model, or why there are none; ``labels`` only for a plain LiteRT file."""
+
+    warm_up: str
+    labels: str
 
 
 def write_version(model: Model, layout: str, folder: Path, examples: Examples | None, requests: int) -> VersionFacts:
@@ -95,8 +94,8 @@ def write_version(model: Model, layout: str, folder: Path, examples: Examples | 
         ComponentError: If the layout cannot hold the format, the examples do not fit the model, or a plain LiteRT file
             cannot be read.
     """
-    facts = copy_model(model, layout, folder)
-    facts["warm_up"] = warm_up.record_requests(model, layout, folder, examples, requests)
+    copy_model(model, layout, folder)
+    facts: VersionFacts = {"warm_up": warm_up.record_requests(model, layout, folder, examples, requests)}
     if layout == "plain" and model.format == "tflite":
         facts["labels"] = tflite_metadata.write_metadata(model, folder, examples)
     return facts
