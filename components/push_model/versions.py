@@ -53,15 +53,9 @@ class Versions:
         """
         if self.layout == "plain":
             check_name(self.folder / LATEST, link=True)
-        with translate_errors(self.folder):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            staging.remove_abandoned(self.folder)
-            stage = staging.new_path(self.folder)  # in the same folder, because a rename cannot cross file systems
-            stage.mkdir()
-            try:
-                yield stage
-            finally:
-                shutil.rmtree(stage, ignore_errors=True)
+        # In the destination, because a rename cannot cross file systems.
+        with translate_errors(self.folder), staging.staged_folder(self.folder) as stage:
+            yield stage
 
     def add(
         self, stage: Path, keep: int | None = None, write_config: WriteConfig = contextlib.nullcontext

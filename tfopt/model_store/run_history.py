@@ -44,10 +44,6 @@ class ModelRecord:
     """The metrics of one model of a run.
 
     Attributes:
-        name: Name of the model.
-        digest: Digest of its files.
-        format: Its format.
-        metrics: The values of its metrics by name.
         disturbed: Metrics of speed that other processes disturbed: later runs are not compared with them.
     """
 
@@ -71,9 +67,6 @@ class RunRecord:
         time: When the run was recorded, ISO 8601 in UTC.
         blessed: True if the selected model was blessed and pushed.
         version: The version that it was pushed as, or None.
-        conditions: The conditions of the measurements.
-        winner: The selected model.
-        parent: The baseline.
         reason: Why the selected model was pushed or not; empty in records of earlier versions.
     """
 

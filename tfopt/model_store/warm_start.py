@@ -35,14 +35,10 @@ def store_model(destination: str | Path, trained: KerasModel) -> str:
     folder = Path(destination).expanduser()
     copy, link = folder / f".{_copy_name(trained)}", folder / LINK
     with lock_folder(folder):  # another push could remove the copy before the link points to it
-        staging.remove_abandoned(folder)
         if not copy.exists():
-            stage = staging.new_path(folder)
-            try:
+            with staging.staged_folder(folder) as stage:
                 staging.link_tree(trained.path, stage)
                 stage.rename(copy)
-            finally:
-                shutil.rmtree(stage, ignore_errors=True)
         new_link = staging.new_path(folder)
         new_link.symlink_to(copy.name)
         new_link.replace(link)

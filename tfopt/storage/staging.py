@@ -1,5 +1,6 @@
 """Hidden names for unfinished files and folders, removal of those of ended processes, and copies by hard links."""
 
+import contextlib
 import fcntl
 import glob
 import os
@@ -8,7 +9,7 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 STALE_S = 86_400.0  # age from which a staging path of another machine is abandoned: its processes cannot be checked
@@ -85,6 +86,19 @@ def _prefix(target: str = "") -> str:
 
 def _boot() -> str:
     return BOOT.read_text()[:8] if BOOT.is_file() else "unknown"
+
+
+@contextlib.contextmanager
+def staged_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty hidden folder in a folder, which is created, and remove what is left of it at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(folder)
+    stage = new_path(folder)
+    stage.mkdir()
+    try:
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
 
 
 def replace_file(file: Path, content: bytes) -> None:
