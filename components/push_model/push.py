@@ -66,11 +66,7 @@ def push(
 
 
 def check_push(
-    choice: Choice,
-    settings: PushSettings,
-    decision: Decision | None,
-    trained: KerasModel | None,
-    recipe: Recipe | None,
+    choice: Choice, settings: PushSettings, decision: Decision | None, trained: KerasModel | None, recipe: Recipe | None
 ) -> None:
     """Check, before a version is added, the signing key, what will be stored, and the names it will have.
 
