@@ -42,8 +42,7 @@ def push_model(
             variables that its server needs, if `configure_runtime` set any.
         infra_blessing: The result of `validate_serving` for this model and the fallback.
         fallback: The parent, pushed if the model is not blessed and is not the parent itself.
-        examples: Source of the warm-up requests for a SavedModel in TensorFlow Serving, and of the labels of a plain
-            LiteRT file.
+        examples: Source of the warm-up requests of TensorFlow Serving, and of the labels of a plain LiteRT file.
         decision: The decision of this run. Its metrics are stored in ``history/`` of the destination, once, whether or
             not a model is pushed; `select_model` compares later runs with them.
         trained: The Keras model that this run trained. If it, or a model made from it, is pushed, it replaces the one
@@ -61,23 +60,21 @@ def push_model(
     """
     from tfopt.components.push_model.choice import choose  # imports NumPy
     from tfopt.components.push_model.push import check_push, push, store_for_next_run
-    from tfopt.components.push_model.registration import check_targets, describe_version, register_version
+    from tfopt.components.push_model.registration import plan_registration, register_version
 
     choice = choose(model, blessing, infra_blessing, fallback)
     check_push(choice, settings, decision, trained, recipe)
-    version = describe_version(choice, model, decision, settings, registration)
-    targets = check_targets(version, registration.register)
+    version, targets = plan_registration(choice, model, decision, settings, registration)
     report = push(choice, model, examples, settings, scheduling)
     report = store_for_next_run(report, decision, trained, recipe)
-    report = register_version(report, version, targets)
-    pushed.write(report)
-    _describe(pushed, report)
+    _write(pushed, register_version(report, version, targets))
 
 
-def _describe(pushed: Pushed, report: PushedReport) -> None:
-    """Log the report, and add it to the metadata of the output."""
+def _write(pushed: Pushed, report: PushedReport) -> None:
+    """Write and log the report, and add it to the metadata of the output."""
     from tfopt.runtimes import environment  # imports NumPy
 
+    pushed.write(report)
     log = logging.getLogger(__name__)
     log.info("%s: %s", report.path or "not pushed", report.reason)
     variables = environment.format_variables(report.environment)

@@ -19,15 +19,19 @@ from tfopt.storage.remote_files import is_remote
 LIMIT_S = 900  # MLflow gets the model's files
 
 
-def describe_version(
+def plan_registration(
     choice: Choice, requested: Model, decision: Decision | None, push: PushSettings, settings: RegistrationSettings
-) -> PushedVersion:
-    """Describe the version that a push will add, without its number and path."""
+) -> tuple[PushedVersion, list[Target]]:
+    """Describe the version that a push will add, without its number and path, and where it will be registered.
+
+    Raises:
+        ComponentError: If a registration cannot work, as far as this can be checked without the systems.
+    """
     model = choice.model or requested
     destination = push.destination.rstrip("/")
     destination = destination if is_remote(destination) else str(Path(push.destination).expanduser().absolute())
     metrics, baseline_metrics = pushed_metrics(decision, choice)
-    return PushedVersion(
+    version = PushedVersion(
         name=settings.model_name or destination.rpartition("/")[2],
         destination=settings.destination_uri or destination,
         format=model.format,
@@ -40,19 +44,11 @@ def describe_version(
         metrics=metrics,
         baseline_metrics=baseline_metrics,
     )
-
-
-def check_targets(version: PushedVersion, register: Sequence[str]) -> list[Target]:
-    """Return the targets, after a check before the version is added of what can be checked without the systems.
-
-    Raises:
-        ComponentError: If a registration cannot work.
-    """
-    targets = parse_targets(register)
+    targets = parse_targets(settings.register)
     for target in targets:
         parse_name(version.name)
         target.check(version)
-    return targets
+    return version, targets
 
 
 def register_version(report: PushedReport, version: PushedVersion, targets: Sequence[Target]) -> PushedReport:

@@ -1,9 +1,12 @@
 """Implementations by name: tfopt's own, and those that other installed packages declare as entry points."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from tfopt.errors import ComponentError, first_line
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
 
@@ -54,7 +57,7 @@ class Extensions(Mapping[str, T]):
         """Return the number of names."""
         return len(self._points())
 
-    def _points(self) -> dict[str, Any]:
+    def _points(self) -> "dict[str, EntryPoint]":
         from importlib.metadata import EntryPoint, entry_points  # takes 50 ms
 
         own = {name: EntryPoint(name, ":".join(text.rsplit(".", 1)), self._group) for name, text in self._own.items()}
