@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tfopt.components.cast_precision.insert_casts import changed_attributes
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.mutable_graph import Graph, Node

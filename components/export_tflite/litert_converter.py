@@ -12,7 +12,8 @@ from tensorflow.lite.python.convert import mlir_quantize
 from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.data.batches import Batch
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 OPS = tf.lite.OpsSet
 # The ops, and the dtype of integer inputs and outputs. Ops without an integer kernel stay in float, and are counted.
