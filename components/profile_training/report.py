@@ -19,10 +19,9 @@ from lets_plot import (
     scale_y_continuous,
 )
 
-import tfopt
 from tfopt import formatting
 from tfopt.charts.axis import Axis
-from tfopt.charts.figure import CHART_CSS, COLORS, page_theme, plain, render, text_size
+from tfopt.charts.figure import COLORS, page_theme, plain, render, text_size
 from tfopt.charts.page_templates import report_template
 from tfopt.components.profile_training.bottleneck import LOOP_KINDS, StepTimes
 from tfopt.reports.training_plan import Bottleneck, Finding, LoopTime, StepParts, TrainingPlanReport, VariationResult
@@ -61,8 +60,6 @@ def render_report(plan: TrainingPlanReport, module: str) -> str:
         module=module,
         step=_step_parts(plan.step_ms),
         charts=charts,
-        css=CHART_CSS.read_text(),
-        version=tfopt.__version__,
     )
 
 

@@ -5,11 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tfopt
 from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation, Model
 from tfopt.charts.bubble_chart import MOST_NAMED
-from tfopt.charts.figure import CHART_CSS
 from tfopt.charts.page_templates import report_template
 from tfopt.components.select_model import charts, provenance
 from tfopt.components.select_model.regressions import trend_rows
@@ -53,7 +51,6 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
         "benchmark": speed,
         "environment": provenance.flatten(speed.environment),
         "commands": provenance.commands(models, report, quality, speed),
-        "version": tfopt.__version__,
     }
     (decision.path / Decision.page).write_text(render(facts), encoding="utf-8")
 
@@ -65,10 +62,8 @@ def _constant(report: DecisionReport) -> dict[str, str] | None:
 
 
 def render(facts: Mapping[str, Any]) -> str:
-    """Fill the template, with the styles inside."""
-    folder = Path(__file__).parent
-    css = CHART_CSS.read_text() + (folder / "report.css").read_text()
-    return report_template(folder, set=typeset).render(**facts, css=css)
+    """Fill the template."""
+    return report_template(Path(__file__).parent, set=typeset).render(**facts)
 
 
 def typeset(text: str) -> str:

@@ -3,7 +3,6 @@
 import io
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -11,7 +10,6 @@ from lets_plot import element_blank, element_line, element_text, ggsize, theme
 
 from tfopt.formatting import visible
 
-CHART_CSS = Path(__file__).with_name("figures.css")  # the styles that a report with charts includes
 SVG = "{http://www.w3.org/2000/svg}"
 TEXTS = [SVG + name for name in ("text", "tspan", "title", "desc")]
 # CSS variables of the pages. Figures are drawn in placeholder colors, which become `var(--NAME)`: light and dark mode.
