@@ -7,6 +7,7 @@ from typing import Any
 
 from tfopt.metric_table import PERCENT, find_metric
 
+DASH = "\N{EN DASH}"  # instead of what was not measured
 _SLICE = re.compile(r"([^\[]+)\[([^=\]]+)=(.*)\]")  # a metric over the records with one value of a feature
 
 # Characters that move the cursor, color or overwrite what a terminal shows, or change the order of other characters.
@@ -98,12 +99,14 @@ def title(metric: str) -> str:
     return (row.title if row and row.title else metric.replace("_", " ")) + where
 
 
-def amount(metric: str, value: float) -> str:
-    """Format the value of a metric with its unit.
+def amount(metric: str, value: float | None) -> str:
+    """Format the value of a metric with its unit; a dash if it was not measured.
 
     >>> amount("accuracy", 0.978), amount("latency", 0.04127), amount("size", 45_100), amount("log_loss", 0.07654321)
     ('97.80%', '0.0413 ms', '45.1 kB', '0.07654')
     """
+    if value is None:
+        return DASH
     if is_share(metric):
         return f"{100 * value:.2f}%"
     unit = _unit(metric)

@@ -5,14 +5,12 @@ from dataclasses import fields
 from pathlib import Path
 
 from tfopt import formatting
-from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
+from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_both_widths
 from tfopt.charts.page_templates import report_template
+from tfopt.formatting import DASH
 from tfopt.reports.benchmark_report import ModelBenchmark
 from tfopt.reports.comparison_report import BackboneResult, ComparisonReport, FailedMeasurement
 from tfopt.value_types import JsonObject
-
-WIDE, NARROW = 760, 356  # widths of the chart for a desktop screen and a phone
-DASH = "\N{EN DASH}"
 
 
 def render_html(report: ComparisonReport) -> str:
@@ -79,11 +77,7 @@ def _draw_charts(report: ComparisonReport) -> Sequence[str]:
         least=0.01 if metric and formatting.is_share(metric) else 0.5 * max(bubble.up for bubble in bubbles),
         spread=metric is None,
     )
-    heights = 360 + 14 * len(rows), 300 + 24 * len(rows)
-    return [
-        draw_bubbles(chart, width, height, f"bubbles-{name}")
-        for width, height, name in zip((WIDE, NARROW), heights, ("wide", "narrow"), strict=True)
-    ]
+    return draw_both_widths(chart, "bubbles")
 
 
 def _bubble(row: BackboneResult, benchmark: ModelBenchmark, metric: str | None) -> Bubble:

@@ -22,7 +22,7 @@ from lets_plot import (
 
 from tfopt import formatting
 from tfopt.charts.axis import Axis, create_axis
-from tfopt.charts.figure import COLORS, draw, page_theme, plain, text_size, to_markup
+from tfopt.charts.figure import COLORS, TEXT_SIZE, WIDTHS, draw, page_theme, plain, to_markup
 from tfopt.charts.label_check import count_collisions
 
 LOG_FROM = 4  # ratio of the largest to the smallest value from which an axis is logarithmic
@@ -91,6 +91,13 @@ class BubbleChart:
     least: float = 0
     spread: bool = False
     limits: Sequence[float] = ()
+
+
+def draw_both_widths(chart: BubbleChart, key: str) -> list[str]:
+    """Draw the chart as SVG in each of `WIDTHS`, higher for more labels; ``key`` begins the element ids."""
+    named = min(len(chart.bubbles), MOST_NAMED)
+    heights = {"wide": 360 + 14 * named, "narrow": 300 + 24 * named}
+    return [draw_bubbles(chart, width, heights[name], f"{key}-{name}") for name, width in WIDTHS.items()]
 
 
 def draw_bubbles(chart: BubbleChart, width: int, height: int, key: str) -> str:
@@ -219,7 +226,7 @@ def _label_layer(labels: dict[str, list[Any]], seed: int) -> Any:
     return geom_text_repel(
         aes("x", "y", label="label", color="color", point_size="point_size"),
         data=labels,
-        size=text_size(12),
+        size=TEXT_SIZE,
         fontface="bold",
         max_iter=300,
         box_padding=4,

@@ -15,7 +15,9 @@ TEXTS = [SVG + name for name in ("text", "tspan", "title", "desc")]
 # CSS variables of the pages. Figures are drawn in placeholder colors, which become `var(--NAME)`: light and dark mode.
 VARIABLES = ("ink", "soft", "line", "card", "accent", "parent", "other", "goal", "bad", "band")
 COLORS = {name: f"#0101{number:02x}" for number, name in enumerate(VARIABLES)}
-PIXELS_PER_SIZE = 2.0  # of text; lets-plot's unit of size
+# In pixels, for a monitor and for a phone, where text in a scaled figure would be too small; a page shows one of them.
+WIDTHS = {"wide": 760, "narrow": 356}
+TEXT_SIZE = 6.0  # of text layers in lets-plot's unit: a font of 12 pixels
 # lets-plot reads "<a href=" as a link and a backslash as LaTeX, which names of models are not. Both are replaced by
 # other characters while it draws.
 MARKUP = {"<": "\ue000", "\\": "\ue001"}
@@ -24,11 +26,6 @@ MARKUP = {"<": "\ue000", "\\": "\ue001"}
 def plain(text: str) -> str:
     """Return text that lets-plot draws as it is."""
     return visible(text).translate({ord(old): new for old, new in MARKUP.items()})
-
-
-def text_size(pixels: float) -> float:
-    """Return the size of a text layer for a font size in pixels."""
-    return pixels / PIXELS_PER_SIZE
 
 
 def page_theme(**changes: Any) -> Any:
