@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
-from tfopt.components.benchmark.model_facts import ModelFacts
 from tfopt.components.benchmark.model_process import ModelProcess
+from tfopt.components.benchmark.worker import ModelFacts
 from tfopt.errors import ComponentError
 from tfopt.processes.worker_process import CallFailed
 
