@@ -11,12 +11,10 @@ from tfopt.value_types import JsonObject
 
 
 def describe_tensorflow(facts: JsonObject, log: str) -> JsonObject:
-    """Return the configuration of TensorFlow in a model's process.
+    """Return the configuration of TensorFlow in a model's process from the facts that it reported and its output.
 
-    Args:
-        facts: Facts that the process reported.
-        log: Output of the process. Only there does TensorFlow name the instruction sets that its build leaves unused,
-            and state whether oneDNN, which has its own code for them, is on.
+    Only in its output does TensorFlow name the instruction sets that its build leaves unused, and state whether oneDNN,
+    which has its own code for them, is on.
     """
     unused = re.search(r"enable the following instructions: ([A-Z0-9_. ]+), in other operations", log)
     return {

@@ -75,12 +75,7 @@ class Worker:
             self._records: Batch = pickle.load(stream)
 
     def prepare(self, batch_size: int, warm: float = 0.0) -> FirstCall:
-        """Split the records into batches, make a first call, and return its seconds and its non-finite outputs.
-
-        Args:
-            batch_size: Records in a batch.
-            warm: Seconds of further calls.
-        """
+        """Split the records into batches, make a first call and then others for ``warm`` seconds."""
         import numpy as np
 
         records = max((len(array) for array in self._records.values() if array.ndim), default=1)

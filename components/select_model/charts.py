@@ -47,9 +47,7 @@ class ChartData:
 
     Attributes:
         models: Models with all drawn metrics, the baseline first.
-        metric: The main metric.
         front: Names on the Pareto front.
-        chosen: Name of the selected model.
         limits: Values of the main metric that get a line, by the goal.
     """
 

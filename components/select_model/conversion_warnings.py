@@ -19,8 +19,6 @@ class _Conversion:
     """The parity of one output of a converted model with its baseline.
 
     Attributes:
-        name: Name of the model.
-        records: Number of compared records.
         changed: Number of them with another class; None without classes.
         correlation: Correlation of the values; None if it is not defined.
     """

@@ -29,9 +29,6 @@ class Explanation:
     """The facts of a decision that its sentences need.
 
     Attributes:
-        chosen: The selected model.
-        objective: The metric that it is best at.
-        main_metric: The main quality metric.
         goals: All goals, resolved.
         proven: True if goals are compared with the pessimistic bound.
         baseline_passed: True if the baseline meets the goals, so that a candidate must be significantly better.

@@ -13,8 +13,6 @@ class Axis:
     """A linear or logarithmic range of values; figures are drawn in its coordinates.
 
     Attributes:
-        low: The lowest value.
-        high: The highest value.
         is_log: True for a logarithmic axis, whose coordinates are decimal logarithms.
         is_share: True for fractions, whose ticks are percentages up to 100%.
         is_reversed: True if lower values are further up, or to the right.

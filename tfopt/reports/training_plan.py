@@ -37,7 +37,6 @@ class StepParts:
         wait: Added by the input.
         host: Added by Python.
         device: The model's operations.
-        all: The whole step.
     """
 
     wait: float
@@ -75,8 +74,6 @@ class LoopTime:
     Attributes:
         where: ``step`` or ``preprocess``.
         kind: ``python``, ``map_fn``, ``while`` or ``unrolled``.
-        line: The line in the module.
-        code: The text of that line.
         independent: True if no round needs another one; None if there are no rounds.
         copies: Number of copies of the most frequent operation.
         runs: The fraction of all executed operations that belongs to this line.
@@ -100,13 +97,11 @@ class VariationResult:
     """The measurement of a change.
 
     Attributes:
-        name: A description of the change.
         where: Who can make it: see `Variation`.
         note: Why it is not in the plan.
         settings: The settings that a plan may contain, and the batch size, with the change.
         speedup: Speedup over the unchanged training; None if it was not measured.
         example_us: Microseconds per example (median); None if it was not measured.
-        memory_bytes: Peak memory of the process.
         error: Why it was not measured, or None.
     """
 
@@ -139,7 +134,6 @@ class TrainingPlanReport(PlannedSettings):
     """The content of ``plan.json``.
 
     Attributes:
-        bottleneck: The bottleneck.
         findings: The sentences of the report, the bottleneck first.
         baseline: The settings of the unchanged training.
         step_ms: The parts of a step.
@@ -153,7 +147,6 @@ class TrainingPlanReport(PlannedSettings):
         memory_bytes: Peak memory of the process and of each GPU.
         examples: Number of examples of the split ``train``.
         first_step_s: Seconds of the first step, with tracing and compilation.
-        devices: The devices that were used.
         interval: Method, level and ``min_effect`` of the confidence intervals.
     """
 
