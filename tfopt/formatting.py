@@ -128,7 +128,8 @@ def change(metric: str, value: float) -> str:
     >>> change("accuracy", -0.0021), change("log_loss", 0.004), change("size", -1200)
     ('-0.21 points', '+0.004', '-1.20 kB')
     """
-    return _sign(value) + distance(metric, abs(value))
+    sign = "-" if value < 0 else "+" if value else ""
+    return sign + distance(metric, abs(value))
 
 
 def distance(metric: str, value: float) -> str:
@@ -208,10 +209,6 @@ def relative_size(size: float, than: float) -> str:
     if abs(growth) < 0.005:
         return "the same size"
     return f"{100 * abs(growth):.0f}% {'smaller' if growth < 0 else 'larger'}"
-
-
-def _sign(value: float) -> str:
-    return "-" if value < 0 else "+" if value else ""
 
 
 def _digits(value: float, count: int) -> str:

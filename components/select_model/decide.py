@@ -27,14 +27,7 @@ def decide(
     criteria: Criteria,
     runs: Sequence[RunRecord],
 ) -> tuple[Model, DecisionReport]:
-    """Select one of the models and return it with the report.
-
-    Args:
-        models: The baseline, then the candidates.
-        evaluation: The content of ``evaluation.json``.
-        benchmark: The content of ``benchmark.json``.
-        criteria: Goals and objective.
-        runs: The last blessed runs, oldest first.
+    """Select one of the models, the baseline first, and return it with the report; ``runs`` are the last blessed ones.
 
     Raises:
         ComponentError: If a report does not contain a model, or a goal's metric was not measured.
@@ -89,14 +82,9 @@ def decide(
 
 
 def _goal_resolver(baseline: ModelMeasurements, quality: str, criteria: Criteria) -> Callable[..., list[Goal]]:
-    """Return `resolve_goals` for what was measured on the baseline."""
-    return partial(
-        resolve_goals,
-        main_metric=quality,
-        measured=baseline.metrics,
-        slices=list(baseline.evaluation.slices) if baseline.evaluation else [],
-        slice_records=criteria.slice_records,
-    )
+    slices = list(baseline.evaluation.slices) if baseline.evaluation else []
+    measured = partial(resolve_goals, main_metric=quality, measured=baseline.metrics, slices=slices)
+    return partial(measured, slice_records=criteria.slice_records)
 
 
 def _join(
@@ -113,11 +101,8 @@ def _join(
 def constant_row(evaluation: EvaluationReport, metric: str) -> ConstantRow | None:
     """Return the constant model's row of the decision; None if it was not evaluated."""
     constant = evaluation.constant
-    return (
-        ConstantRow(constant.name, metric, constant.metrics[metric].value)
-        if constant and metric in constant.metrics
-        else None
-    )
+    measured = constant and constant.metrics.get(metric)
+    return ConstantRow(constant.name, metric, measured.value) if constant and measured else None
 
 
 def _failures(

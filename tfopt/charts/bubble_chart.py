@@ -69,7 +69,6 @@ class BubbleChart:
     """The content of a bubble chart.
 
     Attributes:
-        bubbles: All bubbles.
         title: Title for screen readers.
         description: Full description for screen readers.
         across: Label of the horizontal axis.
@@ -124,8 +123,10 @@ def _draw_with_labels(
 
     While each placement has several, bubbles lose their labels, the least important ones first, and have tooltips only.
     """
-    named = _named(bubbles)
-    removable = [bubble for bubble in sorted(named, key=_importance) if bubble.kind == "other"]
+    named = [one for one in bubbles if len(bubbles) <= MOST_NAMED or one.kind != "other" or one.front]
+    removable = sorted(
+        (bubble for bubble in named if bubble.kind == "other"), key=lambda bubble: (bubble.front, -bubble.across)
+    )
     best, fewest = None, math.inf
     while True:
         labels = _labels(bubbles, named, across, up, width)
@@ -142,15 +143,6 @@ def _draw_with_labels(
             return best
         removed = [removable.pop(0) for _ in range(1 + len(removable) // 4)]
         named = [bubble for bubble in named if bubble not in removed]
-
-
-def _named(bubbles: Sequence[Bubble]) -> list[Bubble]:
-    """Return the bubbles that get a label if there is place for it."""
-    return [one for one in bubbles if len(bubbles) <= MOST_NAMED or one.kind != "other" or one.front]
-
-
-def _importance(bubble: Bubble) -> tuple[bool, float]:
-    return bubble.front, -bubble.across
 
 
 def _axes(chart: BubbleChart) -> tuple[Axis, Axis]:

@@ -30,9 +30,8 @@ def plain(text: str) -> str:
 
 def page_theme(**changes: Any) -> Any:
     """Return the theme of all figures: texts and grid in the colors of the page, no background, no legend."""
-    text = element_text(size=12, color=COLORS["soft"])
     parts = {
-        "text": text,
+        "text": element_text(size=12, color=COLORS["soft"]),
         "axis_title": element_text(size=12, face="bold", color=COLORS["soft"]),
         "panel_grid_major": element_line(color=COLORS["line"], size=0.45),
         "panel_grid_minor": element_blank(),
