@@ -217,10 +217,8 @@ def draw_throughput(data: ChartData, width: int, key: str) -> str:
         across, high=across.high * (sizes[-1] / sizes[0]) ** (LETTER * letters / (width - 70 - LETTER * letters))
     )
     plot = ggplot()
-    tooltips = []
     for model in models:
         plot += _curve(model, data.color(model), across, up)
-        tooltips += [f"{model.name}: {formatting.amount('throughput', rate)} at {size}" for size, rate in _rates(model)]
     height = max(300, LINE * len(models) + 90)
     unit = (up(up.high) - up(up.low)) / (height - AXIS)  # of the vertical axis, per pixel
     ends = [up(_rates(model)[-1][1]) for model in models]
@@ -241,6 +239,7 @@ def draw_throughput(data: ChartData, width: int, key: str) -> str:
     plot += labs(x="batch size", y="examples per second") + page_theme()
     title = f"Throughput of {len(models)} models by batch size"
     description = "; ".join(f"{model.name}: {_describe_curve(model)}" for model in models)
+    tooltips = [f"{model.name}: {text}" for model in models for text in _rate_texts(model)]
     return render(plot, width, height, key, title, description, tooltips)
 
 
@@ -274,7 +273,10 @@ def _rates(model: ModelMeasurements) -> list[tuple[int, float]]:
     return sorted((int(size), rate) for size, rate in model.benchmark.throughput.items()) if model.benchmark else []
 
 
+def _rate_texts(model: ModelMeasurements) -> list[str]:
+    return [f"{formatting.amount('throughput', rate)} at {size}" for size, rate in _rates(model)]
+
+
 def _describe_curve(model: ModelMeasurements) -> str:
     saturation = model.benchmark.saturation if model.benchmark else None
-    rates = ", ".join(f"{formatting.amount('throughput', rate)} at {size}" for size, rate in _rates(model))
-    return f"{saturation.summary}; {rates}" if saturation else rates
+    return "; ".join([*([saturation.summary] if saturation else []), ", ".join(_rate_texts(model))])

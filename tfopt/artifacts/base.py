@@ -103,6 +103,13 @@ class Artifact:
         return hashlib.sha256(self.digest.encode() + (card.read_bytes() if card.is_file() else b"")).hexdigest()
 
 
+class Outputs(dict[str, Artifact]):
+    """The outputs of a component by name; a notebook shows each."""
+
+    def _repr_html_(self) -> str:
+        return "".join(artifact._repr_html_() for artifact in self.values())
+
+
 def check_links(folder: Path) -> None:
     """Raise ComponentError if a link in a folder leads out of it: copies of the folder would contain other files."""
     root = folder.resolve()

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact, Examples, Model
-from tfopt.artifacts.outputs import Outputs
+from tfopt.artifacts.base import Outputs
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
 from tfopt.declaration.step_order import check_order
 from tfopt.error_messages import disk_full_error
