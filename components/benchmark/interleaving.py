@@ -50,15 +50,9 @@ InputFile = Callable[[dict[str, TensorSpec]], Path]
 
 
 def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, input_file: InputFile) -> LookSchedule:
-    """Measure every model at every batch size that it supports. Only one process works at any time.
+    """Measure every model at every batch size that it supports, and fill in its results. One process works at a time.
 
-    Args:
-        models: The models; their results are filled in.
-        settings: Parameters of the measurement.
-        input_file: Returns the file of inputs for a signature.
-
-    Returns:
-        The schedule of the looks, which determines the level of each interval.
+    The returned schedule of the looks determines the level of each interval.
 
     Raises:
         ComponentError: If the baseline fails.

@@ -10,12 +10,8 @@ def choose(models: Sequence[ModelMeasurements], passed: Collection[str], objecti
     """Choose one model; the baseline unless a candidate is significantly better.
 
     Candidates that are indistinguishable from the best at the objective are ranked by size. If the baseline misses a
-    goal, a candidate that meets all goals need not be better than it.
-
-    Args:
-        models: All models, the baseline first.
-        passed: Names of the models that meet every goal.
-        objective: The metric to optimize.
+    goal, a candidate that meets all goals need not be better than it. ``models`` has the baseline first, ``passed`` the
+    names of the models that meet every goal.
     """
     baseline, *candidates = models
     eligible = [model for model in candidates if model.name in passed and objective in model.metrics]

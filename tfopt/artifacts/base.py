@@ -62,13 +62,12 @@ class Artifact:
             ComponentError: If it does not exist, or its content does not have this type.
         """
         artifact = cls(uri, metadata)
+        expected = f"{cls.__name__}: {cls.contents}"
         if not artifact.path.exists():
             fix = "check the path" if artifact.path.parent.exists() else f"{artifact.path.parent} does not exist either"
-            raise ComponentError(f"{uri}: no such file or folder", f"{cls.__name__}: {cls.contents}", fix)
+            raise ComponentError(f"{uri}: no such file or folder", expected, fix)
         if not (artifact.path.is_file() or artifact.path.is_dir()):
-            raise ComponentError(
-                f"{uri}: a device, pipe or socket", f"{cls.__name__}: {cls.contents}", "copy its content"
-            )
+            raise ComponentError(f"{uri}: a device, pipe or socket", expected, "copy its content")
         artifact.check()
         return artifact
 

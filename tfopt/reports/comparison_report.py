@@ -95,7 +95,6 @@ class ComparisonReport:
         classes: Number of values of the head.
         stored_size: Height, width and channels of the images in the examples.
         input_size: Height, width and channels that the backbones read.
-        goals: Goals as passed.
         objective: The metric that the selected backbone is best at.
         confidence: ``interval`` or ``point``.
         formats: Measured formats.

@@ -115,8 +115,6 @@ class RecipeReport:
         winner: The recipe of the selected model; None if that is the parent.
         reused: True if the recipe of the earlier run was good enough.
         stopped: Why the search stopped.
-        goals: The goals, as they were passed.
-        objective: The objective, as it was passed.
         examples: Digest of the examples.
         time: When the run ended, ISO 8601.
         minutes: Duration of the search.

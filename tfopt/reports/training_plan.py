@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from tfopt.reports.benchmark_report import SpeedupEstimate
+from tfopt.reports.evaluation_report import Estimate
 from tfopt.value_types import JsonObject
 
 
@@ -46,15 +47,6 @@ class StepParts:
 
 
 @dataclass(frozen=True)
-class TimeRatio:
-    """The time of a step divided by the time of one of its parts, with its 99 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-@dataclass(frozen=True)
 class PartTime:
     """The measured time of a part of a step.
 
@@ -64,7 +56,7 @@ class PartTime:
     """
 
     ms: float
-    step_over_it: TimeRatio | None
+    step_over_it: Estimate | None
 
 
 @dataclass(frozen=True)
@@ -142,8 +134,6 @@ class TrainingPlanReport(PlannedSettings):
         fixed_ms: Milliseconds of a step without any example, extrapolated.
         operations_ms: Milliseconds of operations per step by kind, summed over threads, the longest first.
         layers_ms: The same by layer, with its gradients, and of the optimizer.
-        loops: Loops and Python calls of the module.
-        trials: The changes that were measured.
         memory_bytes: Peak memory of the process and of each GPU.
         examples: Number of examples of the split ``train``.
         first_step_s: Seconds of the first step, with tracing and compilation.
