@@ -30,8 +30,8 @@ def write_selected(model: Model, name: str, selected: Model, confidence: str = I
         kind = FORMATS[model.format]
         main = selected.path / kind.files[0]
         for file in model.payload():
-            beside = file.relative_to(model.path.parent)  # external data of ONNX must keep its relative path
-            renamed = main.with_suffix(file.suffix) if file.suffix in kind.companions else main.parent / beside
+            adjacent = file.relative_to(model.path.parent)  # external data of ONNX must keep its relative path
+            renamed = main.with_suffix(file.suffix) if file.suffix in kind.companions else main.parent / adjacent
             _copy(file, main if file == model.path else renamed)
     if not (selected.path / CARD).exists():
         written = Model(selected.path)

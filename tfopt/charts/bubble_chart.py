@@ -174,18 +174,15 @@ def _front_line(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
 
 def _bars(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
     """Return a layer with the intervals as a vertical and a horizontal line for each bubble, if any has some."""
-    ends: dict[str, list[Any]] = {"x": [], "y": [], "xend": [], "yend": [], "color": []}
+    bars: list[tuple[Any, ...]] = []
     for bubble in bubbles:
         if bubble.ranges:
             (left, right), (low, high) = bubble.ranges
             x, y = across(bubble.across), up(bubble.up)
-            ends["x"] += [x, across(left)]
-            ends["y"] += [up(low), y]
-            ends["xend"] += [x, across(right)]
-            ends["yend"] += [up(high), y]
-            ends["color"] += 2 * [_color(bubble)]
+            bars += [(x, up(low), x, up(high), _color(bubble)), (across(left), y, across(right), y, _color(bubble))]
+    ends = dict(zip(("x", "y", "xend", "yend", "color"), map(list, zip(*bars, strict=True)), strict=False))
     mapping = aes("x", "y", xend="xend", yend="yend", color="color")
-    return [geom_segment(mapping, data=ends, size=0.7)] if ends["x"] else []
+    return [geom_segment(mapping, data=ends, size=0.7)] if bars else []
 
 
 def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> Any:
