@@ -7,22 +7,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import lets_plot as lp
 import numpy as np
 import pyarrow as pa
-from lets_plot import (
-    aes,
-    element_blank,
-    geom_line,
-    geom_point,
-    geom_polygon,
-    geom_segment,
-    geom_text,
-    ggplot,
-    labs,
-    scale_identity,
-    scale_x_continuous,
-    scale_y_continuous,
-)
 from numpy.typing import NDArray
 from pyarrow import compute, parquet
 
@@ -144,7 +131,7 @@ def draw_latency(data: ChartData, samples: Samples, width: int, key: str) -> str
     batch_size = rows[0].small_batch
     axis = _latency_axis(rows, samples)
     letters, names = (40, [*QUANTILES]) if width > 500 else (17, ["p50", "p99"])
-    plot = ggplot()
+    plot = lp.ggplot()
     for index, model in enumerate(rows):
         color = data.color(model)
         calls = samples.get(model.name)
@@ -158,13 +145,15 @@ def draw_latency(data: ChartData, samples: Samples, width: int, key: str) -> str
         "quantiles": [_quantiles(model, names) for model in rows],
     }
     left, right = axis(axis.low), axis(axis.high)
-    plot += geom_text(
-        aes(y="y", label="name", color="color"), data=texts, x=left, hjust=0, fontface="bold", size=TEXT_SIZE
+    plot += lp.geom_text(
+        lp.aes(y="y", label="name", color="color"), data=texts, x=left, hjust=0, fontface="bold", size=TEXT_SIZE
     )
-    plot += geom_text(aes(y="y", label="quantiles"), data=texts, x=right, hjust=1, size=TEXT_SIZE, color=COLORS["soft"])
-    plot += scale_identity("color") + axis.scale(scale_x_continuous, width // 75)
-    plot += scale_y_continuous(limits=[-len(rows), 0], expand=[0, 0], breaks=[])
-    plot += labs(x=f"latency in ms, batch size {batch_size}", y="") + page_theme(axis_title_y=element_blank())
+    plot += lp.geom_text(
+        lp.aes(y="y", label="quantiles"), data=texts, x=right, hjust=1, size=TEXT_SIZE, color=COLORS["soft"]
+    )
+    plot += lp.scale_identity("color") + axis.scale(lp.scale_x_continuous, width // 75)
+    plot += lp.scale_y_continuous(limits=[-len(rows), 0], expand=[0, 0], breaks=[])
+    plot += lp.labs(x=f"latency in ms, batch size {batch_size}", y="") + page_theme(axis_title_y=lp.element_blank())
     title = f"Latency of {len(rows)} models, batch size {batch_size}"
     description = "; ".join(f"{model.name}: {_quantiles(model, QUANTILES)}" for model in rows)
     return render(plot, width, ROW * len(rows) + 52, key, title, description)
@@ -185,7 +174,7 @@ def _histogram(calls: NDArray[np.float64], axis: Axis, base: float, color: str) 
     ends = [axis(edge) for pair in itertools.pairwise(edges) for edge in pair]
     heights = [float(top) for top in tops for _ in range(2)]
     outline = {"x": [ends[0], *ends, ends[-1]], "y": [base, *heights, base]}
-    return geom_polygon(aes("x", "y"), data=outline, fill=color, alpha=0.35, size=0)
+    return lp.geom_polygon(lp.aes("x", "y"), data=outline, fill=color, alpha=0.35, size=0)
 
 
 def _quantile_lines(model: ModelMeasurements, axis: Axis, base: float, color: str) -> Any:
@@ -197,7 +186,7 @@ def _quantile_lines(model: ModelMeasurements, axis: Axis, base: float, color: st
         "y": [base - 4 / ROW, base + HISTOGRAM / ROW, base],
         "yend": [base - 4 / ROW, base - 8 / ROW, base - 8 / ROW],
     }
-    return geom_segment(aes("x", "y", xend="xend", yend="yend"), data=ends, color=color, size=0.9)
+    return lp.geom_segment(lp.aes("x", "y", xend="xend", yend="yend"), data=ends, color=color, size=0.9)
 
 
 def _quantiles(model: ModelMeasurements, names: Iterable[str]) -> str:
@@ -216,7 +205,7 @@ def draw_throughput(data: ChartData, width: int, key: str) -> str:
     across = replace(
         across, high=across.high * (sizes[-1] / sizes[0]) ** (LETTER * letters / (width - 70 - LETTER * letters))
     )
-    plot = ggplot()
+    plot = lp.ggplot()
     for model in models:
         plot += _curve(model, data.color(model), across, up)
     height = max(300, LINE * len(models) + 90)
@@ -230,13 +219,13 @@ def draw_throughput(data: ChartData, width: int, key: str) -> str:
         "label": [plain(formatting.shorten(model.name, letters)) for model in models],
         "color": [data.color(model) for model in models],
     }
-    mapping = aes("x", "y", xend="name_x", yend="name_y", color="color")
-    plot += geom_segment(mapping, data=names, size=0.4)
-    mapping = aes("name_x", "name_y", label="label", color="color")
-    plot += geom_text(mapping, data=names, hjust=0, size=TEXT_SIZE, fontface="bold", nudge_x=3, nudge_unit="px")
-    plot += scale_identity(["color", "fill", "size"])
-    plot += across.scale(scale_x_continuous, len(sizes), sizes) + up.scale(scale_y_continuous, 7)
-    plot += labs(x="batch size", y="examples per second") + page_theme()
+    mapping = lp.aes("x", "y", xend="name_x", yend="name_y", color="color")
+    plot += lp.geom_segment(mapping, data=names, size=0.4)
+    mapping = lp.aes("name_x", "name_y", label="label", color="color")
+    plot += lp.geom_text(mapping, data=names, hjust=0, size=TEXT_SIZE, fontface="bold", nudge_x=3, nudge_unit="px")
+    plot += lp.scale_identity(["color", "fill", "size"])
+    plot += across.scale(lp.scale_x_continuous, len(sizes), sizes) + up.scale(lp.scale_y_continuous, 7)
+    plot += lp.labs(x="batch size", y="examples per second") + page_theme()
     title = f"Throughput of {len(models)} models by batch size"
     description = "; ".join(f"{model.name}: {_describe_curve(model)}" for model in models)
     tooltips = [f"{model.name}: {text}" for model in models for text in _rate_texts(model)]
@@ -253,8 +242,8 @@ def _curve(model: ModelMeasurements, color: str, across: Axis, up: Axis) -> Any:
         "size": [4.5 if is_ring else 1.8 for is_ring in rings],
         "fill": [COLORS["card"] if is_ring else color for is_ring in rings],
     }
-    circles = geom_point(aes("x", "y", size="size", fill="fill"), data=points, shape=21, color=color, stroke=1.5)
-    return geom_line(aes("x", "y"), data=points, color=color, size=0.8) + circles
+    circles = lp.geom_point(lp.aes("x", "y", size="size", fill="fill"), data=points, shape=21, color=color, stroke=1.5)
+    return lp.geom_line(lp.aes("x", "y"), data=points, color=color, size=0.8) + circles
 
 
 def _spread_out(places: Sequence[float], bottom: float) -> list[float]:

@@ -3,17 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lets_plot import (
-    aes,
-    element_blank,
-    geom_hline,
-    geom_line,
-    geom_point,
-    ggplot,
-    scale_identity,
-    scale_x_continuous,
-    scale_y_continuous,
-)
+import lets_plot as lp
 
 from tfopt import formatting
 from tfopt.charts.figure import COLORS, page_theme, render
@@ -24,7 +14,7 @@ from tfopt.reports.decision_report import EarlierRun, HistoryComparison, Role, T
 
 TITLES: dict[Role, str] = {WINNER: "selected model", PARENT: "baseline"}
 WIDTH, HEIGHT = 360, 72  # of a sparkline, which the page shows at half: lets-plot draws no panel below 50 pixels
-BARE = dict.fromkeys(("axis", "axis_title", "axis_text", "panel_grid_major"), element_blank()) | {"plot_margin": 0}
+BARE = dict.fromkeys(("axis", "axis_title", "axis_text", "panel_grid_major"), lp.element_blank()) | {"plot_margin": 0}
 
 
 def compare_with_history(
@@ -91,15 +81,15 @@ def draw_sparkline(trend: Trend, key: str) -> str:
         "color": [now if last else COLORS["parent"] for last in is_now],
         "fill": [COLORS["card"] if last else COLORS["parent"] for last in is_now],
     }
-    plot = ggplot(points, aes("run", "value")) + page_theme(**BARE)
+    plot = lp.ggplot(points, lp.aes("run", "value")) + page_theme(**BARE)
     if trend.median is not None:
-        plot += geom_hline(yintercept=trend.median, color=COLORS["soft"], linetype="dashed", size=0.9)
+        plot += lp.geom_hline(yintercept=trend.median, color=COLORS["soft"], linetype="dashed", size=0.9)
     if len(present) > 1:
-        plot += geom_line(color=COLORS["parent"], size=1.3)
-    plot += geom_point(aes(size="size", color="color", fill="fill"), shape=21, stroke=2.2)
-    plot += scale_identity(["size", "color", "fill"])
-    plot += scale_x_continuous(limits=[0, max(1, len(values) - 1)], expand=[0.06, 0], breaks=[])
-    plot += scale_y_continuous(expand=[0.2, 0])
+        plot += lp.geom_line(color=COLORS["parent"], size=1.3)
+    plot += lp.geom_point(lp.aes(size="size", color="color", fill="fill"), shape=21, stroke=2.2)
+    plot += lp.scale_identity(["size", "color", "fill"])
+    plot += lp.scale_x_continuous(limits=[0, max(1, len(values) - 1)], expand=[0.06, 0], breaks=[])
+    plot += lp.scale_y_continuous(expand=[0.2, 0])
     tooltips = [formatting.amount(trend.metric, value) for _, value in present]
     return render(plot, WIDTH, HEIGHT, key, title, description, tooltips)
 

@@ -6,19 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from lets_plot import (
-    aes,
-    geom_hline,
-    geom_point,
-    geom_segment,
-    geom_step,
-    geom_text_repel,
-    ggplot,
-    labs,
-    scale_identity,
-    scale_x_continuous,
-    scale_y_continuous,
-)
+import lets_plot as lp
 
 from tfopt import formatting
 from tfopt.charts.axis import Axis, create_axis
@@ -103,15 +91,15 @@ def draw_bubbles(chart: BubbleChart, width: int, height: int, key: str) -> str:
     """Draw the chart as SVG of a size in pixels; ``key`` makes the element ids unique on the page."""
     bubbles = sorted(chart.bubbles, key=lambda bubble: -bubble.area)  # smaller ones are drawn on top
     across, up = _axes(chart)
-    plot = ggplot()
+    plot = lp.ggplot()
     for layer in (*_front_line(bubbles, across, up), *_bars(bubbles, across, up)):
         plot += layer
     for value in chart.limits:
-        plot += geom_hline(yintercept=up(value), color=COLORS["goal"], linetype="dashed", size=0.7)
+        plot += lp.geom_hline(yintercept=up(value), color=COLORS["goal"], linetype="dashed", size=0.7)
     plot += _circles(bubbles, across, up, width)
-    plot += scale_identity(["size", "point_size", "color", "fill"])
-    plot += across.scale(scale_x_continuous, width // 75) + up.scale(scale_y_continuous, height // 60)
-    plot += labs(x=chart.across, y=chart.up) + page_theme()
+    plot += lp.scale_identity(["size", "point_size", "color", "fill"])
+    plot += across.scale(lp.scale_x_continuous, width // 75) + up.scale(lp.scale_y_continuous, height // 60)
+    plot += lp.labs(x=chart.across, y=chart.up) + page_theme()
     drawn = _draw_with_labels(plot, bubbles, across, up, width, height)
     return to_markup(drawn, key, chart.title, chart.description, [bubble.tooltip for bubble in bubbles])
 
@@ -168,7 +156,7 @@ def _front_line(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
         if not best or sign * bubble.up > sign * best[-1].up:
             best.append(bubble)
     line = {"x": [across(one.across) for one in best], "y": [up(one.up) for one in best]}
-    step = geom_step(aes("x", "y"), data=line, color=COLORS["soft"], size=0.5, linetype="dotted")
+    step = lp.geom_step(lp.aes("x", "y"), data=line, color=COLORS["soft"], size=0.5, linetype="dotted")
     return [step] if len(best) > 1 else []
 
 
@@ -181,8 +169,8 @@ def _bars(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
             x, y = across(bubble.across), up(bubble.up)
             bars += [(x, up(low), x, up(high), _color(bubble)), (across(left), y, across(right), y, _color(bubble))]
     ends = dict(zip(("x", "y", "xend", "yend", "color"), map(list, zip(*bars, strict=True)), strict=False))
-    mapping = aes("x", "y", xend="xend", yend="yend", color="color")
-    return [geom_segment(mapping, data=ends, size=0.7)] if bars else []
+    mapping = lp.aes("x", "y", xend="xend", yend="yend", color="color")
+    return [lp.geom_segment(mapping, data=ends, size=0.7)] if bars else []
 
 
 def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> Any:
@@ -191,8 +179,8 @@ def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> A
         "color": [_color(bubble) for bubble in bubbles],
         "fill": [_color(bubble) if bubble.front else COLORS["card"] for bubble in bubbles],
     }
-    mapping = aes("x", "y", size="size", color="color", fill="fill")
-    return geom_point(mapping, data=data, shape=21, alpha=0.55, stroke=STROKE / PIXELS_PER_STROKE)
+    mapping = lp.aes("x", "y", size="size", color="color", fill="fill")
+    return lp.geom_point(mapping, data=data, shape=21, alpha=0.55, stroke=STROKE / PIXELS_PER_STROKE)
 
 
 def _labels(
@@ -212,8 +200,8 @@ def _labels(
 
 def _label_layer(labels: dict[str, list[Any]], seed: int) -> Any:
     """Return a layer of labels that are moved away from each other and from all bubbles."""
-    return geom_text_repel(
-        aes("x", "y", label="label", color="color", point_size="point_size"),
+    return lp.geom_text_repel(
+        lp.aes("x", "y", label="label", color="color", point_size="point_size"),
         data=labels,
         size=TEXT_SIZE,
         fontface="bold",
