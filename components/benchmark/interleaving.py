@@ -63,6 +63,8 @@ def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, inp
 
 
 class _Measurement:
+    """The steps of `measure_interleaved`, and the state that they share."""
+
     def __init__(self, models: Sequence[MeasuredModel], settings: Settings, input_file: InputFile) -> None:
         self._models, self._settings, self._input_file = list(models), settings, input_file
         self._baseline = next(model for model in models if model.is_baseline)

@@ -34,8 +34,6 @@ class Bubble:
         note: Second line of the label.
         tooltip: Text of the tooltip.
         across: Value on the horizontal axis; lower is better.
-        up: Value on the vertical axis.
-        area: Value that the area is proportional to.
         kind: ``chosen``, ``parent`` or ``other``; selects the color.
         front: True if it is on the Pareto front.
         ranges: Intervals of ``across`` and ``up``, drawn as bars; None to draw no bars.

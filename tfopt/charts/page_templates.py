@@ -11,12 +11,7 @@ from tfopt.formatting import visible
 
 
 def report_template(folder: Path, **filters: Callable[..., Any]) -> jinja2.Template:
-    """Return ``report.html.j2`` of a folder, which extends ``page.html.j2``; nothing in texts of inputs is HTML.
-
-    Args:
-        folder: The folder with the template.
-        filters: Filters of the template by name.
-    """
+    """Return ``report.html.j2`` of a folder, which extends ``page.html.j2``; nothing in texts of inputs is HTML."""
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, Path(__file__).parent]),
         autoescape=True,
