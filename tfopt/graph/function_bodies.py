@@ -100,6 +100,7 @@ def write_body(body: Body, like: Any, name: str | None = None) -> Any:
             if old in like.arg_attr:
                 function.arg_attr[place].CopyFrom(like.arg_attr[old])
         function.resource_arg_unique_id.clear()
+        function.attr.pop("_input_shapes", None)  # one for each argument; LiteRT's converter refuses another number
     for waited in [key for key, node in function.control_ret.items() if node not in graph.fetched]:
         del function.control_ret[waited]
     function.signature.control_output[:] = [key for key in like.signature.control_output if key in function.control_ret]
