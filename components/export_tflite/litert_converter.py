@@ -23,6 +23,10 @@ INTEGER = {
 }
 
 
+class OpenListError(ComponentError):
+    """The elements of a loop's lists have an open batch size."""
+
+
 def convert(
     saved_model: Path,
     parameters: TFLiteConversion,
@@ -114,6 +118,12 @@ def _conversion_error(error: Exception, parameters: TFLiteConversion) -> Compone
             expected,
             "express them with other ops, or pass --select-tf-ops (select_tf_ops=True) if the Flex "
             "delegate is linked in where the model will run",
+        )
+    if "TensorList" in message and "element_shape" in message:
+        return OpenListError(
+            "loops over lists, as of recurrent layers, whose elements have open sizes",
+            "elements of known sizes; a batch size of 1 is tried, but LiteRT does not calibrate such loops in integers",
+            "choose float32, float16, dynamic or int4, or export the model with inputs of fixed sizes",
         )
     if no_kernel:
         return ComponentError(
