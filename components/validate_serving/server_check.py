@@ -13,7 +13,8 @@ from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.components.validate_serving.servers import Server, find_server, serve
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.reports.serving_report import ServedModel
 from tfopt.runtimes import Runtime
 from tfopt.serving import warm_up

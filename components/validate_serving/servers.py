@@ -18,7 +18,8 @@ from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.declaration.extensions import Extensions
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.serving.layouts import open_version
 

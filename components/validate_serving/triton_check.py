@@ -13,7 +13,7 @@ from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving.output_check import are_compatible
 from tfopt.components.validate_serving.parameters import ServingTest
-from tfopt.errors import first_line
+from tfopt.error_messages import first_line
 from tfopt.runtimes import Runtime
 from tfopt.serving import triton_config
 from tfopt.serving.triton_config import TYPES

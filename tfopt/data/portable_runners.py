@@ -11,7 +11,8 @@ from typing import Any
 from urllib.parse import urlparse
 
 from tfopt.data.beam_runner import BeamRunner, runner_name
-from tfopt.errors import ComponentError, MachineError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError, MachineError
 
 FLINK = "FlinkRunner"
 SPARK = "SparkRunner"

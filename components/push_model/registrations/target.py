@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tfopt.components.push_model.registrations.kind import KINDS, PushedVersion
-from tfopt.errors import ComponentError, first_line, machine_error, nearest
+from tfopt.error_messages import first_line, machine_error, nearest
+from tfopt.errors import ComponentError
 
 
 @dataclass(frozen=True)
