@@ -17,7 +17,7 @@ from tfopt.components.push_model.versions import PushResult, WriteConfig
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
-from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version, renewed_signature
+from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, write_description
 from tfopt.storage import remote_files, staging
 
 POINTER, CLAIM = ".json", ".claim"
@@ -69,7 +69,9 @@ class StoreVersions:
             if previous is not None and self._read(previous, POINTER).get("digest") == digest:
                 upload_config()
                 version, reason = previous, "the newest version is this very model already"
-                self._renew_signature(version)
+                if self._signing_key:
+                    local = Path(remote_files.local_copy(self.path(version)))
+                    write_description(local, self.destination, self._signing_key)
             else:
                 version, reason = self._add(stage, digest, upload_config), "blessed"
         self._remove_old(keep)
@@ -94,8 +96,7 @@ class StoreVersions:
         pointer = {"version": version, "digest": digest, "time": _now().isoformat(), "files": files}
         try:
             remote_files.upload(stage, self.path(version))
-            for name, content in describe_version(stage, self._signing_key).items():
-                remote_files.write_file(remote_files.join(self.destination, name), content)
+            write_description(stage, self.destination, self._signing_key)
             write_config()
             remote_files.write_file(self._entry(version, POINTER), (json.dumps(pointer, indent=1) + "\n").encode())
         except BaseException:
@@ -103,13 +104,6 @@ class StoreVersions:
                 remote_files.remove(self.path(version))
             raise
         return version
-
-    def _renew_signature(self, version: int) -> None:
-        """Sign an existing version if it is not signed with this key."""
-        if self._signing_key:
-            signature = renewed_signature(Path(remote_files.local_copy(self.path(version))), self._signing_key)
-            if signature:
-                remote_files.write_file(self._entry(version, SIGNATURE), signature)
 
     def _claim_number(self) -> int:
         """Reserve the next free number; a number that another push claims meanwhile is skipped."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import Version
-from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version, renewed_signature
+from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, write_description
 from tfopt.storage import staging
 from tfopt.storage.folder_lock import lock_folder
 from tfopt.storage.publication import NAME_IN_USE
@@ -77,7 +77,7 @@ class Versions:
                 else:
                     version, reason = self._rename(stage), "blessed"
             staging.sync(self.folder)
-            self._describe(version)
+            write_description(self.path(version), self.destination, self._signing_key)
             if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # an existing link must not lag behind
                 self._link_latest(version)
             for old in self.numbers()[: -keep or None] if keep else ():
@@ -101,17 +101,6 @@ class Versions:
         """List everything named with a number: versions, and files of users."""
         paths = self.folder.iterdir() if self.folder.is_dir() else ()
         return [path for path in paths if path.name.isascii() and path.name.isdecimal()]
-
-    def _describe(self, version: int) -> None:
-        """Write manifest and signature of a version next to it, unless they are there, with this key."""
-        path, contents = self.path(version), {}
-        if not (self.folder / FOLDER / f"{path.name}{MANIFEST}").is_file():
-            contents = describe_version(path, self._signing_key)
-        elif self._signing_key and (signature := renewed_signature(path, self._signing_key)):
-            contents = {f"{FOLDER}/{path.name}{SIGNATURE}": signature}
-        (self.folder / FOLDER).mkdir(exist_ok=True)
-        for name, content in reversed(contents.items()):  # the manifest is last
-            staging.replace_file(self.folder / name, content)
 
     def _rename(self, stage: Path) -> int:
         """Rename to the next free number; a number that another machine uses meanwhile is skipped."""

@@ -34,29 +34,24 @@ def check_key(key: str | None) -> None:
             _sign(Path(folder, "1"), key)
 
 
-def describe_version(version: Path, signing_key: str | None = None) -> dict[str, bytes]:
-    """Return manifest and signature of the version in a folder with its number, by their path in its destination."""
-    files = {f"{FOLDER}/{version.name}{MANIFEST}": _manifest(version).encode()}
-    if signing_key:
-        files[f"{FOLDER}/{version.name}{SIGNATURE}"] = _sign(version, signing_key)
-    return files
-
-
-def renewed_signature(path: Path, signing_key: str) -> bytes | None:
-    """Return a signature for a pushed version that is not signed with this key; None if it is.
+def write_description(version: Path, destination: str, signing_key: str | None) -> None:
+    """Write manifest and signature of a version into its destination, unless they are there, with this key.
 
     Raises:
-        ComponentError: If the version is not what its manifest says: only that may be signed again.
+        ComponentError: If a version to sign again is not what its manifest says.
     """
-    folder, version = _locate(path)
-    signature, renewed = (
-        remote_files.read_file(f"{folder}/{FOLDER}/{version.name}{SIGNATURE}"),
-        _sign(version, signing_key),
-    )
-    if signature and _key_of(signature) == _key_of(renewed):
-        return None
-    verify_version(path)
-    return renewed
+    name = remote_files.join(destination, f"{FOLDER}/{version.name}")
+    if remote_files.read_file(f"{name}{MANIFEST}") is None:
+        if signing_key:
+            remote_files.write_file(f"{name}{SIGNATURE}", _sign(version, signing_key))
+        remote_files.write_file(
+            f"{name}{MANIFEST}", _manifest(version).encode()
+        )  # the last one, so that both are there
+    elif signing_key:
+        before, signature = remote_files.read_file(f"{name}{SIGNATURE}"), _sign(version, signing_key)
+        if not before or _key_of(before) != _key_of(signature):
+            verify_version(version)
+            remote_files.write_file(f"{name}{SIGNATURE}", signature)
 
 
 def verify_version(path: Path, public_key: str | None = None) -> None:
