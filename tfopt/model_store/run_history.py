@@ -17,13 +17,7 @@ from tfopt.errors import ComponentError
 from tfopt.metric_table import SIZES, names_of_kind
 from tfopt.reports import report_schema
 from tfopt.reports.benchmark_report import BenchmarkReport
-from tfopt.reports.decision_report import (
-    MeasurementConditions,
-    ModelDecision,
-    QualityConditions,
-    Role,
-    SpeedConditions,
-)
+from tfopt.reports.decision_report import MeasurementConditions, ModelDecision, QualityConditions, Role, SpeedConditions
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.storage import remote_files

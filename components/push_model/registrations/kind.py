@@ -61,10 +61,6 @@ class PushedVersion:
         return tags | {f"tfopt.environment.{name}": value for name, value in self.environment.items()}
 
 
-def _accept(_: object) -> None:
-    """Check nothing."""
-
-
 @dataclass(frozen=True)
 class Kind:
     """A kind of registrations, as an entry point names it.
@@ -80,8 +76,8 @@ class Kind:
 
     register: Callable[[str, PushedVersion], str]
     package: str | None = None
-    check_address: Callable[[str], None] = _accept
-    check_version: Callable[[PushedVersion], None] = _accept
+    check_address: Callable[[str], None] = lambda address: None
+    check_version: Callable[[PushedVersion], None] = lambda version: None
 
 
 KINDS = Extensions(

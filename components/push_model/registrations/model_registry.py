@@ -87,10 +87,7 @@ async def _register(client: Any, version: PushedVersion) -> str:
         other = TRITON if version.layout == "triton" else (None, version.format, "1", None)
         _, format, format_version, _ = RUNTIMES.get((version.layout, version.format), other)
         artifact = ModelArtifact(
-            name=version.name,
-            uri=version.address,
-            model_format_name=format,
-            model_format_version=format_version,
+            name=version.name, uri=version.address, model_format_name=format, model_format_version=format_version
         )
         await client.upsert_model_version_artifact(artifact, stored.id)
     return f"version {number} of {version.name} (ID {stored.id})"
