@@ -162,11 +162,8 @@ def translate_errors(folder: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise ComponentError(
-            f"push_model: destination={folder}: {error.strerror or error}",
-            "room for one more version" if full else "a folder that can be written",
-            "free some space there, as by removing old versions; with keep=N later pushes remove them"
-            if full
-            else "change its permissions, or push elsewhere",
-        ) from error
+        expected, fix = "a folder that can be written", "change its permissions, or push elsewhere"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            expected = "room for one more version"
+            fix = "free some space there, as by removing old versions; with keep=N later pushes remove them"
+        raise ComponentError(f"push_model: destination={folder}: {error.strerror or error}", expected, fix) from error

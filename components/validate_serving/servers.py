@@ -28,14 +28,7 @@ Client = Callable[[Arrays], Mapping[str, NDArray[Any]]]
 
 @dataclass(frozen=True)
 class Server:
-    """A loaded model.
-
-    Attributes:
-        name: The server or runtime.
-        inputs: The inputs of the loaded signature.
-        outputs: Its outputs.
-        client: Returns a function for one thread that sends requests.
-    """
+    """A signature as a server or runtime has loaded it; ``client`` returns a function that one thread calls."""
 
     name: str
     inputs: Mapping[str, TensorSpec]

@@ -81,13 +81,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class HistoricalMedian:
-    """The median of a metric over earlier runs.
-
-    Attributes:
-        value: The median.
-        half_interval: Half of the 95 % interval of that median.
-        runs: The number of runs.
-    """
+    """The median of a metric over a number of earlier runs, and half of its 95 % interval."""
 
     value: float
     half_interval: float

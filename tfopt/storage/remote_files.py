@@ -29,13 +29,13 @@ VERSION_KEYS = (
     *("LastModified", "last_modified", "updated", "mtime", "modificationTime", "created"),
 )
 
-# What a scheme without an extra needs; HDFS's own protocol is a library of Hadoop, which pip does not install.
-LIBRARIES = {
+# How to install what reads a scheme; HDFS's own protocol is a library of Hadoop, which pip does not install.
+FIXES = {scheme: f"pip install 'tfopt[{extra}]'" for scheme, extra in EXTRAS.items()} | {
     "hdfs": "install Java and Hadoop's client libraries, and set JAVA_HOME, HADOOP_HOME and CLASSPATH (the output of "
     "`hadoop classpath --glob`), or pass webhdfs://HOST:PORT/PATH, which needs neither",
     "webhdfs": "pip install requests",
 }
-LIBRARIES["arrow_hdfs"] = LIBRARIES["hdfs"]
+FIXES["arrow_hdfs"] = FIXES["hdfs"]
 
 PATTERN = "*?[\\"  # in paths that TensorFlow or Beam read and write
 ANSWER_S = 20.0  # until a store has answered for the first time; libraries retry for minutes
@@ -308,18 +308,13 @@ def _connected(uri: str) -> Iterator[Any]:
         # The second text is pyarrow's, of libjvm and libhdfs.
         if isinstance(error, ImportError) or re.match("(Unable|Prior attempt) to load lib", str(error)):
             what = "package that reads" if isinstance(error, ImportError) else "libraries that read"
-            raise ComponentError(f"{uri}: {first_line(error)}", f"the {what} {scheme}://", _fix(scheme)) from error
+            fix = FIXES.get(scheme, f"install the package for {scheme}")
+            raise ComponentError(f"{uri}: {first_line(error)}", f"the {what} {scheme}://", fix) from error
         raise ComponentError(
             f"{uri}: {first_line(error)}",
             "an address that fsspec can read or write (s3, gs, abfs, hdfs, …)",
             "check it, your credentials and the network",
         ) from error
-
-
-def _fix(scheme: str) -> str:
-    if scheme in EXTRAS:
-        return f"pip install 'tfopt[{EXTRAS[scheme]}]'"
-    return LIBRARIES.get(scheme, f"install the package for {scheme}")
 
 
 def _options(scheme: str) -> dict[str, Any]:

@@ -8,18 +8,11 @@ from tfopt.declaration.extensions import Extensions
 
 @dataclass(frozen=True)
 class PushedVersion:
-    """A pushed version, as it is registered. It is passed to a child process, so it contains plain values only.
+    """A pushed version, as it is registered, with plain values only. `PushedReport` describes the other attributes.
 
     Attributes:
         name: The name to register under.
         destination: The address of the destination, for readers elsewhere.
-        format: Format of the model.
-        layout: The serving layout.
-        model: Name of the model in the decision.
-        digest: Digest of the model's files.
-        reason: Why it was pushed.
-        fallback: True if the parent was pushed instead of the selected model.
-        environment: Environment variables that its server must be started with.
         metrics: Its metrics by name; empty without a decision.
         baseline_metrics: The baseline's.
         number: Number of the version; 0 before the push.

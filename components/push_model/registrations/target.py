@@ -12,12 +12,7 @@ from tfopt.errors import ComponentError
 
 @dataclass(frozen=True)
 class Target:
-    """A system to register with.
-
-    Attributes:
-        kind: A name in `KINDS`.
-        address: Its address, or the file or folder to write.
-    """
+    """A system to register with: a name in `KINDS`, and an address, or the file or folder to write."""
 
     kind: str
     address: str
