@@ -60,13 +60,10 @@ class Versions:
     def add(
         self, stage: Path, keep: int | None = None, write_config: WriteConfig = contextlib.nullcontext
     ) -> PushResult:
-        """Add a version as the newest one, unless it is that already.
+        """Add a version, in a folder of `staged`, as the newest one, unless it is that already.
 
-        Args:
-            stage: A folder of `staged` with the files of the version.
-            keep: Number of versions that remain; None or 0 for all.
-            write_config: Writes the files next to the versions into that folder before the version is added (or found
-                to exist), and restores them if adding it fails.
+        Before that, ``write_config`` writes the files next to the versions; it restores them if adding the version
+        fails. After it, ``keep`` versions remain; all with None or 0.
         """
         staging.sync_tree(stage)
         with lock_folder(self.folder):  # otherwise the configuration could be that of another concurrent push

@@ -55,11 +55,9 @@ def write_description(version: Path, destination: str, signing_key: str | None) 
 
 
 def verify_version(path: Path, public_key: str | None = None) -> None:
-    """Compare a pushed version with its manifest and signature.
+    """Compare a pushed version with its manifest, and with its signature if there is a file with a public key (PEM).
 
-    Args:
-        path: The folder of the version, a file or folder in it, or a link to it; also the local copy of an address.
-        public_key: A file with the public key that the version must be signed for, in PEM.
+    The path is the folder of the version, a file or folder in it, or a link to it; also the local copy of an address.
 
     Raises:
         ComponentError: If a file is missing, changed or added, there is no manifest, or the signature is not of this

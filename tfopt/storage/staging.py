@@ -19,10 +19,8 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")  # the same in all containers of 
 def new_path(folder: Path, target: str = "") -> Path:
     """Return a unique path in a folder that servers and readers ignore.
 
-    Args:
-        folder: Where to stage.
-        target: Name of the folder that will be made there. Its staging folder must be held by `lock_folder` while it
-            is in use, so that it is also recognized as abandoned if its process was in another container.
+    If a folder ``target`` will be made there, the staging folder must be held by `lock_folder` while it is in use, so
+    that it is also recognized as abandoned if its process was in another container.
     """
     return folder / f"{_prefix(target)}{socket.gethostname()}-{os.getpid()}-{_boot()}{uuid.uuid4().hex}"
 
@@ -30,9 +28,7 @@ def new_path(folder: Path, target: str = "") -> Path:
 def remove_abandoned(folder: Path, target: str = "") -> None:
     """Remove staging paths of ended processes from a folder; those of other machines after `STALE_S`.
 
-    Args:
-        folder: The folder.
-        target: Name of the folder for which they were made; ``*`` for all, otherwise taken literally.
+    They were made for a folder with the name ``target``; ``*`` for all, otherwise taken literally.
     """
     pattern = _prefix(target) if target == "*" else glob.escape(_prefix(target))
     for path in filter(_is_abandoned, folder.glob(f"{pattern}*")):

@@ -41,16 +41,9 @@ class PushedVersion:
     @property
     def tags(self) -> dict[str, str]:
         """Return what identifies the version, as text by key."""
-        tags = {
-            "tfopt.version": str(self.number),
-            "tfopt.digest": self.digest,
-            "tfopt.destination": self.destination,
-            "tfopt.format": self.format,
-            "tfopt.layout": self.layout,
-            "tfopt.model": self.model,
-            "tfopt.reason": self.reason,
-            "tfopt.fallback": str(self.fallback).lower(),
-        }
+        names = ("digest", "destination", "format", "layout", "model", "reason")
+        tags: dict[str, str] = {f"tfopt.{name}": getattr(self, name) for name in names}
+        tags |= {"tfopt.version": str(self.number), "tfopt.fallback": str(self.fallback).lower()}
         return tags | {f"tfopt.environment.{name}": value for name, value in self.environment.items()}
 
 
