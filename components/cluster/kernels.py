@@ -16,10 +16,7 @@ NAMES = ("kernel", "pointwise_kernel")
 def find_kernels(model: Any, clusters: int, patterns: Sequence[str]) -> list[Kernel]:
     """Return every kernel of the model once, nested layers included.
 
-    Args:
-        model: A Keras model.
-        clusters: Number of distinct values of a kernel.
-        patterns: Names of the layers to cluster, with ``*`` and ``?``. When empty: all.
+    ``patterns`` are names of the layers to cluster, with ``*`` and ``?``; all when empty.
 
     Raises:
         ComponentError: If there is none to cluster, or a name matches no layer.

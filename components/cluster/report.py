@@ -14,13 +14,7 @@ Report = JsonObject
 
 
 def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> Report:
-    """Return the report of a clustered model.
-
-    Args:
-        model: The model.
-        kernels: Every kernel, after clustering.
-        gzipped_before: Bytes of each kernel before clustering.
-    """
+    """Return the report of a clustered model; ``gzipped_before`` are the bytes of each kernel before clustering."""
     layers = [
         {**report_row(kernel, before), "values": len(np.unique(kernel.values)), "left": kernel.left}
         for kernel, before in zip(kernels, gzipped_before, strict=True)

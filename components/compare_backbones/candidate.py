@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 @dataclass
 class Candidate:
-    """A backbone in the comparison.
+    """A backbone in the comparison, and what was measured so far.
 
     Attributes:
         backbone: The backbone.
@@ -26,11 +26,9 @@ class Candidate:
         folder: The folder of its models.
         error: Why it was not measured, or None.
         untrained: Why it was not trained, or None.
-        inspection: The report of `inspect_model`; None if it could not be built.
+        models: Its untrained model by format.
         benchmarks: Its benchmark by format.
-        trained: The trained model; None if it was not trained.
         train_seconds: Duration of the training step.
-        evaluation: Its evaluation; None if it was not evaluated.
     """
 
     backbone: Backbone
@@ -39,6 +37,7 @@ class Candidate:
     error: str | None = None
     untrained: str | None = None
     inspection: InspectionReport | None = None
+    models: dict[str, Path] = field(default_factory=dict)
     benchmarks: dict[str, ModelBenchmark | FailedMeasurement] = field(default_factory=dict)
     trained: Model | None = None
     train_seconds: float | None = None

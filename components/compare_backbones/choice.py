@@ -48,12 +48,7 @@ def missed_cost_goals(candidate: Candidate, resolved: ResolvedSettings) -> list[
 def select_backbone(
     candidates: Sequence[Candidate], resolved: ResolvedSettings, training: ShortTraining | None
 ) -> Choice:
-    """Select a candidate; if none meets all goals, one that misses the fewest.
-
-    Args:
-        candidates: All candidates with their measurements.
-        resolved: The goals and the objective.
-        training: The training and its evaluation; None if nothing was trained.
+    """Select a candidate; if none meets all goals, one that misses the fewest. Without training only costs count.
 
     Raises:
         ComponentError: If no candidate could be measured.
@@ -66,7 +61,8 @@ def select_backbone(
             "at least one backbone that can be measured",
             "correct the first error; allow more minutes",
         )
-    best = _find_best(measured, training)
+    evaluated = {candidate.name: candidate for candidate in measured if candidate.evaluation}
+    best = evaluated.get(training.best) if training else None
     baseline = _join_measurements(best, None) if best else None
     measurements = {
         candidate.name: baseline if candidate is best and baseline else _join_measurements(candidate, baseline)
@@ -78,21 +74,18 @@ def select_backbone(
         candidate.name: _reasons_against(candidate, measurements, goals, resolved, training) for candidate in candidates
     }
     objective = metric if resolved.settings.objective == QUALITY else resolved.settings.objective
-    ranked = sorted(
-        measured,
-        key=lambda candidate: _rank(candidate, reasons[candidate.name], measurements[candidate.name], objective),
-    )
+
+    def rank(candidate: Candidate) -> tuple[Any, ...]:
+        """Sort candidates that meet the goals first, then trained ones, then the best at the objective."""
+        missed, value = reasons[candidate.name], _objective_value(measurements[candidate.name], objective)
+        return bool(missed), bool(candidate.untrained), len(missed), value
+
+    ranked = sorted(measured, key=rank)
     merits = {
         name: _merits(row, metric) for name, row in measurements.items() if metric is None or metric in row.metrics
     }
     reason = _explain_choice(ranked[0], measurements, reasons, metric, best) + _warn_of_chance(candidates, metric)
     return Choice(ranked[0], measurements, reasons, non_dominated(merits), metric, reason)
-
-
-def _find_best(measured: Sequence[Candidate], training: ShortTraining | None) -> Candidate | None:
-    if training is None:
-        return None
-    return next((candidate for candidate in measured if candidate.evaluation and candidate.name == training.best), None)
 
 
 def _join_measurements(candidate: Candidate, baseline: ModelMeasurements | None) -> ModelMeasurements:
@@ -135,13 +128,6 @@ def _missed_goals(
         for goal in goals
     )
     return [failure for failure in failures if failure]
-
-
-def _rank(
-    candidate: Candidate, reasons: Sequence[str], measurements: ModelMeasurements, objective: str | None
-) -> tuple[Any, ...]:
-    """Return a sort key: candidates that meet the goals first, then trained ones, then the best at the objective."""
-    return bool(reasons), bool(candidate.untrained), len(reasons), _objective_value(measurements, objective)
 
 
 def _objective_value(measurements: ModelMeasurements, objective: str | None) -> tuple[bool, float, float]:

@@ -7,7 +7,6 @@ from pathlib import Path
 import tfopt
 from tfopt import formatting
 from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
-from tfopt.charts.figure import CHART_CSS
 from tfopt.charts.page_templates import report_template
 from tfopt.reports.benchmark_report import ModelBenchmark
 from tfopt.reports.comparison_report import BackboneResult, ComparisonReport, FailedMeasurement
@@ -24,7 +23,6 @@ def render_html(report: ComparisonReport) -> str:
         **{**_field_values(report), "backbones": [_table_row(row, report) for row in rows]},
         metric_title=formatting.title(report.metric) if report.metric else None,
         charts=_draw_charts(report),
-        css=CHART_CSS.read_text(),
         version=tfopt.__version__,
     )
 

@@ -38,10 +38,9 @@ def convert(model: Model, examples: Examples | None, target: Path, parameters: T
         from tfopt.components.convert_tensorrt import engine_builder  # imports TensorRT
 
         facts |= engine_builder.build(file, plan, profile, parent.inputs, sampled, model, parameters)
-        CompatibilityTag.for_machine(
-            here,
-            version_compatible=parameters.version_compatible,
-            largest_batch=profile.largest_batch(batched_tensors(parent.inputs)),
+        largest = profile.largest_batch(batched_tensors(parent.inputs))
+        CompatibilityTag(
+            **here.__dict__, version_compatible=parameters.version_compatible, largest_batch=largest
         ).write(plan)
         with runtimes.load(TensorRTModel(target)) as child, onnx_network.name_comparison("the engine"):
             facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)

@@ -18,6 +18,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from tfopt.conversion.onnx_float_part import read_constants
 from tfopt.errors import ComponentError
 
 Constants = dict[str, NDArray[Any]]
@@ -34,7 +35,7 @@ def make_symmetric(model: onnx.ModelProto) -> dict[str, int]:
         ComponentError: If quantized values have other than 8 bits, or scales are computed instead of stored.
     """
     graph, counts = model.graph, {"widened": 0, "weights": 0, "biases": 0}
-    constants = _constants(graph)
+    constants = read_constants(graph)
     for node in [node for node in graph.node if node.op_type in QUANTIZERS]:
         scale, zero = _scale_and_zero_point(node, constants)
         if node.op_type == "DequantizeLinear" and node.input[0] in constants:
@@ -67,14 +68,6 @@ def check_quantized(model: onnx.ModelProto) -> None:
             "a convolution or a matrix product of the model's own weights",
             "choose fp16 or fp32",
         )
-
-
-def _constants(graph: onnx.GraphProto) -> Constants:
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
-    return constants
 
 
 def _scale_and_zero_point(node: onnx.NodeProto, constants: Constants) -> tuple[NDArray[Any], NDArray[Any]]:

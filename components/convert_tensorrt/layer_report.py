@@ -33,12 +33,9 @@ class _Layer(TypedDict):
 def summarize(information: str, precision: str) -> JsonObject:
     """Count the layers by precision, and name those that compute in a wider precision than requested.
 
+    ``information`` is the JSON of ``IEngineInspector.get_engine_information``, of an engine with detailed verbosity.
     A layer is ``unknown`` if TensorRT reports none of its types; it may be wider or not. Integers and booleans, which
     have no requested precision, are ``other``.
-
-    Args:
-        information: The JSON of ``IEngineInspector.get_engine_information``, of an engine with detailed verbosity.
-        precision: The requested precision.
     """
     layers = [_layer(layer) for layer in json.loads(information).get("Layers", []) if isinstance(layer, dict)]
     computing = [layer for layer in layers if not layer["moves"]]

@@ -38,10 +38,10 @@ def quantize(
     Args:
         model: An ``openvino.Model`` in floats.
         quantized: The same model, entirely in int8.
-        feed: Inputs by name, to calibrate on.
+        feed: Inputs to calibrate on.
         held_out: Records to measure the degradation on, one in each batch.
         parent: The model to compare with.
-        limit: The largest allowed degradation, as in `tfopt.measurement.parity.degradation`.
+        limit: As in `tfopt.measurement.parity.degradation`.
         settings: Arguments of NNCF for this model.
 
     Raises:

@@ -31,16 +31,11 @@ def quantize(
     parameters: OpenVINOConversion,
     measure_error: Callable[[Any], float],
 ) -> tuple[Any, dict[str, Any], ConversionFacts]:
-    """Return the int8 form of a model, the arguments of NNCF for it, and metadata for the model card.
+    """Return the int8 form of a float ``openvino.Model``, its arguments of NNCF, and metadata for the model card.
 
     Two forms are made, with the means of the records' smallest and largest activations and with the smallest and
-    largest ones of all records. Either can be several times closer to the float model.
-
-    Args:
-        model: An ``openvino.Model`` in floats; it is not changed.
-        feed: Inputs by name, to calibrate on.
-        parameters: Preset and range of the weights.
-        measure_error: Returns the error of an int8 form on records that it was not calibrated on.
+    largest ones of all records. Either can be several times closer to the float model: ``measure_error`` returns the
+    error of a form on records that it was not calibrated on.
 
     Raises:
         ComponentError: If NNCF fails, or nothing in the model can be computed in 8 bits.

@@ -24,12 +24,7 @@ def quantize(
 ) -> tuple[bytes, ConversionFacts]:
     """Return the flatbuffer of a SavedModel, and metadata for the model card.
 
-    Args:
-        serving: The SavedModel.
-        parameters: The parameters of the conversion.
-        feed: Inputs by name.
-        calibrated: True if the feed determines the ranges of the activations.
-        measure: Measures the degradation of a file.
+    ``calibrated`` is True if the feed determines the ranges of the activations.
 
     Raises:
         ComponentError: If an op cannot be converted, nothing is sparse, or the degradation exceeds the limit.

@@ -92,11 +92,8 @@ def fine_tune(
 ) -> tuple[Any, JsonObject]:
     """Return the model without wrappers, with its best weights at the final sparsity, and facts for its model card.
 
-    Args:
-        model: Loaded and compiled; its weights change.
-        kernels: All of its kernels; none to train without masks.
-        tuner: Has the module and the examples. A second round uses the same zeros.
-        settings: Schedule, epochs and batch size.
+    The model is compiled, and its weights change. Without kernels it is trained without masks. A second round uses the
+    same zeros.
     """
     before = tuner.evaluate(model)
     steps = -(-tuner.sources["train"].count // settings.batch_size)

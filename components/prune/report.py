@@ -25,12 +25,7 @@ OTHER_RUNTIMES = "no: it multiplies zeros like other weights"
 
 
 def describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -> Report:
-    """Return the report of a pruned model.
-
-    Args:
-        kernels: Every kernel, after pruning.
-        gzipped_before: Bytes of each kernel before pruning.
-    """
+    """Return the report of a pruned model; ``gzipped_before`` are the bytes of each kernel before pruning."""
     layers: list[Report] = [
         {**report_row(kernel, before), "left": kernel.left, "speed": speedups(kernel, kernels[0])}
         for kernel, before in zip(kernels, gzipped_before, strict=True)
@@ -81,9 +76,7 @@ def table(report: Mapping[str, Any]) -> list[str]:
 def speedups(kernel: PrunableKernel, first: PrunableKernel) -> dict[str, str]:
     """Return ``yes`` with a condition, or ``no`` with the reason, for each runtime.
 
-    Args:
-        kernel: The kernel after pruning.
-        first: The model's first kernel, which decides whether XNNPACK uses sparse kernels.
+    The model's first kernel decides whether XNNPACK uses sparse kernels.
     """
     return {"xnnpack": _xnnpack(kernel, first), "tensorrt": _tensorrt(kernel), "others": OTHER_RUNTIMES}
 

@@ -19,13 +19,7 @@ class Trainee:
     """
 
     def __init__(self, model: Any, keep_float: Sequence[str], *, zeros: bool, clusters: bool) -> None:
-        """Insert fake quantization. The layers of the model become part of the new one.
-
-        Args:
-            model: A Keras 3 graph model.
-            keep_float: Names of layers that stay in floats.
-            zeros: Preserve the zeros of pruned kernels.
-            clusters: Preserve the shared weights of clustered kernels.
+        """Insert fake quantization, and preserve zeros and shared weights. The layers become part of the new model.
 
         Raises:
             ComponentError: If no layer has an 8-bit form.

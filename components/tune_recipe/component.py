@@ -86,8 +86,7 @@ def tune_recipe(
     from tfopt.components.tune_recipe.report import render
     from tfopt.components.tune_recipe.tune import tune
 
-    earlier_report = earlier.report if earlier else None
-    report = tune(model, examples, first, earlier_report, settings, tuned.path, recipe.path, module)
+    report = tune(model, examples, first, earlier, settings, tuned.path, recipe.path, module)
     recipe.write(report)
     (recipe.path / Recipe.page).write_text(render(report), encoding="utf-8")
     write_journal(report, recipe.path / "optuna-journal.log")

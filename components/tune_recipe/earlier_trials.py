@@ -26,10 +26,6 @@ def add_earlier_trials(report: RecipeReport, previous: RecipeReport | None) -> R
 
     ``earlier`` gets the newest measurement of each recipe that this run did not measure, ``left_out`` the reason if the
     earlier run is not comparable, and each row ``pareto``.
-
-    Args:
-        report: The report of this run.
-        previous: The report of the earlier run; None if there is none.
     """
     earlier = list(_measured_trials(previous)) if previous else []
     left_out = _find_difference(previous.decision, report.decision) if previous and earlier else ""

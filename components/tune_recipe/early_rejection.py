@@ -27,12 +27,8 @@ def find_excessive_difference(
 
     Accuracy falls by at most the share of records whose class changes, and for a good baseline by nearly as much. A
     model is rejected only if even the lower bound of that share is twice what the goal allows; closer to the goal, only
-    `evaluate` can decide.
-
-    Args:
-        difference: The difference on a few records.
-        goals: The goals, with metrics and numbers resolved.
-        main_metric: The main metric of the evaluation; None before the first. Changed classes count for accuracy only.
+    `evaluate` can decide. Changed classes count only if the main metric of the evaluation, which is None before the
+    first one, is accuracy.
     """
     if difference.decorrelation > BROKEN:
         return f"correlation {1 - difference.decorrelation:.2f} with the parent on {difference.records} records"

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import tfopt
 from tfopt import formatting
-from tfopt.charts.figure import CHART_CSS
 from tfopt.charts.page_templates import report_template
 from tfopt.components.tune_recipe import charts
 from tfopt.reports.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics, TrialReport
@@ -26,7 +25,6 @@ def render(report: RecipeReport) -> str:
         parent=[_amount(baseline, name) for name in (metric, "latency", "size")],
         metric=formatting.title(metric),
         charts={"history": charts.draw_history(report), "front": charts.draw_front(report, metric)},
-        css=CHART_CSS.read_text(),
         version=tfopt.__version__,
     )
 

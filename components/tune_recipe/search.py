@@ -61,15 +61,7 @@ class Trial:
 
 @dataclass
 class Search:
-    """A search within a budget.
-
-    Attributes:
-        builder: Builds the models.
-        measurer: Measures them.
-        settings: Formats, budget and seed.
-        trials: The trials, in order.
-        start: The time, by `time.monotonic`, when the search started.
-    """
+    """A search within a budget, which starts when the object is created; ``trials`` are in order."""
 
     builder: ModelBuilder
     measurer: TrialMeasurer

@@ -99,12 +99,9 @@ class TrialMeasurer:
         check_goal_metrics(self.goals, task="auto", top_k=5, metrics=settings.metrics, slices=settings.slices)
 
     def measure(self, children: Sequence[Model], folder: Path, tried: int = 1) -> list[TrialMeasurement]:
-        """Evaluate and benchmark models; the reports are stored in ``folder``.
+        """Evaluate and benchmark models, which were selected from ``tried`` ones on the same records.
 
-        Args:
-            children: The models.
-            folder: Folder of the reports.
-            tried: Number of models that they were selected from on the same records.
+        The reports are stored in ``folder``.
 
         Raises:
             ComponentError: If the baseline cannot be measured, or examples, label or goals do not fit.

@@ -28,19 +28,9 @@ def tune(
     settings: SearchSettings,
     tuned: Path,
     folder: Path,
-    module: PythonModule | None = None,
+    module: PythonModule | None,
 ) -> RecipeReport:
-    """Search, and write the selected model.
-
-    Args:
-        model: The model that the recipes start from.
-        examples: Examples with the splits train and eval.
-        first: The recipe to try first, if there is one.
-        previous: The report of the earlier run, if there is one.
-        settings: Goals, budget and measurement.
-        tuned: Output folder of the selected model.
-        folder: Output folder of the recipe; ``decision.html`` is written to it.
-        module: The user's file with metrics.
+    """Search, write the selected model to ``tuned`` and ``decision.html`` to ``folder``, and return the report.
 
     Raises:
         ComponentError: See `tune_recipe`.

@@ -10,14 +10,16 @@ from tfopt.formatting import visible
 
 
 def report_template(folder: Path, **filters: Callable[..., Any]) -> jinja2.Template:
-    """Return ``report.html.j2`` of a folder; text from inputs appears in the page as it is, and nothing in it is HTML.
+    """Return ``report.html.j2`` of a folder, which may extend a template of this folder.
+
+    Text from inputs appears in the page as it is, and nothing in it is HTML.
 
     Args:
         folder: The folder with the template.
         filters: Filters of the template by name.
     """
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+        loader=jinja2.FileSystemLoader([folder, Path(__file__).parent]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,

@@ -76,14 +76,9 @@ def convert_in_child(
     converted: Model,
     parameters: Conversion,
 ) -> None:
-    """Convert a model in a child process, and add the result to the metadata of the output.
+    """Convert a model in a child process, and add the metadata that ``convert`` returns to those of the output.
 
-    Args:
-        convert: Called with the model, the examples, the output's folder and the parameters; returns metadata.
-        model: The model to convert.
-        examples: Examples to calibrate on and to compare with.
-        converted: The output, with its name.
-        parameters: The parameters of the conversion.
+    ``convert`` is called with the model, the examples, the output's folder and the parameters.
 
     Raises:
         ComponentError: That of ``convert``, or one that describes how its process died.

@@ -67,11 +67,8 @@ def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) ->
     """Return the operations before the first layers that need exact values or scale columns, and their neighbors.
 
     These are the operations that such an operation depends on, those that read the same tensors, and those that follow
-    until a layer: what remains of a sentinel after a comparison would determine the scale of their results.
-
-    Args:
-        operations: All operations, in topological order.
-        inputs: The names of the graph's inputs.
+    until a layer: what remains of a sentinel after a comparison would determine the scale of their results. The
+    operations are in topological order.
     """
     before_layers = _before_layers(operations, inputs)
     seeds = [op for op in operations if op.role in ("exact", "scaling") and before_layers.intersection(op.reads)]

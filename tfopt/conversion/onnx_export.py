@@ -89,7 +89,8 @@ def check_model(model: onnx.ModelProto) -> None:
     versions = {domain.domain: domain.version for domain in model.opset_import}
     unknown = {
         node.op_type
-        for node in _nodes(model.graph)
+        for graph in subgraphs(model.graph)
+        for node in graph.node
         if not onnx.defs.has(node.op_type, versions.get(node.domain, 1), node.domain)
     }
     if unknown:
@@ -115,6 +116,16 @@ def check_model(model: onnx.ModelProto) -> None:
             "a file that passes ONNX's own checker",
             "try another opset, and report this with the model",
         ) from error
+
+
+def subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph and the bodies of its loops and branches."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in [attribute.g, *attribute.graphs]:
+                if body.node:
+                    yield from subgraphs(body)
 
 
 def _inputs(saved_model: Path) -> list[str]:
@@ -158,11 +169,3 @@ def _one_hot(graph: Any, node: Any, name: str, _: Any) -> None:
         beyond = graph.make_node("Where", classes, dtypes=[int64], shapes=[shape]).output[0]
         graph.replace_input(node, node.input[0], beyond, 0)
     OneHot.version_11(graph, node)
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for body in [attribute.g, *attribute.graphs]:
-                yield from _nodes(body)

@@ -15,7 +15,6 @@ from tfopt.conversion.exact_values import FloatPart
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError, first_line
 from tfopt.runtimes.onnx import decode_text
-from tfopt.value_types import JsonObject
 
 SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False}
 
@@ -44,7 +43,7 @@ def quantize(
     try:
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
         floating = _find_float_part(prepared)
-        stable = _stability(prepared, feed)
+        stable = calibration.compare_ranges(*(_ranges(prepared, half) for half in calibration.split_halves(feed)))
         quantize_static(
             prepared,
             target,
@@ -95,10 +94,6 @@ class _Reader:
 
     def get_next(self) -> Batch | None:
         return next(self._batches, None)
-
-
-def _stability(file: Path, feed: list[Batch]) -> JsonObject:
-    return calibration.compare_ranges(*(_ranges(file, half) for half in calibration.split_halves(feed)))
 
 
 def _ranges(file: Path, feed: list[Batch]) -> calibration.Ranges:

@@ -29,12 +29,7 @@ def save_as_served(
 ) -> None:
     """Save a changed Keras model with the signature of its parent: names of outputs, and records if it parses these.
 
-    Args:
-        changed: The model to save.
-        folder: The artifact folder.
-        model: The parent.
-        parent: The parent, loaded.
-        keras_model: The parent's Keras form.
+    ``model`` is the parent's artifact, ``parent`` its runtime, and ``keras_model`` its Keras form.
 
     Raises:
         ComponentError: If the SavedModel has signatures, inputs or outputs that the Keras model does not have, or

@@ -50,12 +50,7 @@ class TensorRTRuntime(Runtime):
     """
 
     def __init__(self, plan: Path, *, host_code: bool) -> None:
-        """Load the engine; see `load`.
-
-        Args:
-            plan: The serialized engine.
-            host_code: Allow host code in the engine, which version-compatible engines contain.
-        """
+        """Load the engine; see `load`. Version-compatible engines contain host code."""
         import tensorrt as trt
 
         from tfopt.tensorrt.messages import Messages, load_plugins  # imports TensorRT

@@ -30,10 +30,7 @@ Losses = Iterable[Callable[[], Any]]  # each call computes the loss of one examp
 def score_bundles(kind: Importance, graph: ChannelGraph, losses: Losses = ()) -> Scores:
     """Return the importance of each bundle.
 
-    Args:
-        kind: The criterion.
-        graph: The labels of the model's channels.
-        losses: For ``taylor``: one function per example, which calls the model and returns the loss, a scalar.
+    For ``taylor``, there is a function per example in ``losses`` that calls the model and returns the loss, a scalar.
     """
     roots = graph.roots()
     if kind == "taylor":

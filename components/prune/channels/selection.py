@@ -64,7 +64,19 @@ def remove_channels(
     roots, scores = graph.roots(), score_bundles(settings.importance, graph, losses)
     groups = [_freeze_excluded(group, scores, settings) for group in find_groups(graph)]
     _check_any_removable(model, groups)
-    cost, all_channels = _cost_function(model, graph, settings, latency)
+    all_channels = np.ones(len(roots), np.bool_)
+    if settings.measure == "flops" and count_cost(model, graph, all_channels).flops is None:
+        raise ComponentError(
+            f"{model.name}: FLOPs of a model with an unknown size",
+            "an input of fixed size, apart from the batch",
+            "pass measure=parameters",
+        )
+
+    def cost(remaining: Remaining) -> float:
+        if latency:
+            return latency(build_smaller_model(model, graph, remaining))
+        return float(getattr(count_cost(model, graph, remaining), settings.measure))
+
     before = cost(all_channels)
     remaining = select_remaining(
         groups,
@@ -73,7 +85,7 @@ def remove_channels(
         cost,
         budget=before * (1 - settings.sparsity),
         settings=settings,
-        steps=LATENCY_STEPS if settings.measure == "latency" else STEPS,
+        steps=LATENCY_STEPS if latency else STEPS,
     )
     if remaining is None:
         raise _unreachable(groups, roots, scores, settings, cost, before)
@@ -101,8 +113,7 @@ def select_remaining(
         scores: The importance of each bundle, shape [labels].
         cost: Computes the cost of a selection.
         budget: The maximum cost.
-        settings: ``scope``, and ``multiple``: numbers of channels are multiples of it, and a group that is not larger
-            does not change.
+        settings: ``scope`` and ``multiple``.
         steps: Number of steps of the bisection.
     """
     bundles = [group.bundles for group in groups if not group.frozen]
@@ -129,14 +140,7 @@ def select_remaining(
 
 
 def _count(scores: Scores, ranked: Scores, fraction: float, settings: PruningSettings) -> int:
-    """Return how many channels of a group remain.
-
-    Args:
-        scores: The importance of the group's bundles.
-        ranked: The importance of all bundles that can be removed, in ascending order.
-        fraction: The fraction of channels to remove.
-        settings: Scope and multiple.
-    """
+    """Return how many channels of a group remain; ``ranked`` is the importance of all bundles, in ascending order."""
     if settings.scope == "group":
         count = int(np.ceil(len(scores) * (1 - fraction)))
     else:
@@ -166,24 +170,6 @@ def _check_any_removable(model: Layer, groups: Sequence[ChannelGroup]) -> None:
             "a layer whose channels end in another layer with a kernel",
             "choose another pattern, another importance, or a smaller multiple",
         )
-
-
-def _cost_function(
-    model: Layer, graph: ChannelGraph, settings: PruningSettings, latency: Latency | None
-) -> tuple[Callable[[Remaining], float], Remaining]:
-    """Return the function that computes the cost of a selection, and the selection of all channels."""
-    all_channels = np.ones(len(graph.roots()), np.bool_)
-    if settings.measure == "latency":
-        if latency is None:
-            raise TypeError("the measure latency needs a function that measures it")
-        return (lambda remaining: latency(build_smaller_model(model, graph, remaining))), all_channels
-    if settings.measure == "flops" and count_cost(model, graph, all_channels).flops is None:
-        raise ComponentError(
-            f"{model.name}: FLOPs of a model with an unknown size",
-            "an input of fixed size, apart from the batch",
-            "pass measure=parameters",
-        )
-    return (lambda remaining: float(getattr(count_cost(model, graph, remaining), settings.measure))), all_channels
 
 
 def _unreachable(
