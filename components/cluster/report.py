@@ -10,10 +10,8 @@ from tfopt.keras_models.kernels import Kernel, report_row, table_lines
 from tfopt.keras_models.layer_graph import calls, is_graph
 from tfopt.value_types import JsonObject
 
-Report = JsonObject
 
-
-def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> Report:
+def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> JsonObject:
     """Return the report of a clustered model; ``gzipped_before`` are the bytes of each kernel before clustering."""
     layers = [
         {**report_row(kernel, before), "values": len(np.unique(kernel.values)), "left": kernel.left}

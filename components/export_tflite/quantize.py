@@ -112,22 +112,18 @@ def _inspect(serving: Path, parameters: TFLiteConversion, feed: list[Batch]) -> 
     floating = float_part.find(content)
     if not parameters.integer_io:
         return facts | floating.facts(), floating
-    _check_exact(floating, parameters.precision)
-    # A device without floats cannot compute a part in float. The comparison judges what rounding the columns costs.
-    if floating:
-        facts["rounded"] = floating.scaling
-    return facts, FloatPart()
-
-
-def _check_exact(floating: FloatPart, precision: str) -> None:
-    """Raise ComponentError if integer inputs and outputs would round values that have to be exact."""
     if floating.exact:
+        kinds = count_kinds(floating.exact)
         raise ComponentError(
-            f"integer_io with operations that need exact values, not {precision}: {count_kinds(floating.exact)}",
+            f"integer_io with operations that need exact values, not {parameters.precision}: {kinds}",
             "a model without such operations on floats, because a device without floats cannot compute them",
             "leave integer_io out, which leaves these operations in float, pass codes by an input of integers, or "
             "compute this part before the model",
         )
+    # A device without floats cannot compute a part in float. The comparison judges what rounding the columns costs.
+    if floating:
+        facts["rounded"] = floating.scaling
+    return facts, FloatPart()
 
 
 def _stability(content: bytes, feed: list[Batch]) -> JsonObject:

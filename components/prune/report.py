@@ -18,15 +18,14 @@ from tfopt.components.prune.patterns import is_n_m
 from tfopt.keras_models.kernels import Kernel, report_row, table_lines
 from tfopt.value_types import JsonObject
 
-Report = JsonObject
 RUNTIMES = ("xnnpack", "tensorrt", "others")
 MIN_ZEROS = 2 / 3  # fraction from which XNNPACK uses its sparse kernels
 OTHER_RUNTIMES = "no: it multiplies zeros like other weights"
 
 
-def describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -> Report:
+def describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -> JsonObject:
     """Return the report of a pruned model; ``gzipped_before`` are the bytes of each kernel before pruning."""
-    layers: list[Report] = [
+    layers: list[JsonObject] = [
         {**report_row(kernel, before), "left": kernel.left, "speed": speedups(kernel, kernels[0])}
         for kernel, before in zip(kernels, gzipped_before, strict=True)
     ]
@@ -37,10 +36,10 @@ def describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -
     return {"summary": summary, "sparsity": zeros / total, "speed": summarize_speedups(layers), "layers": layers}
 
 
-def describe_channels(before: Iterable[Kernel], after: Iterable[Kernel]) -> Report:
+def describe_channels(before: Iterable[Kernel], after: Iterable[Kernel]) -> JsonObject:
     """Return the report of a model with fewer channels: the size of each kernel before and after."""
     baselines = {(kernel.path, kernel.name): kernel for kernel in before}
-    layers: list[Report] = []
+    layers: list[JsonObject] = []
     smaller = 0
     for kernel in after:
         baseline = baselines[kernel.path, kernel.name]

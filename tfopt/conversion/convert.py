@@ -105,14 +105,7 @@ def summarize(converted: Model) -> str:
     facts, files = cast(ConversionFacts, converted.metadata), type(converted)(converted.path).payload()
     verified, size = facts["verified"], data_size(sum(file.stat().st_size for file in files))
     parity = describe_parity(verified["outputs"]) if verified["run"] else f"not run: {verified['reason']}"
-    return f"{converted.metadata['name']}: {size}, {parity}{_stability_warning(facts.get('stability') or {})}"
-
-
-def _stability_warning(stability: Mapping[str, Any]) -> str:
-    difference = float(stability.get("largest_difference", 0))
-    if difference <= UNSTABLE:
-        return ""
-    return (
-        f"; the range of {stability.get('least_stable')} differs by {difference:.0%} on half of the examples: "
-        "calibrate on more"
-    )
+    stability: Mapping[str, Any] = facts.get("stability") or {}
+    name, difference = stability.get("least_stable"), stability.get("largest_difference", 0.0)
+    warning = f"; the range of {name} differs by {difference:.0%} on half of the examples: calibrate on more"
+    return f"{converted.metadata['name']}: {size}, {parity}{warning if difference > UNSTABLE else ''}"

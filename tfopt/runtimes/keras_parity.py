@@ -12,8 +12,8 @@ from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec, d
 from tfopt.data.batches import parse_features
 from tfopt.data.sample_inputs import random_batch
 from tfopt.errors import ComponentError
+from tfopt.runtimes.keras import input_specs
 from tfopt.runtimes.runtime import Runtime
-from tfopt.runtimes.saved_model import to_tensor_spec
 
 COMPARED_RECORDS = 16
 TOLERANCE = 1e-3  # of the largest value: both run the same layers
@@ -86,7 +86,7 @@ def _parsed_inputs(
     if records is None:
         return None
     dense = {key: feature for key, feature in records[1].features.items() if feature.kind == "dense"}
-    own = {key: to_tensor_spec(spec) for key, spec in keras_models.serving_function(keras_model)[1].items()}
+    own = input_specs(keras_model)
     fits = all(key in dense and dense[key].dtype == spec.dtype for key, spec in own.items())
     return (records[0], dense) if fits else None
 
@@ -113,7 +113,7 @@ def _check_parsed(model: SavedModel, parent: Runtime, names: list[str]) -> None:
 def _check_inputs(parent: Runtime, keras_model: keras_models.KerasObject) -> None:
     if _parsed_inputs(parent, keras_model):
         return
-    specs = {name: to_tensor_spec(spec) for name, spec in keras_models.serving_function(keras_model)[1].items()}
+    specs = input_specs(keras_model)
     same = set(specs) == set(parent.inputs)
     if not same or not all(_equal(spec, parent.inputs[name]) for name, spec in specs.items()):
         raise ComponentError(

@@ -251,9 +251,7 @@ RULES: dict[str, Rule] = {
     **_each(reshape, "Reshape"),
     **_each(permute, "Permute"),
     **_each(_elementwise, "Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"),  # layers and operations
-    **_each(
-        _pass_through, "Relu", "Relu6", "Sigmoid", "Silu", "Tanh", "HardSigmoid", "HardSilu", "HardTanh", "Elu", "Selu"
-    ),
+    **_each(_pass_through, "Relu", "Relu6", "Sigmoid", "Silu", "Tanh", "HardSigmoid", "HardSilu", "HardTanh"),
     **_each(_pass_through, "Elu", "Selu", "Gelu", "Celu", "LeakyRelu", "Softplus", "Softsign", "LogSigmoid", "Square"),
     **_each(_concatenate, "Concatenate"),
 }

@@ -9,7 +9,6 @@ import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.prune import report
 from tfopt.components.prune.channels.cost import relative_latency
 from tfopt.components.prune.channels.importance import Losses, label_free_losses, labeled_losses
@@ -24,7 +23,7 @@ from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import kernels_of
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.measurement import parity
-from tfopt.runtimes.saved_model import to_tensor_spec
+from tfopt.runtimes.keras import input_specs
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
 from tfopt.value_types import JsonObject
@@ -50,8 +49,12 @@ def prune_channels(
     with loaded_reproducibly(model, module, settings.seed) as (parent, user):
         check_not_shrunk(list(kernels_of(parent, NAMES)))
         tuner = FineTuner(parent, model, user, examples, target, settings, settings.seed) if user and examples else None
-        inputs, _ = draw_inputs(examples, _specs(parent), records=EXAMPLES, seen="eval")  # importance: from ``train``
-        losses = _losses(parent, inputs, tuner, settings) if settings.importance == "taylor" else ()
+        inputs, _ = draw_inputs(examples, input_specs(parent), records=EXAMPLES, seen="eval")  # importance: ``train``
+        losses: Losses = ()
+        if settings.importance == "taylor" and tuner:
+            losses = labeled_losses(parent, tuner.sources["train"], count=EXAMPLES, seed=settings.seed)
+        elif settings.importance == "taylor":
+            losses = label_free_losses(parent, inputs)
         latency = relative_latency(parent) if settings.measure == "latency" else None
         removal = remove_channels(parent, settings, losses=losses, latency=latency)
         surgery = _verify(removal, inputs)
@@ -71,16 +74,6 @@ def prune_channels(
         "fine_tuned": tuned,
         "verified": verified | {"surgery": surgery},
     }
-
-
-def _losses(model: Layer, inputs: Batch, tuner: FineTuner | None, settings: Settings) -> Losses:
-    if tuner is None:
-        return label_free_losses(model, inputs)
-    return labeled_losses(model, tuner.sources["train"], count=EXAMPLES, seed=settings.seed)
-
-
-def _specs(model: Layer) -> dict[str, TensorSpec]:
-    return {name: to_tensor_spec(spec) for name, spec in keras_models.serving_function(model)[1].items()}
 
 
 def _verify(removal: Removal, inputs: Batch) -> dict[str, float]:
