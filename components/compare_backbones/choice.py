@@ -71,7 +71,9 @@ def select_backbone(
     metric = next(iter(best.evaluation.metrics)) if best and best.evaluation else None
     goals = _resolve_goals(resolved, metric, measurements.values())
     reasons = {
-        candidate.name: _reasons_against(candidate, measurements, goals, resolved, training) for candidate in candidates
+        candidate.name: _reasons_unmeasured(candidate)
+        or _missed_goals(goals, measurements[candidate.name], resolved, training)
+        for candidate in candidates
     }
     objective = metric if resolved.settings.objective == QUALITY else resolved.settings.objective
 
@@ -84,8 +86,10 @@ def select_backbone(
     merits = {
         name: _merits(row, metric) for name, row in measurements.items() if metric is None or metric in row.metrics
     }
-    reason = _explain_choice(ranked[0], measurements, reasons, metric, best) + _warn_of_chance(candidates, metric)
-    return Choice(ranked[0], measurements, reasons, non_dominated(merits), metric, reason)
+    chosen = ranked[0]
+    reason = _explain_choice(measurements[chosen.name], reasons[chosen.name], metric, best)
+    reason += _warn_of_chance(candidates, metric)
+    return Choice(chosen, measurements, reasons, non_dominated(merits), metric, reason)
 
 
 def _join_measurements(candidate: Candidate, baseline: ModelMeasurements | None) -> ModelMeasurements:
@@ -105,18 +109,10 @@ def _resolve_goals(
     return resolve_goals(resolved.goals, metric, {name: None for row in measurements for name in row.metrics})
 
 
-def _reasons_against(
-    candidate: Candidate,
-    measurements: Mapping[str, ModelMeasurements],
-    goals: Sequence[Goal],
-    resolved: ResolvedSettings,
-    training: ShortTraining | None,
-) -> list[str]:
+def _reasons_unmeasured(candidate: Candidate) -> list[str]:
     if candidate.error:
         return [candidate.error]
-    if candidate.untrained:
-        return [f"not trained: {candidate.untrained}"]
-    return _missed_goals(goals, measurements[candidate.name], resolved, training)
+    return [f"not trained: {candidate.untrained}"] if candidate.untrained else []
 
 
 def _missed_goals(
@@ -146,26 +142,19 @@ def _merits(measurements: ModelMeasurements, metric: str | None) -> tuple[float,
     return (sign * measurements.value(metric), *costs)
 
 
-def _explain_choice(
-    chosen: Candidate,
-    measurements: Mapping[str, ModelMeasurements],
-    reasons: Mapping[str, list[str]],
-    metric: str | None,
-    best: Candidate | None,
-) -> str:
-    row = measurements[chosen.name]
+def _explain_choice(row: ModelMeasurements, missed: Sequence[str], metric: str | None, best: Candidate | None) -> str:
     facts = [f"{formatting.amount('latency', row.value('latency'))} in {row.format.replace('_', ' ')}"]
     if metric and metric in row.metrics:
         quality = f"{formatting.title(metric)} {formatting.amount(metric, row.value(metric))} after the short training"
-        if best and best is not chosen:
+        if best and best.name != row.name:
             quality += f" ({formatting.change(metric, row.change(metric).value)} against {best.name})"
         facts.append(quality)
     facts.append(formatting.data_size(row.value("size")))
-    text = f"{chosen.name}: {', '.join(facts)}"
+    text = f"{row.name}: {', '.join(facts)}"
     if metric is None:
         text += "; its quality is unknown"
-    if reasons[chosen.name]:
-        text += f". No backbone meets every goal; this one misses the fewest: {'; '.join(reasons[chosen.name])}"
+    if missed:
+        text += f". No backbone meets every goal; this one misses the fewest: {'; '.join(missed)}"
     return f"{text}."
 
 

@@ -56,8 +56,7 @@ def _size(cache: Any) -> int:
 class CalibrationCache:
     """One calibration in a file, reused only for the same model, examples, batch size and version of TensorRT.
 
-    Attributes:
-        hit: True if the file held this calibration when it was read.
+    ``hit`` is True if the file held this calibration when it was read.
     """
 
     def __init__(self, name: str | None, **key: str | int) -> None:

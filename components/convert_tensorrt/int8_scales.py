@@ -56,7 +56,9 @@ def make_symmetric(model: onnx.ModelProto) -> dict[str, int]:
                 counts["widened"] += 1
             _set_scale(graph, node, constants, np.maximum(-low, high) / LEVELS)
     del graph.value_info[:]  # some entries are uint8
-    _drop_unused(graph)
+    used = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
+    for tensor in [tensor for tensor in graph.initializer if tensor.name not in used]:
+        graph.initializer.remove(tensor)
     return counts
 
 
@@ -162,9 +164,3 @@ def _set_scale(graph: onnx.GraphProto, node: onnx.NodeProto, constants: Constant
 def _store(graph: onnx.GraphProto, constants: Constants, name: str, values: NDArray[Any]) -> None:
     constants[name] = values
     graph.initializer.append(numpy_helper.from_array(values, name))
-
-
-def _drop_unused(graph: onnx.GraphProto) -> None:
-    used = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
-    for tensor in [tensor for tensor in graph.initializer if tensor.name not in used]:
-        graph.initializer.remove(tensor)

@@ -12,11 +12,7 @@ from tfopt.value_types import JsonObject
 
 
 class Trainee:
-    """A Keras 3 model with fake quantization, to be trained.
-
-    Attributes:
-        model: The model, not compiled.
-    """
+    """A Keras 3 model with fake quantization, to be trained; ``model`` is not compiled."""
 
     def __init__(self, model: Any, keep_float: Sequence[str], *, zeros: bool, clusters: bool) -> None:
         """Insert fake quantization, and preserve zeros and shared weights. The layers become part of the new model.

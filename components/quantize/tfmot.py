@@ -30,11 +30,7 @@ PREFIX, RANGE = "quant_", "_range"
 
 
 class ToolkitTrainee:
-    """A Keras 2 model with fake quantization, with the methods of `fake_quant_training.Trainee`.
-
-    Attributes:
-        model: The model, not compiled.
-    """
+    """A Keras 2 model with fake quantization, with the methods of `fake_quant_training.Trainee`."""
 
     def __init__(self, model: Layer, keep_float: Sequence[str], *, zeros: bool, clusters: bool) -> None:
         """Insert fake quantization, and preserve zeros and shared weights.

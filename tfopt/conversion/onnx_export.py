@@ -47,7 +47,10 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
                 custom_op_handlers={"Erfc": (_erfc, []), "OneHot": (_one_hot, [])},
                 continue_on_error=False,
             )
-            passes = {name: _without_copies(each) for name, each in optimizer._get_optimizers().items()}
+            passes = {
+                name: type(each.__name__, (_WithoutCopies, each), {})
+                for name, each in optimizer._get_optimizers().items()
+            }
             optimized = optimizer.optimize_graph(converted, catch_errors=False, optimizers=passes)
             model: onnx.ModelProto = optimized.make_model("tfopt")
     except Exception as error:
@@ -75,10 +78,6 @@ class _WithoutCopies(GraphOptimizerBase):  # type: ignore[misc]  # tf2onnx has n
                 node.update_proto()
         graph.delete_unused_nodes(graph.outputs)
         return graph
-
-
-def _without_copies(optimizer_class: type) -> type:
-    return type(optimizer_class.__name__, (_WithoutCopies, optimizer_class), {})
 
 
 def check_model(model: onnx.ModelProto) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import SavedModel
-from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec, describe_specs, record_input, same_shape
+from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, describe_specs, record_input, same_shape
 from tfopt.data.batches import parse_features
 from tfopt.data.sample_inputs import random_batch
 from tfopt.errors import ComponentError
@@ -114,14 +114,13 @@ def _check_inputs(parent: Runtime, keras_model: keras_models.KerasObject) -> Non
     if _parsed_inputs(parent, keras_model):
         return
     specs = input_specs(keras_model)
-    same = set(specs) == set(parent.inputs)
-    if not same or not all(_equal(spec, parent.inputs[name]) for name, spec in specs.items()):
+    served = parent.inputs
+    if set(specs) != set(served) or not all(
+        own.dtype == served[name].dtype and len(own.shape) == len(served[name].shape) and same_shape(own, served[name])
+        for name, own in specs.items()
+    ):
         raise ComponentError(
             f"serving_default takes {describe_specs(parent.inputs)}",
             f"the inputs of the Keras form: {describe_specs(specs)}",
             "export the Keras model with its own inputs, or give its .keras file alone",
         )
-
-
-def _equal(own: TensorSpec, served: TensorSpec) -> bool:
-    return own.dtype == served.dtype and len(own.shape) == len(served.shape) and same_shape(own, served)

@@ -88,7 +88,8 @@ def remove_channels(
         steps=LATENCY_STEPS if latency else STEPS,
     )
     if remaining is None:
-        raise _unreachable(groups, roots, scores, settings, cost, before)
+        smallest = select_remaining(groups, roots, scores, cost, budget=np.inf, settings=settings, steps=0)
+        raise _unreachable(groups, settings, 0.0 if smallest is None else 1 - cost(smallest) / before)
     report = _report(model, graph, groups, all_channels, remaining)
     ratio = cost(remaining) / before
     report |= {"measure": settings.measure, "ratio": ratio}
@@ -172,16 +173,8 @@ def _check_any_removable(model: Layer, groups: Sequence[ChannelGroup]) -> None:
         )
 
 
-def _unreachable(
-    groups: Sequence[ChannelGroup],
-    roots: Labels,
-    scores: Scores,
-    settings: PruningSettings,
-    cost: Callable[[Remaining], float],
-    before: float,
-) -> ComponentError:
-    smallest = select_remaining(groups, roots, scores, cost, budget=np.inf, settings=settings, steps=0)
-    fraction = 1 - cost(smallest) / before if smallest is not None else 0.0
+def _unreachable(groups: Sequence[ChannelGroup], settings: PruningSettings, fraction: float) -> ComponentError:
+    """Return the error for a sparsity above this fraction, which is the largest possible one."""
     frozen = sum(len(group.bundles) for group in groups if group.frozen)
     total = sum(len(group.bundles) for group in groups)
     return ComponentError(
