@@ -17,23 +17,14 @@ from tfopt.reports.evaluation_report import ModelEvaluation
 
 @dataclass(frozen=True)
 class Choice:
-    """The selected backbone, and the reasons.
-
-    Attributes:
-        candidate: The selected candidate.
-        measurements: Measurements by name, of candidates that were measured.
-        reasons: For each name, the goals that it misses or its error; empty if it meets all goals.
-        front: Names on the Pareto front.
-        metric: The metric of quality; None if nothing was trained.
-        reason: The decision as a sentence.
-    """
+    """The selected backbone, and the reasons."""
 
     candidate: Candidate
-    measurements: Mapping[str, ModelMeasurements]
-    reasons: Mapping[str, list[str]]
-    front: set[str]
-    metric: str | None
-    reason: str
+    measurements: Mapping[str, ModelMeasurements]  # by name, of candidates that were measured
+    reasons: Mapping[str, list[str]]  # by name: the goals that it misses, or its error
+    front: set[str]  # names on the Pareto front
+    metric: str | None  # of quality; None if nothing was trained
+    reason: str  # the decision as a sentence
 
 
 def missed_cost_goals(candidate: Candidate, resolved: ResolvedSettings) -> list[str]:

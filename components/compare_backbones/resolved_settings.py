@@ -30,21 +30,13 @@ DEFAULT_SIZE = (224, 224, 3)
 
 @dataclass(frozen=True)
 class ResolvedSettings:
-    """Settings with the values that depend on the examples and the machine.
+    """Settings with the values that depend on the examples and the machine."""
 
-    Attributes:
-        settings: The parameters as passed.
-        classes: Number of values of the head.
-        stored_size: Size of the images in the examples.
-        input_size: Size of the backbones' input.
-        unavailable: Formats whose runtime is not installed, with the reason.
-    """
-
-    settings: Settings
-    classes: int
-    stored_size: Size
-    input_size: Size
-    unavailable: Mapping[str, str] = field(default_factory=dict)
+    settings: Settings  # as passed
+    classes: int  # number of values of the head
+    stored_size: Size  # of the images in the examples
+    input_size: Size  # of the backbones' input
+    unavailable: Mapping[str, str] = field(default_factory=dict)  # why a format is left out
 
     @property
     def backbones(self) -> list[Backbone]:

@@ -24,25 +24,15 @@ FUSED = {"kernel": ("norm", "clip"), "norm": ("clip",), "calculate": ("clip",)} 
 
 @dataclass
 class Rewritten:
-    """A model with fake quantization.
+    """A model with fake quantization."""
 
-    Attributes:
-        keep_float: Names of layers that stay in floats.
-        one_scale: True if kernels with shared weights have the same scale for all channels.
-        model: A Functional model with the same names of inputs and outputs.
-        kernels: The layers with a quantized kernel.
-        ranges: The layers that round activations.
-        left: The reason why a layer stays in floats, by its name.
-        new_layers: The layers and nested models that replace others, by the id of the old ones.
-    """
-
-    keep_float: Sequence[str]
-    one_scale: bool
-    model: Layer = None
-    kernels: list[QuantizedKernel] = field(default_factory=list)
-    ranges: list[FakeQuantize] = field(default_factory=list)
-    left: dict[str, str] = field(default_factory=dict)
-    new_layers: dict[int, Layer] = field(default_factory=dict)
+    keep_float: Sequence[str]  # names of layers that stay in floats
+    one_scale: bool  # True if kernels with shared weights have one scale for all channels
+    model: Layer = None  # Functional, with the same names of inputs and outputs
+    kernels: list[QuantizedKernel] = field(default_factory=list)  # layers with a quantized kernel
+    ranges: list[FakeQuantize] = field(default_factory=list)  # layers that round activations
+    left: dict[str, str] = field(default_factory=dict)  # reason why a layer stays in floats, by its name
+    new_layers: dict[int, Layer] = field(default_factory=dict)  # by the id of the layers that they replace
 
 
 def rewrite(model: Layer, keep_float: Sequence[str], *, one_scale: bool) -> Rewritten:

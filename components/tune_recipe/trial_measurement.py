@@ -25,21 +25,13 @@ GIVEN_UP, NOT_MADE = 8.0, 10.0  # scores of recipes that were not measured
 
 @dataclass(frozen=True)
 class TrialMeasurement:
-    """The measurement of a trial's model.
+    """The measurement of a trial's model."""
 
-    Attributes:
-        measured: The model in both reports, with its baseline.
-        main_metric: The main metric of the evaluation.
-        goals: The goals, with metrics and numbers resolved.
-        objective: The metric to optimize.
-        examples: Number of examples that it was evaluated on.
-    """
-
-    measured: ModelMeasurements
-    main_metric: str
-    goals: Sequence[Goal]
-    objective: str
-    examples: int
+    measured: ModelMeasurements  # in both reports, with its baseline
+    main_metric: str  # of the evaluation
+    goals: Sequence[Goal]  # with metrics and numbers resolved
+    objective: str  # the metric to optimize
+    examples: int  # number of examples that it was evaluated on
 
     @property
     def failures(self) -> list[str]:

@@ -24,38 +24,23 @@ MIN_SECONDS = 60.0  # that a step may take even if less of the budget is left
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """The difference between the outputs of a model and those of its baseline.
+    """The difference between the outputs of a model and those of its baseline."""
 
-    Attributes:
-        changed: Number of records whose class changed.
-        records: Number of compared records.
-        decorrelation: 1 minus the correlation of the worst output.
-    """
-
-    changed: int
-    records: int
-    decorrelation: float
+    changed: int  # number of records whose class changed
+    records: int  # number of compared records
+    decorrelation: float  # 1 minus the correlation of the worst output
 
 
 @dataclass(frozen=True)
 class ModelBuilder:
-    """Builds models from one baseline in a folder; steps that several recipes start with run once.
+    """Builds models from one baseline in a folder; steps that several recipes start with run once."""
 
-    Attributes:
-        model: The baseline.
-        examples: Examples for calibration and comparison.
-        output: The output to compare; all of them if None.
-        folder: The folder for the models.
-        deadline: The time, by `time.monotonic`, at which a running step is stopped.
-        failed: Errors of steps by the name of their folder.
-    """
-
-    model: Model
-    examples: Examples
-    output: str | None
+    model: Model  # the baseline
+    examples: Examples  # for calibration and comparison
+    output: str | None  # the output to compare; all of them if None
     folder: Path
-    deadline: float
-    failed: dict[str, ComponentError] = field(default_factory=dict)
+    deadline: float  # the time, by `time.monotonic`, at which a running step is stopped
+    failed: dict[str, ComponentError] = field(default_factory=dict)  # errors of steps by the name of their folder
 
     def build(self, recipe: Recipe) -> Model:
         """Run the steps of a recipe.

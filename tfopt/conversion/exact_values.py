@@ -38,19 +38,12 @@ class Operation:
 
 @dataclass(frozen=True)
 class FloatPart:
-    """The operations to leave in float.
+    """The operations to leave in float."""
 
-    Attributes:
-        operations: Their names, in topological order.
-        exact: Names and types of those that need exact values.
-        scaling: Names and types of those that scale columns.
-        shared: True if another operation reads a tensor that one of them reads.
-    """
-
-    operations: list[str] = field(default_factory=list)
-    exact: dict[str, str] = field(default_factory=dict)
-    scaling: dict[str, str] = field(default_factory=dict)
-    shared: bool = False
+    operations: list[str] = field(default_factory=list)  # names, in topological order
+    exact: dict[str, str] = field(default_factory=dict)  # names and types of those that need exact values
+    scaling: dict[str, str] = field(default_factory=dict)  # names and types of those that scale columns
+    shared: bool = False  # True if another operation reads a tensor that one of them reads
 
     def __bool__(self) -> bool:
         """Return True if an operation has to stay in float."""

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import onnx
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 from tf2onnx import optimizer, tf_loader, tfonnx, utils
 from tf2onnx.onnx_opset.tensor import OneHot
 from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
+from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.errors import ComponentError, first_line
 
 
@@ -34,7 +34,7 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
             return_tensors_to_rename=True,
         )
         # TensorFlow replaces characters that no Python identifier may have; in ONNX any text is a name.
-        names |= zip(inputs, _inputs(saved_model), strict=True)
+        names |= zip(inputs, sorted(read_meta_graph(saved_model).signature_def["serving_default"].inputs), strict=True)
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(graph_def, name="")
             converted = tfonnx.process_tf_graph(
@@ -125,13 +125,6 @@ def subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
             for body in [attribute.g, *attribute.graphs]:
                 if body.node:
                     yield from subgraphs(body)
-
-
-def _inputs(saved_model: Path) -> list[str]:
-    """Return the names of the signature's inputs, in the order of tf2onnx."""
-    proto = saved_model_pb2.SavedModel.FromString((saved_model / "saved_model.pb").read_bytes())
-    meta = next(meta for meta in proto.meta_graphs if "serve" in meta.meta_info_def.tags)
-    return sorted(meta.signature_def["serving_default"].inputs)
 
 
 def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:

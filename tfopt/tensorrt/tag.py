@@ -17,15 +17,10 @@ AGAIN = "convert the model again on this machine: tfopt convert_tensorrt"
 
 @dataclass(frozen=True)
 class CompatibilityTag(Machine):
-    """The machine that an engine was built for, and its limits.
+    """The machine that an engine was built for, and its limits."""
 
-    Attributes:
-        version_compatible: True if later versions of TensorRT may load the engine.
-        largest_batch: Largest batch size, if it is dynamic.
-    """
-
-    version_compatible: bool = False
-    largest_batch: int | None = None
+    version_compatible: bool = False  # True if later versions of TensorRT may load the engine
+    largest_batch: int | None = None  # None if it is not dynamic
 
     @classmethod
     def read(cls, plan: Path) -> "CompatibilityTag | None":

@@ -30,19 +30,12 @@ LATENCY_STEPS = 6  # of the bisection for latency: each step builds, exports and
 
 @dataclass(frozen=True)
 class Removal:
-    """A model before and after the removal of channels.
+    """A model before and after the removal of channels."""
 
-    Attributes:
-        model: The smaller model.
-        parent: The parent with zeros for every weight of the removed channels. It has the smaller model's outputs.
-        report: Members and channels of every group, before and after, or why it is frozen; parameters and FLOPs.
-        ratio: Cost of the smaller model as a fraction of the parent's.
-    """
-
-    model: Layer
-    parent: Layer
-    report: JsonObject
-    ratio: float
+    model: Layer  # the smaller model
+    parent: Layer  # with zeros for every weight of the removed channels: it has the smaller model's outputs
+    report: JsonObject  # groups before and after, or why they are frozen; parameters and FLOPs
+    ratio: float  # cost of the smaller model as a fraction of the parent's
 
 
 def remove_channels(
