@@ -115,9 +115,9 @@ def _fine_tune(model: Any, kernels: list[Kernel], tuner: FineTuner, settings: Se
     start = tuner.evaluate(trainee)
     trainee, facts = tuner.fine_tune(trainee)
     if trainee is not model:
-        from tfopt.components.cluster import tfmot as toolkit  # imports Keras 2
+        import tensorflow_model_optimization as tfmot  # imports Keras 2
 
-        model = tuner.compile(toolkit.strip(trainee))
+        model = tuner.compile(tfmot.clustering.keras.strip_clustering(trainee))
     return model, facts | {"float": before, "before": start, "after": tuner.evaluate(model)}
 
 

@@ -1,6 +1,6 @@
 """Select the backbone that is best at the objective among those that meet the goals."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,7 +60,11 @@ def select_backbone(
         for candidate in measured
     }
     metric = next(iter(best.evaluation.metrics)) if best and best.evaluation else None
-    goals = _resolve_goals(resolved, metric, measurements.values())
+    if metric is None:  # only goals on costs can be checked
+        goals = [goal for goal in resolved.goals if goal.metric in COSTS]
+    else:
+        names = {name: None for row in measurements.values() for name in row.metrics}
+        goals = resolve_goals(resolved.goals, metric, names)
     reasons = {
         candidate.name: _reasons_unmeasured(candidate)
         or _missed_goals(goals, measurements[candidate.name], resolved, training)
@@ -89,15 +93,6 @@ def _join_measurements(candidate: Candidate, baseline: ModelMeasurements | None)
     return ModelMeasurements(
         candidate.name, "", candidate.fastest_format or "", candidate.evaluation, benchmark, baseline
     )
-
-
-def _resolve_goals(
-    resolved: ResolvedSettings, metric: str | None, measurements: Iterable[ModelMeasurements]
-) -> list[Goal]:
-    """Return the goals that can be checked; without a quality metric only those on costs."""
-    if metric is None:
-        return [goal for goal in resolved.goals if goal.metric in COSTS]
-    return resolve_goals(resolved.goals, metric, {name: None for row in measurements for name in row.metrics})
 
 
 def _reasons_unmeasured(candidate: Candidate) -> list[str]:

@@ -110,7 +110,6 @@ def _write_random_examples(folder: Path, resolved: ResolvedSettings) -> None:
 
 
 def _build_model(module: Path, resolved: ResolvedSettings, examples: Examples, folder: Path) -> InspectionReport:
-    """Build, save and inspect a model in the child process."""
     settings, size = resolved.settings, resolved.stored_size
     set_seeds(settings.seed)
     stored = {settings.image: TensorSpec("float32", (None, math.prod(size)))}

@@ -49,7 +49,6 @@ def timing_cache(config: Any, name: str | None) -> Iterator[JsonObject | None]:
 
 
 def _size(cache: Any) -> int:
-    """Return the size in bytes of a ``tensorrt.ITimingCache``."""
     return len(bytes(cache.serialize()))
 
 

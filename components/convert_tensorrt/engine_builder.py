@@ -99,11 +99,7 @@ def _configure(config: Any, builder: Any, profile: Profile, parameters: TensorRT
 
 
 def _inspect(plan: Path, profile: Profile, messages: Messages, parameters: TensorRTConversion) -> str:
-    """Return TensorRT's JSON description of an engine's layers, at the usual shapes.
-
-    Raises:
-        ComponentError: If the engine does not load, or cannot be inspected.
-    """
+    """Return TensorRT's JSON description of an engine's layers, at the usual shapes."""
     runtime = messages.create(trt.Runtime)
     runtime.engine_host_code_allowed = parameters.version_compatible
     engine = _require(runtime.deserialize_cuda_engine(plan.read_bytes()), "does not load", messages)

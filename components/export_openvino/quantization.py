@@ -107,11 +107,7 @@ def _settings(model: Any, parameters: OpenVINOConversion, ranges: str, in_float:
 
 
 def _compile_activations(model: Any, quantized: Any) -> tuple[list[str], Any]:
-    """Compile the float model with the activations that ``quantized`` computes in 8 bits as outputs.
-
-    Returns:
-        The names of their ``FakeQuantize`` ops, and the compiled model with one output for each of them.
-    """
+    """Return the names of the ``FakeQuantize`` ops, and the float model compiled with their inputs as outputs."""
     copy = model.clone()  # results of activations would stay in the model
     nodes = {node.get_friendly_name(): node for node in copy.get_ops()}
     activations = {}

@@ -53,7 +53,6 @@ def export_tflite(
 
 
 def _check(model: Model, examples: Examples | None, parameters: TFLiteConversion) -> None:
-    """Raise ComponentError if the parameters contradict each other, the model or the examples."""
     parameters.rules()
     precision = parameters.precision
     trained = check_conversion(

@@ -76,12 +76,6 @@ def choose_dense_scales(
     the zero points, although all are 0. In a network of dense layers that is a thirteenth of the 8-bit file.
     Convolutions are not changed: their channels differ more, and have more weights each.
 
-    Args:
-        content: The 8-bit file with a scale for each channel.
-        convert: Makes the file with one scale for each dense layer.
-        measure: Measures the degradation of a file.
-        limit: The largest degradation allowed.
-
     Returns:
         The chosen file, and metadata for the model card, which is empty if there was no choice.
     """
@@ -108,7 +102,12 @@ def _check_sparse(content: bytes, parameters: TFLiteConversion) -> None:
 def _inspect(serving: Path, parameters: TFLiteConversion, feed: list[Batch]) -> tuple[ConversionFacts, FloatPart]:
     """Return the stability of the ranges for the model card, and the ops to leave in float."""
     content = litert_converter.convert_float(serving, parameters)
-    facts: ConversionFacts = {} if parameters.select_tf_ops else {"stability": _stability(content, feed)}
+    facts: ConversionFacts = {}
+    if not parameters.select_tf_ops:
+        try:
+            facts["stability"] = activation_ranges.measure_stability(content, feed)
+        except Exception as error:  # only for the model card: LiteRT's own converter calibrates this file
+            facts["stability"] = {"not_measured": first_line(error)}
     floating = float_part.find(content)
     if not parameters.integer_io:
         return facts | floating.facts(), floating
@@ -124,10 +123,3 @@ def _inspect(serving: Path, parameters: TFLiteConversion, feed: list[Batch]) -> 
     if floating:
         facts["rounded"] = floating.scaling
     return facts, FloatPart()
-
-
-def _stability(content: bytes, feed: list[Batch]) -> JsonObject:
-    try:
-        return activation_ranges.measure_stability(content, feed)
-    except Exception as error:  # only for the model card: LiteRT's own converter calibrates this file
-        return {"not_measured": first_line(error)}

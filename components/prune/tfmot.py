@@ -46,16 +46,6 @@ def wrap(model: Any, kernels: Sequence[PrunableKernel], pattern: Pattern, schedu
     return replace(model)
 
 
-def strip(model: Any) -> Any:
-    """Return the model without wrappers, with zeros in its weights."""
-    return sparsity.strip_pruning(model)
-
-
-def callback() -> Any:
-    """Return the callback that passes the step to the wrappers, and masks the weights after each epoch."""
-    return sparsity.UpdatePruningStep()
-
-
 def _toolkit_schedule(schedule: Schedule) -> Any:
     """Return the schedule as the toolkit's object, which counts steps from 1 too."""
     if schedule.end == 1:

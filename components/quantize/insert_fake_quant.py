@@ -61,7 +61,6 @@ class _GraphRewriter:
                 self.consumers[id(tensor)].append(call)
 
     def rewrite(self) -> Layer:
-        """Return the new graph."""
         for call in calls(self.model):
             kind = self._kind(call)
             if kind not in ("float", "same"):

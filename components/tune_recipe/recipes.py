@@ -6,7 +6,6 @@ only for 8 bits. Components are referred to by name, as on a command line.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tfopt.value_types import JsonObject
 
@@ -40,7 +39,11 @@ class Step:
 
     def __str__(self) -> str:
         """Format as one line."""
-        return " ".join([self.component, *(_format(name, value) for name, value in self.parameters.items())])
+        words = (
+            f"{'' if value else 'not '}{name}" if isinstance(value, bool) else str(value)
+            for name, value in self.parameters.items()
+        )
+        return " ".join([self.component, *words])
 
 
 @dataclass(frozen=True)
@@ -92,12 +95,6 @@ def first_recipes(formats: Sequence[str]) -> list[Recipe]:
         {"format": "saved_model", "arithmetic": "float32", "xla": "no"},
     ]
     return [Recipe(folded | choices) for choices in preferred if choices["format"] in formats]
-
-
-def _format(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return f"{'' if value else 'not '}{name}"
-    return str(value)
 
 
 def _steps(choices: dict[str, str]) -> Iterator[Step]:

@@ -32,15 +32,8 @@ def check_conversion(
 ) -> bool:
     """Check model, precision and examples before any work; return True if the model already has its 8-bit ranges.
 
-    Args:
-        model: The model to convert.
-        examples: The examples to calibrate on.
-        precision: The requested precision.
-        split: The split to calibrate on.
-        formats: The formats that can be converted, as in `Model.format`.
-        calibrated: The precisions that need ranges.
-        without_examples: A precision that needs no examples, for the advice.
-        ranges: A description of the model's ranges, if it has some that were not trained.
+    ``formats`` can be converted, and the ``calibrated`` precisions need ranges: on examples of ``split``, unless the
+    model has ``ranges`` (their description). The advice names a precision that works ``without_examples``.
 
     Raises:
         ComponentError: If one of them cannot work.

@@ -150,9 +150,7 @@ def _write_examples(
 ) -> tuple[Examples | None, Batch | None, CalibrationFacts]:
     """Write inputs of the core, computed by the whole model and its preprocessing: to calibrate and to compare on.
 
-    Returns:
-        The written examples; the inputs of the whole model to calibrate on, None if the conversion does not calibrate;
-        and their description for the model card.
+    Returned are also the inputs of the whole model to calibrate on, if there are any, and their description.
     """
     sampled, described = None, CalibrationFacts()
     if examples is None:

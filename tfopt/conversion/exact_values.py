@@ -12,27 +12,20 @@ from typing import Literal
 
 from tfopt.conversion.conversion_facts import ConversionFacts, FloatPartFacts
 
+# ``exact`` operations need exact values: comparisons, casts from floats to integers, lookups, rounding, modulo.
+# ``scaling`` ones add or multiply a number for each column. The results of a ``layer`` are sums over weights, which
+# have rounding errors in 8 bits anyway, or it has a graph of its own.
 Role = Literal["layer", "exact", "scaling", "plain"]
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of a float graph in any format.
+    """An operation of a float graph in any format."""
 
-    Attributes:
-        name: Its name, unique in the graph.
-        kind: Its type in the terms of the format.
-        role: ``exact`` if it needs exact values: comparisons, casts from floats to integers, lookups, rounding, modulo.
-            ``scaling`` if it adds or multiplies a number for each column. ``layer`` if its results are sums over
-            weights, which have rounding errors in 8 bits anyway, or if it has a graph of its own. ``plain`` otherwise.
-        reads: The computed tensors that it reads, without constants.
-        writes: Its results.
-    """
-
-    name: str
-    kind: str
+    name: str  # unique in the graph
+    kind: str  # its type in the terms of the format
     role: Role
-    reads: tuple[str, ...]
+    reads: tuple[str, ...]  # computed tensors, without constants
     writes: tuple[str, ...]
 
 

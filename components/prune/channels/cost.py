@@ -29,14 +29,12 @@ REPETITIONS, BURST_S, WARMUP_CALLS = 9, 0.15, 3
 class Cost:
     """The size of a model.
 
-    Attributes:
-        parameters: Number of elements of all weights, trainable or not.
-        flops: Multiplications and additions of the kernels that are followed, for one record. Additions of biases and
-            ops without a kernel are not counted. None if a size is unknown.
+    FLOPs are multiplications and additions of the kernels that are followed, for one record. Additions of biases and
+    ops without a kernel are not counted.
     """
 
-    parameters: int
-    flops: int | None
+    parameters: int  # number of elements of all weights, trainable or not
+    flops: int | None  # None if a size is unknown
 
 
 def count_cost(model: Layer, graph: ChannelGraph, remaining: Remaining) -> Cost:

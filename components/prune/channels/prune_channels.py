@@ -21,7 +21,6 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import kernels_of
-from tfopt.keras_models.layer_graph import Layer
 from tfopt.measurement import parity
 from tfopt.runtimes.keras import input_specs
 from tfopt.training.fine_tuner import FineTuner
@@ -88,23 +87,19 @@ def _verify(removal: Removal, inputs: Batch) -> dict[str, float]:
         ]
         for model in (removal.parent, removal.model)
     )
+    is_half_precision = any("16" in str(getattr(one, "compute_dtype", "")) for one in removal.model._flatten_layers())
+    tolerance = 5e-2 if is_half_precision else 1e-4  # of the largest output: terms are added in another order
     facts = {"difference": 0.0, "records": float(len(next(iter(records.values()))))}
     for before, after in zip(expected, received, strict=True):
         difference = float(np.abs(before - after).max(initial=0) / max(np.abs(before).max(initial=0), 1e-12))
         facts["difference"] = max(facts["difference"], difference)
-        if not difference <= _tolerance(removal.model):
+        if not difference <= tolerance:
             raise ComponentError(
                 f"the smaller model differs by {difference:.2g} from its parent with these channels set to zero",
-                f"at most {_tolerance(removal.model):g}",
+                f"at most {tolerance:g}",
                 "report this as a bug, with the model: its channels were not followed correctly",
             )
     return facts
-
-
-def _tolerance(model: Layer) -> float:
-    """Return the tolerance as a fraction of the largest output: terms are added in another order."""
-    is_half_precision = any("16" in str(getattr(layer, "compute_dtype", "")) for layer in model._flatten_layers())
-    return 5e-2 if is_half_precision else 1e-4
 
 
 def _table(report: Mapping[str, Any]) -> list[str]:

@@ -101,8 +101,10 @@ def select_remaining(
 ) -> Remaining | None:
     """Return the channels that remain so that the cost is within the budget, or None if that is impossible.
 
+    Only groups that are not frozen lose channels.
+
     Args:
-        groups: The groups of the model; only groups that are not frozen lose channels.
+        groups: The groups of the model.
         roots: The bundle of each label, shape [labels].
         scores: The importance of each bundle, shape [labels].
         cost: Computes the cost of a selection.
