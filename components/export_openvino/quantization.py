@@ -59,16 +59,14 @@ def quantize(
     names, activations = _compile_activations(model, quantized)
     halves = calibration.split_halves(feed)
     stability = calibration.compare_ranges(*(_ranges(names, activations, half, chosen) for half in halves))
-    return (
-        quantized,
-        settings,
-        {
-            **{"preset": settings["preset"].value, "attention": openvino_graph.has_attention(model)},
-            **{"reduce_range": is_range_reduced(parameters.reduce_range)},
-            **{"activation_ranges": {"chosen": chosen, "error": errors}, "stability": stability},
-            **floating.facts(),
-        },
-    )
+    facts: ConversionFacts = {
+        "preset": settings["preset"].value,
+        "attention": openvino_graph.has_attention(model),
+        "reduce_range": is_range_reduced(parameters.reduce_range),
+        "activation_ranges": {"chosen": chosen, "error": errors},
+        "stability": stability,
+    }
+    return quantized, settings, facts | floating.facts()
 
 
 def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:

@@ -65,10 +65,8 @@ def verify(
     for name, parity in outputs.items():
         _check_parity(name, parity, precision, parameters.tolerance, with_examples=examples is not None)
     warnings = [text for name, parity in outputs.items() for text in _warnings(name, parity, precision, examples)]
-    return {
-        **{"run": True, **facts, "outputs": {name: parity.facts() for name, parity in outputs.items()}},
-        **({"warnings": warnings} if warnings else {}),
-    }
+    facts = {"run": True, **facts, "outputs": {name: parity.facts() for name, parity in outputs.items()}}
+    return facts | {"warnings": warnings} if warnings else facts
 
 
 def draw_held_out(

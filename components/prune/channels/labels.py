@@ -59,7 +59,7 @@ class ChannelGraph:
     # Entries of layer configurations that are a number of channels: key, and index in its list (None for a number).
     widths: dict[int, dict[tuple[str, int | None], Labels]] = field(default_factory=dict)
     entries: dict[int, list[Channels]] = field(default_factory=dict)  # the inputs of each nested model
-    # Kernels of each call: index of the weight, and number of positions at which every element is multiplied.
+    # Kernels of each call: index of the weight, and number of positions at which it is multiplied (None if unknown).
     uses: list[tuple[Layer, int, int | None]] = field(default_factory=list)
     reasons: dict[int, str] = field(default_factory=dict)  # why a label cannot be removed
     abandoned: dict[int, str] = field(default_factory=dict)  # why channels are followed through no call of a layer

@@ -101,16 +101,8 @@ def select_remaining(
 ) -> Remaining | None:
     """Return the channels that remain so that the cost is within the budget, or None if that is impossible.
 
-    Only groups that are not frozen lose channels.
-
-    Args:
-        groups: The groups of the model.
-        roots: The bundle of each label, shape [labels].
-        scores: The importance of each bundle, shape [labels].
-        cost: Computes the cost of a selection.
-        budget: The maximum cost.
-        settings: ``scope`` and ``multiple``.
-        steps: Number of steps of the bisection.
+    ``roots`` are the bundles of labels, ``scores`` their importance, both of shape [labels]. Only groups that are not
+    frozen lose channels. ``steps`` is the number of steps of the bisection.
     """
     bundles = [group.bundles for group in groups if not group.frozen]
     ranked = np.sort(scores[np.concatenate(bundles)]) if bundles else np.zeros(0)
