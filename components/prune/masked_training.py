@@ -131,9 +131,9 @@ def _add_masks(
     if not masks.kernels:
         return model, [], lambda: model
     if keras_models.is_keras_2(model):
-        from tensorflow_model_optimization.sparsity import keras as sparsity  # these import Keras 2
+        from tensorflow_model_optimization.sparsity import keras as sparsity
 
-        from tfopt.components.prune.tfmot import wrap
+        from tfopt.components.prune.tfmot import wrap  # imports Keras 2
 
         wrapped = tuner.compile(wrap(model, kernels, settings.parsed_pattern, schedule))
         # The callback passes the step to the wrappers, and masks the weights after each epoch.

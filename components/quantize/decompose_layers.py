@@ -21,8 +21,8 @@ def decompose(model: Layer, keep: Sequence[str]) -> Layer:
             return layer
         if id(layer) not in replacements:
             parts = [] if is_graph(layer) else _parts(layer)
-            simple = partial(_call_parts, parts) if parts else layer
-            replacements[id(layer)] = decompose(layer, keep) if is_graph(layer) else simple
+            chain = partial(_call_parts, parts) if parts else layer
+            replacements[id(layer)] = decompose(layer, keep) if is_graph(layer) else chain
         return replacements[id(layer)]
 
     replacements: dict[int, Layer] = {}

@@ -90,9 +90,10 @@ class _GraphRewriter:
     def _results(self, call: Call, kind: str) -> list[Tensor]:
         layer, new_layers = call.layer, self.result.new_layers
         if kind in ("kernel", "graph"):
-            if id(layer) not in new_layers:
-                nested = kind == "graph" and _GraphRewriter(layer, self.result, outermost=False)
-                new_layers[id(layer)] = nested.rewrite() if nested else self._kernel(layer)
+            if id(layer) not in new_layers and kind == "graph":
+                new_layers[id(layer)] = _GraphRewriter(layer, self.result, outermost=False).rewrite()
+            elif id(layer) not in new_layers:
+                new_layers[id(layer)] = self._kernel(layer)
             layer = new_layers[id(layer)]
         args, kwargs = self._mapped((call.args, call.kwargs))
         if kind == "norm" and self._fusing_kind(call.inputs[0]) != "kernel":

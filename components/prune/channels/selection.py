@@ -43,12 +43,9 @@ def remove_channels(
 ) -> Removal:
     """Return a smaller model with the same inputs and outputs.
 
-    Args:
-        model: A Sequential or Functional model of Keras 3 or Keras 2, which does not change. Layers through which
-            channels are not followed are the same objects in the smaller model.
-        settings: Sparsity, measure, scope, importance, multiple and layers.
-        losses: For the importance ``taylor``: one function per example that returns the loss.
-        latency: For the measure ``latency``.
+    The model, Sequential or Functional, of Keras 3 or Keras 2, does not change. Layers through which channels are not
+    followed are the same objects in the smaller model. The importance ``taylor`` needs ``losses``, one function per
+    example that returns the loss, and the measure ``latency`` needs the function of that name.
 
     Raises:
         ComponentError: If the graph is unknown, no channel can be removed, or the sparsity cannot be reached.
