@@ -9,7 +9,8 @@ from itertools import cycle, islice
 from tfopt.errors import ComponentError, nearest
 from tfopt.graph.frozen_model import Frozen, prune_functions
 from tfopt.graph.function_bodies import read_body, write_body
-from tfopt.graph.law import LocalLaw
+from tfopt.graph.law import LocalLaw, SearchLaw
+from tfopt.graph.law_search import apply_search
 from tfopt.graph.laws import laws
 from tfopt.graph.mutable_graph import Graph, GraphDef
 from tfopt.graph.report import Report
@@ -121,6 +122,8 @@ def run_law(name: str, graph: Graph, report: Report) -> int:
         raise ComponentError(f"law {name!r}", "the name of a law", nearest(name, laws()))
     law = laws()[name]
     graph.zero_signs.clear()
+    if isinstance(law, SearchLaw):
+        return apply_search(name, law, graph, report)
     return apply({name: law}, graph, report) if isinstance(law, LocalLaw) else law.run(graph, report)
 
 

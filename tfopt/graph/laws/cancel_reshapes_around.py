@@ -218,6 +218,5 @@ def _set_inputs(graph: Graph, node: Node, inputs: list[Tensor]) -> None:
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     after={"fold_shift": "the folds match constants of the shape that a layer has"},
 )

@@ -190,7 +190,6 @@ def _permutation(graph: Graph, node: Node) -> NDArray[np.int64]:
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     rounds=True,
     after={"cancel_transposes": "a pair without an operation in between needs no move"},
 )

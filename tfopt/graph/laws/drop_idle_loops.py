@@ -138,6 +138,4 @@ def _drop_frame(graph: Graph, condition: Node) -> None:
             graph.remove(node.name)
 
 
-LAW = WholeGraphLaw(
-    run, requires=("direct edges", "folded constants"), after={"fold_branches": "a loop of a dead branch is gone then"}
-)
+LAW = WholeGraphLaw(run, after={"fold_branches": "a loop of a dead branch is gone then"})

@@ -67,6 +67,5 @@ def _replace(graph: Graph, node: Node, sizes: list[int]) -> None:
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     after={"fold_static_shapes": "a static shape needs no shapes of other nodes"},
 )

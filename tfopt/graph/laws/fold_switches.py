@@ -136,7 +136,6 @@ def _become_identity(graph: Graph, node: Node, source: Tensor) -> None:
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     after={"fold_constants": "more conditions are constants then"},
     follows="push_constants_through_switch",
 )

@@ -210,7 +210,6 @@ def _make(loop: Loop, node: Node, op: str, operands: list[Value], rank: int, **c
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     rounds=True,
     after={"push_constants_into_bodies": "bodies have their constants then"},
     before={"fold_scale_before": "nodes that are in a loop are next to kernels then"},

@@ -109,7 +109,6 @@ def _replace(graph: Graph, branches: list[Branch]) -> None:
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     rounds=True,
     opt_in="one large product is not always faster than several, and copies of its parts",
     follows="fuse_products_of_batch",

@@ -22,14 +22,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
-from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.law import INT32, Maker, SearchLaw, attr
 from tfopt.graph.matching.parts import part_of, why_not_all
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import TESTS, UNARY
-from tfopt.graph.report import Report
 
-NAME = "fuse_products_of_parts"
 ADDING = ("BiasAdd", "Add", "AddV2")
 MANY = 32  # parts, from which on a Transpose is faster than to stack them (benchmarks/loops.py)
 FOLLOWING = UNARY - TESTS - {"Cast"}  # the others keep the dtype
@@ -45,7 +42,7 @@ class Side(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """The parts of a loop: products, the biases and sums after them, and an operation after each of these."""
+    """The products of a loop, the biases and sums after them, and an operation after each of these."""
 
     products: list[Node]
     biases: list[Tensor]
@@ -62,21 +59,32 @@ class Loop(NamedTuple):
     width: int | None  # of a product, if the result is a matrix
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Replace every stack of such products."""
-    fired = 0
-    for stack in graph.of_op("Pack", "ConcatV2") if not is_framed(graph) else ():
-        ends = _ends(graph, stack)
-        if ends is None:
-            continue
-        loop = ends if isinstance(ends, str) else _loop(graph, stack, ends)
-        if isinstance(loop, str):
-            report.refuse(NAME, stack.name, loop)
-            continue
-        _replace(graph, stack, loop)
-        report.fire(NAME, stack.name)
-        fired += 1
-    return fired
+def find(graph: Graph, stack: Node) -> Loop | str | None:
+    """Return the products that a stack joins, which look like a loop."""
+    ends = _ends(graph, stack)
+    return _loop(graph, stack, ends) if isinstance(ends, Ends) else ends
+
+
+def rewrite(loop: Loop, make: Maker) -> list[Tensor]:
+    """Return the batched product, with biases and an operation after it, in the layout of the stack."""
+    products, biases, _, unary = loop.ends
+    like, is_joined = products[0], make.root.op == "ConcatV2"
+    inputs = [_batched(make, side, loop) for side in loop.sides]
+    changed = {"adj_x": attr(like, "transpose_a"), "adj_y": attr(like, "transpose_b")}
+    result = make.node("BatchMatMulV2", *inputs, like=like, **changed)
+    few = is_joined and loop.axis == 1 and len(products) < MANY
+    result = _side_by_side(make, result, loop) if few else result
+    if biases:
+        rows = np.stack([make.graph.array(bias).reshape(1, -1) for bias in biases])
+        row = np.broadcast_to(rows, (len(rows), 1, loop.width or 0)).reshape(-1) if few else rows
+        result = make.node("BiasAdd" if few else "AddV2", result, make.constant("bias", row), like=like)
+    if unary:
+        result = make.node(unary[0].op, result, like=unary[0])
+    if loop.axis == 1 and not few:
+        result = _exchanged(make, result, like)
+    if is_joined and not few:
+        result = make.reshape(result, (None, (loop.width or 0) * (len(products) if loop.axis else 1)), like)
+    return [result]
 
 
 def _ends(graph: Graph, stack: Node) -> Ends | str | None:
@@ -196,44 +204,17 @@ def _side(graph: Graph, tensors: list[Tensor]) -> Side | str:
     return Side(first.source, first.axis, tensors, 0 if first.is_index else shape[1] or 0)
 
 
-def _replace(graph: Graph, stack: Node, loop: Loop) -> None:
-    products, biases, sums, unary = loop.ends
-    like = products[0]
-    make = Maker(graph, stack, [])
-    inputs = [_batched(graph, make, side, loop) for side in loop.sides]
-    changed = {"adj_x": attr(like, "transpose_a"), "adj_y": attr(like, "transpose_b")}
-    result = make.node("BatchMatMulV2", *inputs, like=like, **changed)
-    few = stack.op == "ConcatV2" and loop.axis == 1 and len(products) < MANY
-    result = _side_by_side(make, result, loop) if few else result
-    if biases:
-        rows = np.stack([graph.array(bias).reshape(1, -1) for bias in biases])
-        row = np.broadcast_to(rows, (len(rows), 1, loop.width or 0)).reshape(-1) if few else rows
-        result = make.node("BiasAdd" if few else "AddV2", result, make.constant("bias", row), like=like)
-    if unary:
-        result = make.node(unary[0].op, result, like=unary[0])
-    if loop.axis == 1 and not few:
-        result = _exchanged(make, result, like)
-    if stack.op == "ConcatV2" and not few:
-        result = make.reshape(result, (None, (loop.width or 0) * (len(products) if loop.axis else 1)), like)
-    graph.remove(stack.name)
-    last = graph.remove(result.node)
-    graph.insert(Node(stack.name, last.op, last.inputs, stack.controls, last.attr, stack.device))
-    for node in [*unary, *sums, *products]:
-        graph.remove(node.name)
-
-
 def _side_by_side(make: Maker, product: Tensor, loop: Loop) -> Tensor:
     """Join the matrices of a product along their columns."""
     like, count = loop.ends.products[0], len(loop.ends.products)
     first = make.node("Unpack", product, like=like, num=count, axis=0)
-    axis = make.constant("axis", np.asarray(1, np.int32))
-    kind = make.graph.nodes[axis.node].attr["dtype"].type
     matrices = [Tensor(first.node, index) for index in range(count)]
-    return make.node("ConcatV2", *matrices, axis, like=like, N=count, Tidx=kind)
+    return make.node("ConcatV2", *matrices, make.integers("axis", 1), like=like, N=count, Tidx=INT32)
 
 
-def _batched(graph: Graph, make: Maker, side: Side, loop: Loop) -> Tensor:
+def _batched(make: Maker, side: Side, loop: Loop) -> Tensor:
     """Return a tensor of rank 3 with all parts, one after the other."""
+    graph = make.graph
     if side.source is None and all(graph.is_constant(tensor) for tensor in side.matrices):
         return make.constant("matrices", np.stack([graph.array(tensor) for tensor in side.matrices]))
     makers = {graph.nodes[tensor.node].op for tensor in side.matrices}
@@ -249,14 +230,13 @@ def _batched(graph: Graph, make: Maker, side: Side, loop: Loop) -> Tensor:
 
 def _exchanged(make: Maker, tensor: Tensor, like: Node) -> Tensor:
     """Exchange the first two axes."""
-    order = make.constant("perm", np.asarray([1, 0, 2], np.int32))
-    kind = make.graph.nodes[order.node].attr["dtype"].type
-    return make.node("Transpose", tensor, order, like=like, Tperm=kind)
+    return make.node("Transpose", tensor, make.integers("perm", (1, 0, 2)), like=like, Tperm=INT32)
 
 
-LAW = WholeGraphLaw(
-    run,
-    requires=("direct edges", "folded constants"),
+LAW = SearchLaw(
+    ("Pack", "ConcatV2"),
+    find,
+    rewrite,
     rounds=True,
     after={"fuse_products_of_slices": "products with one matrix need no copies of it"},
 )

@@ -229,7 +229,6 @@ def _attributes(node: Node, remaining: list[int], new_names: dict[str, str]) -> 
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     after={
         "fold_branches": "the body of a dead branch needs no constants",
         "drop_idle_loops": "the body of an idle loop needs no constants",

@@ -103,6 +103,5 @@ def _pivot(graph: Graph, switch: Node, branch: int) -> str:
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     after={"fold_constants": "constants that the graph computes are pushed, too"},
 )
