@@ -15,7 +15,7 @@ Requires: equal axes but for the last one, of all tensors in f (`symbolic_shapes
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -212,8 +212,7 @@ def _reshape(graph: Graph, root: Node, tensor: Tensor, sizes: Iterable[int | Non
 
 
 def _set_inputs(graph: Graph, node: Node, inputs: list[Tensor]) -> None:
-    graph.remove(node.name)
-    graph.insert(Node(node.name, node.op, inputs, node.controls, node.attr, node.device))
+    graph.insert(replace(graph.remove(node.name), inputs=inputs))
 
 
 LAW = WholeGraphLaw(

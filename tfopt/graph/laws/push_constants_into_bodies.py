@@ -20,7 +20,7 @@ Source: tf.raw_ops.While, If, Case, PartitionedCall and MapDefun.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfopt.graph.function_bodies import Body, called_by, read_body, write_body
@@ -164,10 +164,9 @@ def _push(graph: Graph, call: _Call, positions: list[int], library: dict[str, An
             library[new_name] = _with_constants(body, constants, library[name], new_name, node.op in LOOPS)
             graph.add_function(library[new_name])
     remaining = [position for position in range(len(node.inputs) - first) if position not in constants]
-    graph.remove(node.name)
-    attr = _attributes(node, remaining, new_names)
     inputs = node.inputs[:first] + [node.inputs[first + position] for position in remaining]
-    graph.insert(Node(node.name, node.op, inputs, node.controls, attr, node.device))
+    attr = _attributes(node, remaining, new_names)
+    graph.insert(replace(graph.remove(node.name), inputs=inputs, attr=attr))
     if node.op in LOOPS:
         for position in positions:
             graph.redirect(Tensor(node.name, position), Tensor(constants[position].name))
