@@ -15,7 +15,7 @@ import numpy as np
 
 from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, input_channels, times_inputs, vector_before
-from tfopt.graph.matching.linear_ops import PLAIN, TRANSPOSED, Vector, range_refusal
+from tfopt.graph.matching.linear_ops import PLAIN, TRANSPOSED, Vector, affine, range_refusal
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
 
@@ -37,10 +37,7 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     """Return the operation with another kernel."""
     scale = _scale(match)
     assert scale is not None  # checked by `when`
-    kernel = make.constant("kernel", times_inputs(match, scale), match.array("kernel"))
-    sizes = [match.tensor("sizes")] if match.has("sizes") else []
-    inputs = [*sizes, kernel, match.tensor("x")] if sizes else [match.tensor("x"), kernel]
-    return make.node(match.node().op, *inputs, like=match.node())
+    return affine(match, make, times_inputs(match, scale), role="root")
 
 
 def _scale(match: Match) -> Vector | None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.graph.law import Maker, Match, attr
-from tfopt.graph.matching.linear_ops import FLOATS
+from tfopt.graph.matching.linear_ops import FLOATS, RANKS, channel_axis
 from tfopt.graph.matching.pattern import Op, Pattern, const, op
 from tfopt.graph.mutable_graph import Node, Tensor
 
@@ -80,6 +80,16 @@ def batch_norm_scale_bias(match: Match, role: str = "root") -> tuple[Floats, Flo
 def batch_norm_axis(norm: Node, rank: int) -> int:
     """Return the channel axis of a batch norm."""
     return 1 if attr(norm, "data_format", "NHWC").startswith("NC") else rank - 1
+
+
+def batch_norm_refusal(match: Match, role: str, linear: Node) -> str | None:
+    """Return why a batch norm cannot be folded into a linear operation, whatever its constants are, or None."""
+    if match.attr("is_training", role):
+        return "the batch norm is in training mode"
+    own, axis = batch_norm_axis(match.node(role), RANKS.get(linear.op, 4)), channel_axis(linear)
+    if own == axis:
+        return None
+    return f"the batch norm normalizes axis {own}, the channels of the {linear.op} are axis {axis}"
 
 
 def _along(vector: Floats, axis: int, rank: int) -> Floats:

@@ -49,9 +49,12 @@ def existing_bias(match: Match) -> Vector | None:
 
 def along_channels(match: Match, node: Node, role: str) -> Vector | None:
     """Return a constant of an elementwise operation as a vector ``[channels]``; None if it is no such vector."""
-    array, linear = match.array(role), match.node("linear")
-    rank, count = RANKS.get(linear.op, 4), channels(match)
-    axis = channel_axis(linear)
+    return as_vector(match.array(role), node, match.node("linear"), channels(match))
+
+
+def as_vector(array: NDArray[Any], node: Node, linear: Node, count: int) -> Vector | None:
+    """Return a constant of an operation next to a linear one as a vector ``[count]``; None if it is no such vector."""
+    axis, rank = channel_axis(linear), RANKS.get(linear.op, 4)
     if node.op == "BiasAdd":
         same = axis == (1 if attr(node, "data_format") == "NCHW" else rank - 1)
         return array.astype(np.float64) if same else None
@@ -90,12 +93,11 @@ def range_refusal(match: Match, *arrays: NDArray[Any]) -> str | None:
     return None if fits else f"the weights would not be finite in {dtype.name}"
 
 
-def affine(match: Match, make: Maker, kernel: NDArray[Any], bias: Vector | None) -> Tensor:
-    """Add the linear operation of a match with another kernel, followed by a bias unless that is None."""
-    linear, like = match.node("linear"), match.array("kernel")
+def affine(match: Match, make: Maker, kernel: NDArray[Any], bias: Vector | None = None, role: str = "linear") -> Tensor:
+    """Add the linear operation with a role again with another kernel, followed by a bias unless that is None."""
+    linear, like, data = match.node(role), match.array("kernel"), match.tensor("x")
     weights = make.constant("kernel", kernel, like)
-    others = [match.tensor("sizes")] if match.has("sizes") else []
-    product = make.again(linear, *([*others, weights, match.tensor("x")] if others else [match.tensor("x"), weights]))
+    product = make.again(linear, *([match.tensor("sizes"), weights, data] if match.has("sizes") else [data, weights]))
     return product if bias is None else add_bias(make, linear, product, bias, like)
 
 
