@@ -187,6 +187,11 @@ class Maker:
         return self.graph.fresh(f"{self.root.name}/{role}")
 
 
+def return_input(match: Match, make: Maker) -> Tensor:
+    """Return the tensor x of a pattern: the right-hand side of laws of the form ``f(x) = x``."""
+    return match.tensor("x")
+
+
 def attr(node: Node, name: str, default: Any = None) -> Any:
     """Return an attribute of a node: a number, bool, string, or list of these; else the protocol buffer.
 

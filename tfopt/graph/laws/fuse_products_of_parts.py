@@ -131,13 +131,14 @@ def _loop(graph: Graph, stack: Node, ends: Ends) -> Loop | str:
     if isinstance(sides, str):
         return sides
     divided = [side for side in sides if side.source is not None]
-    if not all(_is_vector(graph, bias) for bias in ends.biases) or len(set(_lengths(graph, ends.biases))) > 1:
+    lengths = {_length(graph, bias) for bias in ends.biases}
+    if None in lengths or len(lengths) > 1:
         return "the biases are no constant vectors of equal length"
     axis = _axis(graph, stack)
     if axis is None or any(side.axis == 2 for side in divided):
         return "a matrix is divided along, or stacked after, its columns"
     width = (graph.shape(Tensor(products[0].name)) or (None, None))[1]
-    if ends.biases and width is not None and _lengths(graph, ends.biases)[0] not in (1, width):
+    if width is not None and not lengths <= {1, width}:
         return "the biases are no constant vectors of equal length"
     if stack.op == "ConcatV2" and width is None:
         return "the width of the products is not known"
@@ -173,15 +174,12 @@ def _axis(graph: Graph, stack: Node) -> int | None:
     return int(graph.array(stack.inputs[-1])) % 2 if graph.is_constant(stack.inputs[-1]) else None
 
 
-def _is_vector(graph: Graph, tensor: Tensor) -> bool:
-    if not graph.is_constant(tensor) or graph.nodes[tensor.node].controls:
-        return False
-    shape = graph.array(tensor).shape
-    return len(shape) == 1 or (len(shape) == 2 and shape[0] == 1)
-
-
-def _lengths(graph: Graph, biases: list[Tensor]) -> list[int]:
-    return [graph.array(bias).size for bias in biases]
+def _length(graph: Graph, bias: Tensor) -> int | None:
+    """Return the number of elements of a constant vector, or of a single row; None for other tensors."""
+    if not graph.is_constant(bias) or graph.nodes[bias.node].controls:
+        return None
+    array = graph.array(bias)
+    return array.size if array.ndim == 1 or (array.ndim == 2 and len(array) == 1) else None
 
 
 def _side(graph: Graph, tensors: list[Tensor]) -> Side | str:

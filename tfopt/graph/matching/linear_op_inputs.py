@@ -31,7 +31,7 @@ def input_channels(match: Match, data: str = "x") -> int | None:
 
 
 def vector_before(match: Match, role: str) -> Vector | None:
-    """Return the constant before the root as a vector ``[input channels]``; None if it is no such vector."""
+    """Return the constant before the root as a vector ``[input channels]``; see `as_vector`."""
     array, linear, count, shape = match.array(role), match.node(), input_channels(match), match.shape("x")
     elementwise = match.node("add") if match.has("add") else match.node("mul")
     vector = None if count is None else as_vector(array, elementwise, linear, count)

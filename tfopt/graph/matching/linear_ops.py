@@ -43,17 +43,19 @@ def existing_bias(match: Match) -> Vector | None:
     """Return the bias per channel after the linear operation of a match; zeros without one, None if it is no vector."""
     if not match.has("add"):
         return np.zeros(channels(match))
-    bias = along_channels(match, match.node("add"), "existing bias")
-    return -bias if bias is not None and match.node("add").op == "Sub" else bias
+    return along_channels(match, match.node("add"), "existing bias")
 
 
 def along_channels(match: Match, node: Node, role: str) -> Vector | None:
-    """Return a constant of an elementwise operation as a vector ``[channels]``; None if it is no such vector."""
+    """Return a constant of an elementwise operation as a vector ``[channels]``; see `as_vector`."""
     return as_vector(match.array(role), node, match.node("linear"), channels(match))
 
 
 def as_vector(array: NDArray[Any], node: Node, linear: Node, count: int) -> Vector | None:
-    """Return a constant of an operation next to a linear one as a vector ``[count]``; None if it is no such vector."""
+    """Return the constant of an operation next to a linear one as a vector ``[count]``; None if it is no such vector.
+
+    It is negated in ``x - c``, and ``1 / c`` in ``x / c``, so that the operation is a sum or a product.
+    """
     axis, rank = channel_axis(linear), RANKS.get(linear.op, 4)
     if node.op == "BiasAdd":
         same = axis == (1 if attr(node, "data_format") == "NCHW" else rank - 1)
@@ -63,7 +65,11 @@ def as_vector(array: NDArray[Any], node: Node, linear: Node, count: int) -> Vect
     sizes = (1,) * (rank - array.ndim) + array.shape
     if any(size != 1 for other, size in enumerate(sizes) if other != axis) or sizes[axis] not in (1, count):
         return None
-    return np.broadcast_to(array.astype(np.float64).ravel(), (count,))
+    vector = np.broadcast_to(array.astype(np.float64).ravel(), (count,))
+    if node.op == "Sub":
+        return -vector
+    with np.errstate(divide="ignore"):
+        return 1 / vector if node.op == "RealDiv" else vector
 
 
 def channel_axis(linear: Node) -> int:
