@@ -70,10 +70,8 @@ def optimize(frozen: Frozen, names: Sequence[str], report: Report, *, fast_math:
         else:
             changed.shapes = graph.inferred_shapes  # for the next laws; inferring them takes longer than most laws
         prune_functions(changed.graph)
-        if not _run_in_functions(
-            names, changed.graph, report, fast_math=fast_math
-        ):  # a change in a body may enable laws outside
-            break
+        if not _run_in_functions(names, changed.graph, report, fast_math=fast_math):
+            break  # else, a change in a body may enable laws outside
     prune_functions(changed.graph)
     report.forget_gone(names_in(changed.graph))
     return changed

@@ -14,7 +14,7 @@ Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer.
 
 from tfopt.graph.law import Maker, SearchLaw, attr
 from tfopt.graph.laws.cancel_lists import edge_refusal
-from tfopt.graph.matching.parts import Part, part_of
+from tfopt.graph.matching.parts import Part, joined_axis, part_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 
@@ -40,7 +40,7 @@ def rewrite(parts: list[Part], make: Maker) -> list[Tensor]:
 def _parts(graph: Graph, node: Node, made: Node) -> list[Part] | str:
     count, shape = len(output_types(node)), graph.shape(Tensor(made.name)) or ()
     parts = [part for index in range(count) if (part := part_of(graph, Tensor(node.name, index))) is not None]
-    if len(parts) < count or any(part.axis != attr(made, "axis") % max(len(shape), 1) for part in parts):
+    if len(parts) < count or any(part.axis != joined_axis(graph, made, len(shape)) for part in parts):
         return "it is cut along another axis, or at places that are not known"
     return parts if all(part.total == len(made.inputs) for part in parts) else "a slice has several elements"
 

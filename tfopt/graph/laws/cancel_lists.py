@@ -10,8 +10,8 @@ Requires: the axis of the list, and constant indices; for Split, parts with the 
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer.
 """
 
-from tfopt.graph.law import Maker, SearchLaw, attr
-from tfopt.graph.matching.parts import part_of, size_along
+from tfopt.graph.law import Maker, SearchLaw
+from tfopt.graph.matching.parts import joined_axis, part_of, size_along
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 
@@ -45,7 +45,7 @@ def edge_refusal(graph: Graph, part: Node, made: Node) -> str | None:
 
 
 def _stacked(graph: Graph, part: Node, made: Node, rank: int) -> list[Tensor] | str:
-    elements, axis = [], attr(made, "axis") % rank
+    elements, axis = [], joined_axis(graph, made, rank)
     for index in range(len(output_types(part))):
         each = part_of(graph, Tensor(part.name, index))
         if each is None:

@@ -13,8 +13,8 @@ equal sizes.
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer does the opposite, parts of what was stacked.
 """
 
-from tfopt.graph.law import Maker, SearchLaw, attr
-from tfopt.graph.matching.parts import part_of, why_not_all
+from tfopt.graph.law import Maker, SearchLaw
+from tfopt.graph.matching.parts import joined_axis, part_of, why_not_all
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 
@@ -28,8 +28,7 @@ def find(graph: Graph, stack: Node) -> Tensor | str | None:
     if stack.name in graph.fed or stack.controls or graph.waiting(stack.name):
         return "it is fed, or carries a control edge"
     first, shape = parts[0], graph.shape(parts[0].source) or ()
-    axis = _axis(graph, stack, len(shape))
-    if axis != first.axis or first.is_index != (stack.op == "Pack"):
+    if joined_axis(graph, stack, len(shape)) != first.axis or first.is_index != (stack.op == "Pack"):
         return "the parts are joined along another axis"
     divider = graph.nodes[tensors[0].node]
     whole = [Tensor(divider.name, index) for index in range(len(output_types(divider)))]
@@ -41,12 +40,6 @@ def find(graph: Graph, stack: Node) -> Tensor | str | None:
 def rewrite(source: Tensor, make: Maker) -> list[Tensor]:
     """Return the tensor."""
     return [source]
-
-
-def _axis(graph: Graph, stack: Node, rank: int) -> int | None:
-    if stack.op == "Pack":
-        return int(attr(stack, "axis")) % max(rank, 1)
-    return int(graph.array(stack.inputs[-1])) % max(rank, 1) if graph.is_constant(stack.inputs[-1]) else None
 
 
 LAW = SearchLaw(

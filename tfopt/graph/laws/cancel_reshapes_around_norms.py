@@ -56,7 +56,6 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 
 
 def _is_full_of(match: Match, role: str, number: int) -> bool:
-    """Return whether all elements of a vector are a number."""
     tensor = match.tensor(role)
     node = match.graph.nodes[tensor.node]
     value = node.inputs[1] if node.op == "Fill" else tensor

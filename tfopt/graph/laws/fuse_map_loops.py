@@ -160,20 +160,17 @@ def _rank(graph: Graph, tensor: Tensor) -> int:
 def _operation(loop: Loop, node: Node) -> Value:
     operands = [loop.values[tensor] for tensor in node.inputs]
     varies = any(value.varies for value in operands)
-    if node.op in ONE_OPERAND:
+    is_bias = node.op == "BiasAdd" and attr(node, "data_format") != "NCHW" and not operands[1].varies
+    if node.op in ONE_OPERAND or is_bias or (node.op in LAST_AXIS and operands[0].rank):
         return _make(loop, node, node.op, operands, operands[0].rank)
     if node.op in BINARY:
         rank = max(value.rank for value in operands)
         if varies and any(value.varies and value.rank != rank for value in operands):
             raise Refusal(f"{node.op} of a slice with a tensor of higher rank")
         return _make(loop, node, node.op, operands, rank)
-    if node.op == "BiasAdd" and attr(node, "data_format") != "NCHW" and not operands[1].varies:
-        return _make(loop, node, "BiasAdd", operands, operands[0].rank)
     if node.op == "MatMul" and varies and attr(node, "T") not in COMPLEX:
         flags = {"adj_x": attr(node, "transpose_a"), "adj_y": attr(node, "transpose_b")}
         return _make(loop, node, "BatchMatMulV2", operands, 2, **flags)
-    if node.op in LAST_AXIS and operands[0].rank:
-        return _make(loop, node, node.op, operands, operands[0].rank)
     if node.op in SHAPED and operands[0].varies and loop.body.graph.is_constant(node.inputs[1]):
         return _shaped(loop, node, operands[0])
     raise Refusal(f"the body has {node.op}, which has no known form for all slices at once")

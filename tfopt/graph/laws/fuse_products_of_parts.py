@@ -23,7 +23,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tfopt.graph.law import INT32, Maker, SearchLaw, attr
-from tfopt.graph.matching.parts import part_of, why_not_all
+from tfopt.graph.matching.inner_nodes import product_refusal
+from tfopt.graph.matching.parts import joined_axis, part_of, why_not_all
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import TESTS, UNARY
 
@@ -119,11 +120,8 @@ def _attributes(node: Node) -> tuple[tuple[str, bytes], ...]:
 
 def _loop(graph: Graph, stack: Node, ends: Ends) -> Loop | str:
     products = ends.products
-    for node in [*products, *ends.sums, *ends.unary]:
-        if node.name in graph.fetched | graph.fed or node.controls or graph.waiting(node.name):
-            return "a product is an output of the graph as well, fed from outside, or carries a control edge"
-        if graph.uses(node.name) != 1:
-            return f"a product has {graph.uses(node.name)} consumers"
+    if reason := product_refusal(graph, [*products, *ends.sums, *ends.unary]):
+        return reason
     names = ("transpose_a", "transpose_b")
     if len({tuple(attr(product, name) for name in names) for product in products}) > 1:
         return "some factors are transposed, others are not"
@@ -134,8 +132,8 @@ def _loop(graph: Graph, stack: Node, ends: Ends) -> Loop | str:
     lengths = {_length(graph, bias) for bias in ends.biases}
     if None in lengths or len(lengths) > 1:
         return "the biases are no constant vectors of equal length"
-    axis = _axis(graph, stack)
-    if axis is None or any(side.axis == 2 for side in divided):
+    axis = joined_axis(graph, stack, 3 if stack.op == "Pack" else 2)
+    if axis is None or axis == 2 or any(side.axis == 2 for side in divided):
         return "a matrix is divided along, or stacked after, its columns"
     width = (graph.shape(Tensor(products[0].name)) or (None, None))[1]
     if width is not None and not lengths <= {1, width}:
@@ -165,13 +163,6 @@ def _others(graph: Graph, tensors: list[Tensor], reason: str) -> Side | str:
     shape = shapes.pop()
     is_known = not shapes and shape is not None and len(shape) == 2 and None not in shape
     return Side(None, 0, tensors) if is_known and len(set(tensors)) == len(tensors) else reason
-
-
-def _axis(graph: Graph, stack: Node) -> int | None:
-    """Return 0 or 1, the axis along which the products are joined; None for another or unknown one."""
-    if stack.op == "Pack":
-        return axis if (axis := attr(stack, "axis") % 3) < 2 else None
-    return int(graph.array(stack.inputs[-1])) % 2 if graph.is_constant(stack.inputs[-1]) else None
 
 
 def _length(graph: Graph, bias: Tensor) -> int | None:

@@ -15,6 +15,7 @@ Requires: all slices along one axis of a tensor of rank 3, in order, a known num
 from typing import NamedTuple
 
 from tfopt.graph.law import Maker, SearchLaw, attr
+from tfopt.graph.matching.inner_nodes import product_refusal
 from tfopt.graph.matching.parts import part_of, size_along
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
@@ -42,17 +43,11 @@ def rewrite(products: Products, make: Maker) -> list[Tensor]:
 
 
 def _product_refusal(graph: Graph, products: list[Node]) -> str | None:
-    first = products[0]
-    for product in products:
-        if product.name in graph.fetched | graph.fed or product.controls or graph.waiting(product.name):
-            return "a product is an output of the graph as well, fed from outside, or carries a control edge"
-        if graph.uses(product.name) != 1:
-            return f"a product has {graph.uses(product.name)} consumers"
-        if product.inputs[1] != first.inputs[1] or attr(product, "transpose_b") != attr(first, "transpose_b"):
-            return "the products are with different matrices"
-        if attr(product, "transpose_a"):
-            return "the slices are transposed"
-    return None
+    if reason := product_refusal(graph, products):
+        return reason
+    if len({(product.inputs[1], attr(product, "transpose_b")) for product in products}) > 1:
+        return "the products are with different matrices"
+    return "the slices are transposed" if any(attr(product, "transpose_a") for product in products) else None
 
 
 def _sliced(graph: Graph, stack: Node, products: list[Node]) -> Products | str:

@@ -25,7 +25,7 @@ from typing import Any
 
 from tfopt.graph.function_bodies import Body, called_by, read_body, write_body
 from tfopt.graph.law import WholeGraphLaw
-from tfopt.graph.matching.counted_loops import skip_identities
+from tfopt.graph.matching.counted_loops import position_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attribute
 from tfopt.graph.report import Report
@@ -82,14 +82,14 @@ def run(graph: Graph, report: Report) -> int:
 def _call(graph: Graph, node: Node, library: dict[str, Any], report: Report) -> _Call | None:
     if node.op not in CALLERS:
         return None
-    first = CALLERS[node.op]
+    arguments = list(enumerate(node.inputs[CALLERS[node.op] :]))
+    if node.op == MAP:  # the function receives slices of the first arguments, which are not constant
+        arguments = arguments[_sliced_count(node) :]
     positions = [
         position
-        for position, tensor in enumerate(node.inputs[first:])
+        for position, tensor in arguments
         if graph.is_constant(tensor) and not graph.nodes[tensor.node].controls
     ]
-    if node.op == MAP:  # the function receives slices of the first arguments, which are not constant
-        positions = [position for position in positions if position >= _sliced_count(node)]
     if not positions:
         return None
     bodies = {}
@@ -104,11 +104,7 @@ def _call(graph: Graph, node: Node, library: dict[str, Any], report: Report) -> 
         return None
     if node.op in LOOPS:
         body = bodies[attribute(node, "body").func.name]
-        positions = [
-            position
-            for position in positions
-            if skip_identities(body, body.returned[position]) == Tensor(body.arguments[position])
-        ]
+        positions = [position for position in positions if position_of(body, body.returned[position]) == position]
     readers = {
         position: {name for name, body in bodies.items() if _is_read(body, position, node.op in LOOPS)}
         for position in positions

@@ -48,6 +48,13 @@ def why_not_all(parts: list[Part]) -> str | None:
     return None
 
 
+def joined_axis(graph: Graph, stack: Node, rank: int) -> int | None:
+    """Return the axis along which a Pack or ConcatV2 joins tensors, given the rank of its result; None if not known."""
+    if stack.op == "Pack":
+        return int(attr(stack, "axis")) % max(rank, 1)
+    return int(graph.array(stack.inputs[-1])) % max(rank, 1) if graph.is_constant(stack.inputs[-1]) else None
+
+
 def _unpacked(graph: Graph, node: Node, output: int) -> Part | None:
     shape = graph.shape(node.inputs[0])
     if shape is None:

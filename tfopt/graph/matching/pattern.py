@@ -36,11 +36,6 @@ class Op:
     inputs: tuple["Pattern", ...]
     role: str
 
-    @property
-    def depth(self) -> int:
-        """Return the number of nested operations."""
-        return 1 + max(map(depth, self.inputs), default=0)
-
 
 Pattern = str | Const | OneOf | Op
 
@@ -64,7 +59,7 @@ def depth(pattern: Pattern) -> int:
     """Return the largest number of nested operations of a pattern."""
     if isinstance(pattern, OneOf):
         return max(map(depth, pattern.choices))
-    return pattern.depth if isinstance(pattern, Op) else 0
+    return 1 + max(map(depth, pattern.inputs), default=0) if isinstance(pattern, Op) else 0
 
 
 @dataclass(frozen=True)
