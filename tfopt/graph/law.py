@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tfopt.graph.const_arrays import proto_of
 from tfopt.graph.law_order import LawFacts
@@ -145,6 +145,12 @@ class Maker:
         value = AttrValue(tensor=proto_of(np.asarray(array) if like is None else np.asarray(array).astype(like.dtype)))
         attr = {"value": value, "dtype": AttrValue(type=value.tensor.dtype)}
         return self._insert(Node(self._name(role), "Const", [], list(self.controls), attr, self.root.device))
+
+    def typed(self, role: str, array: ArrayLike, like: Node) -> Tensor:
+        """Add a constant with the dtype in the attribute T of a node."""
+        from tensorflow import as_dtype
+
+        return self.constant(role, np.asarray(array, as_dtype(attr(like, "T")).as_numpy_dtype))
 
     def integers(self, role: str, numbers: int | Iterable[int]) -> Tensor:
         """Add a constant of dtype int32, `INT32` in attributes: axes, sizes or a permutation."""

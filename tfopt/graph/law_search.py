@@ -13,7 +13,8 @@ from tfopt.graph.report import Report
 def apply_search(name: str, law: SearchLaw[Any], graph: Graph, report: Report) -> int:
     """Apply a law at all nodes, and at those that it adds; return the number of firings."""
     fired = 0
-    queue = deque(node.name for node in graph.of_op(*law.ops) if law.in_frames or not is_framed(graph))
+    nodes = graph.of_op(*law.ops) if law.in_frames or not is_framed(graph) else []
+    queue = deque(node.name for node in nodes)
     while queue:
         root = graph.nodes.get(queue.popleft())
         parts = None if root is None else law.find(graph, root)

@@ -24,7 +24,7 @@ the same x; nothing else reads what is computed in between.
 
 import numpy as np
 
-from tfopt.graph.law import Maker, Match, SearchLaw, attr, matches
+from tfopt.graph.law import Maker, Match, SearchLaw, matches
 from tfopt.graph.matching.inner_nodes import inner_refusal
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import Op, Pattern, const, one_of, op
@@ -55,9 +55,7 @@ PATTERNS = (
 def find(graph: Graph, root: Node) -> Match | str | None:
     """Return the GELU that ends at a product, if there is one of another form."""
     for match in matches(graph, root, PATTERNS):
-        if all(_number(match, role) == number for role, number in NUMBERS.items() if match.has(role)) and _is_gelu(
-            match
-        ):
+        if _is_gelu(match):
             return _refusal(match) or match
     return None
 
@@ -72,12 +70,8 @@ def _is_gelu(match: Match) -> bool:
     """Return whether the numbers are those of a GELU, the scale as far as the dtype allows."""
     if any(match.has(role) and _number(match, role) != number for role, number in NUMBERS.items()):
         return False
-    if match.has("tanh"):
-        expected = TANH
-    elif match.has("erfc"):
-        expected = {"scale": -np.sqrt(2) if match.node("scaled").op == "RealDiv" else -np.sqrt(0.5)}
-    else:
-        expected = {"scale": np.sqrt(2)}
+    scale = np.sqrt(2) if match.node("scaled").op == "RealDiv" else np.sqrt(0.5)
+    expected = TANH if match.has("tanh") else {"scale": -scale if match.has("erfc") else scale}
     numbers = [(_number(match, role), number) for role, number in expected.items()]
     return all(abs((own or 0) / number - 1) <= PRECISION.get(_dtype(match), 0) for own, number in numbers)
 
@@ -126,17 +120,11 @@ def _approximate(match: Match, make: Maker) -> list[Tensor]:
 
 
 def _plus_one(make: Maker, tensor: Tensor) -> Tensor:
-    return make.node("AddV2", tensor, _constant(make, 1), like=make.root, role="sum")
+    return make.node("AddV2", tensor, make.typed("constant", 1, make.root), like=make.root, role="sum")
 
 
 def _times(make: Maker, tensor: Tensor, number: float, role: str = "") -> Tensor:
-    return make.node("Mul", tensor, _constant(make, number), like=make.root, role=role)
-
-
-def _constant(make: Maker, number: float) -> Tensor:
-    from tensorflow import as_dtype
-
-    return make.constant("constant", np.asarray(number, as_dtype(attr(make.root, "T")).as_numpy_dtype))
+    return make.node("Mul", tensor, make.typed("constant", number, make.root), like=make.root, role=role)
 
 
 LAW = SearchLaw(("Mul",), find, rewrite, rounds=True, after={"fold_signs": "the sign is in the constant then"})

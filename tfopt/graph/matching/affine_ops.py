@@ -109,12 +109,9 @@ def _elementwise(match: Match, node: Node, array: Floats) -> Affine:
 
 def add_affine_nodes(make: Maker, affine: Affine, data: Tensor, like: Node) -> Tensor:
     """Add the operations of an affine function after a tensor, with the dtype of the node ``like``."""
-    from tensorflow import as_dtype
-
-    dtype_like = np.empty(0, as_dtype(attr(like, "T")).as_numpy_dtype)
     for op_name, array in (("Mul", affine.scale), ("AddV2", affine.bias)):
         if array is not None:
-            result = make.node(op_name, data, make.constant("constant", array, dtype_like), like=like)
+            result = make.node(op_name, data, make.typed("constant", array, like), like=like)
             make.graph.know_shape(result, data)
             data = result
     return data
