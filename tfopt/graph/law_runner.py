@@ -20,13 +20,7 @@ ROUNDS = 8  # a late law may make an early one applicable; more than three round
 
 
 def run(names: Sequence[str], graph: Graph, report: Report) -> int:
-    """Apply laws in this order, repeatedly until none fires, and return the number of firings.
-
-    Args:
-        names: Names of laws.
-        graph: The graph, changed in place.
-        report: Receives the firings and refusals.
-    """
+    """Change a graph by laws in this order, repeatedly until none fires, and return the number of firings."""
     total = idle = 0
     for name in islice(cycle(names), ROUNDS * len(names)):
         fired = run_law(name, graph, report)

@@ -31,16 +31,13 @@ def views_of(data: Pattern) -> tuple[Op, ...]:
 
 
 def move(match: Match, affine: Affine, data: Tensor, *, back: bool) -> Affine | str:
-    """Convert the constants of an affine operation on one side of a layout operation to those on its other side.
+    """Convert the constants of an affine operation before a layout operation to those after it, or return why not.
 
     Args:
         match: The match of a pattern with `views_of`.
         affine: Constants with the rank of the input of the layout operation, or of its result if ``back``.
         data: The input of the layout operation.
-        back: Move from the result to the input.
-
-    Returns:
-        The constants, or why that is impossible.
+        back: Convert those after it to those before it.
     """
     moved = []
     for constant in affine:

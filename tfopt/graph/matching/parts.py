@@ -101,14 +101,8 @@ def _sliced(graph: Graph, node: Node, output: int) -> Part | None:
 def range_along(graph: Graph, node: Node, axis: int, size: int | None) -> tuple[int, int | None] | None:
     """Return the first index that a slice reads along an axis, and the index after the last; `size` if to the end.
 
-    Args:
-        graph: The graph.
-        node: A StridedSlice or Slice with constant bounds, of stride 1 along the axis.
-        axis: The axis.
-        size: The size of the data along it; None if it is not known.
-
-    Returns:
-        None if a bound counts from the end of an axis of unknown size.
+    It is a StridedSlice or Slice with constant bounds, of stride 1 along the axis; ``size`` is that of its input there.
+    None is returned if a bound counts from the end of an axis of unknown size.
     """
     begin, end = (int(graph.array(tensor)[axis]) for tensor in node.inputs[1:3])
     if node.op == "Slice":
