@@ -9,7 +9,7 @@ can still be called with paths, without an engine: ``prune(model="a/", pruned="b
 
 import sys
 from collections.abc import Callable, Collection, Mapping
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any
 
 from tfopt.declaration.component import (
@@ -58,7 +58,7 @@ def component(
     model_signature: bool = False,
     on_failure: bool = False,
     effect: Effect | None = None,
-    not_after: Mapping[str, str] | None = None,
+    not_after: Mapping[str, str] = MappingProxyType({}),
     idempotent: bool = False,
     cpu: float = 1,
     memory: str = "4Gi",

@@ -9,6 +9,7 @@ from tfopt.dag import tracing
 from tfopt.dag.dag import Dag
 from tfopt.declaration.component import PURPOSES
 from tfopt.declaration.library import component_names
+from tfopt.declaration.parameters import parameters_schema
 from tfopt.value_types import JsonObject
 
 
@@ -64,13 +65,7 @@ def describe_pipeline(dag: Dag) -> str:
 def pipeline_facts(dag: Dag) -> JsonObject:
     """Return the declaration of a pipeline as JSON Schema of its parameters, with its sources and steps."""
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": dag.name,
-        "description": dag.description,
-        "type": "object",
-        "properties": {name: parameter.schema() for name, parameter in dag.parameters.items()},
-        "required": [name for name, parameter in dag.parameters.items() if parameter.required],
-        "additionalProperties": False,
+        **parameters_schema(dag.name, dag.description, dag.parameters),
         "sources": {
             source.name: {
                 "type": source.type.__name__,

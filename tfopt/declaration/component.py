@@ -3,14 +3,14 @@
 import inspect
 import typing
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
 import docstring_parser
 
 from tfopt.artifacts import Artifact
-from tfopt.declaration.parameters import Parameter, read_descriptions, read_group, read_parameter
+from tfopt.declaration.parameters import Parameter, parameters_schema, read_descriptions, read_group, read_parameter
 from tfopt.errors import ComponentError, nearest
 from tfopt.value_types import JsonObject
 
@@ -64,11 +64,8 @@ class Port:
     """One artifact input or output.
 
     Attributes:
-        name: The argument's name.
-        type: The artifact type.
         many: True if it is a list of artifacts.
         optional: True if it may be left out.
-        description: From the docstring.
         same: True if an output has the type of the first input; see `SameOutput`.
     """
 
@@ -112,59 +109,40 @@ class Effect:
     only: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
+@dataclass(eq=False, repr=False)
 class Component:
-    """A declared function, callable with paths and parameter values."""
+    """A declared function, callable with paths and parameter values. Its signature is read on first use.
 
-    def __init__(
-        self,
-        function: Callable[..., None],
-        run: Runner,
-        *,
-        image: str,
-        purpose: Purpose | None = None,
-        cache: Cache = "always",
-        beam: bool = False,
-        runs: Collection[str] = (),
-        tolerance: float | None = TOLERANCE,
-        model_signature: bool = False,
-        on_failure: bool = False,
-        effect: Effect | None = None,
-        not_after: Mapping[str, str] | None = None,
-        idempotent: bool = False,
-        resources: Resources,
-        concurrent: bool = False,
-    ) -> None:
-        """Store the function; its signature is read on first use.
+    Attributes:
+        function: The function that does the work.
+        run: Executes the component on checked arguments; see `tfopt.execution.execute`.
+        resources: What Kubeflow requests for a step. The following ones are those of `tfopt.component.component`.
+    """
 
-        Args:
-            function: The function that does the work.
-            run: Executes the component on checked arguments; see `tfopt.execution.execute`.
-            image: The container image it needs: a folder of ``deploy/images``.
-            purpose: The group that lists show it in.
-            cache: Where an earlier result may be reused.
-            beam: True if the work is a Beam pipeline.
-            runs: Names of the components that it runs itself.
-            tolerance: How much the outputs of a model it makes may differ; see `tfopt.execution.parity_check`.
-            model_signature: True for `MODEL_PARAMETERS`, of components that load models: the signature becomes
-                `Model.signature`; `tfopt.keras_models.load` refuses code that is not trusted.
-            on_failure: True for the parameter `ON_FAILURE`, which the runner implements.
-            effect: What it leaves in a model that a later step could undo.
-            not_after: The effects of earlier steps that it would undo, with the reasons.
-            idempotent: True if it undoes nothing after it ran before.
-            resources: What Kubeflow requests for a step.
-            concurrent: True if it may run next to other such steps on one machine.
-        """
-        self.function, self.run = function, run
-        self.image, self.cache, self.beam, self.resources = image, cache, beam, resources
-        self.purpose, self.concurrent = purpose, concurrent
-        self.runs, self.tolerance, self.model_signature = tuple(runs), tolerance, model_signature
-        self.on_failure = on_failure
-        self.effect, self.not_after, self.idempotent = effect, dict(not_after or {}), idempotent
-        self.added_parameters = {ON_FAILURE.name: ON_FAILURE} if on_failure else {}
-        self.added_parameters |= MODEL_PARAMETERS if model_signature else {}
-        self.name = self.__name__ = function.__name__
-        self.__doc__, self.__module__ = function.__doc__, function.__module__
-        self.__wrapped__ = function
+    function: Callable[..., None]
+    run: Runner
+    _: KW_ONLY
+    image: str
+    resources: Resources
+    purpose: Purpose | None = None
+    cache: Cache = "always"
+    beam: bool = False
+    runs: Collection[str] = ()
+    tolerance: float | None = TOLERANCE
+    model_signature: bool = False
+    on_failure: bool = False
+    effect: Effect | None = None
+    not_after: Mapping[str, str] = field(default_factory=dict)
+    idempotent: bool = False
+    concurrent: bool = False
+
+    def __post_init__(self) -> None:
+        """Take name and documentation from the function."""
+        self.name = self.__name__ = self.function.__name__
+        self.__doc__, self.__module__ = self.function.__doc__, self.function.__module__
+        self.__wrapped__ = self.function
+        self.added_parameters = {ON_FAILURE.name: ON_FAILURE} if self.on_failure else {}
+        self.added_parameters |= MODEL_PARAMETERS if self.model_signature else {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Artifact]:
         """Run the component in this process on paths or artifacts, and return its outputs.
@@ -292,13 +270,7 @@ class Component:
             for side, group in (("inputs", self.inputs), ("outputs", self.outputs))
         }
         return {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": self.name,
-            "description": self.summary,
-            "type": "object",
-            "properties": {name: parameter.schema() for name, parameter in self.parameters.items()},
-            "required": [parameter.name for parameter in self.parameters.values() if parameter.required],
-            "additionalProperties": False,
+            **parameters_schema(self.name, self.summary, self.parameters),
             **ports,
             "purpose": self.purpose,
             "image": self.image,

@@ -14,13 +14,8 @@ from tfopt.errors import ComponentError
 
 
 def check_order(model: Model, component: Component) -> None:
-    """Raise ComponentError if a component would undo the effect of an earlier step in the model's lineage.
-
-    Args:
-        model: The component's input; its model card is only read if the component may not follow some steps.
-        component: The component.
-    """
-    if component.not_after:
+    """Raise ComponentError if a component would undo the effect of an earlier step in the model's lineage."""
+    if component.not_after:  # otherwise the model card is not read
         check_steps(model.name, applied_steps(model), component)
 
 
@@ -30,7 +25,7 @@ def check_steps(name: str, done: Sequence[LineageStep], component: Component) ->
     Args:
         name: The model or step named in the error.
         done: The earlier steps, first to last.
-        component: The component of the step.
+        component: Whose step follows them.
     """
     step = component.name
     if component.idempotent and any(previous.component == step for previous in done):

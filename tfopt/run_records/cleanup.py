@@ -54,14 +54,14 @@ def find_old_results(root: Path, keep: int) -> OldResults:
     return OldResults(records, executions, outputs, _freed_bytes(outputs))
 
 
-def remove_old_results(root: Path, keep: int) -> OldResults | None:
-    """Remove what `find_old_results` finds, and return it; None if a run is active there.
+def remove_old_results(root: Path, keep: int) -> bool:
+    """Remove what `find_old_results` finds; return False, and remove nothing, if a run is active there.
 
     Records are removed before outputs, so after a kill each record still has its outputs, and the next call goes on.
     """
     with locked_if_idle(root) as is_idle:
         if not is_idle:
-            return None
+            return False
         old = find_old_results(root, keep)
         for record in old.records:
             record.unlink()
@@ -69,7 +69,7 @@ def remove_old_results(root: Path, keep: int) -> OldResults | None:
             remove_old_executions(root / METADATA, keep)
         for path in old.outputs:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        return old
+        return True
 
 
 def _place(output: Path) -> tuple[str, ...]:
