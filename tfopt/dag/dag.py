@@ -89,6 +89,23 @@ class Step:
             for name, port in self.component.outputs.items()
         }
 
+    def resolve(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters with the pipeline's values in place of placeholders."""
+        return {
+            name: values[value.parameter.name] if isinstance(value, Placeholder) else value
+            for name, value in self.parameters.items()
+        }
+
+    def value(self, name: str, values: Mapping[str, Any], default: object = None) -> Any:
+        """Return a parameter's value; the default if there is no such parameter, None if only the run knows."""
+        declared = self.component.parameters.get(name)
+        if declared is None:
+            return default
+        value = self.parameters.get(name, declared.default)
+        if isinstance(value, Placeholder):
+            value = values.get(value.parameter.name)
+        return declared.names.split(list(value)) if declared.names and value is not None else value
+
 
 @dataclass
 class Dag:
@@ -129,7 +146,7 @@ class Dag:
         values = {name: resolve_source(source, arguments.get(name)) for name, source in self.sources.items()}
         values |= {name: p.check(arguments.get(name, p.default), self.name) for name, p in self.parameters.items()}
         for step in self.steps.values():
-            step.component.check(self.resolve(step, values))
+            step.component.check(step.resolve(values))
         self.check_goals(values)
         return values
 
@@ -144,9 +161,9 @@ class Dag:
             evaluating = self._evaluating(step)
             if not goals or evaluating is None:
                 continue
-            measured = {name: _value_of(evaluating, name, values, default) for name, default in EVALUATED.items()}
+            measured = {name: evaluating.value(name, values, default) for name, default in EVALUATED.items()}
             for name in goals:
-                texts = _value_of(step, name, values, [])
+                texts = step.value(name, values)
                 if texts is not None and None not in measured.values():
                     try:
                         check_goal_metrics(read_goals(texts), **measured)
@@ -162,27 +179,9 @@ class Dag:
             return self.steps[wires[0].step]
         return step if {"metrics", "objective"} <= step.component.parameters.keys() else None
 
-    def resolve(self, step: Step, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a step's parameters with the pipeline's values in place of placeholders."""
-        return {
-            name: values[value.parameter.name] if isinstance(value, Placeholder) else value
-            for name, value in step.parameters.items()
-        }
-
 
 def _reads_goals(declared: Parameter) -> bool:
     return declared.reads is not None and declared.reads.parse is read_goals
-
-
-def _value_of(step: Step, name: str, values: Mapping[str, Any], default: Any) -> Any:
-    """Return the value of a step's parameter; the default if it has no such parameter, None if only the run knows."""
-    declared = step.component.parameters.get(name)
-    if declared is None:
-        return default
-    value = step.parameters.get(name, declared.default)
-    if isinstance(value, Placeholder):
-        value = values.get(value.parameter.name)
-    return declared.names.split(list(value)) if declared.names and value is not None else value
 
 
 def resolve_source(source: PipelineInput, path: Any) -> str | None:

@@ -103,7 +103,7 @@ def trace(function: Callable[..., Mapping[str, object] | None]) -> Dag:
     dag.outputs = _returned_outputs(dag, function(Steps(dag), **arguments))
     dag.parameters = {name: _inherited(dag, parameter) for name, parameter in dag.parameters.items()}
     placeholders = {name: Placeholder(parameter) for name, parameter in dag.parameters.items()}
-    dag.steps = {id: replace(step, parameters=_completed(step, placeholders)) for id, step in dag.steps.items()}
+    dag.steps = {id: replace(step, parameters=step.resolve(placeholders)) for id, step in dag.steps.items()}
     dag.check_goals({})  # those that depend on no parameter of the pipeline
     return dag
 
@@ -201,14 +201,6 @@ def _reached(dag: Dag, name: str) -> Iterator[Parameter]:
         for key, value in step.parameters.items():
             if isinstance(value, Placeholder) and value.parameter.name == name:
                 yield step.component.parameters[key]
-
-
-def _completed(step: Step, placeholders: Mapping[str, Placeholder]) -> dict[str, object]:
-    """Return the parameters of a step with completed placeholders."""
-    return {
-        name: placeholders[value.parameter.name] if isinstance(value, Placeholder) else value
-        for name, value in step.parameters.items()
-    }
 
 
 def _annotated(hint: Any) -> Any:

@@ -11,12 +11,12 @@ from typing import Any
 
 from tfopt.artifacts import Artifact, Examples, Model
 from tfopt.artifacts.outputs import Outputs
+from tfopt.data.learned_names import check_names
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
 from tfopt.declaration.step_order import check_order
 from tfopt.errors import ComponentError, disk_full_error
-from tfopt.execution.card_writer import write_step_card
+from tfopt.execution.card_writer import LABEL, write_step_card
 from tfopt.execution.failed_models import as_row, refuse_failed
-from tfopt.execution.learned_names import check_learned_names
 from tfopt.execution.parity_check import check_parity
 from tfopt.keras_models.model_code import is_trusted, trusted_code
 from tfopt.processes import preloaded_processes
@@ -58,10 +58,13 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     with trusted_code(trusted), _staged(component, targets) as staged:
         if component.model_signature:
             _set_signature([*inputs.values(), *staged.values()], str(parameters[SIGNATURE.name]))
-        with as_row(staged, parameters, _origin(component, inputs, parameters)):
+        models = {name: value.digest for name, value in inputs.items() if isinstance(value, Model)}
+        origin = {"component": component.name, "parameters": parameters, **models}
+        with as_row(staged, parameters, origin):
             refuse_failed(inputs)
-            check_learned_names(inputs, parameters)
-            _check_order(component, inputs)
+            _check_learned_names(inputs, parameters)
+            if isinstance(parent := next(iter(inputs.values()), None), Model):
+                check_order(parent, component)
             if component.purpose not in MEASURING:
                 preloaded_processes.start_ahead()
             outputs = [str(_resolved(target)) for target in targets.values() if not is_remote(target.uri)]
@@ -79,11 +82,20 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     return Outputs(targets)
 
 
-def _check_order(component: Component, inputs: Mapping[str, Any]) -> None:
-    """Raise ComponentError if the component would undo the effect of an earlier step on its first input, the parent."""
-    parent = next(iter(inputs.values()), None)
-    if isinstance(parent, Model):
-        check_order(parent, component)
+def _check_learned_names(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+    """Raise ComponentError if examples number classes or packed columns otherwise than one of the models learned.
+
+    Models of a list are not compared: components have a row for each of them, with its error.
+    """
+    examples = next((value for value in inputs.values() if isinstance(value, Examples)), None)
+    models = {name: value for name, value in inputs.items() if isinstance(value, Model) and not is_remote(value.uri)}
+    if examples is None or is_remote(examples.uri) or not any(model.card.learned for model in models.values()):
+        return
+    from tfopt.data.feature_schema import read_manifest  # NumPy, which compiling a pipeline must not import
+
+    manifest = read_manifest(examples.path)
+    for name, model in models.items():
+        check_names(model.card, manifest, parameters.get(LABEL), f"{name} {model.uri}")
 
 
 def check_declared(component: Component) -> None:
@@ -244,9 +256,3 @@ def _remove_interrupted(target: Artifact) -> None:
 def _resolved(target: Artifact) -> Path:
     """Return the absolute path of an output, which may be a link to an empty folder."""
     return Path(os.path.realpath(target.path))
-
-
-def _origin(component: Component, inputs: Mapping[str, Any], parameters: dict[str, object]) -> dict[str, object]:
-    """Return what distinguishes one failure from another."""
-    models = {name: value.digest for name, value in inputs.items() if isinstance(value, Model)}
-    return {"component": component.name, "parameters": parameters, **models}

@@ -10,13 +10,11 @@ import json
 import logging
 import shutil
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from tfopt.artifacts import FAILURE, Artifact, Model
 from tfopt.declaration.component import ON_FAILURE
 from tfopt.errors import ComponentError, first_line, machine_error
-
-OnFailure = Literal["raise", "row"]  # for components of others that declare the parameter in their signature
 
 
 @contextlib.contextmanager
@@ -26,10 +24,7 @@ def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origi
     Errors that are due to the machine (disk space, memory, a missing package) do not describe the model: they are
     always raised.
 
-    Args:
-        outputs: The staged outputs.
-        parameters: The component's checked parameters.
-        origin: Written next to the error, so that different failures have different digests.
+    The origin is written next to the error, so that different failures have different digests.
     """
     if parameters.get(ON_FAILURE.name) != "row":
         yield

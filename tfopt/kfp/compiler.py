@@ -15,16 +15,16 @@ from kfp.compiler.pipeline_spec_builder import extract_comments_from_pipeline_sp
 
 import tfopt
 from tfopt.component import Component
-from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Value
-from tfopt.declaration.parameters import read_parameter
+from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Value
+from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.formatting import visible
 from tfopt.kfp.container_components import (
+    add_task,
     container_component,
     input_artifact,
     kfp_type,
     parameter_arguments,
-    same_artifacts,
     set_signature,
 )
 from tfopt.kfp.images import Images
@@ -173,10 +173,8 @@ def _signature(
             if source.name in defaults:
                 check_address(source.name, defaults[source.name])
         uris = [
-            read_parameter(
-                _uri(source), str, defaults.get(source.name), source.name not in defaults, source.description
-            )
-            for source in sources
+            Parameter(_uri(s), str, defaults.get(s.name), s.name not in defaults, description=s.description)
+            for s in sources
         ]
         return inspect.Signature(list(parameter_arguments([*uris, *declared])))
     inputs = [input_artifact(source.name, source.type) for source in sources]
@@ -276,21 +274,9 @@ def _name_importers(spec: Any, sources: Mapping[str, str]) -> None:
 
 def _task(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
     wires = _wires(step, sources, tasks)
-    values = {
-        name: arguments[value.parameter.name] if isinstance(value, Placeholder) else value
-        for name, value in step.parameters.items()
-        if value is not None
-    }
+    values = {name: value for name, value in step.resolve(arguments).items() if value is not None}
     lengths = {name: len(wire) for name, wire in step.inputs.items() if isinstance(wire, tuple)}
-    optional = {port.name for port in step.component.inputs.values() if port.optional}
-    optional |= {name for name, p in step.component.parameters.items() if p.optional and p.default is None}
-    unset = optional - values.keys() - wires.keys()
-    same = same_artifacts(wires)
-    own_wires = {name: wire for name, wire in wires.items() if name not in same}
-    task = container_component(step.component, lengths, unset=unset, same=same)(**own_wires, **values)
-    task.set_display_name(step.id)
-    task.set_caching_options(step.component.cache == "always")
-    return task
+    return add_task(step.component, lengths, wires, values).set_display_name(step.id)
 
 
 def _wires(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any]) -> dict[str, object]:

@@ -70,7 +70,28 @@ def container_component(
     return dsl.container_component(build)  # type: ignore[no-any-return]
 
 
-def same_artifacts(wires: Mapping[str, Any]) -> dict[str, str]:
+def add_task(
+    component: Component,
+    lengths: Mapping[str, int],
+    wires: Mapping[str, object],
+    values: Mapping[str, object],
+    images: Images | None = None,
+) -> dsl.PipelineTask:
+    """Add a task to the KFP pipeline that is being built.
+
+    Wires are the artifact of each KFP input: of ``NAME``, or of ``NAME_1``, ``NAME_2``, … of a list input.
+    """
+    optional = {port.name for port in component.inputs.values() if port.optional}
+    optional |= {name for name, p in component.parameters.items() if p.optional and p.default is None}
+    unset = optional - values.keys() - wires.keys()
+    collected = {name for name, wire in wires.items() if getattr(wire, "is_artifact_list", False)}
+    same = _same_artifacts(wires)
+    own_wires = {name: wire for name, wire in wires.items() if name not in same}
+    task = container_component(component, lengths, images, unset, collected, same)(**own_wires, **values)
+    return task.set_caching_options(component.cache == "always")
+
+
+def _same_artifacts(wires: Mapping[str, Any]) -> dict[str, str]:
     """Return the inputs that get the artifact of an earlier input, by that input; lists of artifacts are left out."""
     first: dict[tuple[str | None, str], str] = {}
     same: dict[str, str] = {}

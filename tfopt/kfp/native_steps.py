@@ -1,7 +1,5 @@
 """The shipped components as tasks of a pipeline that is written with Kubeflow's own SDK.
 
-from collections.abc import Mapping
-from collections.abc import Mapping
 from tfopt.kfp import steps
 
 @dsl.pipeline
@@ -22,7 +20,7 @@ from kfp.dsl.pipeline_channel import PipelineChannel
 from tfopt.component import Component, find
 from tfopt.declaration.library import component_names
 from tfopt.errors import ComponentError, nearest
-from tfopt.kfp.container_components import container_component, same_artifacts
+from tfopt.kfp.container_components import add_task
 from tfopt.kfp.images import Images
 
 if TYPE_CHECKING:
@@ -91,13 +89,7 @@ def _task(component: Component, images: Images, arguments: dict[str, Any]) -> An
     for parameter in component.parameters.values():
         if parameter.required and parameter.name not in values:
             raise ComponentError(f"{component.name}: no {parameter.name}", parameter.expected, "pass a value")
-    optional = {port.name for port in component.inputs.values() if port.optional}
-    optional |= {name for name, parameter in component.parameters.items() if parameter.optional}
-    collected = {name for name, wire in wires.items() if getattr(wire, "is_artifact_list", False)}
-    same = same_artifacts(wires)
-    build = container_component(component, lengths, images, optional - wires.keys() - values.keys(), collected, same)
-    own_wires = {name: wire for name, wire in wires.items() if name not in same}
-    return build(**own_wires, **values).set_caching_options(component.cache == "always")
+    return add_task(component, lengths, wires, values, images)
 
 
 def _copied(artifact: Any) -> Any:

@@ -11,12 +11,7 @@ from tfopt.process_engine.runner import present_inputs, source_digest
 
 
 def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedStep]:
-    """Return what `tfopt.process_engine.runner.run` would do with each step now; nothing is written.
-
-    Args:
-        dag: A DAG from `tfopt.dag.tracing`.
-        values: As for ``run``.
-        root: The run's folder.
+    """Return what `tfopt.process_engine.runner.run` with these arguments would do with each step; nothing is written.
 
     Raises:
         ComponentError: If a value is not allowed.
@@ -28,7 +23,7 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
     for step in dag.steps.values():
         inputs = present_inputs(step, digests)
         content = {name: [digests[value] for value in listed] for name, listed in inputs.items()}
-        results = StepResults(root, step, content, step.component.check(dag.resolve(step, values)))
+        results = StepResults(root, step, content, step.component.check(step.resolve(values)))
         outputs = results.find()
         digests |= {output: outputs[name].content_digest if outputs else None for name, output in step.outputs.items()}
         executions = results.executions()

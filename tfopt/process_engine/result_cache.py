@@ -83,12 +83,8 @@ class StepResults:
     ) -> None:
         """Compute the key of the result.
 
-        Args:
-            root: The run's folder.
-            step: The step.
-            inputs: Content digests of the artifacts of each input; None if it is unknown: a remote file has none, and
-                in a plan an artifact that does not exist yet.
-            parameters: All parameters of the component.
+        The digest of an input is None if it is unknown: a remote file has none, and in a plan an artifact that does not
+        exist yet.
         """
         self._root, self._step = root, step
         self._code = code_digest.describe(step.component, parameters)
@@ -102,23 +98,19 @@ class StepResults:
         self._key = self._name = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:16]
         self._records = root / "executions" / step.id
 
-    def find(self) -> dict[str, Artifact] | None:
-        """Return the outputs of an earlier execution that may be reused; None if there is none."""
-        match = self._find()
-        return match and match[1]
+    def find(self, *, mark_used: bool = False) -> dict[str, Artifact] | None:
+        """Return the outputs of an earlier execution that may be reused; None if there is none.
 
-    def reuse(self) -> dict[str, Artifact] | None:
-        """Return what `find` returns, and make it the newest result of the step."""
-        match = self._find()
-        if match:
-            _mark_used(match[0])
-        return match and match[1]
-
-    def _find(self) -> tuple[Path, dict[str, Artifact]] | None:
+        Args:
+            mark_used: Make it the newest result of the step.
+        """
         unknown = any(digest is None for digests in self._inputs.values() for digest in digests)
         if unknown or self._step.component.cache == "never":
             return None
-        return next(self._unchanged(), None)
+        record, outputs = next(self._unchanged(), (None, None))
+        if record and mark_used:
+            _mark_used(record)
+        return outputs
 
     def executions(self) -> list[Execution]:
         """Return the records of all earlier executions of the step, newest first, without damaged ones."""
@@ -209,12 +201,7 @@ class StepResults:
 
 
 def find_old_records(root: Path, keep: int) -> tuple[list[Path], list[Path]]:
-    """Return the records of all executions but the last ones of each step, and the records of these.
-
-    Args:
-        root: The run's folder.
-        keep: Number of executions of each step that remain.
-    """
+    """Return the records of all executions but the last `keep` ones of each step, and the records of these."""
     old: list[Path] = []
     remaining: list[Path] = []
     for folder in root.glob("executions/*"):

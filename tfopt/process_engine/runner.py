@@ -51,7 +51,7 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
             present = present_inputs(step, artifacts)
             inputs = {name: [digests[value] for value in values] for name, values in present.items()}
             paths = {name: [artifacts[value].uri for value in values] for name, values in present.items()}
-            parameters = dag.resolve(step, values)
+            parameters = step.resolve(values)
             # In this thread: Python 3.11 fails when two threads parse source code, which the digest of the code does.
             results = StepResults(root, step, inputs, step.component.check(parameters))
             return partial(_run_step, step.component, results, inputs, paths, parameters)
@@ -74,17 +74,9 @@ def _run_step(
     paths: Mapping[str, list[str]],
     parameters: Mapping[str, Any],
 ) -> Outcome:
-    """Return the outcome of a step: an earlier result if there is one, else that of an execution.
-
-    Args:
-        component: The component of the step.
-        results: Its earlier results.
-        inputs: Digests of the artifacts of each input.
-        paths: Paths or addresses of the artifacts of each input.
-        parameters: Values of the parameters that the pipeline passes.
-    """
+    """Return the outcome of a step: an earlier result if there is one, else that of an execution."""
     start = time.monotonic()
-    outputs = results.reuse()
+    outputs = results.find(mark_used=True)
     if outputs is not None:
         return Outcome(True, time.monotonic() - start, outputs, inputs)
     arguments = {name: listed if component.inputs[name].many else listed[0] for name, listed in paths.items()}

@@ -118,7 +118,7 @@ def run_facts(dag: Dag, values: Mapping[str, Any], outcomes: Mapping[str, Outcom
     inputs: dict[str, str | None] = {}
     code: dict[str, Code] = {}
     for step in dag.steps.values():
-        code[step.id] = code_digest.describe(step.component, step.component.check(dag.resolve(step, values)))
+        code[step.id] = code_digest.describe(step.component, step.component.check(step.resolve(values)))
         for name, wire in step.inputs.items():
             if isinstance(wire, PipelineInput) and name in outcomes[step.id].inputs:
                 (inputs[wire.name],) = outcomes[step.id].inputs[name]

@@ -27,37 +27,30 @@ from tfopt.storage.remote_files import is_remote
 from tfopt.tfx.cached_executions import DIGEST
 
 COMPONENT, IMPLEMENTATION, CODE_PARTS, RUN = "component", "implementation", "code_parts", "run"
-EXAMPLES, MODEL = standard_artifacts.Examples, standard_artifacts.Model
+MODEL = standard_artifacts.Model
 
 
-def _artifact(name: str, base: type = types.Artifact) -> Any:
-    """Create an artifact type. On Kubeflow TFX imports ``tfopt.NAME``, which `tfopt.__getattr__` finds in `TYPES`."""
-    return type(name, (base,), {"TYPE_NAME": f"tfopt.{name}"})
-
-
-TYPES: dict[type[artifacts.Artifact], Any] = {
-    artifacts.Files: _artifact("Files"),
-    artifacts.PythonModule: _artifact("PythonModule"),
-    artifacts.Examples: EXAMPLES,
+STANDARD_TYPES: dict[type[artifacts.Artifact], Any] = {
+    artifacts.Examples: standard_artifacts.Examples,
     artifacts.Anomalies: standard_artifacts.ExampleAnomalies,
     artifacts.Model: MODEL,
-    artifacts.SavedModel: _artifact("SavedModel"),
-    artifacts.KerasModel: _artifact("KerasModel"),
-    artifacts.TFLiteModel: _artifact("TFLiteModel"),
-    artifacts.OnnxModel: _artifact("OnnxModel"),
-    artifacts.OpenVINOModel: _artifact("OpenVINOModel"),
-    artifacts.TensorRTModel: _artifact("TensorRTModel"),
-    artifacts.Report: _artifact("Report"),
-    artifacts.Evaluation: _artifact("Evaluation"),
-    artifacts.Benchmark: _artifact("Benchmark"),
-    artifacts.Inspection: _artifact("Inspection"),
-    artifacts.Decision: _artifact("Decision"),
-    artifacts.Recipe: _artifact("Recipe"),
-    artifacts.TrainingPlan: _artifact("TrainingPlan"),
-    artifacts.Comparison: _artifact("Comparison"),
     artifacts.Blessing: standard_artifacts.ModelBlessing,
     artifacts.InfraBlessing: standard_artifacts.InfraBlessing,
     artifacts.Pushed: standard_artifacts.PushedModel,
+}
+
+
+def _tfx_type(kind: type[artifacts.Artifact]) -> Any:
+    """Return TFX's own type, or a new one. On Kubeflow TFX imports ``tfopt.NAME``, which is found in `TYPES`."""
+    own = {"TYPE_NAME": f"tfopt.{kind.__name__}"}
+    return STANDARD_TYPES.get(kind) or type(kind.__name__, (types.Artifact,), own)
+
+
+_CLASSES = (vars(artifacts)[name] for name in artifacts.__all__ if isinstance(vars(artifacts)[name], type))
+TYPES: dict[type[artifacts.Artifact], Any] = {
+    kind: _tfx_type(kind)
+    for kind in _CLASSES
+    if issubclass(kind, artifacts.Artifact) and kind is not artifacts.Artifact
 }
 
 KINDS = {tfx_type: artifact_class for artifact_class, tfx_type in TYPES.items()}
@@ -150,7 +143,6 @@ def decoded_parameters(component: Component, properties: Mapping[str, Any]) -> d
 def _spec_class(
     component: Component, inputs: Mapping[str, Port], values: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> type[component_spec.ComponentSpec]:
-    """Create the class with the types of a component's inputs, outputs and parameters."""
     return type(
         f"{component.name}_spec",
         (component_spec.ComponentSpec,),

@@ -49,12 +49,7 @@ class _Execution:
 
 
 def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedStep]:
-    """Return what `tfopt.tfx.runner.run` would do with each step now; nothing is written.
-
-    Args:
-        dag: A DAG from `tfopt.dag.tracing`.
-        values: As for ``run``.
-        root: The run's folder.
+    """Return what `tfopt.tfx.runner.run` with these arguments would do with each step; nothing is written.
 
     Raises:
         ComponentError: If a value is not allowed.
@@ -71,7 +66,7 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
     steps: dict[str, PlannedStep] = {}
     for step in dag.steps.values():
         executions = list(_executions(store, dag, step))
-        properties = execution_properties(step.component, dag.resolve(step, values))
+        properties = execution_properties(step.component, step.resolve(values))
         wires = {name: wire for name, wire in step.inputs.items() if isinstance(wire, tuple) or _exists(wire, ids)}
         inputs = {name: value for name, (_, value) in split_lists(step.component, wires)}
         reused, reasons = _decide(step.component, properties, inputs, ids, executions)
@@ -131,7 +126,6 @@ def _code(parts: str | None) -> Any:
 
 
 def _open(file: Path) -> metadata_store.MetadataStore | None:
-    """Open a metadata store for reading; return None if there is none."""
     if not file.exists():
         return None
     config = mlmd.ConnectionConfig()

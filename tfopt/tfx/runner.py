@@ -74,7 +74,7 @@ def pipeline(
     nodes: dict[str, base_node.BaseNode] = {}
     for step in dag.steps.values():
         wires = {name: channel for name, wire in step.inputs.items() if (channel := _channel(wire, sources, nodes))}
-        nodes[step.id] = node(step.component, **wires, **dag.resolve(step, values)).with_id(step.id)
+        nodes[step.id] = node(step.component, **wires, **step.resolve(values)).with_id(step.id)
     return tfx_pipeline.Pipeline(
         pipeline_name=dag.name,
         pipeline_root=str(root / "artifacts"),
@@ -161,7 +161,6 @@ class _Progress(logging.Handler):
 
 
 def _outcomes(dag: Dag, root: Path) -> RunOutcome:
-    """Read the newest execution of each step from the metadata store."""
     config = metadata.sqlite_metadata_connection_config(str(root / METADATA))
     with metadata.Metadata(config) as handle:
         return RunOutcome({step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()})
