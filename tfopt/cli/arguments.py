@@ -168,6 +168,12 @@ def _add_port(group: Any, port: Port) -> None:
     )
 
 
+def parameter_help(parameter: Parameter) -> str:
+    """Return the description of a parameter, with what it allows and its default."""
+    default = "required" if parameter.required else f"default: {parameter.default}"
+    return escape(f"{parameter.description} [{parameter.expected}; {default}]")
+
+
 def _add_parameter(group: Any, parameter: Parameter, owner: str) -> None:
     def parse(text: str) -> Any:
         try:
@@ -175,7 +181,6 @@ def _add_parameter(group: Any, parameter: Parameter, owner: str) -> None:
         except ComponentError as error:
             raise argparse.ArgumentTypeError(f"\n{error}") from None
 
-    default = "required" if parameter.required else f"default: {parameter.default}"
     settings: dict[str, object] = {"type": parse, "metavar": "VALUE"}
     if parameter.type is bool:
         settings = {"action": argparse.BooleanOptionalAction}
@@ -188,6 +193,6 @@ def _add_parameter(group: Any, parameter: Parameter, owner: str) -> None:
         dest=parameter.name,
         required=parameter.required,
         default=argparse.SUPPRESS,
-        help=escape(f"{parameter.description} [{parameter.expected}; {default}]"),
+        help=parameter_help(parameter),
         **settings,
     )

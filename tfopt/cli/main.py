@@ -91,9 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser(words: Sequence[str], debug: bool = False) -> argparse.ArgumentParser:
     """Build the parser of ``tfopt``, with a subparser for each command, and for the component that is called.
 
-    Args:
-        words: The command line; it may begin with a component or ``MODULE:NAME``.
-        debug: Passed to the component: do not redirect the log messages of libraries.
+    The command line may begin with a component or ``MODULE:NAME``; with `debug` its libraries log to the terminal.
     """
     parser = CommandParser(
         prog="tfopt",

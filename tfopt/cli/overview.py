@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterator
 
-from tfopt.cli.arguments import escape
+from tfopt.cli.arguments import escape, parameter_help
 from tfopt.component import components
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag
@@ -49,10 +49,7 @@ def describe_values(dag: Dag) -> str:
         sources.add_argument(source.name, help=escape(text))
     parameters = parser.add_argument_group("parameters (--set NAME=VALUE)")
     for parameter in dag.parameters.values():
-        default = "required" if parameter.required else f"default: {parameter.default}"
-        parameters.add_argument(
-            parameter.name, help=escape(f"{parameter.description} [{parameter.expected}; {default}]")
-        )
+        parameters.add_argument(parameter.name, help=parameter_help(parameter))
     return parser.format_help().strip()
 
 

@@ -21,7 +21,6 @@ class PlannedStep:
             outputs as in an earlier run.
         reasons: Why it is not reused for certain.
         seconds: The time of its newest execution in the run's folder; None if there is none.
-        outputs: Paths or addresses of the outputs that are reused.
     """
 
     action: Action

@@ -50,7 +50,6 @@ class Code:
 
     Attributes:
         sources: Digest of the source files and templates.
-        python: Version of Python.
         packages: Versions of the packages that the code imports.
         variables: `RESULT_VARIABLES` of the environment.
     """

@@ -29,9 +29,7 @@ class Server:
     """A Kubeflow Pipelines server, and the namespace of the objects that are created.
 
     Attributes:
-        client: The kfp SDK's client.
         namespace: The profile's namespace on a multi-user server, else None.
-        endpoint: The server's address.
     """
 
     def __init__(self, endpoint: str, token_file: Path | None = None, namespace: str | None = None) -> None:

@@ -49,11 +49,7 @@ def compile_component(
 ) -> None:
     """Write ``component.yaml``.
 
-    Args:
-        component: The declaration.
-        file: The file to write.
-        images: The container images; the project's own if None.
-        counts: The length of list inputs; 1 for those that are not in it.
+    The length of a list input is 1 unless it is in `counts`. The images are the project's own if None.
 
     Raises:
         ComponentError: If a count is for no list input, or less than 1.
@@ -95,8 +91,7 @@ def compile_pipeline(
     images, options = images or Images(), options or Options()
     options.check(dag)
     if as_component:
-        _refuse_options_of_runs(dag, options)
-        _refuse_addresses(dag, defaults)
+        _refuse_settings_of_runs(dag, options, defaults)
     placed = place_steps(dag, images, options)
     used = [source for source in dag.sources.values() if not source.optional or source.name in {*sources, *defaults}]
     signature = _signature(dag, used, as_component, defaults)
@@ -138,8 +133,8 @@ def _call_in_thread(function: Callable[..., Any], argument: Any) -> Any:
         return thread.submit(function, argument).result()
 
 
-def _refuse_options_of_runs(dag: Dag, options: Options) -> None:
-    """Raise ComponentError for an option that the pipeline around a component sets."""
+def _refuse_settings_of_runs(dag: Dag, options: Options, defaults: Mapping[str, Any]) -> None:
+    """Raise ComponentError for the root or a source, which the pipeline around a component has."""
     reused = [f"{name}:reuse" for name in dag.sources if "reuse" in options.of(name)]
     for option in [*(["root"] if options.root else []), *reused]:
         raise ComponentError(
@@ -147,10 +142,6 @@ def _refuse_options_of_runs(dag: Dag, options: Options) -> None:
             "options of steps",
             "leave it out: the pipeline that uses the component has the root, and its steps make the artifacts",
         )
-
-
-def _refuse_addresses(dag: Dag, defaults: Mapping[str, Any]) -> None:
-    """Raise ComponentError for the address of a source, which the pipeline around a component passes as an artifact."""
     for name in dag.sources:
         if name in defaults:
             raise ComponentError(
@@ -252,10 +243,6 @@ def _name_importers(spec: Any, sources: Mapping[str, str]) -> None:
 
     A display name is not enough: KFP's launcher (2.16, 2.17) records an importer under it, and then KFP's driver, which
     looks for the task's key, does not find the imported artifact.
-
-    Args:
-        spec: The PipelineSpec.
-        sources: The name of the source by key of the task.
     """
     tasks = spec.root.dag.tasks
     keys = {key: name.replace("_", "-") for key, name in sources.items() if name.replace("_", "-") not in tasks}

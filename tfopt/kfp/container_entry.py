@@ -24,17 +24,16 @@ log = logging.getLogger(__name__)
 def run_step(component: Component, executor_input: str, same: Mapping[str, str] = MappingProxyType({})) -> None:
     """Run a component with the inputs and outputs of KFP's ExecutorInput, and write its ExecutorOutput.
 
-    Args:
-        component: The component.
-        executor_input: KFP's message.
-        same: Inputs that are not in the message because they are the artifact of another input, by that input.
+    Inputs in `same` are not in the message, because they are the artifact of another input, by that input.
 
     Raises:
         ComponentError: If the component raises it or ends the process, the message is not an ExecutorInput, or an input
             does not exist at its address. Then no output file is written, and the step fails.
     """
     message_inputs, message_outputs = _parse_message(executor_input, component)
-    sources = _source_artifacts(message_inputs.get("artifacts", {}))
+    entries = message_inputs.get("artifacts", {})
+    # one artifact for each KFP input, or those that KFP collected from the iterations of a loop
+    sources = {name: entry["artifacts"] for name, entry in entries.items() if entry.get("artifacts")}
     sources |= {name: sources[other] for name, other in same.items() if other in sources}
     keys = {port.name: _input_keys(port, sources) for port in component.inputs.values()}
     targets = {name: entry["artifacts"][0] for name, entry in message_outputs["artifacts"].items()}
@@ -75,7 +74,6 @@ def read_parameter_value(component: Component, name: str, value: Any) -> Any:
 
 
 def _parse_message(executor_input: str, component: Component) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the inputs and outputs of an ExecutorInput."""
     try:
         message = json.loads(executor_input)
         inputs, outputs = message.get("inputs", {}), message["outputs"]
@@ -90,11 +88,6 @@ def _parse_message(executor_input: str, component: Component) -> tuple[dict[str,
             "run the step from its compiled pipeline or component.yaml, of this version",
         )
     return inputs, outputs
-
-
-def _source_artifacts(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the artifacts of each KFP input: one, or those that KFP collected from the iterations of a loop."""
-    return {name: entry["artifacts"] for name, entry in entries.items() if entry.get("artifacts")}
 
 
 def _parameter_values(component: Component, message_values: Mapping[str, Any]) -> dict[str, object]:
@@ -113,7 +106,6 @@ def _input_keys(port: Port, sources: Mapping[str, Any]) -> list[str]:
 
 
 def _input_paths(port: Port, keys: list[str], sources: Mapping[str, Any]) -> Any:
-    """Return the local path of an input, or the paths of a list."""
     paths = [_existing_path(port, artifact["uri"]) for key in keys for artifact in sources[key]]
     return paths if port.many else next(iter(paths), None)
 

@@ -4,6 +4,7 @@ import contextlib
 import signal
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import FrameType
 
 
@@ -14,29 +15,27 @@ def recorded_signals() -> Iterator[Callable[[], None]]:
     Python ignores an exception in a finalizer or weakref callback, and libraries end many calls in one. A loop that
     waits calls the function before each pause; it does nothing if no signal was received.
     """
-    received: list[tuple[int, Callable[[int, FrameType | None], object]]] = []
+    received: list[Callable[[], object]] = []
 
     def handle_again() -> None:
-        for number, handler in received:
-            handler(number, None)
+        for handle in received:
+            handle()
 
     if threading.current_thread() is not threading.main_thread():  # only that one receives signals
         yield handle_again
         return
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    present = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # the others are ignored, or have the kernel's default
+    handlers = {int(number): handler for number, handler in present.items() if callable(handler)}
 
     def record(number: int, frame: FrameType | None) -> None:
-        handler = handlers[signal.Signals(number)]
-        assert callable(handler)
-        received.append((number, handler))
-        handler(number, frame)
+        received.append(partial(handlers[number], number, None))
+        handlers[number](number, frame)
 
     try:
-        for number, handler in handlers.items():
-            if callable(handler):  # neither ignored nor the kernel's default
-                signal.signal(number, record)
+        for number in handlers:
+            signal.signal(number, record)
         yield handle_again
     finally:
         for number, handler in handlers.items():
-            if callable(handler):
-                signal.signal(number, handler)
+            signal.signal(number, handler)

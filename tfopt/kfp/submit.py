@@ -45,13 +45,7 @@ def upload(
 ) -> Upload:
     """Compile a DAG and upload it; a version is identified by its YAML, so equal YAML is uploaded once.
 
-    Args:
-        server: The server.
-        dag: The DAG.
-        values: A value for each source (an address that the cluster can read) and parameter.
-        images: The container images of the steps.
-        options: The options of the steps and the run.
-        experiment: The experiment's name; the pipeline's name if None.
+    Sources have addresses that the cluster can read. The experiment has the name of the pipeline if None.
 
     Raises:
         ComponentError: If a value is not allowed, the DAG does not compile, or the server refuses.
@@ -85,11 +79,6 @@ def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str,
     """Upload the local sources below an address, and return the values with their addresses instead of their paths.
 
     The address contains a digest of the content: a source that is there already, complete, is not uploaded again.
-
-    Args:
-        dag: The DAG.
-        values: Values of sources and parameters.
-        folder: An address that this machine can write and the cluster can read.
 
     Raises:
         ComponentError: If a path has no artifact of the source's type, or the address cannot be written.

@@ -14,9 +14,7 @@ from tfopt.reports.evaluation_report import EvaluationReport
 def classification_outputs(component: Component, inputs: Mapping[str, list[str]]) -> dict[str, tuple[str, int]]:
     """Return the additional outputs, each with the output it is computed from and the model's index in its JSON.
 
-    Args:
-        component: The declaration.
-        inputs: The KFP inputs of each declared input: several for a list, none for an optional one that is not set.
+    The KFP inputs of a declared input are several for a list, and none for an optional one that is not set.
     """
     models = [
         name for port in component.inputs.values() if issubclass(port.type, Model) for name in inputs.get(port.name, [])
@@ -30,12 +28,7 @@ def classification_outputs(component: Component, inputs: Mapping[str, list[str]]
 
 
 def classification_metrics(evaluation: EvaluationReport, index: int) -> dict[str, object]:
-    """Return the metadata of a ``system.ClassificationMetrics``, as kfp's ``dsl.ClassificationMetrics`` builds it.
-
-    Args:
-        evaluation: The content of ``evaluation.json``.
-        index: The model's index in it.
-    """
+    """Return the metadata of a ``system.ClassificationMetrics``, as kfp's ``dsl.ClassificationMetrics`` builds it."""
     model = evaluation.models[index]
     metadata: dict[str, object] = {"model": model.name}
     if model.confusion:

@@ -40,8 +40,6 @@ class StoredOutput:
 
     Attributes:
         path: Its folder, relative to that of the run, which may be moved.
-        digest: Digest of its content.
-        metadata: Metadata of the artifact.
     """
 
     path: str
@@ -54,12 +52,8 @@ class Execution:
     """The record of one execution of a step: all that its result depends on, and the result.
 
     Attributes:
-        component: Import path of the component.
         code: Digest of the code that the component can reach.
         inputs: Content digests of the artifacts of each input; None if a remote file has no digest.
-        parameters: Parameters of the component.
-        outputs: The outputs by name.
-        seconds: Time of the execution.
         finished: Time of its end, in UTC.
         code_parts: What the digest of the code was made of; None in records of earlier versions.
     """

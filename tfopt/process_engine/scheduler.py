@@ -13,7 +13,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 import psutil
 
 from tfopt.dag.dag import Step, StepOutput
-from tfopt.dag.outcome import Outcome, log_as
+from tfopt.dag.outcome import Outcome, running_step
 from tfopt.declaration.component import TRUST_MODEL_CODE
 from tfopt.processes.preloaded_processes import end_calls
 
@@ -89,8 +89,8 @@ def _fits(step: Step, others: Collection[Step], free: int) -> bool:
 
 
 def _named(step: Step, run: Callable[[], Outcome]) -> Outcome:
-    with log_as(step.id):
-        return run()
+    running_step.set(step.id)  # in a context of its own
+    return run()
 
 
 def _needs(step: Step) -> set[str]:

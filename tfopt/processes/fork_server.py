@@ -31,10 +31,6 @@ class ForkedWorker(WorkerClient):
     def __init__(self, origin: WorkerProcess, log: Path) -> None:
         """Fork the worker.
 
-        Args:
-            origin: The fork server.
-            log: The file that the worker's output is appended to.
-
         Raises:
             WorkerDied: If the fork server has ended.
         """

@@ -123,11 +123,6 @@ def run_isolated(function: Callable[..., T], *arguments: Any, doing: str) -> T:
     TensorFlow keeps gigabytes of graphs and compiled programs until its process ends, and a run has many steps. Outside
     of a run, another process would import TensorFlow again, and lack classes that the caller registered with Keras.
 
-    Args:
-        function: See `run_in_child`.
-        arguments: Picklable arguments.
-        doing: Description of the work for the error.
-
     Raises:
         ComponentError: See `run_in_child`.
     """

@@ -33,11 +33,7 @@ class WorkerDied(CallFailed):
 
 
 class WorkerClient(abc.ABC):
-    """The parent's side of a worker process.
-
-    Attributes:
-        log: The file with the worker's output.
-    """
+    """The parent's side of a worker process."""
 
     def __init__(self, pipe: Connection, log: Path) -> None:
         """Use this pipe for calls."""

@@ -33,9 +33,7 @@ class OldResults:
 def find_old_results(root: Path, keep: int) -> OldResults:
     """Find the results of a run's folder that neither the last executions of their step nor later steps use.
 
-    Args:
-        root: The folder of a run.
-        keep: Number of executions of each step that remain; a run that reuses a result counts as one.
+    `keep` executions of each step remain; a run that reuses a result counts as one.
 
     Raises:
         ComponentError: If the metadata store cannot be read.

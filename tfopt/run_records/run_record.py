@@ -32,20 +32,12 @@ class RunRecord:
     """The last run in a folder.
 
     Attributes:
-        pipeline: Name of the pipeline.
         state: ``running`` until the run ends; a killed run leaves it so.
         started: Time in UTC.
-        host: Name of the machine.
-        process: Number of the process.
-        version: Version of tfopt.
         ended: Time in UTC; None while it runs.
-        error: What a failed run received.
-        selected: Name of the selected model.
         pushed: Folder or address of the pushed version.
         report: Path of the report, relative to the run's folder if it is in it.
         engine: The engine; empty, as the fields below, in records of earlier versions.
-        sources: The path or address of each source.
-        parameters: The value of each parameter.
         inputs: Digest of each source, comparable between runs of one engine; empty if the run did not succeed.
         code: Digest of the source files of each step's component; likewise.
         python: Version of Python; likewise.
@@ -91,13 +83,7 @@ class _BusyError(Exception):
 
 @contextlib.contextmanager
 def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[RunResults]:
-    """Record a run, at its start and at its end; the block adds the fields of a successful run to the mapping.
-
-    Args:
-        root: The run's folder, which exists.
-        pipeline: Name of the pipeline.
-        facts: Further fields of `RunRecord`.
-    """
+    """Record a run, at its start and at its end; the block adds the fields of a successful run to the mapping."""
     record = RunRecord(pipeline, "running", _now(), platform.node(), os.getpid(), tfopt.__version__, **facts)
     _write(root, record)
     results: RunResults = {}
@@ -176,9 +162,7 @@ def read_records(folder: Path) -> dict[Path, RunRecord]:
 def old_runs(records: Mapping[Path, RunRecord], keep: int) -> list[Path]:
     """Return the folders that `remove_run` may remove: all but the newest of each pipeline, and running ones.
 
-    Args:
-        records: From `read_records`, the newest first.
-        keep: Number of folders of each pipeline that remain.
+    `keep` folders of each pipeline remain. The records are the newest first.
     """
     counts: dict[str, int] = {}
     old = []

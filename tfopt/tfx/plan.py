@@ -32,9 +32,7 @@ class _Execution:
     """An earlier execution of a step.
 
     Attributes:
-        properties: Its execution properties.
         inputs: Identifiers of its input artifacts.
-        outputs: Its output artifacts by name.
         seconds: Its time; None if it reused the outputs of another one.
     """
 

@@ -36,13 +36,7 @@ def run(
 ) -> RunOutcome:
     """Run a DAG to its end and return the outcome of each step, in order.
 
-    Args:
-        dag: A DAG from `tfopt.dag.tracing`.
-        values: A path for each source, and values of parameters; the others have their defaults.
-        root: The run's folder, with artifacts and ``metadata.sqlite``. Steps of an earlier run there are reused if
-            their inputs, parameters and code have not changed. A second run in it waits for the first one.
-        engine: The TFX runner.
-        beam_args: Arguments for the Beam components' pipelines.
+    The arguments are those of `tfopt.process_engine.runner.run`. The root contains ``metadata.sqlite``, too.
 
     Raises:
         ComponentError: If a value is not allowed, or a step raises it.
@@ -149,15 +143,11 @@ class _Progress(logging.Handler):
         match = re.fullmatch(r"(?:node|Component) (\S+) is (running|finished)\.", message)
         if message.startswith("A cached execution"):
             self._reused = True
-        elif match and match[1] in self._dag.steps:
-            self._log_state(match[1], match[2])
-
-    def _log_state(self, step: str, state: str) -> None:
-        if state == "running":
+        elif match and match[1] in self._dag.steps and match[2] == "running":
             self._started, self._reused = time.monotonic(), False
-            log_start(self._dag, step)
-        else:
-            log_end(self._dag, step, reused=self._reused, seconds=time.monotonic() - self._started)
+            log_start(self._dag, match[1])
+        elif match and match[1] in self._dag.steps:
+            log_end(self._dag, match[1], reused=self._reused, seconds=time.monotonic() - self._started)
 
 
 def _outcomes(dag: Dag, root: Path) -> RunOutcome:

@@ -34,18 +34,12 @@ POD_FORMS = {form.partition(".")[0]: form for form in KEYS}
 
 
 class RunFile:
-    """The merged files of a command.
-
-    Attributes:
-        entries: The entries of the files by top-level key.
-    """
+    """The merged files of a command."""
 
     def __init__(self, files: Sequence[Path] = (), command: str = "run") -> None:
         """Read and check everything that needs no pipeline; without files everything is empty.
 
-        Args:
-            files: Later files override earlier ones key by key.
-            command: The command that uses the options.
+        Later files override earlier ones key by key. The options are those of the command.
 
         Raises:
             ComponentError: If a file cannot be read, or has an unknown key, or a value in the wrong form.
@@ -81,10 +75,7 @@ class RunFile:
     def values(self, dag: Dag, assignments: Sequence[str], check: Callable[[str, Any], None]) -> dict[str, object]:
         """Return the checked values of a pipeline: those of ``--set``, and those of the file.
 
-        Args:
-            dag: The pipeline.
-            assignments: The values of ``--set``; they replace those of the file.
-            check: Called with the name and the value of each one in the file, to raise what the command refuses.
+        The values of ``--set`` replace those of the file. `check` raises what the command refuses of the latter.
 
         Raises:
             ComponentError: If the pipeline does not have a name, or does not allow a value. For the file's, the error
@@ -184,10 +175,8 @@ class _PodSetting:
     """One option of ``--kfp-option`` in a file.
 
     Attributes:
-        name: Its name in errors.
         step: The step or source; None for all steps.
         key: The key, with a name after the dot if it may occur several times.
-        entry: The value.
     """
 
     name: str

@@ -30,7 +30,6 @@ class Entry:
 
     Attributes:
         content: A text with variables, a list, or a mapping; None for ``null``, which stands for an absent key.
-        file: The file.
         line: The line of its key, or of an item of a list, from 1.
     """
 
@@ -55,9 +54,6 @@ class Entry:
     def text(self, key: str) -> str:
         """Return a text with the values of its variables.
 
-        Args:
-            key: The name of the entry, for errors.
-
         Raises:
             ComponentError: If this is a list or a mapping, or a variable is not set.
         """
@@ -80,9 +76,7 @@ class Entry:
     def mapping(self, key: str, allowed: Sequence[str] | None = None) -> dict[str, "Entry"]:
         """Return the entries of a mapping that are not null.
 
-        Args:
-            key: The name of the mapping, for errors; empty for the file itself.
-            allowed: The allowed keys; None if any key is allowed.
+        The key is empty for the file itself. Any key is allowed if `allowed` is None.
 
         Raises:
             ComponentError: If this is no mapping, or it has an unknown key.
