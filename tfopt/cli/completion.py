@@ -32,11 +32,6 @@ def _completion(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def is_completing() -> bool:
-    """Return True if a shell runs the command to complete a line."""
-    return "_ARGCOMPLETE" in os.environ
-
-
 def complete(build_parser: Callable[[Sequence[str]], argparse.ArgumentParser]) -> None:
     """Write the completions of the line in the environment for the shell, and end the process."""
     import argcomplete

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import tfopt
 from tfopt.cli.arguments import CommandParser, error_text, normalize_options
 from tfopt.cli.commands import COMMANDS, RUN_FILE_COMMANDS, add_component, use_values
-from tfopt.cli.completion import complete, is_completing
+from tfopt.cli.completion import complete
 from tfopt.cli.dead_process import report_death
 from tfopt.cli.overview import component_list, pipeline_list
 from tfopt.cli.run_files.run_file import RunFile, files_of
@@ -43,7 +43,7 @@ def supervised_main(arguments: Sequence[str] | None = None) -> int:
     """
     speed_up_imports()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if is_completing():
+    if "_ARGCOMPLETE" in os.environ:  # a shell completes a line
         complete(build_parser)
     if "--debug" in words:
         return main(words)

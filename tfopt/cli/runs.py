@@ -13,7 +13,7 @@ from tfopt.cli.arguments import Subparsers, add_command, add_json_option
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size, indented, visible
 from tfopt.reports import report_schema
-from tfopt.run_records.run_record import RunRecord, content_size, find_run, old_runs, read_records, remove_run
+from tfopt.run_records.run_record import RunRecord, find_run, freed_bytes, old_runs, read_records, remove_run
 from tfopt.storage.run_folder import CONTENT
 
 FOLDER = Path("runs")
@@ -185,7 +185,7 @@ def _cleaned(folder: Path, keep: int, remove: bool) -> Iterator[_Cleaned]:
     records = read_records(folder)
     old_folders = old_runs(records, keep)
     for path in old_folders:
-        size = content_size(path)
+        size = freed_bytes(path / name for name in CONTENT)
         yield {"folder": str(path), "state": _removal(remove and remove_run(path), remove), "bytes": size}
     for path in records.keys() - old_folders:
         if records[path].state == "running":

@@ -48,10 +48,6 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     ports = {**component.inputs, **component.outputs}
     parameters = component.check({name: value for name, value in arguments.items() if name not in ports})
     inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
-    for port in component.outputs.values():
-        if value := arguments.get(port.name):
-            _check_characters(port, os.fspath(value))
-            _remove_interrupted(port.type(os.fspath(value)))
     targets = {port.name: _target(component, port, arguments.get(port.name)) for port in component.outputs.values()}
     _check_distinct(component, targets)
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
@@ -160,6 +156,11 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
     if not value:
         raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
     target = port.type(os.fspath(value))
+    _check_characters(port, target.uri)
+    if is_remote(target.uri):
+        publication.remove_interrupted_upload(target.uri)
+    else:
+        publication.remove_interrupted(_resolved(target))
     if _has_content(target):
         raise ComponentError(
             f"{component.name}: {port.name}={target.uri} exists",
@@ -244,13 +245,6 @@ def _staging_artifact(target: Artifact, folder: Path) -> Artifact:
     path = _resolved(target)
     staging.remove_abandoned(path.parent, path.name)
     return type(target)(staging.new_path(path.parent, path.name))
-
-
-def _remove_interrupted(target: Artifact) -> None:
-    if is_remote(target.uri):
-        publication.remove_interrupted_upload(target.uri)
-    else:
-        publication.remove_interrupted(_resolved(target))
 
 
 def _resolved(target: Artifact) -> Path:

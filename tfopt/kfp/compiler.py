@@ -22,6 +22,7 @@ from tfopt.formatting import visible
 from tfopt.kfp.container_components import (
     add_task,
     container_component,
+    docstring,
     input_artifact,
     kfp_type,
     parameter_arguments,
@@ -110,7 +111,7 @@ def compile_pipeline(
         outputs = {name: tasks[output.step].outputs[output.output] for name, output in dag.outputs.items()}
         return signature.return_annotation(**outputs) if as_component and outputs else None
 
-    set_signature(build, dag.name, _docstring(dag, used), signature)
+    set_signature(build, dag.name, _document(dag, used), signature)
     description = " ".join([dag.description, *(f"{p.name}: {p.description}" for p in dag.parameters.values())])
     decorate = dsl.pipeline(name=pipeline_name(dag), description=description, pipeline_root=options.root)
     try:
@@ -175,13 +176,11 @@ def _signature(
     return inspect.Signature([*inputs, *parameters], return_annotation=outputs)
 
 
-def _docstring(dag: Dag, sources: Sequence[PipelineInput]) -> str:
-    """Return the docstring from which KFP reads the descriptions of inputs and outputs."""
-    inputs = [line for s in sources for line in (f"{s.name}: {s.description}", f"{_uri(s)}: {s.description}")]
-    inputs += [f"{parameter.name}: {parameter.description}" for parameter in dag.parameters.values()]
+def _document(dag: Dag, sources: Sequence[PipelineInput]) -> str:
+    inputs = [(name, source.description) for source in sources for name in (source.name, _uri(source))]
+    inputs += [(name, parameter.description) for name, parameter in dag.parameters.items()]
     ports = {name: dag.steps[output.step].component.outputs[output.output] for name, output in dag.outputs.items()}
-    outputs = [f"{name}: {port.description}" for name, port in ports.items()]
-    return "\n    ".join([f"{dag.description}\n\nArgs:", *inputs]) + "\n    ".join(["\n\nReturns:", *outputs])
+    return docstring(dag.description, inputs, [(name, port.description) for name, port in ports.items()])
 
 
 def _uri(source: PipelineInput) -> str:

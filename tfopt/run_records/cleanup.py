@@ -1,14 +1,12 @@
 """Find and remove, in the folder of a run, the results of steps that newer executions replace."""
 
-import contextlib
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfopt.process_engine.result_cache import find_old_records, output_paths
 from tfopt.run_records.metadata_cleanup import find_old_executions, remove_old_executions
-from tfopt.run_records.run_record import locked_if_idle
+from tfopt.run_records.run_record import freed_bytes, locked_if_idle
 from tfopt.storage.run_folder import METADATA
 
 
@@ -49,7 +47,7 @@ def find_old_results(root: Path, keep: int) -> OldResults:
         outputs += [path for path in folders if path.name.isdecimal() and int(path.name) not in stored.remaining]
     paths = (path for path in root.absolute().glob("artifacts/*/*/*") if not _is_hidden(path))
     outputs += [path for path in paths if _place(path) not in used]
-    return OldResults(records, executions, outputs, _freed_bytes(outputs))
+    return OldResults(records, executions, outputs, freed_bytes(outputs))
 
 
 def remove_old_results(root: Path, keep: int) -> bool:
@@ -77,17 +75,3 @@ def _place(output: Path) -> tuple[str, ...]:
 
 def _is_hidden(path: Path) -> bool:
     return path.name.startswith(".") or path.parent.name.startswith(".")
-
-
-def _freed_bytes(paths: Iterable[Path]) -> int:
-    links: dict[tuple[int, int], int] = {}
-    freed = 0
-    for path in paths:
-        for file in (path, *path.rglob("*")):
-            with contextlib.suppress(FileNotFoundError):
-                status = file.lstat()
-                key = status.st_dev, status.st_ino
-                links[key] = links.get(key, 0) + 1
-                if file.is_file() and links[key] == status.st_nlink:
-                    freed += status.st_size
-    return freed

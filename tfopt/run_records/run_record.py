@@ -5,7 +5,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -206,15 +206,19 @@ def locked_if_idle(root: Path) -> Iterator[bool]:
         yield is_idle
 
 
-def content_size(root: Path) -> int:
-    """Return the bytes of what `remove_run` removes; files with several links count once."""
-    sizes = {}
-    for name in CONTENT:
-        for path in (root / name, *(root / name).rglob("*")):
-            if path.is_file() and not path.is_symlink():
-                status = path.stat()
-                sizes[status.st_dev, status.st_ino] = status.st_size
-    return sum(sizes.values())
+def freed_bytes(paths: Iterable[Path]) -> int:
+    """Return what removing files and folders frees; a file with other links frees nothing."""
+    links: dict[tuple[int, int], int] = {}
+    freed = 0
+    for path in paths:
+        for file in (path, *path.rglob("*")):
+            with contextlib.suppress(FileNotFoundError):
+                status = file.lstat()
+                key = status.st_dev, status.st_ino
+                links[key] = links.get(key, 0) + 1
+                if file.is_file() and links[key] == status.st_nlink:
+                    freed += status.st_size
+    return freed
 
 
 def _state(root: Path, record: RunRecord) -> State:
