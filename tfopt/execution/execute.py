@@ -13,6 +13,7 @@ from tfopt.artifacts import Artifact, Examples, Model
 from tfopt.artifacts.outputs import Outputs
 from tfopt.data.learned_names import check_names
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
+from tfopt.declaration.library import find
 from tfopt.declaration.step_order import check_order
 from tfopt.errors import ComponentError, disk_full_error
 from tfopt.execution.card_writer import LABEL, write_step_card
@@ -21,6 +22,7 @@ from tfopt.execution.parity_check import check_parity
 from tfopt.keras_models.model_code import is_trusted, trusted_code
 from tfopt.processes import preloaded_processes
 from tfopt.processes.memory import trim_heap
+from tfopt.processes.subprocess_call import calls_in_this_process, run_in_child
 from tfopt.processes.supervision import recorded_work
 from tfopt.storage import publication, remote_files, staging
 from tfopt.storage.folder_lock import lock_folder
@@ -39,9 +41,23 @@ def execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Art
         ComponentError: If an argument is missing or wrong, or the work fails. No output exists then.
         TypeError: If another component runs this one without declaring it; addressed to that component's author.
     """
-    check_declared(component)
+    _check_declared(component)
     with scratch_folder():
         return _execute(component, arguments)
+
+
+def run_component(name: str, arguments: dict[str, object], *, doing: str, limit_s: float | None = None) -> None:
+    """Run a component, found by name, in a new process that also does its conversions; see `run_in_child`."""
+    component = find(name)
+    _check_declared(component)
+    if component.model_signature and is_trusted():
+        arguments = {**arguments, TRUST_MODEL_CODE.name: True}
+    run_in_child(_run_by_name, name, arguments, doing=doing, limit_s=limit_s)
+
+
+def _run_by_name(name: str, arguments: dict[str, object]) -> None:
+    with calls_in_this_process():
+        find(name)(**arguments)
 
 
 def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Artifact]:
@@ -94,7 +110,7 @@ def _check_learned_names(inputs: Mapping[str, Any], parameters: Mapping[str, Any
         check_names(model.card, manifest, parameters.get(LABEL), f"{name} {model.uri}")
 
 
-def check_declared(component: Component) -> None:
+def _check_declared(component: Component) -> None:
     """Raise TypeError if a component that is running does not declare in ``runs`` that it runs this one.
 
     The declaration is part of the cache key: without it, results would be reused after this component's code changed.

@@ -16,9 +16,8 @@ from kfp.dsl.pipeline_channel import PipelineArtifactChannel
 from tfopt import artifacts
 from tfopt.component import Component, Port
 from tfopt.declaration.parameters import Parameter
-from tfopt.kfp.container_entry import page_output
+from tfopt.kfp.container_entry import classification_outputs, page_output
 from tfopt.kfp.images import Images
-from tfopt.kfp.visualizations import classification_outputs
 
 TYPES: dict[type[artifacts.Artifact], type[dsl.Artifact]] = {
     artifacts.Artifact: dsl.Artifact,

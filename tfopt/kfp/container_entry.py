@@ -12,10 +12,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tfopt.artifacts import Artifact, Evaluation
+from tfopt.artifacts import Artifact, Evaluation, Model
 from tfopt.component import Component, Port
 from tfopt.errors import ComponentError, first_line
-from tfopt.kfp.visualizations import classification_metrics, classification_outputs
+from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import is_remote
 
 log = logging.getLogger(__name__)
@@ -50,7 +50,7 @@ def run_step(component: Component, executor_input: str, same: Mapping[str, str] 
     models = {name: [key for key in names for _ in sources[key]] for name, names in keys.items()}
     for name, (source, index) in classification_outputs(component, models).items():
         if name in targets:
-            metrics = classification_metrics(Evaluation(outputs[source].uri).load(), index)
+            metrics = _classification_metrics(Evaluation(outputs[source].uri).load(), index)
             _target_file(targets[name]).write_text(json.dumps(metrics))
             written[name] = {"artifacts": [{**targets[name], "metadata": metrics}]}
     file = Path(message_outputs["outputFile"])
@@ -61,6 +61,45 @@ def run_step(component: Component, executor_input: str, same: Mapping[str, str] 
 def page_output(output: str) -> str:
     """Return the KFP output with the HTML report of an output: the interface renders artifacts that are one file."""
     return f"{output}_page"
+
+
+def classification_outputs(component: Component, inputs: Mapping[str, list[str]]) -> dict[str, tuple[str, int]]:
+    """Return the additional outputs, each with the output it is computed from and the model's index in its JSON.
+
+    KFP's interface draws one confusion matrix from an artifact's metadata, so each evaluated model gets an output:
+    ``evaluation_baseline``, ``evaluation_candidates_1``, … A declared input has several KFP inputs if it is a list, and
+    none if it is optional and not set.
+    """
+    models = [
+        name for port in component.inputs.values() if issubclass(port.type, Model) for name in inputs.get(port.name, [])
+    ]
+    return {
+        f"{port.name}_{model}": (port.name, index)
+        for port in component.outputs.values()
+        if issubclass(port.type, Evaluation)
+        for index, model in enumerate(models)
+    }
+
+
+def _classification_metrics(evaluation: EvaluationReport, index: int) -> dict[str, object]:
+    """Return the metadata of a ``system.ClassificationMetrics``, as kfp's ``dsl.ClassificationMetrics`` builds it."""
+    model = evaluation.models[index]
+    metadata: dict[str, object] = {"model": model.name}
+    if model.confusion:
+        metadata["confusionMatrix"] = {
+            "annotationSpecs": [{"displayName": name} for name in evaluation.classes],
+            "rows": [{"row": row} for row in model.confusion],
+        }
+    if model.roc:
+        metadata["confidenceMetrics"] = [
+            {
+                "confidenceThreshold": point.threshold,
+                "recall": point.true_positive_rate,
+                "falsePositiveRate": point.false_positive_rate,
+            }
+            for point in model.roc
+        ]
+    return metadata
 
 
 def read_parameter_value(component: Component, name: str, value: Any) -> Any:

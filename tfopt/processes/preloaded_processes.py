@@ -29,7 +29,6 @@ PRELOADED = (
     "tensorflow",
     "keras",
     "tfopt.component",
-    "tfopt.execution.isolated",
     "tfopt.execution.parity_check",
     "tfopt.keras_models",
     "tfopt.measurement.parity",
