@@ -33,7 +33,7 @@ from tfopt.storage.scratch import scratch_folder
 # TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 CLOSED_PIPE = 141  # the code of a process that SIGPIPE ended
-TERMINATED = 143  # … that SIGTERM ended
+INTERRUPTED, TERMINATED = 130, 143  # … that SIGINT or SIGTERM ended
 
 
 def supervised_main(arguments: Sequence[str] | None = None) -> int:
@@ -66,17 +66,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has what it needs
         discard_output()
         return CLOSED_PIPE
-    except Terminated:
-        print("tfopt: terminated; incomplete outputs are removed, and the next run resumes", file=sys.stderr)
-        return TERMINATED
     except ComponentError as error:
         if debug:
             raise
         print_error(f"tfopt: error\n{error_text(error)}")
         return 1
-    except KeyboardInterrupt:
-        print("tfopt: interrupted; incomplete outputs are removed, and the next run resumes", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        what, code = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
+        print(f"tfopt: {what}; incomplete outputs are removed, and the next run resumes", file=sys.stderr)
+        return code
     except Exception as error:
         if debug:
             raise

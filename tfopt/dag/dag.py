@@ -157,7 +157,8 @@ class Dag:
             values: The values of the pipeline's parameters. A goal is not checked if one that it depends on is absent.
         """
         for step in self.steps.values():
-            goals = [name for name, declared in step.component.parameters.items() if _reads_goals(declared)]
+            parameters = step.component.parameters.items()
+            goals = [name for name, declared in parameters if declared.reads and declared.reads.parse is read_goals]
             evaluating = self._evaluating(step)
             if not goals or evaluating is None:
                 continue
@@ -178,10 +179,6 @@ class Dag:
         if wires:
             return self.steps[wires[0].step]
         return step if {"metrics", "objective"} <= step.component.parameters.keys() else None
-
-
-def _reads_goals(declared: Parameter) -> bool:
-    return declared.reads is not None and declared.reads.parse is read_goals
 
 
 def resolve_source(source: PipelineInput, path: Any) -> str | None:

@@ -172,7 +172,12 @@ def _declare(dag: Dag, argument: DeclaredArgument) -> Placeholder:
 
 def _inherited(dag: Dag, parameter: Parameter) -> Parameter:
     """Complete a pipeline parameter from the step parameters that it is passed to."""
-    reached = list(_reached(dag, parameter.name))
+    reached = [
+        step.component.parameters[name]
+        for step in dag.steps.values()
+        for name, value in step.parameters.items()
+        if isinstance(value, Placeholder) and value.parameter.name == parameter.name
+    ]
     if parameter.type is None:
         parameter = _typed(dag, parameter, reached)
     for other in reached:
@@ -194,13 +199,6 @@ def _typed(dag: Dag, parameter: Parameter, reached: list[Parameter]) -> Paramete
     if any((other.default, other.required) != (first.default, first.required) for other in reached):
         raise ComponentError(f"{where} reaches parameters with several defaults", "one default", "set a default")
     return replace(first, name=parameter.name, description=parameter.description or first.description)
-
-
-def _reached(dag: Dag, name: str) -> Iterator[Parameter]:
-    for step in dag.steps.values():
-        for key, value in step.parameters.items():
-            if isinstance(value, Placeholder) and value.parameter.name == name:
-                yield step.component.parameters[key]
 
 
 def _annotated(hint: Any) -> Any:

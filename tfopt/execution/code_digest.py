@@ -171,7 +171,7 @@ def _names(file: Path) -> Names:
         strings |= set(_strings(code.co_consts))
         imported |= set(_imports(code))
         if "__path__" in code.co_names and "__path__" in _variables(code):
-            strings.add(_dotted(file.parent) + ".")
+            strings.add(".".join(("tfopt", *file.parent.relative_to(LIBRARY).parts, "")))
     if file == LIBRARY / "__init__.py":  # which loads public names lazily, for users
         strings, imported = set(), set()
     names = {name for name in imported | strings if name.startswith("tfopt.")}
@@ -244,10 +244,6 @@ def _find_modules(name: str) -> Iterator[Path]:
         yield (folder / "__init__.py").resolve()
     if name.endswith("."):
         yield from (module.resolve() for module in folder.glob("*.py"))
-
-
-def _dotted(folder: Path) -> str:
-    return ".".join(("tfopt", *folder.relative_to(LIBRARY).parts))
 
 
 def _adjacent(folder: Path) -> Iterator[Path]:

@@ -1,13 +1,18 @@
 """Upload of a DAG to a Kubeflow Pipelines server, and the start and monitoring of its runs."""
 
+import contextlib
 import hashlib
 import itertools
 import logging
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import kfp_server_api
@@ -20,7 +25,6 @@ from tfopt.errors import ComponentError
 from tfopt.kfp import compiler
 from tfopt.kfp.client import Server
 from tfopt.kfp.images import Images
-from tfopt.kfp.interruption import recorded_signals
 from tfopt.kfp.pod_options import Options
 from tfopt.storage import remote_files
 
@@ -136,7 +140,7 @@ def wait_for_run(server: Server, run_id: str, seconds: float = 5.0) -> str:
         KeyboardInterrupt: If the process received SIGINT, also in a finalizer, where Python ignores exceptions.
     """
     logged: dict[str, str] = {}
-    with recorded_signals() as raise_again:
+    with _recorded_signals() as raise_again:
 
         def pause() -> None:
             raise_again()
@@ -152,6 +156,39 @@ def wait_for_run(server: Server, run_id: str, seconds: float = 5.0) -> str:
             if state in _FINAL_STATES:
                 return state
             pause()
+
+
+@contextlib.contextmanager
+def _recorded_signals() -> Iterator[Callable[[], None]]:
+    """Record SIGINT and SIGTERM besides calling their handlers, and yield a function that calls the handlers again.
+
+    Python ignores an exception in a finalizer or weakref callback, and libraries end many calls in one. A loop that
+    waits calls the function before each pause; it does nothing if no signal was received.
+    """
+    received: list[Callable[[], object]] = []
+
+    def handle_again() -> None:
+        for handle in received:
+            handle()
+
+    if threading.current_thread() is not threading.main_thread():  # only that one receives signals
+        yield handle_again
+        return
+    present = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # the others are ignored, or have the kernel's default
+    handlers = {int(number): handler for number, handler in present.items() if callable(handler)}
+
+    def record(number: int, frame: FrameType | None) -> None:
+        received.append(partial(handlers[number], number, None))
+        handlers[number](number, frame)
+
+    try:
+        for number in handlers:
+            signal.signal(number, record)
+        yield handle_again
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
 
 def _poll(server: Server, run_id: str, pause: Callable[[], None]) -> Any:

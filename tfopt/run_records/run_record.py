@@ -89,12 +89,10 @@ def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[RunResults
     results: RunResults = {}
     try:
         yield results
-    except ComponentError as error:
-        _write(root, replace(record, state="failed", ended=_now(), error=first_line(error).removeprefix("received: ")))
-        raise
     except BaseException as error:
         state: State = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        _write(root, replace(record, state=state, ended=_now(), error=first_line(error)))
+        text = first_line(error).removeprefix("received: ")  # of a ComponentError
+        _write(root, replace(record, state=state, ended=_now(), error=text))
         raise
     _write(root, replace(record, state="succeeded", ended=_now(), **results))
 

@@ -14,7 +14,7 @@ from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from tfopt.component import Component
-from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Value
+from tfopt.dag.dag import Dag, PipelineInput, Step, Value
 from tfopt.dag.planned_step import PlannedStep, after, why_run
 from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
@@ -65,7 +65,8 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
     for step in dag.steps.values():
         executions = list(_executions(store, dag, step))
         properties = execution_properties(step.component, step.resolve(values))
-        wires = {name: wire for name, wire in step.inputs.items() if isinstance(wire, tuple) or _exists(wire, ids)}
+        # without optional sources that have no path
+        wires = {name: wire for name, wire in step.inputs.items() if not isinstance(wire, PipelineInput) or wire in ids}
         inputs = {name: value for name, (_, value) in split_lists(step.component, wires)}
         reused, reasons = _decide(step.component, properties, inputs, ids, executions)
         outputs = reused.outputs if reused else {}
@@ -74,11 +75,6 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
         addresses = {name: output.uri for name, output in outputs.items()}
         steps[step.id] = PlannedStep("reuse" if reused else "run", reasons, seconds, addresses)
     return steps
-
-
-def _exists(wire: Value, ids: Mapping[Value, int | None]) -> bool:
-    """Return False for an optional source without a path."""
-    return isinstance(wire, StepOutput) or wire in ids
 
 
 def _decide(

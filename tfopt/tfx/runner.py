@@ -53,7 +53,8 @@ def run(
                 if Executor.failure is None:
                     raise
                 raise Executor.failure from error
-        return _outcomes(dag, root)
+        with metadata.Metadata(tfx_dag.metadata_connection_config) as handle:
+            return RunOutcome({step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()})
 
 
 def pipeline(
@@ -150,13 +151,8 @@ class _Progress(logging.Handler):
             log_end(self._dag, match[1], reused=self._reused, seconds=time.monotonic() - self._started)
 
 
-def _outcomes(dag: Dag, root: Path) -> RunOutcome:
-    config = metadata.sqlite_metadata_connection_config(str(root / METADATA))
-    with metadata.Metadata(config) as handle:
-        return RunOutcome({step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()})
-
-
 def _outcome(store: Any, dag: Dag, step: Step) -> Outcome:
+    """Read the newest execution of a step."""
     context = store.get_context_by_type_and_name("node", f"{dag.name}.{step.id}")
     newest = max(store.get_executions_by_context(context.id), key=lambda execution: execution.id)
     events = store.get_events_by_execution_ids([newest.id])
