@@ -153,8 +153,7 @@ class Dag:
     def check_goals(self, values: Mapping[str, Any]) -> None:
         """Raise ComponentError for a goal whose metric the evaluation that it is checked on cannot have.
 
-        Args:
-            values: The values of the pipeline's parameters. A goal is not checked if one that it depends on is absent.
+        A goal is not checked if a parameter of the pipeline that it depends on has no value.
         """
         for step in self.steps.values():
             parameters = step.component.parameters.items()

@@ -83,13 +83,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Resources:
-    """The machine resources of one step.
-
-    Attributes:
-        cpu: Number of cores.
-        memory: A Kubernetes quantity, such as ``4Gi``.
-        gpu: Number of GPUs.
-    """
+    """The machine resources of one step; the memory is a Kubernetes quantity, such as ``4Gi``."""
 
     cpu: float
     memory: str

@@ -254,12 +254,7 @@ def read_group(group: type) -> dict[str, Parameter]:
 
 @dataclass(frozen=True)
 class DeclaredArgument:
-    """A parameter as it is written: an argument of a function, or a field of a group.
-
-    Attributes:
-        hint: The resolved annotation.
-        default: The default value; `MISSING` if there is none.
-    """
+    """A parameter as it is written, as an argument of a function or a field of a group; `MISSING` is no default."""
 
     name: str
     hint: Any

@@ -20,13 +20,7 @@ def check_order(model: Model, component: Component) -> None:
 
 
 def check_steps(name: str, done: Sequence[LineageStep], component: Component) -> None:
-    """Raise ComponentError if a step would undo the effect of an earlier one.
-
-    Args:
-        name: The model or step named in the error.
-        done: The earlier steps, first to last.
-        component: Whose step follows them.
-    """
+    """Raise ComponentError if a step would undo the effect of an earlier one."""
     step = component.name
     if component.idempotent and any(previous.component == step for previous in done):
         return

@@ -77,14 +77,9 @@ def compile_pipeline(
 ) -> None:
     """Write a DAG as native KFP v2 YAML. Sources become parameters ``NAME_uri``, imported when the run starts.
 
-    Args:
-        dag: The DAG.
-        file: The file to write.
-        images: The container images; the project's own if None.
-        options: The options of the steps and the run.
-        sources: The optional sources that the runs get. The others are left out, because KFP imports every source.
-        as_component: Write a component for another pipeline: the sources are artifacts, and so are the outputs.
-        defaults: Addresses of sources and checked values of parameters, which a run has unless it sets others.
+    Optional sources that are neither in `sources` nor in `defaults` are left out, because KFP imports every source. A
+    run has the defaults, addresses and checked values, unless it sets others. A component for another pipeline
+    (`as_component`) has artifacts as sources and outputs.
 
     Raises:
         ComponentError: If an option does not fit the DAG or the image of a step, or KFP's compiler refuses the DAG.

@@ -38,16 +38,10 @@ def container_component(
 ) -> Callable[..., Any]:
     """Build the KFP component of a declaration.
 
-    Args:
-        component: The declaration.
-        lengths: The length of each list input; it becomes one KFP input per element, ``NAME_1``, ``NAME_2``, …
-        images: The container images; the project's own if None.
-        unset: Parameters and inputs to leave out. An optional number or artifact that has no value is left out of a
-            compiled DAG, because KFP's local engine (2.16) fails on it.
-        collected: Elements of list inputs, such as ``candidates_2``, that are lists of artifacts themselves. Their
-            lengths are known when the step runs.
-        same: Inputs to leave out because they are the artifact of another input, by that input. KFP's driver (2.16)
-            refuses a task that gets one artifact twice.
+    A list input becomes one KFP input per element, ``NAME_1``, ``NAME_2``, …; some of these may be lists of artifacts
+    themselves (`collected`), whose lengths are known when the step runs. An optional number or artifact without a value
+    is left out (`unset`), because KFP's local engine (2.16) fails on it, and so is an input that is the artifact of
+    another one (`same`), because KFP's driver (2.16) refuses a task that gets one artifact twice.
     """
     image = (images or Images()).of(component.image)
     is_shipped = component.__module__.startswith("tfopt.components.")

@@ -36,11 +36,7 @@ TICK_NS = 1_000_000  # a difference between modification times that file systems
 
 @dataclass(frozen=True)
 class StoredOutput:
-    """An output of an execution.
-
-    Attributes:
-        path: Its folder, relative to that of the run, which may be moved.
-    """
+    """An output of an execution; its path is relative to the folder of the run, which may be moved."""
 
     path: str
     digest: str
@@ -93,11 +89,7 @@ class StepResults:
         self._records = root / "executions" / step.id
 
     def find(self, *, mark_used: bool = False) -> dict[str, Artifact] | None:
-        """Return the outputs of an earlier execution that may be reused; None if there is none.
-
-        Args:
-            mark_used: Make it the newest result of the step.
-        """
+        """Return the outputs of an earlier execution that may be reused; None if there is none."""
         unknown = any(digest is None for digests in self._inputs.values() for digest in digests)
         if unknown or self._step.component.cache == "never":
             return None

@@ -29,12 +29,7 @@ NEW = -1  # identifier of an artifact that the run will register; no artifact ha
 
 @dataclass(frozen=True)
 class _Execution:
-    """An earlier execution of a step.
-
-    Attributes:
-        inputs: Identifiers of its input artifacts.
-        seconds: Its time; None if it reused the outputs of another one.
-    """
+    """An earlier execution of a step; its time is None if it reused the outputs of another one."""
 
     properties: Mapping[str, Any]
     inputs: dict[str, int]

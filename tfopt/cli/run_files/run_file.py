@@ -165,12 +165,7 @@ class RunFile:
 
 @dataclass(frozen=True)
 class _PodSetting:
-    """One option of ``--kfp-option`` in a file.
-
-    Attributes:
-        step: The step or source; None for all steps.
-        key: The key, with a name after the dot if it may occur several times.
-    """
+    """One option of ``--kfp-option`` in a file, for a step or source, or for all steps (None)."""
 
     step: str | None
     key: str

@@ -36,10 +36,8 @@ class LogFormatter(logging.Formatter):
 def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[None]:
     """Send the messages of libraries to a file, and tfopt's progress to the terminal and the file.
 
-    Native code writes to file descriptor 2, so the descriptor itself is redirected.
-
-    The file is continued; a large one becomes ``FILE.1`` instead of the previous one. If the number of steps is known,
-    a terminal gets a progress bar.
+    Native code writes to file descriptor 2, so the descriptor itself is redirected. The file is continued; a large one
+    becomes ``FILE.1`` instead of the previous one. If the number of steps is known, a terminal gets a progress bar.
     """
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):  # there is none yet, or another run renames it
