@@ -3,7 +3,7 @@
 import inspect
 import typing
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import KW_ONLY, asdict, dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -103,21 +103,37 @@ class Effect:
     only: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
-@dataclass(eq=False, repr=False)
-class Component:
-    """A declared function, callable with paths and parameter values. Its signature is read on first use.
+@dataclass(kw_only=True, eq=False)
+class Declaration:
+    """The arguments of ``@component``, the same attributes of a component.
 
     Attributes:
-        function: The function that does the work.
-        run: Executes the component on checked arguments; see `tfopt.execution.execute`.
-        resources: What Kubeflow requests for a step. The following ones are those of `tfopt.component.component`.
+        image: The container image it needs: a folder of ``deploy/images``.
+        purpose: The group of ``tfopt list`` that shows it.
+        cache: Where the result of an earlier run may be reused: ``always``; ``local``: not on Kubeflow, whose machines
+            differ (a measurement, a decision); ``never``: the step changes something outside its outputs (a push).
+        beam: True if the work is a Beam pipeline; the component then takes the arguments of a Beam runner.
+        runs: Names of the components that it runs itself; a cached result is not reused after their code changed.
+        tolerance: A model output is compared with the first input, if that is a model: names, dtypes and shapes of
+            inputs and outputs must be the same, and outputs may differ by at most this fraction of their range. None:
+            they may differ (after training, say), but be neither NaN nor constant. See `tfopt.execution.parity_check`.
+        model_signature: Add the parameters of components that load models: ``signature``, the name of the signature
+            that is run or converted, which the function finds as ``model.signature`` and `tfopt.runtimes.load` uses;
+            and ``trust_model_code``, without which `tfopt.keras_models.load` refuses files that contain code.
+        on_failure: Add the parameter ``on_failure``, for components that make a model: with ``row``, one that cannot
+            be made becomes a failed model, so that one candidate does not end a run (`tfopt.execution.failed_models`).
+        effect: What it leaves in the weights of a model that a later step could undo, such as ``Effect("zeros")``.
+        not_after: The effects of earlier steps that it would undo, each with the reason. A model with such a step in
+            its lineage is refused, and so is a DAG. See `tfopt.declaration.step_order`.
+        idempotent: True if a second run finds nothing more to do, so that it undoes no effect that followed the first.
+        cpu: Number of cores that Kubeflow requests for a step; ``--kfp-option`` changes it, memory and gpu.
+        memory: Requested memory as a Kubernetes quantity, such as ``4Gi``.
+        gpu: Number of GPUs.
+        concurrent: True if ``tfopt run --engine process`` may run it at the same time as other such steps: its work is
+            done in child processes, and it measures no time.
     """
 
-    function: Callable[..., None]
-    run: Runner
-    _: KW_ONLY
     image: str
-    resources: Resources
     purpose: Purpose | None = None
     cache: Cache = "always"
     beam: bool = False
@@ -128,7 +144,23 @@ class Component:
     effect: Effect | None = None
     not_after: Mapping[str, str] = field(default_factory=dict)
     idempotent: bool = False
+    cpu: float = 1
+    memory: str = "4Gi"
+    gpu: int = 0
     concurrent: bool = False
+
+
+@dataclass(eq=False, repr=False)
+class Component(Declaration):
+    """A declared function, callable with paths and parameter values. Its signature is read on first use.
+
+    Attributes:
+        function: The function that does the work.
+        run: Executes the component on checked arguments; see `tfopt.execution.execute`.
+    """
+
+    function: Callable[..., None]
+    run: Runner
 
     def __post_init__(self) -> None:
         """Take name and documentation from the function."""
@@ -154,6 +186,11 @@ class Component:
     def path(self) -> str:
         """The import path, ``module:name``, by which any process can load this component."""
         return f"{self.__module__}:{self.name}"
+
+    @property
+    def resources(self) -> Resources:
+        """What Kubeflow requests for a step."""
+        return Resources(self.cpu, self.memory, self.gpu)
 
     @cached_property
     def signature(self) -> inspect.Signature:
