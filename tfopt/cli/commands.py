@@ -273,7 +273,6 @@ def exit_code_of(decisions: Sequence[Decision]) -> int:
 
 
 def _print_results(artifacts: Mapping[type[Artifact], Any]) -> None:
-    """Print the summary table, the path of the report, and the path of the pushed model."""
     from tfopt.cli.terminal.summary_table import print_summary  # imports rich
 
     if {Decision, Evaluation, Benchmark} <= artifacts.keys():

@@ -238,7 +238,6 @@ def _server(arguments: argparse.Namespace) -> Any:
 
 
 def _add_server_options(parser: argparse.ArgumentParser, *, pipeline_optional: bool = False) -> None:
-    """Add the pipeline with its values, the options of its steps, and those of the server."""
     nargs = "?" if pipeline_optional else None
     parser.add_argument("pipeline", nargs=nargs, help="a shipped pipeline, or a .py file")
     add_list_option(parser, "--set", "NAME=VALUE", "a source's address or a parameter's value")

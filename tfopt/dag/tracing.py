@@ -18,9 +18,9 @@ import docstring_parser
 
 import tfopt.pipelines
 from tfopt.artifacts import Artifact, LineageStep
-from tfopt.component import Component, Port, find
+from tfopt.component import Component, Port
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Wire
-from tfopt.declaration.library import component_names
+from tfopt.declaration.library import ComponentCalls
 from tfopt.declaration.parameters import (
     DeclaredArgument,
     Parameter,
@@ -43,22 +43,12 @@ else:
     ComponentSteps = object
 
 
-class Steps(ComponentSteps):
+class Steps(ComponentCalls, ComponentSteps):
     """Records the steps of a pipeline: ``steps.COMPONENT(name=value, …)`` adds one."""
 
     def __init__(self, dag: Dag) -> None:
         """Record into this DAG."""
         self._dag = dag
-
-    if not TYPE_CHECKING:  # the stub declares every component: type checkers refuse other names
-
-        def __getattr__(self, name: str) -> Callable[..., Step]:
-            """Return the function that adds a step of the component with this name."""
-            return lambda **wires: self(find(name), **wires)
-
-    def __dir__(self) -> list[str]:
-        """List the components, which notebooks complete."""
-        return sorted([*super().__dir__(), *component_names()])
 
     def __call__(self, component: Component, *, id: str | None = None, **wires: Any) -> Step:
         """Add a step of any component, including your own.

@@ -1,7 +1,6 @@
 """Check the order of steps: reject a step that would undo the effect of an earlier one.
 
-Components declare the effects that they leave in a model, and after which they may not run (`@component(effect=…,
-not_after=…)`). The runner of components checks the lineage of a step's input, and a DAG is checked when it is built.
+The runner of components checks the lineage of a step's input, and a DAG is checked when it is built.
 """
 
 from collections.abc import Sequence

@@ -1,8 +1,4 @@
-"""Compare a model that a component made with the model it was made from.
-
-A step keeps the names, dtypes and shapes of inputs and outputs, and its outputs stay within the declared tolerance. The
-runner of components calls this for every model output whose component did not verify it already.
-"""
+"""Compare a model that a component made with the model it was made from: names, dtypes, shapes and outputs."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -65,7 +65,6 @@ def _inputs(step: Step) -> Iterator[StepOutput]:
 
 
 def _engine_placement(step: str, builders: Mapping[str, Mapping[str, Any]], options: Options) -> dict[str, object]:
-    """Return the options that a step gets from the steps that built its engines."""
     placement: dict[str, object] = {}
     for key in PLACEMENT:
         settings = {id: values.get(key) for id, values in builders.items()}

@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import itertools
 import logging
 import signal
 import tempfile
@@ -193,16 +192,17 @@ def _recorded_signals() -> Iterator[Callable[[], None]]:
 
 def _poll(server: Server, run_id: str, pause: Callable[[], None]) -> Any:
     """Return the run as the server describes it, after pauses while the server is temporarily unavailable."""
-    for failures in itertools.count(1):
+    failures = 0
+    while True:
         try:
             with server.translated_errors(f"watch run {run_id}"):
                 return server.client.get_run(run_id)
         except ComponentError as error:
+            failures += 1
             if not _is_temporary(error) or failures > _MAX_FAILED_POLLS:
                 raise
             log.info("%s; trying again", error.received)
             pause()
-    raise AssertionError  # the loop has no end
 
 
 def _pipeline_id(server: Server, name: str, description: str) -> str:

@@ -1,8 +1,7 @@
 """Order of the steps of a run: independent ones side by side where they may be, the others one at a time.
 
-A step may run next to others if its component declares it (`concurrent` of `tfopt.component`): its work is done in
-child processes, and it measures no time. Every other step runs alone, in the main thread, so that nothing disturbs a
-measurement.
+A step may run next to others if its component declares it (`concurrent` of `tfopt.component`). Every other step runs
+alone, in the main thread, so that nothing disturbs a measurement.
 """
 
 import contextvars

@@ -1,8 +1,7 @@
 """Processes that have imported TensorFlow, from which `run_in_child` and `start_worker` fork during a run.
 
-A conversion of a small model takes a second, and the import of TensorFlow in a new process takes four. The servers
-import it once for each environment and run nothing else, so a fork is as independent as a new process: its crash, its
-leaks or its lack of memory end the fork only.
+The servers import it once for each environment and run nothing else, so a fork is as independent as a new process: its
+crash, its leaks or its lack of memory end the fork only.
 """
 
 import contextlib

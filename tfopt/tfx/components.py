@@ -7,7 +7,7 @@ pusher = Pusher(model=folded.outputs["folded"], …)
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from tfx.types import component_spec, standard_artifacts
 from tfopt import artifacts
 from tfopt.component import Component, Port, find
 from tfopt.data import beam_runner
-from tfopt.declaration.library import component_names
+from tfopt.declaration.library import ComponentCalls
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
@@ -71,18 +71,12 @@ else:
     ComponentNodes = object
 
 
-class Steps(ComponentNodes):
+class Steps(ComponentCalls, ComponentNodes):
     """The shipped components as TFX components: ``steps.NAME(input=channel, parameter=value)``."""
 
-    if not TYPE_CHECKING:  # the stub declares every component: type checkers refuse other names
-
-        def __getattr__(self, name: str) -> Callable[..., base_component.BaseComponent]:
-            """Return the function that builds the TFX component with this name."""
-            return lambda **wires: node(find(name), **wires)
-
-    def __dir__(self) -> list[str]:
-        """List the components, which notebooks complete."""
-        return sorted([*super().__dir__(), *component_names()])
+    def __call__(self, component: Component, /, **wires: Any) -> base_component.BaseComponent:
+        """Return the TFX component of any declaration; see `node`."""
+        return node(component, **wires)
 
 
 steps = Steps()
