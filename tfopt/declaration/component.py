@@ -189,7 +189,7 @@ class Component(Declaration):
 
     @property
     def resources(self) -> Resources:
-        """What Kubeflow requests for a step."""
+        """The machine that Kubeflow requests for a step."""
         return Resources(self.cpu, self.memory, self.gpu)
 
     @cached_property
