@@ -5,7 +5,8 @@ import math
 from tfopt.artifacts import Examples
 from tfopt.components.compare_backbones.parameters import Size
 from tfopt.data.feature_schema import feature_specs, first_record, read_manifest
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 
 

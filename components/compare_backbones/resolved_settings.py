@@ -18,7 +18,8 @@ from tfopt.components.compare_backbones.parameters import (
     read_formats,
     read_size,
 )
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.keras_models.backbones import Backbone, read_backbones
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
 from tfopt.reports.examples_manifest import ExamplesManifest

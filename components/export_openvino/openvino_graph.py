@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.runtimes.openvino_import import openvino, without_telemetry
 
 LAYERS = ("Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData", "MatMul")

@@ -12,7 +12,8 @@ from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.data.batches import Batch
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.runtimes.openvino import compile_model
 from tfopt.runtimes.openvino_import import openvino, without_telemetry
 

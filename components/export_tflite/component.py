@@ -31,6 +31,9 @@ def export_tflite(
     ``float_part``. With integer_io, models that need exact values of floats are refused; columns that are scaled are
     rounded, and listed under ``rounded``.
 
+    LiteRT must know the sizes of the lists of a loop. A model with recurrent layers and an open batch size therefore
+    becomes a file that takes one record a call, which the model card reports under ``batch_size``.
+
     A model with text or serialized records is converted from where its numbers begin; what is before stays a SavedModel
     in ``Format-Preprocessing/``, and both run as one model (docs/tfx.md).
 

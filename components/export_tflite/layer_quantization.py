@@ -17,7 +17,8 @@ from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite.parameters import Rule
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.data.batches import Batch
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
 from tfopt.value_types import JsonObject
 

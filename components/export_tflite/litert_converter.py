@@ -12,7 +12,8 @@ from tensorflow.lite.python.convert import mlir_quantize
 from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.data.batches import Batch
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 OPS = tf.lite.OpsSet
 # The ops, and the dtype of integer inputs and outputs. Ops without an integer kernel stay in float, and are counted.
@@ -20,6 +21,10 @@ INTEGER = {
     "int8": (OPS.TFLITE_BUILTINS_INT8, tf.int8),
     "int16x8": (OPS.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8, tf.int16),
 }
+
+
+class OpenListError(ComponentError):
+    """The elements of a loop's lists have an open batch size."""
 
 
 def convert(
@@ -113,6 +118,12 @@ def _conversion_error(error: Exception, parameters: TFLiteConversion) -> Compone
             expected,
             "express them with other ops, or pass --select-tf-ops (select_tf_ops=True) if the Flex "
             "delegate is linked in where the model will run",
+        )
+    if "TensorList" in message and "element_shape" in message:
+        return OpenListError(
+            "loops over lists, as of recurrent layers, whose elements have open sizes",
+            "elements of known sizes; a batch size of 1 is tried, but LiteRT does not calibrate such loops in integers",
+            "choose float32, float16, dynamic or int4, or export the model with inputs of fixed sizes",
         )
     if no_kernel:
         return ComponentError(

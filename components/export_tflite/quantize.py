@@ -9,7 +9,8 @@ from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
 from tfopt.data.batches import Batch
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
 BY_LAYER = ("dynamic", "int4", "int8", "int16x8")  # precisions whose layers can be left in float

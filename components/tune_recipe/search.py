@@ -16,7 +16,8 @@ from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, all_recipes, choose_recipe, first_recipes
 from tfopt.components.tune_recipe.trial_measurement import GIVEN_UP, NOT_MADE, TrialMeasurement, TrialMeasurer
 from tfopt.components.tune_recipe.trial_models import ModelBuilder
-from tfopt.errors import ComponentError, disk_full_error
+from tfopt.error_messages import disk_full_error
+from tfopt.errors import ComponentError
 
 TARGETS = ("threshold", "min_improvement")  # kinds of goals that set a target; the others set a limit
 REPEATS = 8  # proposals of recipes that were tried before, until one is drawn at random

@@ -25,7 +25,8 @@ from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch, serialize_records
 from tfopt.data.sample_inputs import count_records, split_batches
 from tfopt.data.text_inputs import read_text_inputs
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import RecordParser, core_inputs
 from tfopt.saved_models import saved_model

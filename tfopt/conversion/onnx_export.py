@@ -12,7 +12,8 @@ from tf2onnx import optimizer, tf_loader, tfonnx, utils
 from tf2onnx.onnx_opset.tensor import OneHot
 from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 
 def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:

@@ -8,7 +8,8 @@ from onnx import TensorProto, numpy_helper, version_converter
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from onnxruntime.transformers.onnx_model import OnnxModel
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 BFLOAT_OPSET = 22  # the first in which convolutions and poolings take bfloat16
 BFLOAT_IR = 10

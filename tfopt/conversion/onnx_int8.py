@@ -13,7 +13,8 @@ from tfopt.conversion import calibration, onnx_float_part
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart
 from tfopt.data.batches import Batch
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.runtimes.onnx import decode_text
 from tfopt.value_types import JsonObject
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 FRAME = 16  # bytes that a TFRecord file adds to each record: length and two checksums
 SMALLEST_GZIP = 18  # bytes of header and trailer

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import tfopt.components
 from tfopt.declaration.component import Component
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 
 def components() -> dict[str, Component]:

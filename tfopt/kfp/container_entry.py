@@ -14,7 +14,8 @@ from typing import Any
 
 from tfopt.artifacts import Artifact, Evaluation, Model
 from tfopt.component import Component, Port
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import is_remote
 

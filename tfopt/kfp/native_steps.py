@@ -18,7 +18,8 @@ from kfp.dsl.pipeline_channel import PipelineChannel
 
 from tfopt.component import Component
 from tfopt.declaration.library import ComponentCalls
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.kfp.container_components import add_task
 from tfopt.kfp.images import Images
 

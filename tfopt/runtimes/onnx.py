@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.runtimes.runtime import Arrays, Runtime
 
 # ONNX Runtime's names of dtypes that numpy names differently.

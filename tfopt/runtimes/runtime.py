@@ -8,7 +8,8 @@ from typing import Any, Self
 from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec, dtype_name
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 Arrays = Mapping[str, NDArray[Any]]
 

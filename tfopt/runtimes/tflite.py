@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.runtimes.runtime import Arrays, Runtime
 
 

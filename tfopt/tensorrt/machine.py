@@ -3,7 +3,8 @@
 import importlib
 from dataclasses import dataclass
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.tensorrt import nvidia
 
 INSTALL = (

@@ -6,7 +6,8 @@ from typing import Any
 
 import tensorrt as trt
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.tensorrt.machine import INSTALL
 
 LEVELS = {"INTERNAL_ERROR": logging.ERROR, "ERROR": logging.ERROR, "WARNING": logging.WARNING}

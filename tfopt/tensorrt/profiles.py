@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from math import prod
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 Shape = tuple[int, ...]
 Range = tuple[Shape, Shape, Shape]  # smallest, usual, largest

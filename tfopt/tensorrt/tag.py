@@ -9,7 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tfopt.artifacts.models import TAG
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.tensorrt.machine import Machine
 
 AGAIN = "convert the model again on this machine: tfopt convert_tensorrt"

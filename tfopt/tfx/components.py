@@ -48,7 +48,9 @@ def _tfx_type(kind: type[artifacts.Artifact]) -> Any:
 
 _CLASSES = (kind for kind in vars(artifacts).values() if isinstance(kind, type))
 TYPES: dict[type[artifacts.Artifact], Any] = {
-    kind: _tfx_type(kind) for kind in _CLASSES if issubclass(kind, artifacts.Artifact) and kind is not artifacts.Artifact
+    kind: _tfx_type(kind)
+    for kind in _CLASSES
+    if issubclass(kind, artifacts.Artifact) and kind is not artifacts.Artifact
 }
 
 KINDS = {tfx_type: artifact_class for artifact_class, tfx_type in TYPES.items()}
