@@ -90,6 +90,12 @@ class Step:
             for name, port in self.component.outputs.items()
         }
 
+    @property
+    def used_outputs(self) -> list[StepOutput]:
+        """The outputs of earlier steps among its inputs."""
+        wires = (item for wire in self.inputs.values() for item in (wire if isinstance(wire, tuple) else (wire,)))
+        return [wire for wire in wires if isinstance(wire, StepOutput)]
+
     def resolve(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters with the pipeline's values in place of placeholders."""
         return {
