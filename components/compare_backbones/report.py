@@ -61,7 +61,6 @@ def _runtime_cell(row: ModelBenchmark | FailedMeasurement | None, is_fastest: bo
 
 
 def _draw_charts(report: ComparisonReport) -> Sequence[str]:
-    """Draw the Pareto chart in two widths."""
     metric = report.metric
     rows = [row for row in report.backbones if row.benchmark and (metric is None or metric in row.metrics)]
     bubbles = [_bubble(row, row.benchmark, metric) for row in rows if row.benchmark]

@@ -43,11 +43,6 @@ def convert(source: Path) -> Any:
     return model
 
 
-def save(model: Any, file: Path, *, float16: bool) -> None:
-    """Write ``model.xml`` and ``model.bin``; with ``float16``, float32 weights in range are stored in 16 bits."""
-    openvino.save_model(model, file, compress_to_fp16=float16)
-
-
 def count_ops(model: Any) -> dict[str, int]:
     """Return the number of ops of each type, without constants, parameters and results."""
     types = Counter(op.get_type_name() for op in model.get_ops())

@@ -35,14 +35,11 @@ def convert(
     dense_channels: bool = True,
     in_float: Sequence[str] = (),
 ) -> bytes:
-    """Return the flatbuffer of a SavedModel's ``serving_default``.
+    """Return the flatbuffer of a SavedModel's ``serving_default``; of a Keras object the converter may drop weights.
 
-    Args:
-        saved_model: The folder of ``saved_model.pb``. Not a Keras object: the converter may drop its weights.
-        parameters: The parameters of the conversion.
-        feed: Real inputs by name to calibrate on, for the integer precisions; None if the ranges were trained.
-        dense_channels: True to give each channel of a dense layer a scale of its own.
-        in_float: In int8, the ops to leave in float, each by the name of its first output.
+    ``feed`` has real inputs to calibrate on, for the integer precisions; it is None if the ranges were trained.
+    ``dense_channels`` gives each channel of a dense layer a scale of its own. ``in_float`` are the ops to leave in
+    float in int8, each by the name of its first output.
 
     Raises:
         ComponentError: If an op cannot be converted; the ops are named.

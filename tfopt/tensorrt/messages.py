@@ -14,12 +14,7 @@ LEVELS = {"INTERNAL_ERROR": logging.ERROR, "ERROR": logging.ERROR, "WARNING": lo
 
 
 class Messages:
-    """A logger for TensorRT that forwards messages to Python's logging and records errors.
-
-    Attributes:
-        errors: The error messages so far.
-        logger: The logger for TensorRT's classes.
-    """
+    """A logger for TensorRT's classes that forwards messages to Python's logging and records ``errors``."""
 
     def __init__(self) -> None:
         """Create the logger."""
