@@ -22,8 +22,6 @@ class Outcome:
     """The result of one step of a finished run.
 
     Attributes:
-        reused: True if the outputs are those of an earlier run.
-        seconds: The time of the step in this run.
         inputs: Digests of the artifacts of each input, comparable between runs of one engine; None where the engine
             has none.
     """

@@ -62,13 +62,7 @@ Runner = Callable[["Component", Mapping[str, Any]], dict[str, Artifact]]
 
 @dataclass(frozen=True)
 class Port:
-    """One artifact input or output.
-
-    Attributes:
-        many: True if it is a list of artifacts.
-        optional: True if it may be left out.
-        same: True if an output has the type of the first input; see `SameOutput`.
-    """
+    """One artifact input or output, or a list of them (`many`); `same` stands for `SameOutput`."""
 
     name: str
     type: Kind

@@ -95,12 +95,9 @@ class Parameter:
     Attributes:
         type: ``bool``, ``int``, ``float``, ``str`` or ``list[str]``.
         default: The default value; None if the parameter is required or optional.
-        required: True if the declaration has no default.
-        optional: True if None is allowed.
         choices: The allowed words of a ``Literal``; empty if any value of the type is allowed.
         is_tuple: True if a list is passed to the function as a tuple (declared as ``tuple[str, ...]``).
         names: Splits texts of several names; None if a text may contain a comma.
-        is_location: True for a path or an address.
     """
 
     name: str

@@ -49,7 +49,6 @@ class Code:
     """The code that a component can reach, and what else of the process its results depend on.
 
     Attributes:
-        sources: Digest of the source files and templates.
         packages: Versions of the packages that the code imports.
         variables: `RESULT_VARIABLES` of the environment.
     """

@@ -15,8 +15,6 @@ class OldResults:
     """Results of earlier runs in a folder.
 
     Attributes:
-        records: Files of old executions of the engine without TFX.
-        executions: Number of old executions, of all engines.
         outputs: Outputs that only these executions have, those that no execution has (of killed runs), and the folders
             in which TFX executed them.
         bytes: What removing the outputs frees; a file with other links frees nothing.

@@ -39,10 +39,9 @@ class RunRecord:
         pushed: Folder or address of the pushed version.
         report: Path of the report, relative to the run's folder if it is in it.
         engine: The engine; empty, as the fields below, in records of earlier versions.
-        inputs: Digest of each source, comparable between runs of one engine; empty if the run did not succeed.
-        code: Digest of the source files of each step's component; likewise.
-        python: Version of Python; likewise.
-        packages: Versions of the packages that this code imports; likewise.
+        inputs: Digest of each source, comparable between runs of one engine; empty, as code, python and packages, if
+            the run did not succeed.
+        code: Digest of the source files of each step's component.
     """
 
     schema_version: ClassVar[int] = 1
