@@ -8,7 +8,6 @@ Of other packages that the code imports, and of Python, the version counts, and 
 change what TensorFlow and its kernels compute.
 """
 
-import csv
 import dis
 import functools
 import hashlib
@@ -50,8 +49,6 @@ class Code:
     """The code that a component can reach, and what else of the process its results depend on.
 
     Attributes:
-        sources: Digest of the source files and templates.
-        python: Version of Python.
         packages: Versions of the packages that the code imports.
         variables: `RESULT_VARIABLES` of the environment.
     """
@@ -95,7 +92,6 @@ def differences(earlier: Code | None, now: Code) -> list[str]:
 
 
 def _versions(reached: Iterable[Path]) -> list[tuple[str, str]]:
-    """List the installed versions of the packages that the files import."""
     installed = _installed_packages()
     packages = {package for file in reached for name in _names(file).packages for package in installed.get(name, ())}
     return sorted((package, _version(package)) for package in packages)
@@ -109,34 +105,8 @@ def _version(package: str) -> str:
 @functools.cache
 def _installed_packages() -> Mapping[str, list[str]]:
     """Return the packages of each top-level name, without names that many packages share, such as google."""
-    names = packages_by_name()
+    names = metadata.packages_distributions()
     return {name: packages for name, packages in names.items() if len(packages) <= MOST_PACKAGES}
-
-
-def packages_by_name() -> dict[str, list[str]]:
-    """Return what `importlib.metadata.packages_distributions` does, which creates objects of all installed files."""
-    packages: dict[str, list[str]] = {}
-    for distribution in metadata.distributions():
-        declared = (distribution.read_text("top_level.txt") or "").split()
-        names = declared or _modules_of(distribution)
-        if names and (package := _package_name(distribution)):
-            for name in names:
-                packages.setdefault(name, []).append(package)
-    return packages
-
-
-def _modules_of(distribution: metadata.Distribution) -> set[str]:
-    """Return the top-level names of a package's Python files."""
-    record = distribution.read_text("RECORD")
-    files = [row[0] for row in csv.reader((record or "").splitlines()) if row] or map(str, distribution.files or ())
-    return {file.removesuffix(".py").partition("/")[0] for file in files if file.endswith(".py")}
-
-
-def _package_name(distribution: metadata.Distribution) -> str:
-    """Return the name of a package without parsing the rest of its metadata, such as its description."""
-    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-    match = re.search(r"^Name: *(.+?) *$", text, re.MULTILINE)
-    return match[1] if match else ""
 
 
 def named_modules(parameters: Mapping[str, Any]) -> list[Path]:
@@ -171,7 +141,6 @@ def files(component: Component) -> list[Path]:
 
 
 def _is_own(file: Path) -> bool:
-    """Return True for a file of this library, and not of a user's component."""
     return any(file.is_relative_to(folder) for folder in OWN)
 
 
@@ -201,7 +170,7 @@ def _names(file: Path) -> Names:
         strings |= set(_strings(code.co_consts))
         imported |= set(_imports(code))
         if "__path__" in code.co_names and "__path__" in _variables(code):
-            strings.add(_dotted(file.parent) + ".")
+            strings.add(".".join(("tfopt", *file.parent.relative_to(LIBRARY).parts, "")))
     if file == LIBRARY / "__init__.py":  # which loads public names lazily, for users
         strings, imported = set(), set()
     names = {name for name in imported | strings if name.startswith("tfopt.")}
@@ -221,7 +190,6 @@ def _compiled(file: Path) -> CodeType:
 
 
 def _code_objects(code: CodeType) -> Iterator[CodeType]:
-    """Yield the code of a module, and of all functions and classes in it."""
     yield code
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -275,10 +243,6 @@ def _find_modules(name: str) -> Iterator[Path]:
         yield (folder / "__init__.py").resolve()
     if name.endswith("."):
         yield from (module.resolve() for module in folder.glob("*.py"))
-
-
-def _dotted(folder: Path) -> str:
-    return ".".join(("tfopt", *folder.relative_to(LIBRARY).parts))
 
 
 def _adjacent(folder: Path) -> Iterator[Path]:
