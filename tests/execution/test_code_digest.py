@@ -210,3 +210,16 @@ def test_versions_of_the_libraries_that_do_the_work_are_part_of_the_digest(name,
     versions = dict(code_digest._versions(code_digest.files(components()[name])))
     assert packages <= versions.keys()
     assert all(version == metadata.version(package) for package, version in versions.items())
+
+
+def test_packages_are_those_that_the_standard_library_finds(tmp_path, monkeypatch):
+    (tmp_path / "bare-1.egg-info").mkdir()
+    (tmp_path / "bare-1.egg-info" / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: Bare\n\nName: no\n")
+    (tmp_path / "bare-1.egg-info" / "SOURCES.txt").write_text("bare/a.py\nbare_module.py\nREADME.md\n")
+    (tmp_path / "bare").mkdir()
+    for name in ("bare/a.py", "bare_module.py", "README.md"):  # some versions of the library skip missing files
+        (tmp_path / name).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    packages = code_digest.packages_by_name()
+    assert packages == metadata.packages_distributions()
+    assert packages["bare"] == packages["bare_module"] == ["Bare"] and len(packages) > 100

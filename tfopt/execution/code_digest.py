@@ -8,6 +8,7 @@ Of other packages that the code imports, and of Python, the version counts, and 
 change what TensorFlow and its kernels compute.
 """
 
+import csv
 import dis
 import functools
 import hashlib
@@ -105,8 +106,37 @@ def _version(package: str) -> str:
 @functools.cache
 def _installed_packages() -> Mapping[str, list[str]]:
     """Return the packages of each top-level name, without names that many packages share, such as google."""
-    names = metadata.packages_distributions()
+    names = packages_by_name()
     return {name: packages for name, packages in names.items() if len(packages) <= MOST_PACKAGES}
+
+
+def packages_by_name() -> dict[str, list[str]]:
+    """Return what `importlib.metadata.packages_distributions` does, in a fifth of its time.
+
+    It creates objects of all installed files: 0.6 s at the start of each run.
+    """
+    packages: dict[str, list[str]] = {}
+    for distribution in metadata.distributions():
+        declared = (distribution.read_text("top_level.txt") or "").split()
+        names = declared or _modules_of(distribution)
+        if names and (package := _package_name(distribution)):
+            for name in names:
+                packages.setdefault(name, []).append(package)
+    return packages
+
+
+def _modules_of(distribution: metadata.Distribution) -> set[str]:
+    """Return the top-level names of a package's Python files."""
+    record = distribution.read_text("RECORD")
+    files = [row[0] for row in csv.reader((record or "").splitlines()) if row] or map(str, distribution.files or ())
+    return {file.removesuffix(".py").partition("/")[0] for file in files if file.endswith(".py")}
+
+
+def _package_name(distribution: metadata.Distribution) -> str:
+    """Return the name of a package without parsing the rest of its metadata, such as its description."""
+    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
+    match = re.search(r"^Name: *(.+?) *$", text, re.MULTILINE)
+    return match[1] if match else ""
 
 
 def named_modules(parameters: Mapping[str, Any]) -> list[Path]:
