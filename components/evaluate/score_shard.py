@@ -144,6 +144,7 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
     if 0 in predictions:
         check_probabilities(scoring, settings, predictions[0])
     values = _compute_metrics(plan, predictions, stored, batch.position, totals)
+    _compare_outputs(plan, predictions, totals)
     if plan.constant is not None:
         predictions[len(models)] = np.broadcast_to(plan.constant, (len(labels), len(plan.constant)))
         values[:, -1] = plan.values(predictions[len(models)], stored)
@@ -168,10 +169,6 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
                 predicted = scoring.members(scoring.classes(rows[selected]))
                 sums.add_predicted(number, weights, predicted, actual[selected])
     _check_slices(totals)
-    predictions.pop(len(models), None)
-    for number, rows in predictions.items():
-        totals.add_range(number, rows)
-    _compare_outputs(plan, predictions, totals)
 
 
 def _compute_metrics(
@@ -242,12 +239,10 @@ def _check_slices(totals: Totals) -> None:
 
 
 def _compare_outputs(plan: Plan, predictions: dict[int, NDArray[Any]], totals: Totals) -> None:
-    baseline = predictions.get(0)
-    if baseline is None:
-        return
-    baseline_classes = plan.scoring.classes(baseline)
     for number, rows in predictions.items():
-        if number:
-            classes = plan.scoring.classes(rows)
-            same = None if baseline_classes is None else (baseline_classes == classes).reshape(len(rows), -1).all(1)
-            totals.differences.add(number, baseline, rows, same, plan.output_grain)
+        totals.add_range(number, rows)
+        if number and 0 in predictions:
+            totals.add_errors(number, predictions[0], rows, plan.output_grain)
+            if plan.scoring.has_classes:
+                same = np.asarray(plan.scoring.classes(rows) == plan.scoring.classes(predictions[0]))
+                totals.agreeing[number] += same.reshape(len(rows), -1).all(1).sum()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
@@ -26,7 +27,6 @@ from tfopt.reports.evaluation_report import (
     Metric,
     ModelEvaluation,
     RecordCounts,
-    RocPoint,
     SliceMetrics,
 )
 
@@ -98,10 +98,15 @@ def summarize(
             if not number:
                 raise
             errors[number] = describe_error(error)
-    constant = compute_metrics(plan, totals, len(models)) if plan.constant is not None else {}
+    measured.append(compute_metrics(plan, totals, len(models)) if plan.constant is not None else {})
     candidates = max(sum(1 for failure in errors[1:] if not failure), plan.settings.tried)
     level_error = simultaneous_error(candidates)
-    settings, skipped = plan.settings, sum(totals.skipped.values())
+    settings, skipped, rows = plan.settings, sum(totals.skipped.values()), []
+    for number, (name, model) in enumerate(zip(names, models, strict=True)):
+        notes = overlap_notes(model, totals.overlap.get(number, ()), settings.split)
+        notes += _constant_notes(totals, number, class_names)
+        row = ModelEvaluation(name, model.digest, model.format, errors[number], notes, {}, {}, {}, [], [], [])
+        rows.append(_with_results(row, plan, totals, number, measured, level_error) if measured[number] else row)
     return EvaluationReport(
         split=settings.split,
         chosen_on_it=models_tuned_on(models, names, settings.split),
@@ -115,23 +120,9 @@ def summarize(
             METHOD + (TFMA_METHOD if plan.tfma else ""), settings.replicates, LEVEL, settings.seed, candidates
         ),
         baseline=names[0],
-        models=[
-            ModelEvaluation(
-                name=names[number],
-                digest=model.digest,
-                format=model.format,
-                error=errors[number],
-                notes=[
-                    *overlap_notes(model, totals.overlap.get(number, ()), settings.split),
-                    *_constant_notes(totals, number, class_names),
-                ],
-                **_results(plan, totals, number, measured[number], measured[0], level_error),
-                over_constant=_over_constant(measured[number], constant, level_error),
-            )
-            for number, model in enumerate(models)
-        ],
+        models=rows,
         metrics=list(settings.metrics),
-        constant=_constant_model(plan, constant, class_names, level_error),
+        constant=_constant_model(plan, measured[-1], class_names, level_error),
     )
 
 
@@ -162,35 +153,28 @@ class _Intervals(TypedDict):
     delta: dict[str, Difference]
 
 
-class _Results(_Intervals):
-    parity: dict[str, float | None]
-    confusion: list[list[int]]
-    roc: list[RocPoint]
-    slices: list[SliceMetrics]
+def _with_results(
+    row: ModelEvaluation, plan: Plan, totals: Totals, number: int, measured: list[Measured], error: float
+) -> ModelEvaluation:
+    """Return the row of a model with its results; the last of all measured models is the constant one."""
+    own, ranks = measured[number], totals.sums[None].ranks
+    is_copy = plan.models[number][1] == plan.models[0][1]
 
+    def intervals(key: Slice | None) -> _Intervals:
+        return _intervals(own[key], measured[0][key] if number else {}, error, is_copy=is_copy)
 
-def _results(plan: Plan, totals: Totals, number: int, measured: Measured, baseline: Measured, error: float) -> _Results:
-    """Return the fields of `ModelEvaluation` that are empty for a failed model."""
-    if not measured:
-        return {"metrics": {}, "delta": {}, "parity": {}, "confusion": [], "roc": [], "slices": []}
-    keys = sorted((key for key in measured if key), key=lambda key: (key[0], str(type(key[1])), key[1]))
-    ranks = totals.sums[None].ranks
-    is_copy = plan.models[number] is not plan.models[0] and plan.models[number][1] == plan.models[0][1]
-    return {
-        **_intervals(measured[None], baseline[None] if number else {}, error, is_copy=is_copy),
-        "parity": _parity(plan, totals, number) if number else {},
-        "confusion": [] if totals.confusion is None else totals.confusion[number].tolist(),
-        "roc": [] if ranks is None else roc(ranks.counts[number]),
-        "slices": [
-            SliceMetrics(
-                feature=key[0],
-                value=key[1],
-                count=totals.sums[key].records,
-                **_intervals(measured[key], baseline[key] if number else {}, error, is_copy=is_copy),
-            )
-            for key in keys
+    return replace(
+        row,
+        **intervals(None),
+        parity=_parity(plan, totals, number) if number else {},
+        confusion=[] if totals.confusion is None else totals.confusion[number].tolist(),
+        roc=[] if ranks is None else roc(ranks.counts[number]),
+        slices=[
+            SliceMetrics(*key, totals.sums[key].records, **intervals(key))
+            for key in sorted(filter(None, own), key=lambda key: (key[0], str(type(key[1])), key[1]))
         ],
-    }
+        over_constant=_over_constant(own[None], measured[-1].get(None, {}), error),
+    )
 
 
 def _constant_model(plan: Plan, measured: Measured, classes: Sequence[str], error: float) -> ConstantModel | None:
@@ -200,11 +184,10 @@ def _constant_model(plan: Plan, measured: Measured, classes: Sequence[str], erro
     return ConstantModel(name, _intervals(measured[None], {}, error)["metrics"])
 
 
-def _over_constant(measured: Measured, constant: Measured, error: float) -> dict[str, Estimate]:
-    """Return the differences of a model's metrics over all records to those of the constant model."""
+def _over_constant(own: dict[str, Sampled], constant: dict[str, Sampled], error: float) -> dict[str, Estimate]:
     differences = {}
-    for name, metric in (measured.get(None) or {}).items():
-        if base := constant.get(None, {}).get(name):
+    for name, metric in own.items():
+        if base := constant.get(name):
             difference = metric.value - base.value
             ends = metric.gap_interval(base, error)
             differences[name] = Estimate(
@@ -232,13 +215,11 @@ def _constant_notes(totals: Totals, number: int, classes: Sequence[str]) -> list
 
 
 def _parity(plan: Plan, totals: Totals, number: int) -> dict[str, float | None]:
-    differences = totals.differences
+    records = totals.answered[number]
     return {
-        "max_abs_error": float(differences.largest[number]),
-        "mean_abs_error": float(differences.total[number] / differences.numbers[number]),
-        "agreement": float(differences.agreeing[number] / differences.records[number])
-        if plan.scoring.has_classes
-        else None,
+        "max_abs_error": float(totals.max_error[number]),
+        "mean_abs_error": float(totals.total_error[number] / (records * plan.scoring.width)),
+        "agreement": float(totals.agreeing[number] / records) if plan.scoring.has_classes else None,
     }
 
 
@@ -278,7 +259,5 @@ def _ordered(ends: tuple[float, float] | None, value: float) -> tuple[float, flo
 
 def _no_bound(ends: tuple[float, float] | None, *metrics: Sampled) -> str | None:
     """Return why an interval of metrics is no bound; None if it is one."""
-    reasons = [metric.no_bound for metric in metrics if metric.no_bound]
-    if not reasons and ends is None:
-        reasons = ["the metric is not defined for most samples of the records"]
-    return reasons[0] if reasons else None
+    undefined = None if ends else "the metric is not defined for most samples of the records"
+    return next((metric.no_bound for metric in metrics if metric.no_bound), undefined)

@@ -3,14 +3,10 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from tfopt.artifacts import Examples, Model
 from tfopt.components.evaluate.examples.record_facts import RecordFacts
-from tfopt.components.evaluate.examples.records import split_into_parts
-from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT, has_split, split_files
-from tfopt.components.evaluate.metrics.accumulators import Part, Position
+from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT
+from tfopt.components.evaluate.metrics.accumulators import Part
 from tfopt.components.evaluate.parameters import Settings
-from tfopt.data.feature_schema import read_manifest
-from tfopt.data.learned_names import find_conflict
 from tfopt.data.record_hashes import BATCH, MOST_FILES, RecordHashes, first_blocks, hash_records
 from tfopt.data.tfrecords import read_blocks
 from tfopt.errors import ComponentError
@@ -23,18 +19,6 @@ class TrainingParts:
     """Parts of the training split, whose records are only compared with the evaluated ones."""
 
     parts: tuple[Part, ...]
-
-
-def training_files(examples: Examples, split: str) -> list[str]:
-    """Return the files of the training split; none if it is evaluated itself, or there is no such split."""
-    if split == TRAINING_SPLIT or not has_split(examples, TRAINING_SPLIT):
-        return []
-    return split_files(examples, TRAINING_SPLIT)
-
-
-def split_training(files: list[str], workers: int) -> list[Part]:
-    """Return the parts of the first `MOST_FILES` files of the training split."""
-    return split_into_parts(files[:MOST_FILES], workers) if files else []
 
 
 def read_training(parts: Sequence[Part], label: str) -> RecordFacts:
@@ -50,13 +34,6 @@ def read_training(parts: Sequence[Part], label: str) -> RecordFacts:
         except ComponentError:  # a damaged file: trainings refuse it, metrics do not depend on it
             checks.is_whole = False
     return checks
-
-
-def name_conflicts(models: Sequence[Model], examples: Examples, label: str) -> dict[int, tuple[Position, str]]:
-    """Return why candidates cannot be evaluated on the examples: they learned other numbers for the same names."""
-    manifest = read_manifest(examples.uri)
-    conflicts = [find_conflict(model.card, manifest, label) for model in models]
-    return {number: (("", 0), conflict) for number, conflict in enumerate(conflicts) if conflict}
 
 
 def check_skipped(read: int, skipped: dict[str, int], settings: Settings) -> None:

@@ -93,12 +93,13 @@ class Sums:
     @classmethod
     def empty(cls, models: int, columns: int, replicates: int, bins: int = 0, classes: int = 0) -> Self:
         """Return sums over no records; ``bins`` is 0 without AUC, ``classes`` is 0 without precision and recall."""
+        total, rising, falling = np.zeros((3, models, columns))
         return cls(
             0,
             np.zeros(replicates),
-            np.zeros((models, columns)),
-            np.zeros((models, columns)),
-            np.zeros((models, columns)),
+            total,
+            rising,
+            falling,
             np.full((models, columns), np.inf),
             np.full((models, columns), -np.inf),
             np.zeros((models, columns, replicates)),
@@ -171,52 +172,15 @@ def _count_members(weights: Array, members: Array) -> tuple[Array, Array]:
 
 
 @dataclass
-class Differences:
-    """Differences of each model's outputs to the baseline's, ``[models]`` each.
-
-    Attributes:
-        largest: Largest absolute difference.
-        total: Sum of the absolute differences.
-        numbers: Number of compared output values.
-        agreeing: Number of records with the baseline's class.
-        records: Number of records.
-    """
-
-    largest: Array
-    total: Array
-    numbers: Array
-    agreeing: Array
-    records: Array
-
-    @classmethod
-    def empty(cls, models: int) -> Self:
-        """Return the differences of no outputs."""
-        return cls(*(np.zeros(models) for _ in range(5)))
-
-    def add(self, model: int, baseline: Array, outputs: Array, is_same_class: Array | None, grain: float) -> None:
-        """Compare a model's outputs on one batch with the baseline's."""
-        error = np.abs(baseline.astype(np.float64) - outputs)
-        self.largest[model] = max(self.largest[model], float(error.max(initial=0.0)))
-        self.total[model] += round_to_grain(error.sum(), grain)
-        self.numbers[model] += error.size
-        self.agreeing[model] += 0 if is_same_class is None else int(is_same_class.sum())
-        self.records[model] += len(error)
-
-    def merge(self, other: "Differences") -> None:
-        """Add the differences on other records."""
-        np.maximum(self.largest, other.largest, out=self.largest)
-        for name in ("total", "numbers", "agreeing", "records"):
-            getattr(self, name).__iadd__(getattr(other, name))
-
-
-@dataclass
 class Totals:
     """All sums over one part of the data, or over all data.
 
     Attributes:
         answered: Records that each model returned an output for.
         broken: Number of these outputs with a NaN or an infinity.
-        differences: Differences of the outputs to the baseline's.
+        agreeing: Number of these outputs with the baseline's class.
+        total_error: Sum of the absolute differences of each model's outputs to the baseline's.
+        max_error: The largest of these differences.
         parts: How often each part of a file was scored.
         read: Records in the files.
         skipped: Records that could not be used, by reason.
@@ -234,7 +198,9 @@ class Totals:
 
     answered: Array
     broken: Array
-    differences: Differences
+    agreeing: Array
+    total_error: Array
+    max_error: Array
     parts: Counter[Part] = field(default_factory=Counter)
     read: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
@@ -252,7 +218,7 @@ class Totals:
     @classmethod
     def empty(cls, models: int) -> Self:
         """Return the totals of no data."""
-        return cls(np.zeros(models, np.int64), np.zeros(models, np.int64), Differences.empty(models))
+        return cls(*np.zeros((3, models), np.int64), *np.zeros((2, models)))
 
     def add_confusion(self, model: int, counts: Array) -> None:
         """Add a model's confusion matrix of one batch, ``[classes, classes]``."""
@@ -268,6 +234,12 @@ class Totals:
         own = self.ranges.get(model)
         self.ranges[model] = (np.minimum(own[0], least), np.maximum(own[1], most)) if own else (least, most)
 
+    def add_errors(self, model: int, baseline: Array, outputs: Array, grain: float) -> None:
+        """Add the differences of a model's outputs of one batch to the baseline's."""
+        error = np.abs(baseline.astype(np.float64) - outputs)
+        self.max_error[model] = max(self.max_error[model], error.max(initial=0.0))
+        self.total_error[model] += round_to_grain(error.sum(), grain)
+
     def add_overlap(self, overlap: Mapping[int, set[str]]) -> None:
         """Add records that models were calibrated on."""
         for model, records in overlap.items():
@@ -281,7 +253,9 @@ class Totals:
         self.skipped += other.skipped
         self.answered += other.answered
         self.broken += other.broken
-        self.differences.merge(other.differences)
+        self.agreeing += other.agreeing
+        self.total_error += other.total_error
+        np.maximum(self.max_error, other.max_error, out=self.max_error)
         if other.confusion is not None:
             self.confusion = other.confusion + (0 if self.confusion is None else self.confusion)
         for model, (least, most) in other.ranges.items():
