@@ -60,26 +60,6 @@ def count_flops(op: str, attr: Any, inputs: Sequence[Sizes], output: Sizes) -> i
     return rule(attr, inputs, output) if rule else None
 
 
-def _conv(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return 2 * prod(output) * prod(inputs[1][:-1])  # each output value sums over the window and its group's channels
-
-
-def _depthwise(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return 2 * prod(output) * prod(inputs[1][:2])
-
-
-def _transposed(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return 2 * prod(inputs[2]) * prod(inputs[1][:-1])  # each input value is added to a window of all output channels
-
-
-def _matmul(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return 2 * prod(output) * inputs[0][-2 if attr["transpose_a"].b else -1]
-
-
-def _batch_matmul(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return 2 * prod(output) * inputs[0][-2 if attr["adj_x"].b else -1]
-
-
 def _einsum(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
     """Count a product and a sum for each combination of indices; an ellipsis is an index of its own."""
     terms = attr["equation"].s.decode().replace(" ", "").partition("->")[0].split(",")
@@ -93,28 +73,24 @@ def _einsum(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
     return len(terms) * prod(sizes.values())
 
 
-def _pool(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return prod(output) * prod(int(size) for size in attr["ksize"].list.i)
-
-
-def _sum_of_all(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return (len(inputs) - 1) * prod(output)
-
-
 OP_RULES: dict[str, Callable[[Any, Sequence[Sizes], Sizes], int]] = {
-    "Conv2D": _conv,
-    "Conv3D": _conv,
-    "DepthwiseConv2dNative": _depthwise,
-    "Conv2DBackpropInput": _transposed,
-    "Conv3DBackpropInputV2": _transposed,
-    "MatMul": _matmul,
-    "BatchMatMul": _batch_matmul,
-    "BatchMatMulV2": _batch_matmul,
-    "BatchMatMulV3": _batch_matmul,
+    # Each output value sums over the window and its group's channels.
+    **dict.fromkeys(("Conv2D", "Conv3D"), lambda _, inputs, output: 2 * prod(output) * prod(inputs[1][:-1])),
+    "DepthwiseConv2dNative": lambda _, inputs, output: 2 * prod(output) * prod(inputs[1][:2]),
+    # Each input value is added to a window of all output channels.
+    **dict.fromkeys(
+        ("Conv2DBackpropInput", "Conv3DBackpropInputV2"),
+        lambda _, inputs, output: 2 * prod(inputs[2]) * prod(inputs[1][:-1]),
+    ),
+    "MatMul": lambda attr, inputs, output: 2 * prod(output) * inputs[0][-2 if attr["transpose_a"].b else -1],
+    **dict.fromkeys(
+        ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"),
+        lambda attr, inputs, output: 2 * prod(output) * inputs[0][-2 if attr["adj_x"].b else -1],
+    ),
     "Einsum": _einsum,
-    "AvgPool": _pool,
-    "AvgPool3D": _pool,
-    "MaxPool": _pool,
-    "MaxPool3D": _pool,
-    "AddN": _sum_of_all,
+    **dict.fromkeys(
+        ("AvgPool", "AvgPool3D", "MaxPool", "MaxPool3D"),
+        lambda attr, inputs, output: prod(output) * prod(int(size) for size in attr["ksize"].list.i),
+    ),
+    "AddN": lambda _, inputs, output: (len(inputs) - 1) * prod(output),
 }

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
 from pathlib import Path
 
 import tfopt
@@ -23,11 +22,8 @@ def render_html(report: InspectionReport) -> str:
     """Return the report as an HTML document."""
     folder = Path(__file__).parent
     filters: dict[str, Callable[..., str]] = {"count": count, "size": data_size, "percent": percent}
-    values = {field.name: getattr(report, field.name) for field in fields(report)}
-    css = (folder / "report.css").read_text()
-    return report_template(folder, **filters, without_scopes=without_scopes).render(
-        css=css, version=tfopt.__version__, **values
-    )
+    template = report_template(folder, **filters, without_scopes=without_scopes)
+    return template.render(css=(folder / "report.css").read_text(), version=tfopt.__version__, **vars(report))
 
 
 def percent(fraction: float | None) -> str:

@@ -163,20 +163,19 @@ class ModelMeasurements:
 
     def gain(self, metric: str) -> Estimate:
         """Return the change, positive for an improvement; ``low`` is always the pessimistic bound."""
-        change = self.change(metric)
-        if self.higher_is_better(metric):
-            return change
-        low, high = (None if end is None else -end for end in (change.high, change.low))
-        return replace(change, value=-change.value, low=low, high=high)
+        return self.signed(metric, self.change(metric))
 
     def gain_over_constant(self, metric: str) -> Estimate | None:
         """Return the gain over the constant model, positive for an improvement; None if it was not evaluated."""
         difference = self.evaluation.over_constant.get(metric) if self.evaluation else None
-        if difference is None:
-            return None
+        return self.signed(metric, _estimate(difference)) if difference else None
+
+    def signed(self, metric: str, estimate: Estimate) -> Estimate:
+        """Return an estimate of a metric or its change, negated if a lower metric is better."""
         if self.higher_is_better(metric):
-            return _estimate(difference)
-        return Estimate(-difference.value, -difference.high, -difference.low, no_bound=difference.no_bound)
+            return estimate
+        low, high = (None if end is None else -end for end in (estimate.high, estimate.low))
+        return replace(estimate, value=-estimate.value, low=low, high=high)
 
     def speedup(self, batch: str) -> SpeedupEstimate | None:
         """Return the baseline's time over this model's time, with interval and verdict; None if it was not measured."""

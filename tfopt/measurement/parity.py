@@ -199,57 +199,32 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
                 "report this: a step may not change what a model computes",
             )
     parent, child = (np.concatenate([np.atleast_1d(pair[side]) for pair in pairs]) for side in (0, 1))
-    is_complex = parent.dtype.kind == "c"
-    if is_complex:
+    kind = parent.dtype.kind
+    if kind == "c":
         parent, child = (np.stack([array.real, array.imag], -1) for array in (parent, child))
-    if parent.dtype.kind not in "fV":  # V: bfloat16, for which numpy has no kind
-        return _exact(parent, child)
+    elif kind in "OSU":
+        parent, child = parent == parent, parent == child
     parent, child = parent.astype(np.float64), child.astype(np.float64)
-    _check_finite(name, parent, child)
+    is_float = kind in "fcV"  # V: bfloat16, for which numpy has no kind
+    if is_float:
+        _check_finite(name, parent, child)
     error = np.abs(np.subtract(parent, child, where=parent != child, out=np.zeros_like(parent)))  # inf equals inf
     finite = parent[np.isfinite(parent)]
-    spread = max(float(np.ptp(finite) or np.abs(finite[0])) if finite.size else 0.0, 1e-12)
-    classes = parent.ndim == 2 and parent.shape[1] > 1 and not is_complex
-    agreement = float((parent.argmax(1) == child.argmax(1)).mean()) if classes else None
+    spread = float(np.ptp(finite) or (is_float and np.abs(finite[0]))) if finite.size else 0.0
+    agreement = None if is_float else float((error == 0).reshape(len(parent), -1).all(1).mean())
+    if kind in "fV" and parent.ndim == 2 and parent.shape[1] > 1:
+        agreement = float((parent.argmax(1) == child.argmax(1)).mean())
+    varies = is_float and 0 < parent.size == finite.size and np.ptp(parent) > 0
     return Parity(
         max_abs_error=float(error.max(initial=0)),
         mean_abs_error=float(error.mean()) if error.size else 0.0,
-        output_range=spread,
+        output_range=max(spread, 1e-12),
         agreement=agreement,
         records=len(parent),
         constant=_is_constant(child) and not _is_constant(parent),
-        correlation=_correlation(parent, child),
-        noise=_noise(parent, child),
-        largest=0.0 if is_complex else float(np.abs(parent).max(initial=0)),
-    )
-
-
-def _correlation(parent: NDArray[Any], child: NDArray[Any]) -> float | None:
-    if not np.isfinite(parent).all() or np.ptp(parent) == 0 or np.ptp(child) == 0:
-        return None
-    return float(np.corrcoef(parent.ravel(), child.ravel())[0, 1])
-
-
-def _noise(parent: NDArray[Any], child: NDArray[Any]) -> float | None:
-    if not np.isfinite(parent).all() or np.ptp(parent) == 0:
-        return None
-    return float(np.sqrt(np.mean(np.square(parent - child))) / parent.std())
-
-
-def _exact(parent: NDArray[Any], child: NDArray[Any]) -> Parity:
-    """Compare integers, booleans and text for equality."""
-    if parent.dtype.kind in "OSU":
-        parent, child = parent == parent, parent == child
-    different = np.abs(parent.astype(np.float64) - child.astype(np.float64))
-    spread = max(float(np.ptp(parent.astype(np.float64))), 1e-12) if parent.size else 1e-12
-    equal = (different == 0).reshape(len(parent), -1).all(1)
-    return Parity(
-        float(different.max(initial=0)),
-        float(different.mean()),
-        spread,
-        float(equal.mean()),
-        len(parent),
-        _is_constant(child) and not _is_constant(parent),
+        correlation=float(np.corrcoef(parent.ravel(), child.ravel())[0, 1]) if varies and np.ptp(child) else None,
+        noise=float(np.sqrt(np.mean(np.square(parent - child))) / parent.std()) if varies else None,
+        largest=float(np.abs(parent).max(initial=0)) if kind in "fV" else 0.0,
     )
 
 
