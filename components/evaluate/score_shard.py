@@ -240,7 +240,7 @@ def _check_slices(totals: Totals) -> None:
 
 def _compare_outputs(plan: Plan, predictions: dict[int, NDArray[Any]], totals: Totals) -> None:
     for number, rows in predictions.items():
-        totals.add_range(number, rows)
+        totals.add_range(number, rows.min(0), rows.max(0))
         if number and 0 in predictions:
             totals.add_errors(number, predictions[0], rows, plan.output_grain)
             if plan.scoring.has_classes:

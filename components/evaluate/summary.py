@@ -8,7 +8,7 @@ from typing import TypedDict
 import numpy as np
 
 from tfopt.artifacts import Model
-from tfopt.components.evaluate.examples.calibration_overlap import overlap_error, overlap_notes
+from tfopt.components.evaluate.examples.calibration_overlap import describe_overlap
 from tfopt.components.evaluate.examples.splits import models_tuned_on
 from tfopt.components.evaluate.loaded_models import describe_error
 from tfopt.components.evaluate.metrics.accumulators import Part, Slice, Totals
@@ -103,7 +103,7 @@ def summarize(
     level_error = simultaneous_error(candidates)
     settings, skipped, rows = plan.settings, sum(totals.skipped.values()), []
     for number, (name, model) in enumerate(zip(names, models, strict=True)):
-        notes = overlap_notes(model, totals.overlap.get(number, ()), settings.split)
+        _, notes = describe_overlap(model, totals.overlap.get(number, ()), settings.split)
         notes += _constant_notes(totals, number, class_names)
         row = ModelEvaluation(name, model.digest, model.format, errors[number], notes, {}, {}, {}, [], [], [])
         rows.append(_with_results(row, plan, totals, number, measured, level_error) if measured[number] else row)
@@ -129,11 +129,10 @@ def summarize(
 def _error(plan: Plan, totals: Totals, number: int, model: Model) -> str | None:
     if number in totals.failures:
         return totals.failures[number][1]
-    if error := overlap_error(model, totals.overlap.get(number, ()), plan.settings.split):
-        return error
-    if totals.broken[number]:
+    error, _ = describe_overlap(model, totals.overlap.get(number, ()), plan.settings.split)
+    if not error and totals.broken[number]:
         return f"NaN or infinity in {totals.broken[number]} of {totals.answered[number]} predictions"
-    return None
+    return error
 
 
 def _output_kind(plan: Plan) -> str:

@@ -42,14 +42,7 @@ SEVERAL = {
 
 
 def count_flops(op: str, attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int | None:
-    """Return the floating-point operations of a node, or None for an unknown op.
-
-    Args:
-        op: A TensorFlow op.
-        attr: Its attributes.
-        inputs: Shapes of its inputs.
-        output: Shape of its first output.
-    """
+    """Return the operations of a node with these shapes of its inputs and first output; None for an unknown op."""
     if op in FREE:
         return 0
     if op in ELEMENTWISE or op in SEVERAL:

@@ -67,7 +67,8 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
     tensors = frozen.signatures[signature]
     graph = passes.graph_of(frozen)
     parameters, non_finite = count_parameters(graph)
-    passes.run(SERVING_PASSES, graph, Report())
+    changes = Report()
+    passes.run(SERVING_PASSES, graph, changes)
     costs = [cost for node in graph.nodes.values() if (cost := _node_cost(graph, node))]
     flops = _sum_flops(costs)
     report = InspectionReport(
@@ -82,13 +83,13 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
         flops=flops,
         bytes_moved=sum(cost.bytes for cost in costs),
         busiest=sorted(costs, key=lambda cost: -(cost.flops or 0))[:BUSIEST],
-        batch_norms=_count_batch_norms(frozen),
         quantizable=_coverage(costs, INTEGER),
         xnnpack=_coverage(costs, XNNPACK),
         channels=find_unaligned_kernels(graph),
         sparsity=measure_sparsity(graph),
         backbones=list_lighter_backbones(tensors, parameters.count, flops.total, budget),
         non_finite=non_finite,
+        batch_norms=_fold_batch_norms(graph, changes),  # the last one, as it changes the graph
     )
     return replace(report, advice=advise(report, model))
 
@@ -155,9 +156,7 @@ def _sum_flops(costs: Sequence[NodeCost]) -> FlopCount:
     )
 
 
-def _count_batch_norms(frozen: Frozen) -> BatchNormCount:
-    graph, report = passes.graph_of(frozen), Report()
-    passes.run(SERVING_PASSES, graph, report)
+def _fold_batch_norms(graph: Graph, report: Report) -> BatchNormCount:
     before = batch_norms(graph)
     passes.run((*SERVING_PASSES, *FOLDING_PASSES), graph, report)
     after = batch_norms(graph)

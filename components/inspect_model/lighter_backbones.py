@@ -9,13 +9,9 @@ from tfopt.reports.inspection_report import CostBudget, LighterBackbone, Lighter
 
 
 def list_lighter_backbones(signature: Signature, parameters: int, flops: int, budget: CostBudget) -> LighterBackbones:
-    """Return the backbones that are lighter than the model and within the budget.
+    """Return the backbones that are lighter than a model with these parameters and operations, within the budget.
 
-    Args:
-        signature: The model's signature, from which its task and the size of its images are determined.
-        parameters: Number of the model's parameters.
-        flops: Number of the model's floating-point operations.
-        budget: The limits.
+    The task and the size of the images are determined from the model's signature.
     """
     mflops = flops / 1e6
     model_fits = _is_within(budget, parameters, mflops)

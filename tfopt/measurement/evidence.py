@@ -65,13 +65,7 @@ def expected_main_metric(metrics: Sequence[str], *, has_classes: bool) -> str:
 
 
 def check_goals(goals: Sequence[str], split: str, records: int, quality_is_share: bool) -> None:
-    """Refuse goals on shares that the records cannot show for a single model that answers as the baseline does.
-
-    Args:
-        goals: The goals of `select_model`.
-        split: Name of the split that the models will be evaluated on.
-        records: Number of its records.
-        quality_is_share: True if "quality" is a share of records.
+    """Refuse goals on shares that the records of the split cannot show for a model that answers as the baseline does.
 
     Raises:
         ComponentError: With the number of records that a goal needs.

@@ -213,25 +213,9 @@ def from_quality(metrics: Mapping[str, Metric], baseline: ModelMeasurements | No
 
 def from_sizes(model: Model, baseline: ModelMeasurements | None) -> ModelMeasurements:
     """Return the measurements of a model with sizes only."""
-    row = ModelBenchmark(
-        model.name,
-        model.digest,
-        model.format,
-        None,
-        {},
-        model.sizes(),
-        None,
-        None,
-        None,
-        None,
-        None,
-        {},
-        {},
-        {},
-        None,
-        [],
-    )
-    return ModelMeasurements(model.name, model.digest, model.format, None, row, baseline)
+    name, digest, kind, sizes = model.name, model.digest, model.format, model.sizes()
+    row = ModelBenchmark(name, digest, kind, None, {}, sizes, None, None, None, None, None, {}, {}, {}, None, [])
+    return ModelMeasurements(name, digest, kind, None, row, baseline)
 
 
 def slice_metric(metric: str, feature: str, value: int | str) -> str:

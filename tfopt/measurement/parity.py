@@ -1,5 +1,6 @@
 """Compare the outputs of a child model with those of its parent on the same inputs."""
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -112,7 +113,7 @@ def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | 
         except ComponentError:
             raise
         except Exception:
-            _check_runs(parent, next(split_batches(inputs, parent.inputs, BATCH)), source)
+            check_runs(parent, itertools.islice(split_batches(inputs, parent.inputs, BATCH), 1), source)
             raise
     for name, parity in differences.items():
         if parity.constant:
@@ -122,17 +123,21 @@ def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | 
     return {"inputs": source, "outputs": {name: parity.facts() for name, parity in differences.items()}}
 
 
-def _check_runs(parent: Runtime, batch: Arrays, source: str) -> None:
+def check_runs(parent: Runtime, batches: Iterable[Arrays], source: str) -> None:
     """Raise ComponentError if the parent cannot be run, for which no child is blamed."""
     try:
-        parent.run(batch)
+        for batch in batches:
+            parent.run(batch)
+    except ComponentError:
+        raise
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         node = next((line for line in lines if "{{node" in line), "")
         raise ComponentError(
             f"the model fails on {source}: {lines[-1] if len(lines) > 1 and not node else lines[0]} {node}".strip(),
             "a model that runs on this machine",
-            "pass examples=PATH with real inputs; a model that calls Python code runs only where that code is defined",
+            "pass examples=PATH with real inputs; a model that calls Python code runs only where that code is defined, "
+            "and a model made for another device on that device",
         ) from error
 
 

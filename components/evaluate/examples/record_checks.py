@@ -56,11 +56,7 @@ def add_notes(
 ) -> EvaluationReport:
     """Return the report with the number of different records, and notes on the records.
 
-    Args:
-        report: The report.
-        checks: What is known of the records.
-        training: All files of the training split.
-        learned: What each model was trained on, in the order of the report.
+    ``training`` are all files of the training split, ``learned`` is what each model was trained on elsewhere.
     """
     evaluated, checks = checks.evaluated, replace(checks, is_whole=checks.is_whole and len(training) <= MOST_FILES)
     evaluated.compact()
@@ -136,8 +132,8 @@ def _learned_elsewhere(
 
 def _one_class(report: EvaluationReport, checks: RecordFacts) -> Iterator[str]:
     has_classes = report.task in ("classification", "binary")
-    if has_classes and checks.lowest is not None and checks.lowest == checks.highest:
-        number = int(checks.lowest)
+    if has_classes and len(checks.labels) == 1:
+        number = int(*checks.labels)
         names = report.classes[number : number + 1]
         name = f" ({names[0]})" if names and names[0] != str(number) else ""
         yield (

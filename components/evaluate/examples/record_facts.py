@@ -16,30 +16,27 @@ class RecordFacts:
         evaluated: Hashes of the evaluated records.
         training: Hashes of the records that models are trained on.
         is_whole: False if the training split has more records than are compared.
-        lowest: The smallest label.
-        highest: The largest label.
+        labels: The smallest and the largest label.
     """
 
     evaluated: RecordHashes = field(default_factory=RecordHashes)
     training: RecordHashes = field(default_factory=RecordHashes)
     is_whole: bool = True
-    lowest: float | None = None
-    highest: float | None = None
+    labels: set[float] = field(default_factory=set)
 
     def add(self, hashes: Hashes, labels: NDArray[Any]) -> None:
         """Add evaluated records."""
         self.evaluated.add(hashes)
         if labels.size and labels.dtype.kind in "iuf":
-            self._add_range(labels.min().item(), labels.max().item())
+            self._add_labels({labels.min().item(), labels.max().item()})
 
     def merge(self, other: "RecordFacts") -> None:
         """Add other records."""
         self.evaluated.merge(other.evaluated)
         self.training.merge(other.training)
         self.is_whole &= other.is_whole
-        if other.lowest is not None and other.highest is not None:
-            self._add_range(other.lowest, other.highest)
+        self._add_labels(other.labels)
 
-    def _add_range(self, lowest: float, highest: float) -> None:
-        self.lowest = lowest if self.lowest is None else min(lowest, self.lowest)
-        self.highest = highest if self.highest is None else max(highest, self.highest)
+    def _add_labels(self, labels: set[float]) -> None:
+        every = self.labels | labels
+        self.labels = {min(every), max(every)} if every else every

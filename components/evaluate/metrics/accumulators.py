@@ -226,11 +226,8 @@ class Totals:
             self.confusion = np.zeros((len(self.answered), *counts.shape), np.int64)
         self.confusion[model] += counts
 
-    def add_range(self, model: int, outputs: Array) -> None:
-        """Add a model's outputs of one batch, ``[records, width]``, to their ranges."""
-        self._widen_range(model, outputs.min(0), outputs.max(0))
-
-    def _widen_range(self, model: int, least: Array, most: Array) -> None:
+    def add_range(self, model: int, least: Array, most: Array) -> None:
+        """Add the smallest and largest values of a model's outputs of some records, ``[width]``."""
         own = self.ranges.get(model)
         self.ranges[model] = (np.minimum(own[0], least), np.maximum(own[1], most)) if own else (least, most)
 
@@ -259,7 +256,7 @@ class Totals:
         if other.confusion is not None:
             self.confusion = other.confusion + (0 if self.confusion is None else self.confusion)
         for model, (least, most) in other.ranges.items():
-            self._widen_range(model, least, most)
+            self.add_range(model, least, most)
         for model, failure in other.failures.items():
             self.failures[model] = min(failure, self.failures.get(model, failure))
         self.add_overlap(other.overlap)
