@@ -63,28 +63,28 @@ class LoadedModel:
 
     def store(self, position: Position, columns: Mapping[str, NDArray[Any]]) -> None:
         """Store the predictions for a batch, or the failure; after a failure, the model is not run again."""
-        if self.runtime is None:
-            return
-        try:
-            self.stored[position] = predict(self.runtime, columns, self.output)
-        except Exception as error:
-            self.stored[position] = error
-            self.close()
+        if self.runtime:
+            try:
+                self.stored[position] = predict(self.runtime, columns, self.output)
+            except Exception as error:
+                self.stored[position] = error
+                self.close()
 
-    def predict(self, position: Position, columns: Mapping[str, NDArray[Any]], records: int) -> NDArray[Any]:
-        """Return the predictions for a batch as ``[records, values]``, stored ones if there are any.
-
-        Raises:
-            Exception: Any exception of the runtime.
-        """
+    def predict(self, position: Position, columns: Mapping[str, NDArray[Any]], records: int) -> NDArray[Any] | str:
+        """Return the predictions for a batch, ``[records, values]``, or why the model fails."""
         stored = self.stored.pop(position, None)
         if isinstance(stored, Exception):
-            raise stored
+            return describe_error(stored)
+        if self.failure:
+            return self.failure
         # The baseline was run on records that lack the features of other models, too.
         if stored is not None and len(stored) == records:
             return stored
         assert self.runtime
-        return predict(self.runtime, columns, self.output)
+        try:
+            return predict(self.runtime, columns, self.output)
+        except Exception as error:
+            return describe_error(error)
 
 
 class ModelPool:

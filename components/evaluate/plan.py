@@ -4,7 +4,6 @@ import contextlib
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -176,11 +175,10 @@ def _first_batch(
     files: list[str], settings: Settings, features: Mapping[str, TensorSpec], baseline: Runtime, size: int
 ) -> tuple[Position, dict[str, NDArray[Any]]]:
     decoder = records.Decoder(features, settings.label, settings.slices, baseline.inputs)
-    for file in files:
-        for index, batch in records.read_part(local_copy(file), 0, 1, size):
-            usable, columns, _ = decoder.decode(batch)
-            if len(usable):
-                return (PurePath(file).name, index), columns
+    for position, batch in records.read_parts(((file, 0, 1) for file in files), size):
+        usable, columns, _ = decoder.decode(batch)
+        if len(usable):
+            return position, columns
     raise ComponentError(
         f"no record of split {settings.split!r} has the label and all inputs",
         f"records with {', '.join([settings.label, *required_features(baseline.inputs)])}",

@@ -29,7 +29,7 @@ from tfopt.processes.memory import trim_heap
 MOST_SLICES = 200  # values of one slice feature
 
 Columns = dict[str, NDArray[Any]]
-Outputs = dict[int, NDArray[Any] | Exception]  # predictions of each model, or why it failed
+Outputs = dict[int, NDArray[Any] | str]  # predictions of each model, or why it failed
 
 
 def score_parts(plan: Plan, parts: Sequence[Part]) -> Totals:
@@ -57,9 +57,6 @@ def score_parts(plan: Plan, parts: Sequence[Part]) -> Totals:
 def _score(plan: Plan, models: Sequence[LoadedModel], batches: Iterable[tuple[Position, Any]], totals: Totals) -> int:
     """Add up the metrics of all models on the batches; return how many batches there were, or 0 after a refusal."""
     position: Position = ("", 0)
-    for number, model in enumerate(models):
-        if model.failure:
-            totals.failures[number] = (position, model.failure)
     decoder = Decoder(plan.features, plan.settings.label, plan.settings.slices, required_inputs(models))
     count = 0
     try:
@@ -111,17 +108,13 @@ def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]
 
 
 def _predict(models: Sequence[LoadedModel], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Outputs]]:
-    """Yield each batch with the predictions of the models, or their first failure; a failed model is not run again."""
-    failed = {number for number, model in enumerate(models) if model.failure}
+    """Yield each batch with the predictions of the models that have not failed before."""
+    running = set(range(len(models)))
     for batch in batches:
-        outputs: Outputs = {}
-        running = set(range(len(models))) - failed if len(batch.weights) else set()
-        for number in sorted(running):
-            try:
-                outputs[number] = models[number].predict(batch.position, batch.columns, len(batch.weights))
-            except Exception as error:
-                outputs[number] = error
-                failed.add(number)
+        count = len(batch.weights)
+        numbers = sorted(running) if count else []
+        outputs = {number: models[number].predict(batch.position, batch.columns, count) for number in numbers}
+        running -= {number for number, output in outputs.items() if isinstance(output, str)}
         yield batch, outputs
 
 
@@ -195,19 +188,16 @@ def _compute_metrics(
 
 
 def _check_predictions(
-    plan: Plan, number: int, name: str, output: NDArray[Any] | Exception, position: Position, totals: Totals
+    plan: Plan, number: int, name: str, output: NDArray[Any] | str, position: Position, totals: Totals
 ) -> NDArray[Any] | None:
     """Return a model's predictions on a batch with 0 instead of NaN and infinities; None if it has failed."""
     if number in totals.failures:
         return None
-    if not isinstance(output, Exception) and output.shape[1] != plan.scoring.width:
-        output = ComponentError(
-            f"output {name!r} has {output.shape[1]} values a record",
-            f"{plan.scoring.width}, as the baseline's",
-            "export it with the baseline's outputs",
-        )
-    if isinstance(output, Exception):
-        totals.failures[number] = (position, describe_error(output))
+    width = plan.scoring.width
+    if not isinstance(output, str) and output.shape[1] != width:
+        output = f"output {name!r} has {output.shape[1]} values a record (expected {width}, as the baseline's)"
+    if isinstance(output, str):
+        totals.failures[number] = (position, output)
         return None
     totals.answered[number] += len(output)
     finite = np.isfinite(output).all(1)

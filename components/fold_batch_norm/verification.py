@@ -6,7 +6,7 @@ from tfopt.artifacts.model_card import Verification
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
-from tfopt.measurement.parity import Parity, check_runs, compare
+from tfopt.measurement.parity import Parity, compare
 from tfopt.runtimes import Runtime
 
 RECORDS, BATCH = 64, 16
@@ -43,9 +43,8 @@ def verify(
 def _compare(
     parent: Runtime, written: SavedModel, batches: list[Batch], source: str, tolerance: float
 ) -> dict[str, Parity]:
-    check_runs(parent, batches, source)
     with runtimes.load(written) as child:
-        parities = compare(parent, child, batches)
+        parities = compare(parent, child, batches, source)
     for name, parity in parities.items():
         if not parity.rewrite_error <= tolerance:
             raise ComponentError(

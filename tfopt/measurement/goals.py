@@ -213,8 +213,8 @@ def resolve_goals(
     whole: list[Goal] = []
     sliced: list[Goal] = []
     for goal in goals:
-        if SLICED.fullmatch(goal.metric):
-            sliced += _resolve_slices(goal, main_metric, slices, slice_records)
+        if parts := slice_of(goal.metric):
+            sliced += _resolve_slices(goal, *parts, main_metric, slices, slice_records)
             continue
         metric = main_metric if goal.metric == QUALITY else goal.metric
         if metric not in measured:
@@ -237,11 +237,10 @@ def slice_of(metric: str) -> tuple[str, str, str] | None:
     return (match[1], match[2], match[3]) if match else None
 
 
-def _resolve_slices(goal: Goal, main_metric: str, slices: Sequence[SliceMetrics], least: int) -> list[Goal]:
+def _resolve_slices(
+    goal: Goal, metric: str, feature: str, value: str, main_metric: str, slices: Sequence[SliceMetrics], least: int
+) -> list[Goal]:
     """Return a goal for each slice that a goal stands for."""
-    parts = slice_of(goal.metric)
-    assert parts
-    metric, feature, value = parts
     metric = main_metric if metric == QUALITY else metric
     selected = _slices_of(goal, feature, value, slices, least)
     measured = [slice_ for slice_ in selected if metric in slice_.metrics]

@@ -1,6 +1,5 @@
 """Compare the outputs of a child model with those of its parent on the same inputs."""
 
-import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -108,13 +107,7 @@ def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | 
     count = compared_records(parent.inputs, RECORDS)
     inputs, source = draw_inputs(examples, parent.inputs, records=count)
     with runtimes.load(child) as loaded:
-        try:
-            differences = compare(parent, loaded, split_batches(inputs, parent.inputs, BATCH))
-        except ComponentError:
-            raise
-        except Exception:
-            check_runs(parent, itertools.islice(split_batches(inputs, parent.inputs, BATCH), 1), source)
-            raise
+        differences = compare(parent, loaded, split_batches(inputs, parent.inputs, BATCH), source)
     for name, parity in differences.items():
         if parity.constant:
             raise ComponentError(
@@ -123,11 +116,10 @@ def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | 
     return {"inputs": source, "outputs": {name: parity.facts() for name, parity in differences.items()}}
 
 
-def check_runs(parent: Runtime, batches: Iterable[Arrays], source: str) -> None:
-    """Raise ComponentError if the parent cannot be run, for which no child is blamed."""
+def _run_parent(parent: Runtime, batch: Arrays, source: str) -> Mapping[str, NDArray[Any]]:
+    """Run the parent; a child is not blamed if it fails."""
     try:
-        for batch in batches:
-            parent.run(batch)
+        return parent.run(batch)
     except ComponentError:
         raise
     except Exception as error:
@@ -141,20 +133,22 @@ def check_runs(parent: Runtime, batches: Iterable[Arrays], source: str) -> None:
         ) from error
 
 
-def compare(parent: Runtime, child: Runtime, batches: Iterable[Arrays]) -> dict[str, Parity]:
+def compare(
+    parent: Runtime, child: Runtime, batches: Iterable[Arrays], source: str = "these inputs"
+) -> dict[str, Parity]:
     """Run both models on the same batches and return the parity of each output by name.
 
     A child that takes features which its parent parses from records gets them parsed from the parent's batches.
 
     Raises:
         ComponentError: If the signatures differ (see `check_same_signature`), there are no batches, the parent
-            returns NaN, or the child returns NaN or infinity where the parent returns a finite value.
+            fails on these inputs or returns NaN, or the child returns NaN or infinity where the parent does not.
     """
     child = with_inputs_of(parent, child)
     check_same_signature(parent, child)
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {name: [] for name in parent.outputs}
     for batch in batches:
-        expected, received = parent.run(batch), child.run(batch)
+        expected, received = _run_parent(parent, batch, source), child.run(batch)
         for name, arrays in pairs.items():
             arrays.append((expected[name], received[name]))
     if not all(pairs.values()):

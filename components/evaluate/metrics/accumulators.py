@@ -52,6 +52,13 @@ class Histogram:
         sums = np.add.reduceat(weights[order], starts, axis=0).astype(np.int32)
         self.resampled[model].reshape(-1, weights.shape[1])[used] += sums
 
+    def add_members(self, models: int | slice, kinds: list[int], weights: Array, members: Array) -> None:
+        """Add records to classes by their memberships, ``[records, kinds, classes]``."""
+        # Of 16 bits: weights are below 190, batches have 256 records at most; narrow integers are added fastest.
+        counted = members.astype(np.uint16)
+        self.counts[models, kinds] += counted.sum(0, np.int64)
+        self.resampled[models, kinds] += np.einsum("nkc,nr->kcr", counted, weights)
+
     def merge(self, other: "Histogram") -> None:
         """Add the counts of other records."""
         self.counts += other.counts
@@ -130,16 +137,12 @@ class Sums:
     def add_actual(self, weights: Array, actual: Array) -> None:
         """Add records to the counts of labels, which all models share: membership, ``[records, classes]``."""
         if self.classes:
-            counts, resampled = _count_members(weights, actual[:, None])
-            self.classes.counts[:, ACTUAL] += counts[0]
-            self.classes.resampled[:, ACTUAL] += resampled[0]
+            self.classes.add_members(slice(None), [ACTUAL], weights, actual[:, None])
 
     def add_predicted(self, model: int, weights: Array, predicted: Array, actual: Array) -> None:
         """Add records to a model's counts of classes: predicted and true membership, ``[records, classes]``."""
         if self.classes:
-            counts, resampled = _count_members(weights, np.stack([predicted & actual, predicted], 1))
-            self.classes.counts[model, [HIT, PREDICTED]] += counts
-            self.classes.resampled[model, [HIT, PREDICTED]] += resampled
+            self.classes.add_members(model, [HIT, PREDICTED], weights, np.stack([predicted & actual, predicted], 1))
 
     def set_constant(self, model: int, predicted: Array) -> None:
         """Set the counts of a model that predicts the same for all records: membership in each class, ``[classes]``."""
@@ -162,13 +165,6 @@ class Sums:
         for own, histogram in ((self.ranks, other.ranks), (self.classes, other.classes)):
             if own and histogram:
                 own.merge(histogram)
-
-
-def _count_members(weights: Array, members: Array) -> tuple[Array, Array]:
-    """Return the numbers of records, and their weighted numbers, from memberships ``[records, kinds, classes]``."""
-    # Of 16 bits: weights are below 190, batches have 256 records at most; narrow integers are added fastest.
-    counted = members.astype(np.uint16)
-    return counted.sum(0, np.int64), np.einsum("nkc,nr->kcr", counted, weights)
 
 
 @dataclass
