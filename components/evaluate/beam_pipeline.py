@@ -10,7 +10,7 @@ import apache_beam as beam
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, PythonModule, unique_names
 from tfopt.components.evaluate.examples import records
-from tfopt.components.evaluate.examples.record_checks import TrainingParts, add_notes, check_skipped, read_training
+from tfopt.components.evaluate.examples.record_checks import add_notes, check_skipped, read_training
 from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT, choose_split, find_files, split_files
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel
 from tfopt.components.evaluate.metrics.accumulators import Part, Totals
@@ -93,7 +93,7 @@ def _run_pipeline(plan: Plan, parts: list[Part], training: list[str], result: Re
     log.info("evaluating %d models on %d parts of the files", len(plan.models), len(parts))
     # A worker loads groups of models once for all of its parts.
     shares = [[part] for part in parts] if len(plan.groups) == 1 else [parts[n::workers] for n in range(workers)]
-    compared = [TrainingParts((part,)) for part in records.split_into_parts(training[:MOST_FILES], workers)]
+    compared = records.split_into_parts(training[:MOST_FILES], workers)
     try:
         with beam_runner.pipeline() as pipeline:
             (
@@ -110,11 +110,11 @@ def _run_pipeline(plan: Plan, parts: list[Part], training: list[str], result: Re
     return totals
 
 
-def _score(parts: list[Part] | TrainingParts, plan: Plan) -> Totals:
-    """Return the totals of some parts of shards; of the training split, only the hashes of its records."""
-    if isinstance(parts, TrainingParts):
-        return replace(Totals.empty(len(plan.models)), checks=read_training(parts.parts, plan.settings.label))
-    return score_parts(plan, parts)
+def _score(parts: list[Part] | Part, plan: Plan) -> Totals:
+    """Return the totals of some parts of shards; of one part of the training split, only the hashes of its records."""
+    if isinstance(parts, list):
+        return score_parts(plan, parts)
+    return replace(Totals.empty(len(plan.models)), checks=read_training(parts, plan.settings.label))
 
 
 class _MergeTotals(beam.CombineFn):  # type: ignore[misc]  # Beam has no types

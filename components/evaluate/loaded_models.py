@@ -110,10 +110,7 @@ class ModelPool:
         key = (plan.models, plan.signature, plan.output)
         self.clear(but=key)
         with self._lock:
-            models = self._free.pop()[1] if self._free else None
-            if models is None:
-                log.info("loading %d models", len(plan.models))
-                models = [self._load(plan, number) for number in range(len(plan.models))]
+            models = self._free.pop()[1] if self._free else self._load(plan, range(len(plan.models)))
         try:
             yield models
         except BaseException:  # the step ends; the models are not used again
@@ -126,9 +123,8 @@ class ModelPool:
     @contextlib.contextmanager
     def borrow_group(self, plan: Plan, group: Sequence[int]) -> Iterator[list[LoadedModel]]:
         """Load some models of a plan for one caller, and release them afterwards."""
-        log.info("loading models %d to %d of %d", group[0] + 1, group[-1] + 1, len(plan.models))
         with self._lock:
-            models = [self._load(plan, number) for number in group]
+            models = self._load(plan, group)
         try:
             yield models
         finally:
@@ -137,11 +133,12 @@ class ModelPool:
             gc.collect()  # graphs of TensorFlow are cycles
             trim_heap()
 
-    def _load(self, plan: Plan, number: int) -> LoadedModel:
-        offered = None
-        if number == 0:
-            offered, self._offered = self._offered, None
-        return offered or LoadedModel(plan.models[number][0], plan)
+    def _load(self, plan: Plan, group: Sequence[int]) -> list[LoadedModel]:
+        log.info("loading models %d to %d of %d", group[0] + 1, group[-1] + 1, len(plan.models))
+        loaded = []
+        if self._offered and group[0] == 0:
+            loaded, self._offered = [self._offered], None
+        return loaded + [LoadedModel(plan.models[number][0], plan) for number in group[len(loaded) :]]
 
     def clear(self, but: Any = None) -> None:
         """Release the models of all plans, or of all but one."""

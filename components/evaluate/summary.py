@@ -39,13 +39,8 @@ Measured = dict[Slice | None, dict[str, Sampled]]
 def check_counts(parts: Sequence[Part], declared: int | None, totals: Totals, names: list[str]) -> None:
     """Raise ComponentError unless each record was read once, and skipped or predicted by each model that works.
 
-    Args:
-        parts: The parts of the files; the reader of a part detects a truncated file.
-        declared: The number of records in the manifest of the examples, if it has one.
-        totals: The results of all parts.
-        names: The models.
-
-    A Beam runner that loses or repeats work raises no error; the metrics would only be slightly wrong.
+    A Beam runner that loses or repeats work raises no error; the metrics would only be slightly wrong. The reader of a
+    part detects a truncated file; ``declared`` is the number of records in the manifest of the examples.
     """
     fix = "run it again; if it happens again, on another runner (Beam's own: no --runner)"
     if totals.parts != Counter(parts):

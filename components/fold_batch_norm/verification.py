@@ -5,7 +5,7 @@ from tfopt.artifacts import Examples, SavedModel
 from tfopt.artifacts.model_card import Verification
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, first_line
 from tfopt.measurement.parity import Parity, compare
 from tfopt.runtimes import Runtime
 
@@ -43,8 +43,9 @@ def verify(
 def _compare(
     parent: Runtime, written: SavedModel, batches: list[Batch], source: str, tolerance: float
 ) -> dict[str, Parity]:
+    _check_runs(parent, batches, source)
     with runtimes.load(written) as child:
-        parities = compare(parent, child, batches, source)
+        parities = compare(parent, child, batches)
     for name, parity in parities.items():
         if not parity.rewrite_error <= tolerance:
             raise ComponentError(
@@ -54,3 +55,18 @@ def _compare(
                 "rounding errors are as large",
             )
     return parities
+
+
+def _check_runs(parent: Runtime, batches: list[Batch], source: str) -> None:
+    """Raise ComponentError if the parent cannot be run, for which no child is blamed."""
+    try:
+        for batch in batches:
+            parent.run(batch)
+    except ComponentError:
+        raise
+    except Exception as error:
+        raise ComponentError(
+            f"the model fails on {source}: {first_line(error)}",
+            "a model that runs on this machine, for the comparison with the folded one",
+            "pass examples=PATH with real inputs; fold a model made for another device on that device",
+        ) from error

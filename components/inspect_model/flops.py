@@ -30,10 +30,7 @@ ELEMENTWISE = set(_ELEMENTWISE.split())
 REDUCTIONS = {"All", "Any", "ArgMax", "ArgMin", "Cumsum", "Max", "Mean", "Min", "Prod", "Sum"}
 # operations for each output value
 SEVERAL = {
-    "FusedBatchNorm": 2,
-    "FusedBatchNormV2": 2,
-    "FusedBatchNormV3": 2,
-    "BatchNormWithGlobalNormalization": 2,
+    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "BatchNormWithGlobalNormalization"), 2),
     "SquaredDifference": 2,
     "Softmax": 5,  # maximum, difference, exponential, sum, quotient
     "LogSoftmax": 5,

@@ -196,15 +196,8 @@ def resolve_goals(
 ) -> list[Goal]:
     """Replace "quality" by the main metric, add references from earlier runs, and check that metrics were measured.
 
-    A goal for every slice of a feature becomes one for each slice that has enough records.
-
-    Args:
-        goals: Parsed goals.
-        main_metric: The metric that "quality" stands for.
-        measured: Names of the measured metrics.
-        past: Returns the reference value of a metric in earlier runs.
-        slices: The evaluated slices of the baseline.
-        slice_records: Smallest number of records of a slice that a goal is checked on.
+    A goal for every slice of a feature becomes one for each of the baseline's slices with ``slice_records`` records.
+    ``past`` returns the reference value of a metric in earlier runs.
 
     Raises:
         ComponentError: If a goal's metric was not measured; the error lists the measured ones. If the feature of a
@@ -368,16 +361,13 @@ def _describe_gain(metric: str, gain: float) -> str:
 
 
 def examples_needed(gain: Estimate, required: float, examples: int, candidates: int) -> int | None:
-    """Return how many examples prove a goal, from the interval that some of them gave.
+    """Return how many examples prove a goal for a model as good as measured; None if the gain does not reach it.
 
     Args:
         gain: The measured gain over the baseline. A gain above zero may be chance: it does not count if none is needed.
         required: The least gain that the goal requires.
         examples: Number of examples that the gain was measured on.
         candidates: Number of candidates that the interval holds for together.
-
-    Returns:
-        The number, for a model as good as measured; None if the measured gain does not reach the goal.
     """
     room = (min(gain.value, 0.0) if required <= 0 else gain.value) - required
     distance = gain.value - gain.interval[0]

@@ -24,10 +24,7 @@ def find_overlap(records: Iterable[bytes], calibrated: Sequence[RecordIds]) -> d
 def describe_overlap(model: Model, overlap: Collection[str], split: str) -> tuple[str | None, list[str]]:
     """Return an error if the model was calibrated on the evaluated split, or a note if its split shares the records.
 
-    Args:
-        model: The model, with its model card.
-        overlap: Evaluated records that it was calibrated on; nothing is returned if they are no more than by chance.
-        split: Evaluated split.
+    ``overlap`` are the evaluated records that it was calibrated on; a few may be shared by chance.
     """
     calibration, count = model.card.calibration, len(calibration_records(model))
     if not calibration or len(overlap) <= ALLOWED_SHARE * count:

@@ -1,11 +1,10 @@
 """Checks of the evaluated records: skipped, equal, with several labels, of one class, or records of the training."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tfopt.components.evaluate.examples.record_facts import RecordFacts
 from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT
-from tfopt.components.evaluate.metrics.accumulators import Part
+from tfopt.components.evaluate.metrics.accumulators import Part, RecordFacts
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.data.record_hashes import BATCH, MOST_FILES, RecordHashes, first_blocks, hash_records
 from tfopt.data.tfrecords import read_blocks
@@ -14,25 +13,17 @@ from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import local_copy
 
 
-@dataclass(frozen=True)
-class TrainingParts:
-    """Parts of the training split, whose records are only compared with the evaluated ones."""
-
-    parts: tuple[Part, ...]
-
-
-def read_training(parts: Sequence[Part], label: str) -> RecordFacts:
-    """Return the hashes of the records of some parts of the training split."""
-    checks = RecordFacts()
-    for file, part, of in parts:
-        blocks = read_blocks([local_copy(file)], BATCH)
-        try:
-            for index, block in enumerate(first_blocks(blocks)):
-                if index % of == part:
-                    checks.training.add(hash_records(block, label))
-            checks.is_whole &= next(blocks, None) is None
-        except ComponentError:  # a damaged file: trainings refuse it, metrics do not depend on it
-            checks.is_whole = False
+def read_training(part: Part, label: str) -> RecordFacts:
+    """Return the hashes of the records of a part of the training split."""
+    checks, (file, number, of) = RecordFacts(), part
+    blocks = read_blocks([local_copy(file)], BATCH)
+    try:
+        for index, block in enumerate(first_blocks(blocks)):
+            if index % of == number:
+                checks.training.add(hash_records(block, label))
+        checks.is_whole = next(blocks, None) is None
+    except ComponentError:  # a damaged file: trainings refuse it, metrics do not depend on it
+        checks.is_whole = False
     return checks
 
 

@@ -15,9 +15,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.evaluate.examples.record_facts import RecordFacts
 from tfopt.components.evaluate.metrics.task_metrics import ACTUAL, HIT, PREDICTED
 from tfopt.components.evaluate.metrics.tfma_metrics import Partition
+from tfopt.data.record_hashes import Hashes, RecordHashes
 
 BINS, SLICE_BINS = 512, 128  # of the AUC's histograms; there is one for each replicate, and a slice has fewer records
 
@@ -165,6 +165,40 @@ class Sums:
         for own, histogram in ((self.ranks, other.ranks), (self.classes, other.classes)):
             if own and histogram:
                 own.merge(histogram)
+
+
+@dataclass
+class RecordFacts:
+    """Facts about the records, mergeable in any order.
+
+    Attributes:
+        evaluated: Hashes of the evaluated records.
+        training: Hashes of the records that models are trained on.
+        is_whole: False if the training split has more records than are compared.
+        labels: The smallest and the largest label.
+    """
+
+    evaluated: RecordHashes = field(default_factory=RecordHashes)
+    training: RecordHashes = field(default_factory=RecordHashes)
+    is_whole: bool = True
+    labels: set[float] = field(default_factory=set)
+
+    def add(self, hashes: Hashes, labels: NDArray[Any]) -> None:
+        """Add evaluated records."""
+        self.evaluated.add(hashes)
+        if labels.size and labels.dtype.kind in "iuf":
+            self._add_labels({labels.min().item(), labels.max().item()})
+
+    def merge(self, other: "RecordFacts") -> None:
+        """Add other records."""
+        self.evaluated.merge(other.evaluated)
+        self.training.merge(other.training)
+        self.is_whole &= other.is_whole
+        self._add_labels(other.labels)
+
+    def _add_labels(self, labels: set[float]) -> None:
+        every = self.labels | labels
+        self.labels = {min(every), max(every)} if every else every
 
 
 @dataclass

@@ -102,9 +102,7 @@ class Partition:
     def unseen_moves(self, value: float, baseline: "Partition") -> tuple[float, float] | None:
         """Return how far one more record lowers and raises the metric at most; None if its worst value is not known.
 
-        Args:
-            value: The metric over all records.
-            baseline: The partition of the baseline, whose worst record may be the candidate's, too.
+        The worst record of the baseline may be the candidate's, too.
         """
         if self.name in UNBOUNDED:
             return None
