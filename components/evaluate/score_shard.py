@@ -75,39 +75,27 @@ def _score(plan: Plan, models: Sequence[LoadedModel], batches: Iterable[tuple[Po
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A decoded batch.
-
-    Attributes:
-        position: The file's name, and the index of the batch in it.
-        read: Number of records, including skipped ones.
-        skipped: Records that cannot be used, by reason.
-        columns: Label, slices and inputs of the usable records.
-        weights: Bootstrap weights of the usable records, ``[records, replicates]``.
-        records: The usable records, serialized.
-        overlap: Records that each model was calibrated on.
-    """
-
+class _Batch:
     position: Position
-    read: int
-    skipped: Counter[str]
-    columns: Columns
-    weights: NDArray[np.uint16]
-    records: Any
-    overlap: dict[int, set[str]]
+    read: int  # number of records, including skipped ones
+    skipped: Counter[str]  # by reason
+    columns: Columns  # label, slices and inputs of the usable records
+    weights: NDArray[np.uint16]  # of the usable records in the bootstrap, [records, replicates]
+    records: Any  # the usable records, serialized
+    overlap: dict[int, set[str]]  # records that each model was calibrated on
 
 
-def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]]) -> Iterator[Batch]:
+def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]]) -> Iterator[_Batch]:
     settings = plan.settings
     for (file, index), records in batches:
         usable, columns, skipped = decoder.decode(records)
         weights = bootstrap_weights(settings.seed, file, index, len(records), settings.replicates)
         overlap = find_overlap(records.numpy(), plan.calibrated) if any(plan.calibrated) else {}
         usable_records, weights = (records.numpy()[usable], weights[usable]) if skipped else (records, weights)
-        yield Batch((file, index), len(records), skipped, columns, weights, usable_records, overlap)
+        yield _Batch((file, index), len(records), skipped, columns, weights, usable_records, overlap)
 
 
-def _predict(models: Sequence[LoadedModel], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Outputs]]:
+def _predict(models: Sequence[LoadedModel], batches: Iterable[_Batch]) -> Iterator[tuple[_Batch, Outputs]]:
     """Yield each batch with the predictions of the models that have not failed before."""
     running = set(range(len(models)))
     for batch in batches:
@@ -118,7 +106,7 @@ def _predict(models: Sequence[LoadedModel], batches: Iterable[Batch]) -> Iterato
         yield batch, outputs
 
 
-def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, outputs: Outputs, totals: Totals) -> None:
+def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: _Batch, outputs: Outputs, totals: Totals) -> None:
     settings, scoring, columns = plan.settings, plan.scoring, batch.columns
     totals.read += batch.read
     totals.skipped += batch.skipped
@@ -182,8 +170,8 @@ def _compute_metrics(
             totals.failures[number] = (position, describe_error(error))
             del predictions[number]
             continue
-        if scoring.class_count and (classes := scoring.classes(rows)) is not None:
-            totals.add_confusion(number, confusion(labels[:, 0], classes, scoring.class_count))
+        if scoring.class_count:
+            totals.add_confusion(number, confusion(labels[:, 0], scoring.classes(rows), scoring.class_count))
     return values
 
 
@@ -234,5 +222,5 @@ def _compare_outputs(plan: Plan, predictions: dict[int, NDArray[Any]], totals: T
         if number and 0 in predictions:
             totals.add_errors(number, predictions[0], rows, plan.output_grain)
             if plan.scoring.has_classes:
-                same = np.asarray(plan.scoring.classes(rows) == plan.scoring.classes(predictions[0]))
+                same = np.equal(plan.scoring.classes(rows), plan.scoring.classes(predictions[0]))
                 totals.agreeing[number] += same.reshape(len(rows), -1).all(1).sum()

@@ -1,7 +1,7 @@
 """Report of an evaluation from the sums over all records."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TypedDict
 
@@ -102,13 +102,17 @@ def summarize(
         notes += _constant_notes(totals, number, class_names)
         row = ModelEvaluation(name, model.digest, model.format, errors[number], notes, {}, {}, {}, [], [], [])
         rows.append(_with_results(row, plan, totals, number, measured, level_error) if measured[number] else row)
+    constant = None
+    if plan.constant is not None:
+        name = describe_constant(plan.scoring, plan.constant, list(class_names))
+        constant = ConstantModel(name, _intervals(measured[-1][None], {}, level_error)["metrics"])
     return EvaluationReport(
         split=settings.split,
         chosen_on_it=models_tuned_on(models, names, settings.split),
         label=settings.label,
         task=plan.scoring.task,
         output=plan.output,
-        output_kind=_output_kind(plan),
+        output_kind=plan.scoring.output_kind,
         classes=_class_names(totals, class_names),
         counts=RecordCounts(totals.read, totals.read - skipped, skipped, dict(totals.skipped)),
         interval=IntervalMethod(
@@ -117,7 +121,7 @@ def summarize(
         baseline=names[0],
         models=rows,
         metrics=list(settings.metrics),
-        constant=_constant_model(plan, measured[-1], class_names, level_error),
+        constant=constant,
     )
 
 
@@ -128,12 +132,6 @@ def _error(plan: Plan, totals: Totals, number: int, model: Model) -> str | None:
     if not error and totals.broken[number]:
         return f"NaN or infinity in {totals.broken[number]} of {totals.answered[number]} predictions"
     return error
-
-
-def _output_kind(plan: Plan) -> str:
-    if not plan.scoring.has_classes:
-        return "numbers"
-    return "logits" if plan.scoring.is_logits else "probabilities"
 
 
 def _class_names(totals: Totals, names: Sequence[str]) -> list[str]:
@@ -171,13 +169,6 @@ def _with_results(
     )
 
 
-def _constant_model(plan: Plan, measured: Measured, classes: Sequence[str], error: float) -> ConstantModel | None:
-    if plan.constant is None:
-        return None
-    name = describe_constant(plan.scoring, plan.constant, list(classes))
-    return ConstantModel(name, _intervals(measured[None], {}, error)["metrics"])
-
-
 def _over_constant(own: dict[str, Sampled], constant: dict[str, Sampled], error: float) -> dict[str, Estimate]:
     differences = {}
     for name, metric in own.items():
@@ -190,22 +181,19 @@ def _over_constant(own: dict[str, Sampled], constant: dict[str, Sampled], error:
     return differences
 
 
-def _constant_notes(totals: Totals, number: int, classes: Sequence[str]) -> list[str]:
-    """Return notes on a model that does not depend on its inputs, or always predicts one class."""
+def _constant_notes(totals: Totals, number: int, classes: Sequence[str]) -> Iterator[str]:
+    """Yield a note on a model that does not depend on its inputs, or always predicts one class."""
     evaluated = int(totals.answered[number])
     if number not in totals.ranges or totals.broken[number] or evaluated < 2:
-        return []
+        return
     least, most = totals.ranges[number]
     if (least == most).all():
-        return [f"the outputs are the same for all {evaluated} records"]
-    if totals.confusion is None or not totals.confusion.size:
-        return []
-    predicted = np.flatnonzero(totals.confusion[number].sum(0))
-    occurring = np.flatnonzero(totals.confusion[number].sum(1))
-    if len(predicted) == 1 and len(occurring) > 1:
-        name = classes[predicted[0]] if predicted[0] < len(classes) else predicted[0]
-        return [f"only class {name} is predicted, {len(occurring)} classes occur"]
-    return []
+        yield f"the outputs are the same for all {evaluated} records"
+    elif totals.confusion is not None and totals.confusion.size:
+        predicted, occurring = (np.flatnonzero(totals.confusion[number].sum(axis)) for axis in (0, 1))
+        if len(predicted) == 1 and len(occurring) > 1:
+            name = classes[predicted[0]] if predicted[0] < len(classes) else predicted[0]
+            yield f"only class {name} is predicted, {len(occurring)} classes occur"
 
 
 def _parity(plan: Plan, totals: Totals, number: int) -> dict[str, float | None]:

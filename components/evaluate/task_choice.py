@@ -32,7 +32,12 @@ def choose_scoring(settings: Settings, predictions: Array, labels: Array) -> Sco
     _check_fit(settings, task, predictions.shape[1], labels)
     has_classes = task not in (REGRESSION, OTHER)
     kind, why_kind = _choose_output_kind(settings, predictions, task)
-    _check_threshold(settings, task)
+    if settings.threshold != Settings.threshold and task not in (BINARY, MULTI_LABEL):
+        raise ComponentError(
+            f"threshold={settings.threshold:g} for task={task}",
+            f"task={BINARY} or task={MULTI_LABEL}: other tasks have no threshold",
+            "leave threshold out",
+        )
     log.info("task %s: %s", task, why)
     if has_classes:
         log.info("output of %s: %s", kind, why_kind)
@@ -101,15 +106,6 @@ def _choose_output_kind(settings: Settings, predictions: Array, task: str) -> Ch
         return LOGITS, f"{reason} in the first {len(predictions)} records; output_kind={PROBABILITIES} changes it"
     reason = f"all are from 0 to 1 in the first {len(predictions)} records"
     return PROBABILITIES, f"{reason}; output_kind={LOGITS} changes it"
-
-
-def _check_threshold(settings: Settings, task: str) -> None:
-    if settings.threshold != Settings.threshold and task not in (BINARY, MULTI_LABEL):
-        raise ComponentError(
-            f"threshold={settings.threshold:g} for task={task}",
-            f"task={BINARY} or task={MULTI_LABEL}: other tasks have no threshold",
-            "leave threshold out",
-        )
 
 
 def check_labels(scoring: Scoring, label: str, labels: Array) -> None:

@@ -12,9 +12,8 @@ Sizes = tuple[int, ...]
 
 _FREE = """
 Assert BatchToSpaceND BroadcastTo Cast CheckNumerics CheckNumericsV2 ConcatV2 Const DecodeJpeg DecodePng
-DepthToSpace ExpandDims Fill Gather
-GatherNd GatherV2 HashTableV2 Identity IdentityN InitializeTableFromTextFileV2 InitializeTableV2
-LookupTableFindV2 MirrorPad NoOp OneHot OnesLike Pack Pad PadV2
+DepthToSpace ExpandDims Fill Gather GatherNd GatherV2 HashTableV2 Identity IdentityN InitializeTableFromTextFileV2
+InitializeTableV2 LookupTableFindV2 MirrorPad NoOp OneHot OnesLike Pack Pad PadV2
 ParseExampleV2 Placeholder Range Rank Reshape ResizeNearestNeighbor ReverseV2 Select SelectV2 Shape Size Slice
 SpaceToBatchND SpaceToDepth Split SplitV Squeeze StopGradient StridedSlice StringJoin Tile Transpose Unpack Where
 ZerosLike

@@ -114,7 +114,6 @@ def _fix_to_one_example(frozen: Frozen, key: str, uri: str) -> tuple[Frozen, dic
 
 
 def _node_cost(graph: Graph, node: Node) -> NodeCost | None:
-    """Return the cost of a node; None if it computes nothing."""
     if node.op in NO_COMPUTATION:
         return None
     shapes = [graph.shape(tensor) for tensor in node.inputs]

@@ -20,11 +20,8 @@ def list_lighter_backbones(signature: Signature, parameters: int, flops: int, bu
         return LighterBackbones(task=None, reason=reason, budget=budget, model_fits=model_fits, fitting=[])
     area = size[0] * size[1] / COUNTED_SIDE**2  # convolutions are nearly all of the work, and grow with the area
     rows = [LighterBackbone(name, cost.parameters, cost.mflops * area) for name, cost in COSTS.items()]
-    fitting = [
-        row
-        for row in rows
-        if row.mflops < mflops and row.parameters < parameters and _is_within(budget, row.parameters, row.mflops)
-    ]
+    lighter = [row for row in rows if row.mflops < mflops and row.parameters < parameters]
+    fitting = [row for row in lighter if _is_within(budget, row.parameters, row.mflops)]
     fitting.sort(key=lambda row: -row.mflops)
     return LighterBackbones("image classification", None, budget, model_fits, fitting)
 

@@ -1,7 +1,7 @@
 """The report of an inspection: plain text for a terminal, and a self-contained HTML file."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import tfopt
@@ -21,8 +21,7 @@ def render_text(report: InspectionReport) -> str:
 def render_html(report: InspectionReport) -> str:
     """Return the report as an HTML document."""
     folder = Path(__file__).parent
-    filters: dict[str, Callable[..., str]] = {"count": count, "size": data_size, "percent": percent}
-    template = report_template(folder, **filters, without_scopes=without_scopes)
+    template = report_template(folder, count=count, size=data_size, percent=percent, without_scopes=without_scopes)
     return template.render(css=(folder / "report.css").read_text(), version=tfopt.__version__, **vars(report))
 
 

@@ -148,7 +148,6 @@ def _lower_quantile(replicates: Array, error: float) -> float:
 
 
 def _normal_quantile(error: float) -> float:
-    """Return the upper quantile of the normal distribution."""
     return -NormalDist().inv_cdf(error)
 
 

@@ -61,11 +61,8 @@ class Goal:
     def failure(self, model: ModelMeasurements, *, proven: bool, examples: int, candidates: int = 1) -> str | None:
         """Explain why a model misses this goal; return None if it meets the goal or the goal does not apply to it.
 
-        Args:
-            model: The model to check.
-            proven: Compare the pessimistic bound of the confidence interval instead of the value.
-            examples: Number of examples that quality was measured on.
-            candidates: Number of candidates that the intervals hold for together.
+        ``proven`` compares the pessimistic bound of the confidence interval, which holds for all candidates together,
+        instead of the value. ``examples`` is the number of examples that quality was measured on.
         """
         if model.error:
             return None
@@ -144,7 +141,6 @@ class Goal:
         return f"not proven: {change}, perhaps {perhaps}; {allowed}{more}"
 
     def _more_records(self, model: ModelMeasurements, required: float, examples: int, candidates: int) -> str:
-        """Return how many examples would prove a goal on quality."""
         slice_of = model.slices.get(self.metric)
         if not slice_of and self.metric not in model.quality:
             return ""
@@ -233,7 +229,6 @@ def slice_of(metric: str) -> tuple[str, str, str] | None:
 def _resolve_slices(
     goal: Goal, metric: str, feature: str, value: str, main_metric: str, slices: Sequence[SliceMetrics], least: int
 ) -> list[Goal]:
-    """Return a goal for each slice that a goal stands for."""
     metric = main_metric if metric == QUALITY else metric
     selected = _slices_of(goal, feature, value, slices, least)
     measured = [slice_ for slice_ in selected if metric in slice_.metrics]
@@ -351,7 +346,6 @@ def _reaches(value: float, bound: float) -> bool:
 
 
 def _describe_gain(metric: str, gain: float) -> str:
-    """Return a verb phrase for the change of a metric."""
     amount, title = formatting.distance(metric, abs(gain)), formatting.title(metric)
     if formatting.is_share(metric) and gain:
         return f"{'gains' if gain > 0 else 'loses'} {amount} of {title}"

@@ -56,12 +56,6 @@ class LookSchedule:
         A comparison is decided if the log ratio exceeds the half-width of its interval and a margin that does not
         depend on the number of rounds. With a flat prior, the estimate at the last look is normal around today's, with
         the variance ``standard_error**2 * (1 - rounds / last)`` (predictive power).
-
-        Args:
-            rounds: Number of rounds of this look.
-            difference: Estimated log ratio.
-            standard_error: Its standard error at this look.
-            margin: Log ratio that the interval must exceed.
         """
         last, normal = max(self.errors), NormalDist()
         half_width = normal.inv_cdf(1 - self.errors[last] / 2) * standard_error * math.sqrt(rounds / last)

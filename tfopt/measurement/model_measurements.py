@@ -121,7 +121,10 @@ class ModelMeasurements:
         latency, ratio = self.benchmark.latency.get(batch), self.speedup(batch)
         rounds, disturbed = self.benchmark.rounds.get(batch, 0), latency.disturbed_rounds if latency else 0
         is_unstable = ratio.is_unstable if ratio else disturbed > MOST_DISTURBED * rounds
-        return describe_disturbance(disturbed, rounds) if is_unstable else None
+        if not is_unstable:
+            return None
+        count = f" in {disturbed} of {rounds} rounds" if disturbed else ""
+        return f"{NOT_COMPARED}, because other processes used the machine{count}"
 
     @property
     def disturbed_metrics(self) -> list[str]:
@@ -236,16 +239,6 @@ def find_row(rows: Sequence[Row], digest: str, name: str) -> Row | None:
 def main_metric(evaluation: EvaluationReport) -> str:
     """Return the metric that "quality" stands for: the first that the evaluation lists for the baseline."""
     return next(iter(evaluation.models[0].metrics))
-
-
-def describe_disturbance(disturbed: int, rounds: int) -> str:
-    """Return why a speed is not compared.
-
-    >>> describe_disturbance(43, 60)
-    'unstable: not compared, because other processes used the machine in 43 of 60 rounds'
-    """
-    count = f" in {disturbed} of {rounds} rounds" if disturbed else ""
-    return f"{NOT_COMPARED}, because other processes used the machine{count}"
 
 
 def _estimate(entry: evaluations.Estimate) -> Estimate:

@@ -53,8 +53,7 @@ def add_notes(
     evaluated.compact()
     distinct = None if evaluated.level else len(evaluated.records)
     notes = [*_skipped(report), *_duplicates(checks), *_contradictions(checks), *_overlap(report, checks)]
-    notes += _learned_elsewhere(report, checks, learned)
-    notes += _one_class(report, checks)
+    notes += [*_learned_elsewhere(report, checks, learned), *_one_class(report, checks)]
     return replace(report, counts=replace(report.counts, distinct=distinct), notes=[*report.notes, *notes])
 
 
@@ -102,7 +101,6 @@ def _overlap(report: EvaluationReport, checks: RecordFacts) -> Iterator[str]:
 def _learned_elsewhere(
     report: EvaluationReport, checks: RecordFacts, learned: Sequence[RecordHashes | None]
 ) -> Iterator[str]:
-    """Yield notes on evaluated records that models have learned from in other examples."""
     if report.split == TRAINING_SPLIT:
         return
     names: dict[str, list[str]] = {}

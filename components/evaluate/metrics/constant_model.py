@@ -58,9 +58,7 @@ def describe_constant(scoring: Scoring, output: Array, classes: list[str]) -> st
         if len(output) > 1:
             return "the medians of the labels" if scoring.task == REGRESSION else "each label's more frequent value"
         return f"always {formatting.amount('label', float(output[0]))}, the median of the labels"
-    predicted = scoring.classes(output[None])
-    assert predicted is not None
-    number = int(predicted[0])
+    number = int(scoring.classes(output[None])[0])
     return f"always class {classes[number] if number < len(classes) else number}"
 
 

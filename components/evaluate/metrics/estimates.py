@@ -19,6 +19,7 @@ from tfopt.measurement.confidence_bounds import (
     share_difference_interval,
     share_interval,
 )
+from tfopt.measurement.metric_names import user_metric
 from tfopt.metric_table import HIGHER_IS_BETTER
 
 Array = NDArray[Any]
@@ -108,16 +109,18 @@ def compute_metrics(plan: Plan, totals: Totals, model: int) -> dict[Slice | None
     unseen = unseen_record_weights(plan.settings.seed, plan.settings.replicates)
     own = _tfma_metrics(plan, totals, model, unseen)
     metrics[None] = _without_bound_of_few(own, totals.sums[None].records) | metrics[None]
-    named = [(text, text.rpartition(":")[2]) for text in plan.settings.metrics]
-    for text, name in named:
-        if name not in metrics[None] and model < len(plan.models):
+    first = {}  # the user's metrics, in their order
+    for text in plan.settings.metrics:
+        name = user_metric(text)
+        if name in metrics[None]:
+            first[name] = metrics[None][name]
+        elif model < len(plan.models):
             raise ComponentError(
                 f"metric {text}: NaN over {totals.sums[None].records} records",
                 "a finite number",
                 f"check the labels, for which {name} may not be defined, and what {name}.finish returns",
             )
-    own = {name: metrics[None][name] for _, name in named if name in metrics[None]}
-    metrics[None] = own | metrics[None]
+    metrics[None] = first | metrics[None]
     return metrics
 
 

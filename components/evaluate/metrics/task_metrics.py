@@ -81,6 +81,11 @@ class Scoring:
         return self.task not in (REGRESSION, OTHER)
 
     @property
+    def output_kind(self) -> str:
+        """What the output of a record is: ``numbers``, ``logits`` or ``probabilities``."""
+        return "logits" if self.is_logits else "probabilities" if self.has_classes else "numbers"
+
+    @property
     def counted_classes(self) -> int:
         """The number of classes with precision, recall and F1: the positive one of two, or all; 0 for too many."""
         if not self.has_classes or self.width > MOST_CLASSES:
@@ -110,10 +115,8 @@ class Scoring:
             return predictions
         return _softmax(predictions) if self.task == CLASSIFICATION else _sigmoid(predictions)
 
-    def classes(self, predictions: Array) -> Array | None:
-        """Return the predicted class of each record, or 0 and 1 for each label; None if the task has no classes."""
-        if not self.has_classes:
-            return None
+    def classes(self, predictions: Array) -> Array:
+        """Return the predicted class of each record, or 0 and 1 for each label, for a task with classes."""
         if self.task == CLASSIFICATION:
             return np.asarray(predictions.argmax(1))
         return self.positive(predictions)[:, 0] if self.task == BINARY else self.positive(predictions)
@@ -123,9 +126,8 @@ class Scoring:
         limit = float(logit(np.asarray(self.threshold))) if self.is_logits else self.threshold
         return (predictions > limit).astype(np.int64)
 
-    def members(self, classes: Array | None) -> NDArray[np.bool_]:
+    def members(self, classes: Array) -> NDArray[np.bool_]:
         """Return which counted classes records belong to, ``[records, classes]``, from labels or predicted classes."""
-        assert classes is not None
         if self.task == MULTI_LABEL:
             return np.equal(classes, 1)
         return np.asarray(classes.reshape(-1, 1) == ([1] if self.has_auc else np.arange(self.width)))

@@ -70,7 +70,12 @@ class Partition:
                 added = zip(combiners, states, strict=True)
                 self.parts[number] = [combiner.add_input(state, inputs) for combiner, state in added]
         except Exception as error:
-            raise _refuse(self.name, error, labels, predictions) from error
+            shapes = f"labels of shape {labels.shape} and predictions of shape {predictions.shape}"
+            raise ComponentError(
+                f"metric tfma:{self.name}: raised with {shapes}\n{type(error).__name__}: {first_line(error)}",
+                f"records that TFMA's {self.name} is defined for",
+                "choose a metric that fits the task, or write a function as in docs/metrics.md",
+            ) from error
         self._note_worst(labels, predictions)
 
     def merge(self, other: "Partition") -> None:
@@ -120,7 +125,6 @@ class Partition:
         return (min(0.0, float(moves.min())), max(0.0, float(moves.max()))) if len(moves) else None
 
     def _value_with(self, label: float, prediction: float) -> float:
-        """Return the metric with one more record."""
         other = Partition(self.name)
         other.add(np.array([[label]]), np.array([[prediction]]), 0)
         return self._value(functools.reduce(self._merged, [*self.parts.values(), *other.parts.values()]))
@@ -191,12 +195,3 @@ def _computations(name: str) -> tuple[list[Any], list[Any]]:
     for combiner in combiners:
         combiner.setup()
     return combiners, [item for item in computations if not isinstance(item, metrics.MetricComputation)]
-
-
-def _refuse(name: str, error: Exception, labels: Array, predictions: Array) -> ComponentError:
-    return ComponentError(
-        f"metric tfma:{name}: raised with labels of shape {labels.shape} and predictions of shape {predictions.shape}"
-        f"\n{type(error).__name__}: {first_line(error)}",
-        f"records that TFMA's {name} is defined for",
-        "choose a metric that fits the task, or write a function as in docs/metrics.md",
-    )
