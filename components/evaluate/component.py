@@ -72,16 +72,8 @@ def evaluate(
     """
     local = [model for model in (baseline, *candidates) if not is_remote(model.uri)]
     size = sum(file.stat().st_size for model in local for file in model.payload())
-    call = (
-        _evaluate,
-        beam_runner.current_arguments(),
-        baseline,
-        candidates,
-        examples,
-        settings,
-        evaluation.uri,
-        module,
-    )
+    arguments = (baseline, candidates, examples, settings, evaluation.uri, module)
+    call = (_evaluate, beam_runner.current_arguments(), *arguments)
     # The memory of large models ends with their process. For small ones, importing Beam there would take too long.
     report = run_isolated(*call, doing="evaluating the models") if size > LARGE else _evaluate(*call[1:])
     if is_remote(evaluation.uri):

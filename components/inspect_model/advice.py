@@ -16,7 +16,13 @@ MOSTLY = 0.9  # share of the work with integer kernels from which a conversion t
 SOME = 0.5  # share below which it is not advised
 FEW_PARAMETERS = 100_000  # below, int8 was measured to be no faster
 SPARSE = 0.5  # share of zeros from which sparse storage is advised
-CHANNEL_OPS = {"Conv2D", "MatMul", "DepthwiseConv2dNative", "BatchMatMulV2", "Einsum"}  # of which channels are removed
+CHANNEL_OPS = {
+    "Conv2D",
+    "MatMul",
+    "DepthwiseConv2dNative",
+    "BatchMatMulV2",
+    "Einsum",
+}  # channels of their kernels can be removed
 
 
 @dataclass(frozen=True)

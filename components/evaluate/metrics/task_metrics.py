@@ -82,7 +82,7 @@ class Scoring:
 
     @property
     def output_kind(self) -> str:
-        """What the output of a record is: ``numbers``, ``logits`` or ``probabilities``."""
+        """The kind of the output: ``numbers``, ``logits`` or ``probabilities``."""
         return "logits" if self.is_logits else "probabilities" if self.has_classes else "numbers"
 
     @property
