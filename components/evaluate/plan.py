@@ -65,8 +65,7 @@ def make_plan(
     labels = batch[settings.label]
     outputs = run_output(baseline, batch, output)
     predictions = outputs.reshape(len(outputs), -1)
-    if not np.isfinite(predictions).all():
-        broken = int((~np.isfinite(predictions)).any(1).sum())
+    if broken := int((~np.isfinite(predictions)).any(1).sum()):
         raise ComponentError(
             f"baseline {models[0].uri}: NaN or infinity in {broken} of the first {len(predictions)} predictions",
             "finite outputs",

@@ -206,8 +206,7 @@ def _slices(features: tuple[str, ...], columns: Columns, count: int) -> Iterator
 
 
 def _check_slices(totals: Totals) -> None:
-    counts = Counter(key[0] for key in totals.sums if key)
-    for feature, count in counts.items():
+    for feature, count in Counter(key[0] for key in totals.sums if key).items():
         if count > MOST_SLICES:
             raise ComponentError(
                 f"slice feature {feature!r} has more than {MOST_SLICES} values",

@@ -132,12 +132,8 @@ def _bytes_moved(graph: Graph, node: Node) -> int:
     for tensor in node.inputs:
         types = output_types(graph.nodes[tensor.node])
         ends += [(tensor, types[tensor.output])] if tensor.output < len(types) else []
-    total = 0
-    for tensor, dtype in ends:
-        shape = graph.shape(tensor)
-        if _is_known(shape):
-            total += tf.TensorShape(shape).num_elements() * (tf.as_dtype(dtype % 100).size or 0)
-    return total
+    sizes = [(graph.shape(tensor), tf.as_dtype(dtype % 100).size or 0) for tensor, dtype in ends]
+    return sum(tf.TensorShape(shape).num_elements() * size for shape, size in sizes if _is_known(shape))
 
 
 def _is_known(shape: Any) -> bool:

@@ -74,8 +74,7 @@ def _lines(report: InspectionReport) -> Iterator[str]:
 
 
 def _backbone_lines(backbones: LighterBackbones) -> Iterator[str]:
-    limits = {"mflops": backbones.budget.mflops, "parameters": backbones.budget.parameters}
-    budget = ", ".join(f"{value:g} {name}" for name, value in limits.items() if value is not None)
+    budget = ", ".join(f"{value:g} {name}" for name, value in vars(backbones.budget).items() if value is not None)
     if budget:
         yield f"  budget         {budget}: this model {'fits' if backbones.model_fits else 'does not fit'}"
     if backbones.task is None:

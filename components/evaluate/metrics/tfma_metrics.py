@@ -83,7 +83,7 @@ class Partition:
         for number, states in other.parts.items():
             self.parts[number] = self._merged(self.parts[number], states) if number in self.parts else states
         self.worst = max(filter(None, (self.worst, other.worst)), default=None)
-        self.is_binary = self.is_binary and other.is_binary
+        self.is_binary &= other.is_binary
 
     def value(self) -> float:
         """Compute the metric over all records."""
@@ -142,9 +142,7 @@ class Partition:
             self.is_binary = False
             return
         actual, predicted = pairs.T
-        self.is_binary = bool(
-            self.is_binary and np.isin(actual, (0, 1)).all() and ((predicted >= 0) & (predicted <= 1)).all()
-        )
+        self.is_binary &= bool(np.isin(actual, (0, 1)).all() and ((predicted >= 0) & (predicted <= 1)).all())
         errors = np.abs(actual - predicted)
         row = int(np.lexsort((predicted, actual, errors))[-1])  # of equal errors the same one in each order of records
         own = (float(errors[row]), (float(actual[row]), float(predicted[row])))

@@ -65,8 +65,7 @@ class UserMetric:
             raise self._refuse(f"returned {type(returned).__name__}", count) from None
         if terms.ndim not in (1, 2) or len(terms) != count or not terms.size:
             raise self._refuse(f"returned the shape {terms.shape} for {doing}", count)
-        if not (np.abs(terms) <= LARGEST).all():
-            wrong = int((~(np.abs(terms) <= LARGEST)).reshape(count, -1).any(1).sum())
+        if wrong := int((~(np.abs(terms) <= LARGEST)).reshape(count, -1).any(1).sum()):
             raise ComponentError(
                 f"metric {self.text}: NaN, infinity or a number beyond {LARGEST:g} for {wrong} of {count} records",
                 "finite numbers for every record",
