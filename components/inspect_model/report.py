@@ -4,7 +4,6 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-import tfopt
 from tfopt.charts.page_templates import report_template
 from tfopt.formatting import count, data_size, indented
 from tfopt.reports.inspection_report import InspectionReport, LighterBackbones
@@ -22,7 +21,7 @@ def render_html(report: InspectionReport) -> str:
     """Return the report as an HTML document."""
     folder = Path(__file__).parent
     template = report_template(folder, count=count, size=data_size, percent=percent, without_scopes=without_scopes)
-    return template.render(css=(folder / "report.css").read_text(), version=tfopt.__version__, **vars(report))
+    return template.render(**vars(report))
 
 
 def percent(fraction: float | None) -> str:

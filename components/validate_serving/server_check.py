@@ -14,7 +14,8 @@ from tfopt.components.validate_serving.output_check import compare_outputs, comp
 from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.reports.serving_report import ClientSweep, ServedLatency
 from tfopt.runtimes import Runtime
 from tfopt.serving import triton_config, warm_up

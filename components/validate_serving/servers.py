@@ -13,7 +13,8 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving import model_server, triton_server
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.runtimes import Arrays
 from tfopt.serving.layouts import open_version
 

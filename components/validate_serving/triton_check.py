@@ -10,7 +10,7 @@ from typing import Any
 
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.errors import first_line
+from tfopt.error_messages import first_line
 from tfopt.serving.triton_config import TYPES
 from tfopt.storage.protobuf_messages import message_classes
 

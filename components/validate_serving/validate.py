@@ -10,7 +10,8 @@ from tfopt.artifacts import Examples, Model
 from tfopt.components.validate_serving import model_server, triton_server
 from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.components.validate_serving.server_check import Task, check_server
-from tfopt.errors import ComponentError, disk_full_error
+from tfopt.error_messages import disk_full_error
+from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.serving_report import ServedModel
 from tfopt.runtimes import environment

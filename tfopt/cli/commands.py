@@ -30,7 +30,8 @@ from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
 from tfopt.data import beam_runner, portable_runners
 from tfopt.declaration.library import component_names
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.kfp.container_entry import run_step
 from tfopt.run_records.run_record import decision_facts, recorded_run, run_facts

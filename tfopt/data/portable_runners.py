@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlparse
 
-from tfopt.errors import ComponentError, MachineError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError, MachineError
 
 FLINK = "FlinkRunner"
 SPARK = "SparkRunner"

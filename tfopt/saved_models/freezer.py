@@ -4,7 +4,8 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, nodes, prune_functions
 from tfopt.graph.laws import freeze_learning_phase

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.errors import ComponentError, MachineError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError, MachineError
 from tfopt.storage import remote_files
 
 FOLDER = "versions"

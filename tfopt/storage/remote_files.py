@@ -15,7 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, cast
 
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs", "az": "abfs"}
 VERSION_KEYS = (

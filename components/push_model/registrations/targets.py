@@ -7,7 +7,8 @@ from types import ModuleType
 from tfopt.components.push_model.registrations import kserve, mlflow, model_registry, tensorboard
 from tfopt.components.push_model.registrations.pushed_version import PushedVersion
 from tfopt.components.push_model.registrations.target import Target
-from tfopt.errors import ComponentError, MachineError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError, MachineError
 from tfopt.processes.subprocess_call import run_in_child
 
 # Each module has register(address, version), which may be repeated, and returns what it wrote in a few words.

@@ -19,7 +19,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tfopt.errors import first_line
+from tfopt.error_messages import first_line
 from tfopt.graph.law import Maker, WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph, GraphDef, Node, Tensor
 from tfopt.graph.op_registry import is_pure, output_types
