@@ -60,14 +60,13 @@ def evaluate_models(
     learned = [read_trained_on(model.card, settings.label) for model in local]
     loaded = runtimes.load(local[0])
     try:
-        addresses = [model.uri for model in models]
-        plan, position, predictions = make_plan(settings, local, addresses, loaded, files, metrics)
+        plan, position, first = make_plan(settings, local, [model.uri for model in models], loaded, files, metrics)
     except BaseException:
         loaded.close()
         raise
     inputs = loaded.inputs
     offered = LoadedModel(baseline.uri, plan, loaded)
-    offered.stored[position] = predictions
+    offered.stored[position] = first
     MODEL_POOL.offer(offered)
     parts = records.split_into_parts(files, beam_runner.worker_count())
     training = [] if settings.split == TRAINING_SPLIT else find_files(examples, TRAINING_SPLIT)
