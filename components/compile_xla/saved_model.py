@@ -12,6 +12,7 @@ from typing import Any
 from tfopt.components.compile_xla.sequence_buckets import padded
 from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.graph_def import subgraph
 from tfopt.saved_models import saved_model
 from tfopt.value_types import Tensors
 
@@ -60,7 +61,7 @@ def _compiled_function(graph: Any, signature: Signature) -> Callable[..., Any]:
     import tensorflow as tf
 
     outputs = [end.tensor for end in signature.outputs.values()]
-    body = tf.compat.v1.graph_util.extract_sub_graph(graph, [end.node for end in signature.outputs.values()])
+    body = subgraph(graph, [end.node for end in signature.outputs.values()])
     placeholders = {end.node for end in signature.inputs.values()}  # XLA does not support placeholders
     inner_nodes = [node for node in body.node if node.name not in placeholders]
     del body.node[:]

@@ -1,18 +1,21 @@
 """Folding of one model: plan, rebuild or rewrite, save, compare, report."""
 
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 
 from tfopt import keras_models, runtimes
-from tfopt.artifacts import CARD, Examples, SavedModel
+from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts.model_card import Verification
 from tfopt.artifacts.tensor_spec import record_input
 from tfopt.components.fold_batch_norm.frozen_graph import fold_frozen, special_difference
 from tfopt.components.fold_batch_norm.plan import FoldResult, make_plan
 from tfopt.components.fold_batch_norm.rebuild import rebuild_folded
-from tfopt.components.fold_batch_norm.verification import verify
+from tfopt.graph_checks.comparison import TOLERANCE, Comparison
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.keras_models.model_code import ModelCodeError
 from tfopt.measurement.parity import describe_parity
+from tfopt.runtimes import Runtime
 from tfopt.runtimes.keras_parity import output_names
 from tfopt.saved_models.freezer import CannotFreezeError
 from tfopt.saved_models.saved_model import read
@@ -22,9 +25,11 @@ from tfopt.storage.staging import link_tree
 from tfopt.value_types import JsonObject
 
 PER_KERNEL, AT_MOST = 1e-5, 1e-4  # of the output's range; rounding errors grow in the layers that follow
-HALF = {"float16": 1e-2, "bfloat16": 5e-2}  # both models round the output of every layer
 LOGGED = 5  # batch norms that stay
-FIX = "pass a larger tolerance if that is harmless, as in a network whose own rounding errors are as large"
+FIX = (
+    "pass a larger tolerance if that is harmless, as with half precision, or in a network whose own rounding errors "
+    "are as large"
+)
 
 log = logging.getLogger(__name__)
 
@@ -57,7 +62,7 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     keras_models.save(rebuild_folded(keras_model, plan), target, names)
     copy_assets(model, target / "Format-Serving")
     allowed = _tolerance(keras_model) if tolerance is None else tolerance
-    verified = verify(model, parent, SavedModel(target), examples, allowed)
+    verified = _verify(model, parent, SavedModel(target), examples, allowed)
     log.info("%s", describe_parity(verified["outputs"]))
     return {**_facts(plan.results, summary), "verified": verified}
 
@@ -104,16 +109,32 @@ def _pass_through(model: SavedModel, target: Path, keras_model: Layer | None = N
     """Pass the model through unchanged, by links; export it first if it is only a Keras file."""
     if model.saved_model is None:
         keras_models.save(keras_model, target)
-        return
-    if model.saved_model == model.path:
-        link_tree(model.path, target / "Format-Serving")
-        (target / "Format-Serving" / CARD).unlink(missing_ok=True)
-        return
-    for form in model.path.glob("Format-*"):
-        link_tree(form, target / form.name)
+    elif model.saved_model == model.path:
+        keras_models.place_saved_model(model, target / "Format-Serving")
+    else:
+        for form in model.path.glob("Format-*"):
+            link_tree(form, target / form.name)
+
+
+def _verify(
+    model: SavedModel, served: Runtime, written: SavedModel, examples: Examples | None, tolerance: float
+) -> Verification:
+    """Compare the SavedModels, and the Keras forms; return the result of the former."""
+    assert model.keras is not None and written.keras is not None
+    is_one_file = model.keras in (model.path, model.saved_model)
+    keras_form = served if is_one_file else runtimes.load(SavedModel(model.keras))
+    _compare(model.signature, keras_form, SavedModel(written.keras), examples, tolerance)
+    return _compare(model.signature, served, written, examples, tolerance)
+
+
+def _compare(key: str, parent: Runtime, child: SavedModel, examples: Examples | None, tolerance: float) -> Verification:
+    comparison = Comparison([key], lambda _: nullcontext(parent), examples, key)
+    verified = comparison.verify(lambda _: runtimes.load(child), tolerance, what="folded", fix=FIX)
+    outputs = {name.removeprefix(f"{key}/"): facts for name, facts in verified["outputs"].items()}
+    return {**verified, "outputs": outputs}
 
 
 def _tolerance(model: Layer) -> float:
     kernels = sum(len(weight.shape) > 1 for weight in model.weights)
     dtypes = {getattr(layer, "compute_dtype", None) for layer in model._flatten_layers()}
-    return max([min(PER_KERNEL * kernels, AT_MOST), *(HALF[dtype] for dtype in HALF if dtype in dtypes)])
+    return max([min(PER_KERNEL * kernels, AT_MOST), *(TOLERANCE[name] for name in TOLERANCE if name in dtypes)])

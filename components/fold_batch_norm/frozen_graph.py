@@ -7,7 +7,7 @@ from tfopt.graph.law_order import FOLDING, NORMALIZING
 from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
 from tfopt.graph.report import Report
-from tfopt.graph_checks.comparison import Comparison, special_inputs, tolerance_of
+from tfopt.graph_checks.comparison import Comparison, tolerance_of, why_no_special_values
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import EMPTY, EXTREMES, IEEE
 
@@ -40,10 +40,10 @@ def special_difference(
 
     On the largest floats they may: folded layers round at other places, so that one form may overflow (ADR 40).
     """
-    if (special := special_inputs(parent)) is None:
+    if why_no_special_values(parent):
         return None
     comparison = Comparison(
-        parent.signatures, lambda key: FrozenRuntime(parent, key), examples, model.signature, special
+        parent.signatures, lambda key: FrozenRuntime(parent, key), examples, model.signature, special=True
     )
     allowed = tolerance_of(child) if tolerance is None else tolerance
     kinds = (IEEE, EXTREMES, EMPTY)

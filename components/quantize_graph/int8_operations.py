@@ -82,37 +82,42 @@ class Int8Writer:
         if residual is not None and residual.dtype == self._signed:
             limit *= 255 / 127  # the kernel adds to the signed integers in place, so only 127 levels can be used
         low, high = self._limits(layer.end, limit, signed=not unsigned)
-        inputs, types, ranges = self._operands(layer, residual)
-        kernel, kind = layer.kernel, self._unsigned if unsigned else self._signed
+        kind = self._unsigned if unsigned else self._signed
         fused = ["BiasAdd", *(["Sum"] if residual else []), *(["Relu"] if unsigned else []), "Requantize"]
-        common = self._lists(types, [*ranges, low, high], [kind], [self._float] * 2)
-        if kernel.op == PRODUCT:
-            own = self._product_attributes(inputs, types, kind)
-        else:
-            own = {
-                **{"Tinput": types[0], "Tfilter": types[1], "Tbias": types[2], "out_type": kind},
-                **{"Tsummand": residual.dtype if residual else kind},
-                **{"is_filter_const": True, "is_bias_const": True},
-            }
-        integers = self._add(
-            f"{layer.end}/int8",
-            FUSED[kernel.op],
-            [*inputs, *ranges, low, high],
-            kernel,
-            {**own, **common, "fused_ops": fused},
-        )
+        inputs, options = self._operation(layer, residual, (low, high), kind, fused)
+        integers = self._add(f"{layer.end}/int8", FUSED[layer.kernel.op], inputs, layer.kernel, options)
         self._tensors[Tensor(layer.end)] = Int8(integers, low, high, kind)
         self._become_float(layer.end, self._tensors[Tensor(layer.end)])
 
     def _add_float_product(self, layer: Layer) -> None:
         """Add a product that returns float32."""
-        inputs, types, ranges = self._operands(layer, None)
-        low, high = self._limits(layer.end, self._limit(Tensor(layer.end)), signed=True)  # not used for float32
+        limits = self._limits(layer.end, self._limit(Tensor(layer.end)), signed=True)  # not used for float32
         fused = ["BiasAdd", *(["Relu"] if layer.activation else []), "Dequantize"]
-        common = self._lists(types, [*ranges, low, high], [self._float], [])
-        own = self._product_attributes(inputs, types, self._float)
-        made = attributes(FUSED[PRODUCT], {}, {**own, **common, "fused_ops": fused})
-        self._replace(layer.end, FUSED[PRODUCT], [*inputs, *ranges, low, high], made)
+        inputs, options = self._operation(layer, None, limits, self._float, fused)
+        self._replace(layer.end, FUSED[PRODUCT], inputs, attributes(FUSED[PRODUCT], {}, options))
+
+    def _operation(
+        self, layer: Layer, residual: Int8 | None, limits: tuple[Tensor, Tensor], kind: int, fused: list[str]
+    ) -> tuple[list[Tensor], dict[str, object]]:
+        """Return the inputs and the attributes of an operation that returns values of a dtype between limits."""
+        inputs, types, ranges = self._operands(layer, residual)
+        options: dict[str, object] = {
+            "Tdevice_inputs": types,
+            "Thost_inputs": [self._float] * (len(ranges) + len(limits)),
+            "Tdevice_outputs": [kind],
+            "Thost_outputs": [] if kind == self._float else [self._float] * 2,
+            "Tbias": self._float,
+            "is_bias_const": True,
+            "fused_ops": fused,
+        }
+        if layer.kernel.op == PRODUCT:
+            options |= {"T1": types[0], "T2": types[1], "U": self._float, "Tout": kind, "is_weight_const": True}
+            options |= {"transpose_a": False, "transpose_b": False}
+            options |= {"input_quant_mode": "SCALED", "output_quant_mode": "SCALED"}
+        else:
+            options |= {"Tinput": types[0], "Tfilter": types[1], "out_type": kind, "is_filter_const": True}
+            options |= {"Tsummand": residual.dtype if residual else kind}
+        return [*inputs, *ranges, *limits], options
 
     def _operands(self, layer: Layer, residual: Int8 | None) -> tuple[list[Tensor], list[int], list[Tensor]]:
         """Return the operands of a layer with their dtypes, and the limits of input, weights and residual."""
@@ -134,20 +139,6 @@ class Int8Writer:
             types.append(residual.dtype)
             ranges += [residual.low, residual.high]
         return inputs, types, ranges
-
-    def _product_attributes(self, inputs: list[Tensor], types: list[int], kind: int) -> dict[str, object]:
-        return {
-            **{"T1": types[0], "T2": types[1], "Tbias": types[2], "U": self._float, "Tout": kind},
-            **{"transpose_a": False, "transpose_b": False, "is_weight_const": True, "is_bias_const": True},
-            **{"input_quant_mode": "SCALED", "output_quant_mode": "SCALED"},
-        }
-
-    def _lists(self, types: list[int], host: list[Tensor], made: list[int], ranges: list[int]) -> dict[str, object]:
-        """Return the dtypes of operands and results in memory of the device and of the host."""
-        return {
-            **{"Tdevice_inputs": types, "Thost_inputs": [self._float] * len(host)},
-            **{"Tdevice_outputs": made, "Thost_outputs": ranges},
-        }
 
     def _in_8_bits(self, tensor: Tensor) -> Int8:
         """Return a tensor in 8 bits: from the layer that computes it, or converted."""
@@ -171,13 +162,10 @@ class Int8Writer:
 
     def _passed_on(self, node: Node, source: Int8) -> Int8:
         """Add an operation that passes on 8-bit values."""
-        if node.op == "MaxPool":
-            options = {"T": source.dtype}
-            inputs = [source.tensor, source.low, source.high]
-            made = self._add(f"{node.name}/int8", "QuantizedMaxPool", inputs, node, options)
-        else:
-            options = {"T": source.dtype}
-            made = self._add(f"{node.name}/int8", node.op, [source.tensor, *node.inputs[1:]], node, options)
+        op, others = node.op, node.inputs[1:]
+        if op == "MaxPool":
+            op, others = "QuantizedMaxPool", [source.low, source.high]
+        made = self._add(f"{node.name}/int8", op, [source.tensor, *others], node, {"T": source.dtype})
         return source._replace(tensor=made)
 
     def _read_shapes(self, tensor: Tensor, source: Int8) -> None:
@@ -198,13 +186,8 @@ class Int8Writer:
 
     def _become_float(self, name: str, source: Int8) -> None:
         """Replace a node by the conversion of 8-bit values to float32."""
-        options = {
-            "T": source.dtype,
-            "dtype": self._float,
-            "mode": "SCALED",
-            "narrow_range": source.dtype == self._signed,
-        }
-        made = attributes("Dequantize", {}, options)
+        options = {"T": source.dtype, "dtype": self._float, "mode": "SCALED"}
+        made = attributes("Dequantize", {}, {**options, "narrow_range": source.dtype == self._signed})
         self._replace(name, "Dequantize", [source.tensor, source.low, source.high], made)
 
     def _replace(self, name: str, op: str, inputs: list[Tensor], attributes: dict[str, object]) -> None:

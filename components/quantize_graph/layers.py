@@ -15,6 +15,8 @@ ADDING = ("AddV2", "Add")
 ACTIVATIONS = ("Relu", "Relu6")
 PASSING = ("Reshape", "Squeeze", "ExpandDims", "MaxPool")  # they return some of the values that they read
 
+Stays = dict[str, dict[str, int]]  # operations that stay, with their counts, by reason
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -40,9 +42,7 @@ class Layer:
         return self.kernel.inputs[0]
 
 
-def find_layers(
-    graph: Graph, operations: Collection[str], within: Collection[str]
-) -> tuple[list[Layer], dict[str, dict[str, int]]]:
+def find_layers(graph: Graph, operations: Collection[str], within: Collection[str]) -> tuple[list[Layer], Stays]:
     """Return the layers in topological order, and the counts of operations that stay, by reason.
 
     Args:

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.graph.mutable_graph import FunctionDef, Graph, GraphDef, Node, Tensor
-from tfopt.graph.op_registry import FRAMES, attribute, definition, is_pure
+from tfopt.graph.graph_def import FunctionDef, GraphDef, reach, unused_name
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import FRAMES, definition, is_pure, types_of
 
 
 @dataclass
@@ -40,11 +41,9 @@ def read_body(function: Any, library: Mapping[str, Any]) -> Body | str:
     graph_def.library.function.extend(_reached(function, library))
     arguments = [argument.name for argument in function.signature.input_arg]
     returned = [Tensor.read(flat[function.ret[output.name]]) for output in function.signature.output_arg]
-    ends = {f"returned_{index}": tensor for index, tensor in enumerate(returned)}
     names = {node.name for node in graph_def.node}
-    for index, end in enumerate(list(ends)):  # an Identity each, so that the node before it can be rewritten
-        while end in names:
-            end += "_"
+    for index in range(len(returned)):  # an Identity each, so that the node before it can be rewritten
+        end = unused_name(f"returned_{index}", names)
         names.add(end)
         node = graph_def.node.add(name=end, op="Identity", input=[str(returned[index])])
         node.attr["T"].type = function.signature.output_arg[index].type
@@ -103,8 +102,7 @@ def write_body(body: Body, like: Any, name: str | None = None) -> Any:
         function.resource_arg_unique_id.clear()
     ends = {tensor.node for tensor in body.returned}
     for node in graph.nodes.values():
-        plain_end = node.name in ends and not node.controls
-        if node.name in body.arguments or plain_end:
+        if node.name in body.arguments or (node.name in ends and not node.controls):
             continue
         proto = function.node_def.add(name=node.name, op=node.op, device=node.device)
         proto.input.extend(
@@ -136,7 +134,7 @@ def _flat(function: Any) -> tuple[GraphDef, dict[str, str]]:
     for node in function.node_def:
         place = 0
         for output in definition(node.op).output_arg:
-            for index in range(_count(output, node)):
+            for index in range(len(types_of(output, node))):
                 flat[f"{node.name}:{output.name}:{index}"] = f"{node.name}:{place}" if place else node.name
                 place += 1
     for node in function.node_def:
@@ -152,27 +150,15 @@ def _nested(body: Body, tensor: Tensor) -> str:
         return tensor.node
     node, place = body.graph.nodes[tensor.node], tensor.output
     for output in definition(node.op).output_arg:
-        count = _count(output, node)
+        count = len(types_of(output, node))
         if place < count:
             return f"{node.name}:{output.name}:{place}"
         place -= count
     raise IndexError(f"{node.op} {node.name} has no output {tensor.output}")
 
 
-def _count(output: Any, node: Any) -> int:
-    if output.type_list_attr:
-        return len(attribute(node, output.type_list_attr).list.type)
-    return int(attribute(node, output.number_attr).i) if output.number_attr else 1
+def _reached(function: FunctionDef, library: Mapping[str, FunctionDef]) -> list[FunctionDef]:
+    def called(name: str) -> set[str]:
+        return {inner for node in library[name].node_def for inner in called_by(node)} & set(library)
 
-
-def _reached(function: Any, library: Mapping[str, Any]) -> list[Any]:
-    reached: dict[str, FunctionDef] = {}
-    ahead = [function]
-    while ahead:
-        one = ahead.pop()
-        for node in one.node_def:
-            for name in called_by(node):
-                if name in library and name not in reached:
-                    reached[name] = library[name]
-                    ahead.append(library[name])
-    return list(reached.values())
+    return [library[name] for name in sorted(reach(called(function.signature.name), called))]

@@ -3,32 +3,30 @@
 Source: Larsen and Shpeisman, "TensorFlow Graph Optimizations", 2019; ``tensorflow/core/grappler/optimizers``.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from tfopt.errors import ComponentError, first_line, nearest
-from tfopt.graph.frozen_model import Frozen, nodes, prune_functions
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.graph_def import nodes, prune_functions
 
 # Our names, and the names that Grappler uses.
-OPTIMIZERS: Mapping[str, str] = MappingProxyType(
-    {
-        "function": "function",
-        "pruning": "pruning",
-        "debug_stripper": "debug_stripper",
-        "shape": "shape",
-        "constant_folding": "constfold",
-        "arithmetic": "arithmetic",
-        "common_subgraph": "common_subgraph_elimination",
-        "loop": "loop",
-        "layout": "layout",
-        "dependency": "dependency",
-        "remapper": "remap",
-        "auto_mixed_precision": "auto_mixed_precision",
-        "auto_mixed_precision_cpu": "auto_mixed_precision_onednn_bfloat16",
-    }
-)
+OPTIMIZERS = {
+    "function": "function",
+    "pruning": "pruning",
+    "debug_stripper": "debug_stripper",
+    "shape": "shape",
+    "constant_folding": "constfold",
+    "arithmetic": "arithmetic",
+    "common_subgraph": "common_subgraph_elimination",
+    "loop": "loop",
+    "layout": "layout",
+    "dependency": "dependency",
+    "remapper": "remap",
+    "auto_mixed_precision": "auto_mixed_precision",
+    "auto_mixed_precision_cpu": "auto_mixed_precision_onednn_bfloat16",
+}
 # In this order. Left out: remapper (its _Fused ops can be read by TensorFlow only), layout and mixed precision (their
 # gain depends on the machine), and debug_stripper (it removes checks that the author of the model added).
 PORTABLE = ("function", "pruning", "shape", "constant_folding", "arithmetic", "common_subgraph", "loop", "dependency")

@@ -7,11 +7,12 @@ from dataclasses import replace
 from itertools import cycle, islice
 
 from tfopt.errors import ComponentError, nearest
-from tfopt.graph.frozen_model import Frozen, prune_functions
+from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.function_bodies import read_body, write_body
+from tfopt.graph.graph_def import GraphDef, prune_functions
 from tfopt.graph.law import LocalLaw
 from tfopt.graph.laws import laws
-from tfopt.graph.mutable_graph import Graph, GraphDef
+from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.report import Report
 from tfopt.graph.rewriter import apply
 
@@ -39,8 +40,7 @@ def run(names: Sequence[str], graph: Graph, report: Report) -> int:
 
 def graph_of(frozen: Frozen) -> Graph:
     """Return the mutable graph of a frozen model, with its inputs fed and its protected nodes fetched."""
-    fed = {end.node for signature in frozen.signatures.values() for end in signature.inputs.values()}
-    graph = Graph.of(frozen.graph, fed=fed, fetched=frozen.protected - fed | set(frozen.outputs))
+    graph = Graph.of(frozen.graph, fed=frozen.inputs, fetched=frozen.protected - frozen.inputs | set(frozen.outputs))
     graph.reuse_shapes(frozen.shapes)
     return graph
 
@@ -103,7 +103,7 @@ def _run_in_functions(names: Sequence[str], graph_def: GraphDef, report: Report,
             if fired := run(names, body.graph, inner):
                 function.CopyFrom(write_body(body, function))
                 total += fired
-            report.add(inner.inside(name))
+            report.add(inner, name)
             graph_def.library.function.extend(
                 added for added in body.graph.library.function if added.signature.name not in library
             )
@@ -121,7 +121,7 @@ def run_law(name: str, graph: Graph, report: Report) -> int:
         raise ComponentError(f"law {name!r}", "the name of a law", nearest(name, laws()))
     law = laws()[name]
     graph.zero_signs.clear()
-    return apply({name: law}, graph, report) if isinstance(law, LocalLaw) else law.run(graph, report)
+    return apply(name, law, graph, report) if isinstance(law, LocalLaw) else law.run(graph, report)
 
 
 def unmet_requirements(names: Sequence[str]) -> dict[str, list[str]]:

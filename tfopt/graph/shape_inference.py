@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tfopt.graph.graph_def import node_of, readers, subgraph
+
 Shape = tuple[int | None, ...] | None
 MAX_RANK = 6
 UNUSUAL = 1_000_003  # a size that no constant has
@@ -47,7 +49,7 @@ def infer_shape(graph_def: Any, tensor: str) -> Shape:
     """
     import tensorflow as tf
 
-    graph_def = _following(graph_def, tensor.partition(":")[0])
+    graph_def = _following(graph_def, node_of(tensor))
     constants = [node.attr["value"].tensor.tensor_shape.dim for node in graph_def.node if node.op == "Const"]
     sizes = sorted({*SMALL, *(dim.size for shape in constants for dim in shape)})
 
@@ -77,16 +79,11 @@ def infer_shape(graph_def: Any, tensor: str) -> Shape:
 
 def _following(graph_def: Any, name: str) -> Any:
     """Return the GraphDef of the nearest nodes that are computed from a node, and of what they need."""
-    from tensorflow.compat.v1.graph_util import extract_sub_graph
-
-    readers: dict[str, list[str]] = {}
-    for node in graph_def.node:
-        for text in node.input:
-            readers.setdefault(text.lstrip("^").partition(":")[0], []).append(node.name)
+    reading = readers(graph_def)
     near = {name: None}
     ahead = [name]
     while ahead and len(near) < NEAR:
-        new = [reader for source in ahead for reader in readers.get(source, ()) if reader not in near]
+        new = [reader for source in ahead for reader in reading.get(source, ()) if reader not in near]
         near |= dict.fromkeys(new)
         ahead = new
-    return extract_sub_graph(graph_def, [*near][:NEAR])
+    return subgraph(graph_def, [*near][:NEAR])

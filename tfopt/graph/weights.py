@@ -1,58 +1,51 @@
 """Weights of a GraphDef, its large constants: copies without the values, which TensorFlow copies many times."""
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tfopt.graph.const_arrays import array_of
+from tfopt.graph.graph_def import GraphDef, NodeDef, without_nodes
 
 LARGE_BYTES = 64 << 10  # of a constant; the values of smaller ones may determine shapes, and take no time
 
 
-def feed_weights(graph_def: Any) -> tuple[Any, dict[str, NDArray[Any]]]:
+def feed_weights(graph_def: GraphDef) -> tuple[GraphDef, dict[str, NDArray[Any]]]:
     """Return a copy of a GraphDef whose weights are placeholders, and their values by tensor (``name:0``).
 
     A session with the copy reads the values where they are. A graph with constants is copied when it is imported, when
     it is sent to the session, and when the session runs it.
     """
-    values: dict[str, NDArray[Any]] = {}
-
-    def replace(node: Any, copy: Any) -> None:
-        tensor = node.attr["value"].tensor
-        values[f"{node.name}:0"] = array_of(tensor)
+    copied, weights = _without_values(graph_def)
+    for copy, tensor in weights:
         copy.op = "Placeholder"
-        copy.attr["dtype"].type = tensor.dtype
         copy.attr["shape"].shape.CopyFrom(tensor.tensor_shape)
+    return copied, {f"{copy.name}:0": array_of(tensor) for copy, tensor in weights}
 
-    return _without_values(graph_def, replace), values
 
-
-def zero_weights(graph_def: Any) -> Any:
+def zero_weights(graph_def: GraphDef) -> GraphDef:
     """Return a copy of a GraphDef whose weights are zeros, of the same dtypes and shapes, which take no memory."""
-
-    def replace(node: Any, copy: Any) -> None:
-        tensor = node.attr["value"].tensor
+    copied, weights = _without_values(graph_def)
+    for copy, tensor in weights:
         copy.op = "Const"
-        copy.attr["dtype"].type = copy.attr["value"].tensor.dtype = tensor.dtype
+        copy.attr["value"].tensor.dtype = tensor.dtype
         copy.attr["value"].tensor.tensor_shape.CopyFrom(tensor.tensor_shape)
+    return copied
 
-    return _without_values(graph_def, replace)
 
-
-def _without_values(graph_def: Any, replace: Callable[[Any, Any], None]) -> Any:
-    copied = type(graph_def)()
-    copied.versions.CopyFrom(graph_def.versions)
-    copied.library.CopyFrom(graph_def.library)
+def _without_values(graph_def: GraphDef) -> tuple[GraphDef, list[tuple[NodeDef, Any]]]:
+    """Return a copy in which weights have no operation and no value, and these nodes with their TensorProtos."""
+    copied, weights = without_nodes(graph_def), []
     for node in graph_def.node:
-        copy = copied.node.add(name=node.name)
+        copy = copied.node.add()
         if _is_weight(node):
-            copy.device = node.device
-            replace(node, copy)
+            copy.name, copy.device = node.name, node.device
+            copy.attr["dtype"].type = node.attr["dtype"].type
+            weights.append((copy, node.attr["value"].tensor))
         else:
             copy.CopyFrom(node)
-    return copied
+    return copied, weights
 
 
 def _is_weight(node: Any) -> bool:

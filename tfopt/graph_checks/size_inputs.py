@@ -1,54 +1,16 @@
 """Find inputs and operations for which special values are dangerous: sizes of tensors, and kernels that crash."""
 
-from tfopt.graph.frozen_model import Frozen, nodes
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.graph_def import nodes, reach, readers
+from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY
 
 # Operations that allocate no more for an extreme integer: they compute, select, or fail.
-COMPUTING = {
-    "Abs",
-    "Add",
-    "AddN",
-    "AddV2",
-    "All",
-    "Any",
-    "ArgMax",
-    "ArgMin",
-    "Cast",
-    "ConcatV2",
-    "Const",
-    "Cumsum",
-    "Div",
-}
-COMPUTING |= {"Equal", "ExpandDims", "Floor", "FloorDiv", "FloorMod", "Gather", "GatherNd", "GatherV2", "Greater"}
-COMPUTING |= {"GreaterEqual", "Identity", "IdentityN", "Invert", "LeftShift", "Less", "LessEqual", "LogicalAnd"}
-COMPUTING |= {"LogicalNot", "LogicalOr", "LookupTableFindV2", "MatMul", "Max", "Maximum", "Mean", "Min", "Minimum"}
-COMPUTING |= {"Mod", "Mul", "Neg", "NotEqual", "Pack", "Pow", "Prod", "RealDiv", "Relu", "Reshape", "ReverseV2"}
-COMPUTING |= {"RightShift", "Select", "SelectV2", "Sign", "Split", "SplitV", "Square", "SquaredDifference", "Squeeze"}
-COMPUTING |= {"StopGradient", "StridedSlice", "Sub", "Sum", "Transpose", "TruncateDiv", "TruncateMod", "Unpack"}
-COMPUTING |= {"BitwiseAnd", "BitwiseOr", "BitwiseXor", "BatchMatMulV2", "BiasAdd", "StringToHashBucketFast", "AsString"}
-COMPUTING |= {
-    "Ceil",
-    "Conv2D",
-    "DepthwiseConv2dNative",
-    "DivNoNan",
-    "Elu",
-    "Erf",
-    "Exp",
-    "FusedBatchNormV3",
-    "LeakyRelu",
-}
-COMPUTING |= {
-    "Log",
-    "Log1p",
-    "LogSoftmax",
-    "Reciprocal",
-    "Relu6",
-    "Round",
-    "Rsqrt",
-    "Sigmoid",
-    "Softmax",
-    "Sqrt",
-    "Tanh",
-}
+COMPUTING = UNARY | BINARY | REDUCTIONS
+COMPUTING |= {"AddN", "ArgMax", "ArgMin", "AsString", "BatchMatMulV2", "BiasAdd", "ConcatV2", "Const", "Conv2D"}
+COMPUTING |= {"Cumsum", "DepthwiseConv2dNative", "ExpandDims", "FusedBatchNormV3", "Gather", "GatherNd", "GatherV2"}
+COMPUTING |= {"Identity", "IdentityN", "LogSoftmax", "LookupTableFindV2", "MatMul", "Pack", "Reshape", "ReverseV2"}
+COMPUTING |= {"Select", "SelectV2", "Softmax", "Split", "SplitV", "Squeeze", "StopGradient", "StridedSlice"}
+COMPUTING |= {"StringToHashBucketFast", "Transpose", "Unpack"}
 # Their result depends on the shape of the input, not on its values.
 SHAPES = {"OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"}
 
@@ -64,22 +26,15 @@ def crashing_operations(frozen: Frozen) -> list[str]:
 
 def size_inputs(frozen: Frozen, key: str) -> set[str]:
     """Return the names of the integer inputs of a signature that reach another operation than those above."""
-    readers: dict[str, list[str]] = {}
+    reading = readers(frozen.graph)
     ops = {node.name: node.op for node in frozen.graph.node}
-    for node in frozen.graph.node:
-        for name in node.input:
-            readers.setdefault(name.lstrip("^").partition(":")[0], []).append(node.name)
-    sizes = set()
-    for name, end in frozen.signatures[key].inputs.items():
-        if "int" not in end.dtype:
-            continue
-        reached, ahead = set(), list(readers.get(end.node, ()))
-        while ahead:
-            node = ahead.pop()
-            if node in reached or ops[node] in SHAPES:
-                continue
-            reached.add(node)
-            ahead += readers.get(node, ())
-        if not {ops[node] for node in reached} <= COMPUTING:
-            sizes.add(name)
-    return sizes
+
+    def following(name: str) -> list[str]:
+        return [reader for reader in reading.get(name, ()) if ops[reader] not in SHAPES]
+
+    integers = {name: end for name, end in frozen.signatures[key].inputs.items() if "int" in end.dtype}
+    return {
+        name
+        for name, end in integers.items()
+        if not {ops[node] for node in reach(following(end.node), following)} <= COMPUTING
+    }

@@ -17,8 +17,10 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec, batched_tensors, fixed_batch
 from tfopt.data.batches import Batch
+from tfopt.graph.graph_def import nodes
 from tfopt.graph.session import evaluate
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.graph_checks.size_inputs import size_inputs
 from tfopt.runtimes import Runtime
 
 IEEE, LARGEST = "NaN, infinities, zeros and denormals", "the largest floats"
@@ -46,17 +48,18 @@ class Probe:
     outcome: Outputs | str
 
 
-def record_probes(runtime: FrozenRuntime, ordinary: Batch, sizes: Collection[str]) -> list[Probe]:
+def record_probes(runtime: FrozenRuntime, key: str, ordinary: Batch) -> list[Probe]:
     """Return probes with the outcomes of the parent; records on which it does not fail are compared without the others.
 
     Args:
         runtime: The parent.
+        key: Its signature.
         ordinary: Records without special values.
-        sizes: Inputs that may be sizes of tensors or counts of a loop, which get no extreme integers.
     """
     probes = []
-    for kind, arrays in _draw(ordinary, runtime.inputs, sizes):
-        if kind == EMPTY and runtime.operations & CONVOLUTIONS and not _convolves_no_records():
+    convolves = any(node.op in CONVOLUTIONS for node in nodes(runtime.frozen.graph))
+    for kind, arrays in _draw(ordinary, runtime.inputs, size_inputs(runtime.frozen, key)):
+        if kind == EMPTY and convolves and not _convolves_no_records():
             continue
         outcome = outcome_of(runtime, arrays)
         probes += [Probe(kind, arrays, outcome)]
@@ -169,7 +172,7 @@ def _least(dtype: np.dtype[Any]) -> float:
 
 
 def _draw(ordinary: Batch, specs: Mapping[str, TensorSpec], sizes: Collection[str]) -> Iterator[tuple[str, Batch]]:
-    """Yield kinds and batches; the ordinary records give shapes and values in between."""
+    """Yield kinds and batches; ordinary records give shapes and values in between, ``sizes`` get no extremes."""
     batched, fixed = batched_tensors(specs), fixed_batch(specs)
     records = {name: array if name in batched else array[None] for name, array in ordinary.items()}
     elements = max((array[:1].size for array in records.values()), default=0)
@@ -183,13 +186,8 @@ def _draw(ordinary: Batch, specs: Mapping[str, TensorSpec], sizes: Collection[st
         draw = np.random.default_rng(number)
         drawn = {name: overlaid(array, "" if name in left else kind, count, draw) for name, array in records.items()}
         for start in range(0, count, size):
-            yield (
-                kind,
-                {
-                    name: array[start : start + size] if name in batched else array[start]
-                    for name, array in drawn.items()
-                },
-            )
+            rows = {name: slice(start, start + size) if name in batched else start for name in drawn}
+            yield kind, {name: array[rows[name]] for name, array in drawn.items()}
     if batched and not fixed:
         yield EMPTY, {name: array[:0] if name in batched else array for name, array in ordinary.items()}
 

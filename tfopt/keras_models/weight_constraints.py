@@ -56,18 +56,6 @@ class Projection:
         return values if self.mask is None else values * tf.constant(self.mask, values.dtype)
 
 
-class ConstraintChain:
-    """Two weight constraints, applied one after the other."""
-
-    def __init__(self, first: Any, second: Any) -> None:
-        """Store both; the first may be None."""
-        self.first, self.second = first, second
-
-    def __call__(self, kernel: Any) -> Any:
-        """Apply both constraints."""
-        return self.second(self.first(kernel) if self.first else kernel)
-
-
 def add_projection(kernel: Any, projection: Projection) -> None:
     """Make the optimizer apply a projection to a variable after each step, after the user's own constraint.
 
@@ -77,7 +65,11 @@ def add_projection(kernel: Any, projection: Projection) -> None:
     """
     import tensorflow as tf
 
-    both = ConstraintChain(kernel.constraint, projection)
+    own = kernel.constraint
+
+    def both(values: Any) -> Any:
+        return projection(own(values) if own else values)
+
     if isinstance(kernel, tf.Variable):
         kernel._constraint = both  # the property has no setter; Keras 2's optimizers read the attribute
     else:

@@ -25,8 +25,6 @@ from tfopt.saved_models import freezer as freezing
 from tfopt.saved_models.removed_ops import has_successors, replace_removed
 from tfopt.storage.staging import link_tree
 
-__all__ = ["Endpoint", "Frozen", "Signature", "has_removed_operations", "opened", "read", "write"]
-
 INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
 OWN = {INIT, "__saved_model_train_op"}
 REMOVED = re.compile(r"^Op \w+ is not available in GraphDef version \d+")

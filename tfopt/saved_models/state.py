@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts.saved_model_proto import functions_called
-from tfopt.graph.frozen_model import nodes
-from tfopt.graph.mutable_graph import NodeDef
+from tfopt.graph.graph_def import NodeDef, node_of, nodes
 from tfopt.graph.op_registry import definition
 
 WRITES = re.compile(
@@ -43,15 +42,14 @@ def state_nodes(graph_def: Any) -> list[Any]:
     reached: dict[str, NodeDef] = {}
     while ahead:
         for text in ahead.pop().input:
-            node = by_name[text.lstrip("^").partition(":")[0]]
+            node = by_name[node_of(text)]
             if not text.startswith("^") and node.name not in reached:
                 reached[node.name] = node
                 if HANDLE_OPS.match(node.op):
                     ahead.append(node)
     written = [node for node in reached.values() if VARIABLE.match(node.op)]
-    return sorted(
-        [*written, *(node for node in graph_def.node if MUTABLE_TABLE.match(node.op))], key=lambda node: str(node.name)
-    )
+    tables = [node for node in graph_def.node if MUTABLE_TABLE.match(node.op)]
+    return sorted([*written, *tables], key=lambda node: str(node.name))
 
 
 def users_of(graph_def: Any, states: list[Any]) -> Iterator[str]:
