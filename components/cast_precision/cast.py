@@ -53,8 +53,10 @@ def cast_model(
                 "operations in float32 with a 16-bit kernel",
                 "leave the model as it is",
             )
+        no_special_values = why_no_special_values(frozen)
         comparison = Comparison(
-            *(parent.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature), special=True
+            *(parent.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature),
+            special=not no_special_values,
         )
         taken_back, errors = revert(
             chosen, lambda nodes: _error(rewritten(parent, nodes, precision), comparison), allowed
@@ -83,7 +85,7 @@ def cast_model(
         "stays": stays,
         "taken_back": {name: errors[name] for name in taken_back},
         "errors_alone": errors,
-        "special_values": special or why_no_special_values(frozen) or "NaN and infinities at the same places",
+        "special_values": special or no_special_values or "NaN and infinities at the same places",
     }
     _, error = largest_error(verified["outputs"])
     log.info(

@@ -1,8 +1,6 @@
 """Rewrite a graph with some nodes in 16 bits: change their dtypes, insert casts, convert their constants."""
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.graph_def import FLOAT, data_type, subgraph
@@ -30,14 +28,14 @@ def rewritten(frozen: Frozen, nodes: set[str], precision: str) -> Frozen:
     graph, half = Graph.of(frozen.graph), data_type(precision)
     for node in [node for node in graph.nodes.values() if node.name in nodes]:
         changed = dict.fromkeys(changed_attributes(node, precision), half)
-        _replace(graph, node, node.inputs, attributes(node.op, node.attr, changed))
+        graph.replace(node, attr=attributes(node.op, node.attr, changed))
     cast: dict[tuple[Tensor, int], Tensor] = {}  # a tensor is cast once for all its readers
     for node in list(graph.nodes.values()):
         types = [kind for argument in definition(node.op).input_arg for kind in types_of(argument, node)]
         sources = list(zip(node.inputs, types, strict=True))
         cast |= {source: _as_type(graph, *source, precision) for source in sources if source not in cast}
         if (inputs := [cast[source] for source in sources]) != node.inputs:
-            _replace(graph, node, inputs, node.attr)
+            graph.replace(node, inputs=inputs)
     return replace(frozen, graph=subgraph(graph.to_graph_def(), frozen.protected))
 
 
@@ -55,8 +53,3 @@ def _as_type(graph: Graph, tensor: Tensor, kind: int, precision: str) -> Tensor:
     name = graph.fresh(f"{source.name}/{as_dtype(kind).name}")
     graph.insert(Node(name, "Cast", [tensor], [], attributes("Cast", {}, {"SrcT": own, "DstT": kind})))
     return Tensor(name)
-
-
-def _replace(graph: Graph, node: Node, inputs: list[Tensor], attr: Mapping[str, Any]) -> None:
-    graph.remove(node.name)
-    graph.insert(Node(node.name, node.op, inputs, node.controls, attr, node.device))

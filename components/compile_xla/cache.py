@@ -15,6 +15,7 @@ from pathlib import Path
 from tfopt.artifacts import SavedModel
 from tfopt.components.compile_xla.latency import measure_models
 from tfopt.data.batches import Batch
+from tfopt.measurement.machine_fingerprint import cpu_facts
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.value_types import JsonObject
 
@@ -58,16 +59,10 @@ def measure_cache(target: Path, batches: dict[int, Batch]) -> JsonObject:
         "programs": len(files),
         "bytes": sum(file.stat().st_size for file in files),
         "TF_XLA_FLAGS": f"{_flag(Path('PATH_OF_THE_MODEL') / FOLDER)} {_READ_ONLY}",
-        "processor": _processor(),
+        "processor": cpu_facts()["model"],
         "from_cache": times,
     }
 
 
 def _flag(folder: Path) -> str:
     return f"--tf_xla_persistent_cache_directory={folder}"
-
-
-def _processor() -> str:
-    """Return Linux's name of the processor, which identifies its instruction set."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")

@@ -62,15 +62,7 @@ def compile_model(model: SavedModel, target: Path, examples: Examples | None, se
 
 @dataclass(frozen=True)
 class _ParentResults:
-    """Results of the parent, and inputs for a measurement.
-
-    Attributes:
-        comparison: Results on examples or random inputs.
-        special: Results on special values.
-        batches: Inputs by batch size.
-        lengths: Inputs of each bucket of sequence lengths.
-        tolerance: Allowed error of an output, as a fraction of its range.
-    """
+    """Results on ordinary and on special values, inputs by batch size and by sequence length, and the allowed error."""
 
     comparison: Comparison
     special: Comparison
@@ -117,14 +109,16 @@ def _write(
         frozen = optimize(grappler.run(frozen, ["debug_stripper"]), NORMALIZING, Report())  # less to compile
         report = _write_model(frozen, serving, settings, model.signature)
         comparison = Comparison(frozen.signatures, lambda key: nullcontext(before(key)), examples, model.signature)
+        no_special_values = why_no_special_values(frozen)
         special = Comparison(
-            *(frozen.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature), special=True
+            *(frozen.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature),
+            special=not no_special_values,
         )
         parent = before(model.signature)
         lengths = draw_lengths(parent, settings.buckets) if settings.warm_up and settings.buckets else {}
         batches = _draw_batches(parent, examples, settings.sizes)
         allowed = tolerance_of(frozen) if settings.tolerance is None else settings.tolerance
-        report["special_values"] = why_no_special_values(frozen) or "the same results"
+        report["special_values"] = no_special_values or "the same results"
         return report, _ParentResults(comparison, special, batches, lengths, allowed)
 
 

@@ -45,7 +45,7 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
         left_out = "not compared: fast_math" if optimization.fast_math else why_no_special_values(parent)
         comparison = Comparison(
             *(parent.signatures, lambda key: FrozenRuntime(parent, key), examples, source.signature),
-            special=not optimization.fast_math,
+            special=not left_out,
             stateful=changes_state(parent.graph),
         )
         run = VerifiedPasses(parent, comparison, allowed, fast_math=optimization.fast_math)

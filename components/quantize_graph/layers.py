@@ -45,10 +45,7 @@ class Layer:
 def find_layers(graph: Graph, operations: Collection[str], within: Collection[str]) -> tuple[list[Layer], Stays]:
     """Return the layers in topological order, and the counts of operations that stay, by reason.
 
-    Args:
-        graph: The graph; it is not changed.
-        operations: The kernels that may be quantized.
-        within: The nodes whose values are known on the calibration examples.
+    Only ``operations`` may be quantized, ``within`` the nodes whose values are known on the calibration examples.
     """
     layers: list[Layer] = []
     stays: dict[str, Counter[str]] = defaultdict(Counter)

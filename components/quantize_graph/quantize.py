@@ -83,13 +83,8 @@ def quantize_frozen(
 ) -> tuple[Frozen, list[str], Stays, JsonObject]:
     """Return a model with 8-bit layers, these, what stays, and how ranges differ between halves of the data.
 
-    Signatures with the same inputs as ``key`` are calibrated on the same examples; layers that only others use stay.
-
-    Args:
-        frozen: The model.
-        key: The signature that the batches are for.
-        batches: The inputs to calibrate on.
-        parameters: The parameters.
+    The batches are for the signature ``key``. Signatures with the same inputs are calibrated on the same examples;
+    layers that only others use stay.
 
     Raises:
         ComponentError: If there is no layer to quantize, or an activation is NaN or infinite on the examples.

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.graph.graph_def import FunctionDef, GraphDef, reach, unused_name
+from tfopt.graph.graph_def import FunctionDef, GraphDef, NodeDef, reach, unused_name
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import FRAMES, definition, is_pure, types_of
 
@@ -25,13 +25,8 @@ class Body:
     returned: list[Tensor]
 
 
-def read_body(function: Any, library: Mapping[str, Any]) -> Body | str:
-    """Return the body of a function, or the reason why it cannot be rewritten.
-
-    Args:
-        function: A FunctionDef.
-        library: All functions by name.
-    """
+def read_body(function: FunctionDef, library: Mapping[str, FunctionDef]) -> Body | str:
+    """Return the body of one of the functions by name, or the reason why it cannot be rewritten."""
     if function.signature.attr:
         return "it is a template whose types depend on the call"
     unknown = sorted({node.op for node in function.node_def if definition(node.op) is None})
@@ -58,23 +53,19 @@ def read_body(function: Any, library: Mapping[str, Any]) -> Body | str:
     return Body(graph, arguments, returned)
 
 
-def has_no_effect(node: Node, library: Mapping[str, Any]) -> bool:
+def has_no_effect(node: Node | NodeDef, library: Mapping[str, FunctionDef]) -> bool:
     """Return whether a node and the functions that it calls have no effects."""
     if is_pure(node):
         return True
     if definition(node.op) is None or node.op in FRAMES or node.op.startswith(("Stateful", "Remote")):
         return False
-    called = list(called_by(node))
-    return bool(called) and all(
-        name in library
-        and all(
-            has_no_effect(Node(inner.name, inner.op, [], [], inner.attr), library) for inner in library[name].node_def
-        )
-        for name in called
-    )
+    called = set(called_by(node))
+    if not called or not called <= set(library):
+        return False
+    return all(has_no_effect(inner, library) for name in called for inner in library[name].node_def)
 
 
-def called_by(node: Node) -> Iterable[str]:
+def called_by(node: Node | NodeDef) -> Iterable[str]:
     """Yield the names of the functions in the attributes of a node."""
     for value in node.attr.values():
         yield from [value.func.name] if value.func.name else []

@@ -9,7 +9,7 @@ from tfopt.artifacts.saved_model_proto import functions_called
 GraphDef = Any  # tf.compat.v1.GraphDef: protocol buffers have no types here
 NodeDef = Any  # tf.compat.v1.NodeDef
 FunctionDef = Any  # tensorflow.core.framework.function_pb2.FunctionDef
-FLOAT, INT32, STRING = 1, 3, 7  # of the enum DataType
+FLOAT, INT32, STRING, QINT8, QUINT8 = 1, 3, 7, 11, 12  # of the enum DataType
 
 
 def nodes(graph: GraphDef) -> Iterator[NodeDef]:
@@ -29,12 +29,13 @@ def unused_name(base: str, used: Container[str]) -> str:
     return next(name for name in chain([base], (f"{base}_{number}" for number in count(1))) if name not in used)
 
 
-def readers(graph: GraphDef) -> dict[str, list[str]]:
-    """Return the names of the nodes that read a node or wait for it, by its name."""
+def readers(graph: GraphDef, *, controls: bool = True) -> dict[str, list[str]]:
+    """Return the names of the nodes that read a node, or (``controls``) wait for it, by its name."""
     reading: dict[str, list[str]] = {}
     for node in graph.node:
         for source in node.input:
-            reading.setdefault(node_of(source), []).append(node.name)
+            if controls or not source.startswith("^"):
+                reading.setdefault(node_of(source), []).append(node.name)
     return reading
 
 

@@ -35,16 +35,11 @@ CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, preserved: Collection[str] = ()) -> Frozen:
-    """Return the model after these optimizers of Grappler, run in the given order.
+    """Return the model after some of `OPTIMIZERS`, run in the given order.
 
-    Signatures and `Frozen.protected` nodes stay. The remapper, the layout optimizer and mixed precision change only
-    nodes with a device, so all nodes are placed on the CPU of this machine during the run. On a CPU, ``layout``
-    converts NCHW to NHWC, never the other way.
-
-    Args:
-        frozen: The model; it is not changed.
-        optimizers: Names of `OPTIMIZERS`.
-        preserved: Nodes that keep their names, and are not replaced by an Identity.
+    Nodes to be preserved keep their names, and are not replaced by an Identity. Signatures and `Frozen.protected` nodes
+    stay. The remapper, the layout optimizer and mixed precision change only nodes with a device, so all nodes are
+    placed on the CPU of this machine during the run. On a CPU, ``layout`` converts NCHW to NHWC, never the other way.
 
     Raises:
         ComponentError: If a name is unknown, or an optimizer fails.

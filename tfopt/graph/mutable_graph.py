@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
@@ -191,10 +191,14 @@ class Graph:
             readers[reader.name] = readers.get(reader.name, 0) + count
             self.touched[reader.name] = None
 
+    def replace(self, node: Node, **changed: Any) -> None:
+        """Replace a node by one of the same name with other fields, such as ``op``, ``inputs`` and ``attr``."""
+        self.remove(node.name)
+        self.insert(replace(node, **changed))
+
     def rename(self, old: str, new: str) -> None:
         """Give a node an unused name. No control edge may start from the node."""
-        node = self.remove(old)
-        self.insert(Node(new, node.op, node.inputs, node.controls, node.attr, node.device))
+        self.insert(replace(self.remove(old), name=new))
         self.redirect(Tensor(old), Tensor(new))
 
     def wait_for(self, name: str, controls: Iterable[str]) -> None:

@@ -32,7 +32,7 @@ def definition(op: str) -> Any:
     return op_def_registry.get(op)
 
 
-def is_pure(node: Node) -> bool:
+def is_pure(node: Node | NodeDef) -> bool:
     """Return whether a node is deterministic and has no effects."""
     return _is_pure(node.op)
 

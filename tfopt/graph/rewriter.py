@@ -25,12 +25,6 @@ def apply(law_name: str, law: LocalLaw, graph: Graph, report: Report) -> int:
 
     After a firing, only the nodes around it are tried again, so that the time is linear in the size of the graph.
 
-    Args:
-        law_name: The name of the law in the report.
-        law: The law.
-        graph: The graph, changed in place.
-        report: Receives the firings and refusals.
-
     Raises:
         RuntimeError: If the law fires without end, which is an error of its author.
     """
@@ -152,8 +146,7 @@ def _replace(graph: Graph, root: Node, result: Tensor, controls: list[str], made
     graph.know_shape(result, Tensor(root.name))
     if result.node in made:
         new = graph.remove(result.node)
-        graph.remove(root.name)
-        graph.insert(Node(root.name, new.op, new.inputs, new.controls, new.attr, new.device))
+        graph.replace(root, op=new.op, inputs=new.inputs, controls=new.controls, attr=new.attr, device=new.device)
         graph.wait_for(root.name, [*new.controls, *controls])
         return
     if root.name in graph.fetched or controls:

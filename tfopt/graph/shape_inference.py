@@ -40,12 +40,7 @@ def shapes_of(graph_def: Any) -> dict[tuple[str, int], Shape]:
 def infer_shape(graph_def: Any, tensor: str) -> Shape:
     """Return the shape that a tensor of unknown rank must have: the ranks and sizes that TensorFlow does not refuse.
 
-    Args:
-        graph_def: The GraphDef.
-        tensor: The name of a tensor; the graph is cut there.
-
-    Returns:
-        None if several ranks are possible; None for a size that can be any.
+    It is None if several ranks are possible, with None for a size that can be any. The graph is cut at the tensor.
     """
     import tensorflow as tf
 

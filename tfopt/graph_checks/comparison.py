@@ -63,8 +63,8 @@ class Comparison:
             parent: Function that loads a signature by its key.
             examples: Inputs for one signature. Other signatures, and all if this is None, get random inputs.
             signature: The signature that the examples are for.
-            special: Compare special values too (see `special_values`), unless `why_no_special_values` has a reason.
-                The parent must be a `FrozenRuntime`: when TensorFlow serves a model, Grappler rewrites it.
+            special: Compare special values too (see `special_values` and `why_no_special_values`). Both models must be
+                `FrozenRuntime`: when TensorFlow serves a model, Grappler rewrites it.
             stateful: The model changes its state while it serves, or has random outputs. The parent is loaded and run
                 a second time, and outputs that differ then are not compared.
 
@@ -82,7 +82,7 @@ class Comparison:
             try:
                 with parent(key) as runtime:
                     self._recorded[key], source = _record_outputs(key, runtime, examples if key == signature else None)
-                    if special and isinstance(runtime, FrozenRuntime) and not why_no_special_values(runtime.frozen):
+                    if special and isinstance(runtime, FrozenRuntime):
                         probes = record_probes(runtime, key, self._recorded[key].batches[0])
                         self._probes[key] = [*self._recorded[key].failures, *probes]
                 if stateful:
@@ -111,14 +111,8 @@ class Comparison:
     def verify(self, child: Loader, tolerance: float, *, what: str, fix: str) -> Verification:
         """Return the entry ``verified`` of the model card of a child.
 
-        Args:
-            child: Function that loads a signature by its key.
-            tolerance: Allowed error of an output, as a fraction of its range.
-            what: The child in an error message.
-            fix: What to do if an output differs.
-
         Raises:
-            ComponentError: If an output differs by more than the tolerance.
+            ComponentError: If an output of ``what`` model differs by more than the tolerance, a fraction of its range.
         """
         outputs = self.errors(child)
         name, error = largest_error(outputs)
@@ -298,21 +292,15 @@ class _RecordedOutputs(Runtime):
         return max(float(np.abs(value).max(initial=0)) for value in values)
 
 
-def _equal_integers(batches: list[Batch]) -> list[Batch]:
-    """Return batches whose integers are all 1, and all 0; random ones may be a divisor of 0, or a size that is not."""
-    return [
-        {name: np.full_like(array, value) if array.dtype.kind in "iu" else array for name, array in batch.items()}
-        for batch in batches
-        for value in (1, 0)
-    ]
-
-
 def _record_outputs(key: str, runtime: Runtime, examples: Examples | None) -> tuple[_RecordedOutputs, str]:
     inputs, source = draw_inputs(examples, with_words(runtime.inputs), records=RECORDS)
     batches = list(split_batches(inputs, runtime.inputs, BATCH))
+    others: Iterable[Batch] = ()
+    if batches and not examples:  # random integers may be a divisor of 0, or a size that is not
+        integers = {name for name, array in batches[0].items() if array.dtype.kind in "iu"}
+        equal = [{**batches[0], **{name: np.full_like(batches[0][name], n) for name in integers}} for n in (1, 0)]
+        others = chain(equal, formatted_texts(runtime.inputs, batches[0]))
     try:
-        texts = (text for batch in batches[:1] for text in formatted_texts(runtime.inputs, batch))
-        others = () if examples else chain(_equal_integers(batches[:1]), texts)
         recorded = _RecordedOutputs(runtime, batches, others)
         compare(recorded, recorded, recorded.batches)  # raises if the parent returns NaN, for which no child is blamed
         return recorded, source

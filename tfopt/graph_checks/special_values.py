@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
@@ -51,10 +52,7 @@ class Probe:
 def record_probes(runtime: FrozenRuntime, key: str, ordinary: Batch) -> list[Probe]:
     """Return probes with the outcomes of the parent; records on which it does not fail are compared without the others.
 
-    Args:
-        runtime: The parent.
-        key: Its signature.
-        ordinary: Records without special values.
+    Shapes, and values between the special ones, are those of ordinary records for its signature.
     """
     probes = []
     convolves = any(node.op in CONVOLUTIONS for node in nodes(runtime.frozen.graph))
@@ -91,12 +89,9 @@ def outcome_of(runtime: Runtime, arrays: Batch) -> Outputs | str:
 
 
 def working_records(runtime: Runtime, arrays: Batch, *, finite: bool = False) -> Batch:
-    """Return the records on which a model does not fail, each run by itself; nothing if there are none.
+    """Return the records on which a model does not fail, or (``finite``) return NaN, each run by itself.
 
-    Args:
-        runtime: The model.
-        arrays: The records.
-        finite: Leave out the records for which it returns NaN, too.
+    The result is empty if there are none.
     """
     names = batched_tensors(runtime.inputs)
     if not names or fixed_batch(runtime.inputs):
@@ -155,7 +150,8 @@ def _differing(before: NDArray[Any], after: NDArray[Any], tolerance: float, spre
         finite = np.abs(np.where(np.isfinite(one), one, 0))
         scale = np.maximum(finite.max(axis=tuple(range(1, one.ndim)), keepdims=True, initial=0), spread)
         error = np.where(is_finite, np.abs(one / 2 - other / 2) * 2, 0)
-        flushed = is_finite & (np.maximum(finite, np.abs(other)) < _least(before.dtype))
+        smallest_normal = float(ml_dtypes.finfo(before.dtype).tiny)
+        flushed = is_finite & (np.maximum(finite, np.abs(other)) < smallest_normal)
         return np.asarray((classes | (error > tolerance * scale)) & ~flushed)
 
 
@@ -164,15 +160,8 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or "float" in dtype.name
 
 
-def _least(dtype: np.dtype[Any]) -> float:
-    """Return the smallest normal number of a dtype."""
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(dtype).tiny)
-
-
 def _draw(ordinary: Batch, specs: Mapping[str, TensorSpec], sizes: Collection[str]) -> Iterator[tuple[str, Batch]]:
-    """Yield kinds and batches; ordinary records give shapes and values in between, ``sizes`` get no extremes."""
+    """Yield kinds and batches; the inputs ``sizes`` get no extremes."""
     batched, fixed = batched_tensors(specs), fixed_batch(specs)
     records = {name: array if name in batched else array[None] for name, array in ordinary.items()}
     elements = max((array[:1].size for array in records.values()), default=0)
@@ -218,16 +207,12 @@ def values(dtype: np.dtype[Any], kind: str) -> NDArray[Any] | None:
         real = values(np.dtype("float32" if dtype.itemsize == 8 else "float64"), kind)
         return None if real is None else np.array([complex(a, b) for a in real for b in real[:3]], dtype)
     if is_float(dtype) and kind in (IEEE, LARGEST):
-        import ml_dtypes
-
         limits = ml_dtypes.finfo(dtype)
         if kind == LARGEST:
             return np.array([limits.max, limits.min], dtype)
         denormal = float(limits.smallest_subnormal) * 3
         return np.array([np.nan, np.inf, -0.0, -np.inf, denormal, 0.0, -denormal], dtype)
     if dtype.name.lstrip("u").startswith("int") and kind == EXTREMES:
-        import ml_dtypes
-
         integers = ml_dtypes.iinfo(dtype)
         unsigned = integers.min == 0
         return np.array([integers.max, integers.min, 0, 1, integers.max if unsigned else -1], dtype)

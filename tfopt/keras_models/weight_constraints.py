@@ -31,13 +31,7 @@ class Projection:
     """
 
     def __init__(self, kernel: Array, *, zeros: bool, clusters: bool) -> None:
-        """Record the zeros and the shared values of a kernel.
-
-        Args:
-            kernel: The weights, of any shape.
-            zeros: Preserve zeros.
-            clusters: Preserve groups of weights with the same value.
-        """
+        """Record the zeros of a kernel, the groups of weights with the same value (``clusters``), or both."""
         self.mask = (kernel != 0).astype(kernel.dtype) if zeros else None
         self.groups = self.counts = None
         if clusters:
@@ -59,9 +53,7 @@ class Projection:
 def add_projection(kernel: Any, projection: Projection) -> None:
     """Make the optimizer apply a projection to a variable after each step, after the user's own constraint.
 
-    Args:
-        kernel: A variable of Keras 3 or, for Keras 2, of TensorFlow.
-        projection: The zeros and groups to preserve.
+    The variable is one of Keras 3 or, for Keras 2, of TensorFlow.
     """
     import tensorflow as tf
 

@@ -10,14 +10,9 @@ from tfopt.graph.graph_def import node_of, reach, readers
 
 
 def add_feature_signature(frozen: Frozen, key: str, name: str) -> Frozen:
-    """Return a model with one more signature, whose inputs are the features that another signature parses.
+    """Return a model with a signature ``name``, whose inputs are the features that the signature ``key`` parses.
 
     The nodes behind the parsing op exist twice; constants and lookup tables are shared.
-
-    Args:
-        frozen: The model; it is not changed.
-        key: The signature that parses records.
-        name: Key of the new signature.
 
     Raises:
         ComponentError: If the signature does not parse dense features from records with one op, or the name is used.

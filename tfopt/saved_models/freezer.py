@@ -92,7 +92,7 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False) -> Frozen:
         for attribute in STRIPPED:
             node.attr.pop(attribute, None)
     frozen = _name_outputs(frozen)
-    frozen.state = set(users_of(frozen.graph, states))
+    frozen.state = users_of(frozen.graph, states)
     return frozen
 
 

@@ -125,5 +125,4 @@ def _pass_resource(graph: Graph, name: str) -> None:
 
 
 def _replace(graph: Graph, node: Node, op: str, inputs: list[Tensor], **changed: Any) -> None:
-    graph.remove(node.name)
-    graph.insert(Node(node.name, op, list(inputs), node.controls, attributes(op, node.attr, changed), node.device))
+    graph.replace(node, op=op, inputs=list(inputs), attr=attributes(op, node.attr, changed))

@@ -65,12 +65,7 @@ class Cut:
 
 
 def cut_text(frozen: Frozen, key: str, at: Sequence[str] = ()) -> Cut:
-    """Cut a signature of a model.
-
-    Args:
-        frozen: The model.
-        key: The signature.
-        at: Nodes or tensors to cut at; empty to cut where text, tables and records end.
+    """Cut the signature ``key`` of a model at nodes or tensors, by default where text, tables and records end.
 
     Raises:
         ComponentError: If an output is text or depends on nothing but the preprocessing, a tensor to cut at does not
