@@ -40,8 +40,12 @@ Range = tuple[float, float]
 log = logging.getLogger(__name__)
 
 
-def check_kernels(parameters: GraphQuantization) -> None:
-    """Raise ComponentError if TensorFlow has no kernel for a quantized operation."""
+def quantize(model: SavedModel, target: Path, examples: Examples, parameters: GraphQuantization) -> JsonObject:
+    """Write the quantized model into the staging folder ``target``, and return the content of its model card.
+
+    Raises:
+        ComponentError: See `quantize_graph`.
+    """
     from tensorflow.python.framework import kernels
 
     for name in parameters.operations:
@@ -51,15 +55,6 @@ def check_kernels(parameters: GraphQuantization) -> None:
                 "TensorFlow for x86 CPUs, which is built with oneDNN",
                 "quantize where the model will be served, or use export_tflite with precision=int8",
             )
-
-
-def quantize(model: SavedModel, target: Path, examples: Examples, parameters: GraphQuantization) -> JsonObject:
-    """Write the quantized model into the staging folder ``target``, and return the content of its model card.
-
-    Raises:
-        ComponentError: See `quantize_graph`.
-    """
-    check_kernels(parameters)
     with runtimes.load(model) as parent:
         calibrated, facts = sample_inputs(examples, parent.inputs, parameters)
         with opened(model) as frozen:

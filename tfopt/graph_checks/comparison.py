@@ -15,11 +15,11 @@ from tfopt.data.sample_inputs import draw_inputs, formatted_texts, split_batches
 from tfopt.errors import ComponentError, first_line, nearest
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
-from tfopt.graph_checks.size_inputs import crashing_operations
 from tfopt.graph_checks.special_values import (
     LARGEST,
     Probe,
     contains_nan,
+    crashing_operations,
     difference,
     outcome_of,
     record_probes,
