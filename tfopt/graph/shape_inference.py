@@ -16,7 +16,7 @@ def shapes_of(graph_def: Any) -> dict[tuple[str, int], Shape]:
     from tensorflow.compat.v1 import MetaGraphDef
     from tensorflow.python.grappler.item import Item
 
-    from tfopt.graph.weights import zero_weights  # imports NumPy, which a check of the names of passes does not need
+    from tfopt.graph.const_arrays import zero_weights  # imports NumPy, which checks of names of passes do not need
 
     meta = MetaGraphDef(graph_def=zero_weights(graph_def))
     fetch = meta.graph_def.node.add(name="_fetch", op="NoOp").name  # Grappler needs a fetched node

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import describe_text_inputs
+from tfopt.graph.const_arrays import feed_weights
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.session import session
-from tfopt.graph.weights import feed_weights
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.value_types import Tensors
 
