@@ -5,6 +5,7 @@ marked ops when the model runs, and runs the others as before.
 """
 
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -12,10 +13,11 @@ from typing import Any
 from tfopt.components.compile_xla.sequence_buckets import padded
 from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-from tfopt.graph.graph_def import subgraph
+from tfopt.graph.graph_def import GraphDef, nodes, subgraph
 from tfopt.saved_models import saved_model
 from tfopt.value_types import Tensors
 
+RENAMED = "_compiled"  # the end of the names of functions
 MUST_COMPILE, MAY_COMPILE = "_XlaMustCompile", "_XlaCompile"  # attributes of a function and of a node
 
 
@@ -44,8 +46,9 @@ def write_compiled(
     import tensorflow as tf
 
     signatures, added = {}, []
+    graph = _rename_functions(frozen.graph)
     for key, signature in frozen.signatures.items():
-        serve = _compiled_function(frozen.graph, signature)
+        serve = _compiled_function(graph, signature)
         if buckets.get(key):
             serve = padded(serve, signature, buckets[key])
         signatures[key] = _concrete_function(serve, signature, None)
@@ -57,7 +60,26 @@ def write_compiled(
     return added
 
 
-def _compiled_function(graph: Any, signature: Signature) -> Callable[..., Any]:
+def _rename_functions(graph: GraphDef) -> GraphDef:
+    """Return a copy whose functions have other names than those of the parent, which this process has loaded.
+
+    TensorFlow has one function of each name, and both may differ: the bodies of the copy were optimized.
+    """
+    renamed = deepcopy(graph)
+    library = renamed.library
+    names = {function.signature.name for function in library.function}
+    for value in [value for node in nodes(renamed) for value in node.attr.values()]:
+        for called in [value.func] if value.HasField("func") else value.list.func:
+            called.name += RENAMED if called.name in names else ""
+    for function in library.function:
+        function.signature.name += RENAMED
+    for gradient in library.gradient:
+        gradient.function_name += RENAMED if gradient.function_name in names else ""
+        gradient.gradient_func += RENAMED if gradient.gradient_func in names else ""
+    return renamed
+
+
+def _compiled_function(graph: GraphDef, signature: Signature) -> Callable[..., Any]:
     import tensorflow as tf
 
     outputs = [end.tensor for end in signature.outputs.values()]

@@ -18,7 +18,7 @@ from tfopt.components.prune.kernels import PrunableKernel
 from tfopt.components.prune.parameters import Pattern, Settings
 from tfopt.components.prune.patterns import Schedule, draw_mask, plan_schedule
 from tfopt.training.fine_tuner import FineTuner
-from tfopt.training.fit_loop import History, fit_model
+from tfopt.training.fit_loop import History
 from tfopt.training.second_round import SECOND_ROUND
 from tfopt.value_types import JsonObject
 
@@ -92,11 +92,8 @@ def fine_tune(
 ) -> tuple[Any, JsonObject]:
     """Return the model without wrappers, with its best weights at the final sparsity, and facts for its model card.
 
-    Args:
-        model: Loaded and compiled; its weights change.
-        kernels: All of its kernels; none to train without masks.
-        tuner: Has the module and the examples. A second round uses the same zeros.
-        settings: Schedule, epochs and batch size.
+    The model is compiled, and its weights change. Without kernels it is trained without masks. A second round uses the
+    same zeros.
     """
     before = tuner.evaluate(model)
     steps = -(-tuner.sources["train"].count // settings.batch_size)
@@ -105,18 +102,8 @@ def fine_tune(
 
     def fit(model: Any, schedule: Schedule, folder: Path, epochs: int, seed: int) -> tuple[Any, History]:
         trainee, callbacks, finish = _add_masks(model, kernels, tuner, schedule, settings)
-        history = fit_model(
-            trainee,
-            tuner.user,
-            tuner.sources,
-            folder,
-            epochs=epochs,
-            batch_size=settings.batch_size,
-            patience=epochs,
-            seed=seed,
-            start_from_epoch=(schedule.end - 1) // steps,
-            first_callbacks=callbacks,
-        )
+        start = (schedule.end - 1) // steps
+        history = tuner.fit(trainee, folder, epochs, seed, start_from_epoch=start, first_callbacks=callbacks)
         plain = finish()
         return plain if plain is model else tuner.compile(plain), history
 
@@ -144,10 +131,13 @@ def _add_masks(
     if not masks.kernels:
         return model, [], lambda: model
     if keras_models.is_keras_2(model):
-        from tfopt.components.prune import tfmot as toolkit  # imports Keras 2
+        from tensorflow_model_optimization.sparsity import keras as sparsity
 
-        wrapped = tuner.compile(toolkit.wrap(model, kernels, settings.parsed_pattern, schedule))
-        return wrapped, [toolkit.callback()], lambda: toolkit.strip(wrapped)
+        from tfopt.components.prune.tfmot import wrap  # imports Keras 2
+
+        wrapped = tuner.compile(wrap(model, kernels, settings.parsed_pattern, schedule))
+        # The callback passes the step to the wrappers, and masks the weights after each epoch.
+        return wrapped, [sparsity.UpdatePruningStep()], lambda: sparsity.strip_pruning(wrapped)
     masks.attach(model.optimizer)
 
     def finish() -> Any:

@@ -8,7 +8,8 @@ from typing import Any, NoReturn, TypeAlias
 from tfopt.component import Component, Port
 from tfopt.dag.dag import Dag
 from tfopt.declaration.parameters import Parameter
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"

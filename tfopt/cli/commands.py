@@ -28,9 +28,10 @@ from tfopt.cli.terminal.log_redirect import capture_library_logs, redirect_libra
 from tfopt.component import Component, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
-from tfopt.data import beam_runner, portable_runners
+from tfopt.data import beam_runner
 from tfopt.declaration.library import component_names
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.kfp.container_entry import run_step
 from tfopt.run_records.run_record import decision_facts, recorded_run, run_facts
@@ -203,7 +204,7 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object
     values = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
     remote_files.check_characters(str(_root(dag, arguments)))
     check_engine(arguments.engine)
-    portable_runners.check_arguments(arguments.beam_pipeline_arg)
+    beam_runner.check_arguments(arguments.beam_pipeline_arg)
     if arguments.jobs < 1 or (arguments.jobs > 1 and arguments.engine != "process"):
         raise ComponentError(
             f"--jobs {arguments.jobs} with --engine {arguments.engine}",
@@ -323,7 +324,7 @@ def _run_kubeflow_step(component: Component, arguments: argparse.Namespace) -> i
 
 
 def _run_component(component: Component, debug: bool, arguments: argparse.Namespace) -> int:
-    portable_runners.check_arguments(getattr(arguments, "beam_pipeline_arg", []))
+    beam_runner.check_arguments(getattr(arguments, "beam_pipeline_arg", []))
     names = [*component.inputs, *component.outputs, *component.parameters]
     values = {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
     library_logs = contextlib.nullcontext() if debug else capture_library_logs()

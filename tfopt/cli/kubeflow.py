@@ -13,7 +13,8 @@ from tfopt.cli.run_files.run_file import add_file_option
 from tfopt.component import components
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.kfp.images import Images
 from tfopt.kfp.pod_options import Options
 

@@ -24,7 +24,8 @@ from tfopt.cli.terminal.detection import print_error
 from tfopt.cli.terminal.log_redirect import LogFormatter
 from tfopt.cli.termination import Terminated, discard_output, interrupted_by_sigterm, open_streams
 from tfopt.declaration.library import component_names
-from tfopt.errors import ComponentError, machine_error, nearest, path_error
+from tfopt.error_messages import machine_error, nearest, path_error
+from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.processes.startup import speed_up_imports
 from tfopt.processes.supervision import run_supervised

@@ -17,7 +17,8 @@ from typing import Any
 from tfopt.artifacts import Artifact, Evaluation
 from tfopt.component import Component
 from tfopt.declaration.parameters import Parameter
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.measurement.goals import read_goals
 from tfopt.measurement.metric_names import check_goal_metrics
 from tfopt.storage.remote_files import is_remote

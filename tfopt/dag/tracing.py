@@ -29,7 +29,8 @@ from tfopt.declaration.parameters import (
     read_descriptions,
 )
 from tfopt.declaration.step_order import check_steps
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 
 # A pipeline parameter declared so has the type, choices, range, parser and description of the step parameter that it is
 # passed to, and its default unless the pipeline sets another one.

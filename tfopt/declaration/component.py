@@ -11,7 +11,8 @@ import docstring_parser
 
 from tfopt.artifacts import Artifact
 from tfopt.declaration.parameters import Parameter, read_descriptions, read_group, read_parameter
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
 Kind = type[Artifact]

@@ -6,7 +6,8 @@ import pkgutil
 
 import tfopt.components
 from tfopt.declaration.component import Component
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 
 def components() -> dict[str, Component]:

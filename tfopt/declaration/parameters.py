@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import docstring_parser
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
 PLAIN: dict[Any, JsonObject] = {

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact, Examples, Model
-from tfopt.artifacts.outputs import Outputs
+from tfopt.artifacts.base import Outputs
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
 from tfopt.declaration.step_order import check_order
-from tfopt.errors import ComponentError, disk_full_error
+from tfopt.error_messages import disk_full_error
+from tfopt.errors import ComponentError
 from tfopt.execution.card_writer import write_step_card
 from tfopt.execution.failed_models import as_row, refuse_failed
 from tfopt.execution.learned_names import check_learned_names

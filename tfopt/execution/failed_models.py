@@ -14,7 +14,8 @@ from typing import Any, Literal
 
 from tfopt.artifacts import FAILURE, Artifact, Model
 from tfopt.declaration.component import ON_FAILURE
-from tfopt.errors import ComponentError, first_line, machine_error
+from tfopt.error_messages import first_line, machine_error
+from tfopt.errors import ComponentError
 
 OnFailure = Literal["raise", "row"]  # for components of others that declare the parameter in their signature
 

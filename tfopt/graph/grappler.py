@@ -7,7 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.graph_def import nodes, prune_functions
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.function_bodies import read_body, write_body
 from tfopt.graph.graph_def import GraphDef, prune_functions

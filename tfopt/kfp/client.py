@@ -17,7 +17,8 @@ import kfp_server_api
 import urllib3
 from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 IN_CLUSTER = "http://ml-pipeline.{namespace}.svc.cluster.local:8888"
 PROJECTED_TOKEN = "/var/run/secrets/kubeflow/pipelines/token"  # the default path of the KFP SDK

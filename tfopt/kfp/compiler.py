@@ -17,7 +17,8 @@ import tfopt
 from tfopt.component import Component
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Value
 from tfopt.declaration.parameters import read_parameter
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.formatting import visible
 from tfopt.kfp.container_components import (
     container_component,

@@ -14,7 +14,8 @@ from typing import Any
 
 from tfopt.artifacts import Artifact, Evaluation
 from tfopt.component import Component, Port
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.kfp.visualizations import classification_metrics, classification_outputs
 from tfopt.storage.remote_files import is_remote
 

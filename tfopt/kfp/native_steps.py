@@ -21,7 +21,8 @@ from kfp.dsl.pipeline_channel import PipelineChannel
 
 from tfopt.component import Component, find
 from tfopt.declaration.library import component_names
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.kfp.container_components import container_component, same_artifacts
 from tfopt.kfp.images import Images
 

@@ -9,7 +9,8 @@ from typing import Any
 
 from tfopt.artifacts import TensorRTModel
 from tfopt.dag.dag import Dag, Step, StepOutput
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.kfp.images import CUDA_KINDS, KINDS, Images, is_reference
 from tfopt.kfp.pod_options import IMAGE_USER, NON_ROOT, Options
 

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Any
 
 from tfopt.dag.dag import Dag
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.kfp.images import REFERENCE
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 from typing import Any, TypedDict
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.kfp.client import Server
 from tfopt.kfp.cron import Cron
 from tfopt.kfp.pod_options import Options

@@ -10,5 +10,5 @@
 | describe how a process ended; notice the death of the command itself | `exit_status`; `supervision` |
 | measure or return memory of this process | `memory` |
 
-May import `tfopt.errors` only.
+May import `tfopt.errors` and `tfopt.error_messages` only.
 """

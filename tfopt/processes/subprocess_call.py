@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfopt.errors import ComponentError, MachineError, disk_full_error
+from tfopt.error_messages import disk_full_error
+from tfopt.errors import ComponentError, MachineError
 from tfopt.processes.child_call import read_answer, write_call
 from tfopt.processes.exit_status import describe_exit, last_line, last_lines
 from tfopt.processes.parent_death import PYTHON

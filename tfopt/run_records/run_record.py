@@ -15,7 +15,8 @@ import tfopt
 from tfopt.artifacts import Artifact, Decision, Pushed
 from tfopt.dag.dag import Dag, PipelineInput
 from tfopt.dag.outcome import Outcome
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
 from tfopt.reports import report_schema

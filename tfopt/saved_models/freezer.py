@@ -5,7 +5,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.graph_def import (

@@ -18,7 +18,8 @@ from dataclasses import dataclass, replace
 from tfopt.artifacts.saved_model_proto import functions_called
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.data.text_inputs import read_parse_op
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.graph_def import (
     STRING,

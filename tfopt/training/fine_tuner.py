@@ -68,6 +68,11 @@ class FineTuner:
         """Return the loss and metrics of a compiled model on ``eval``."""
         return evaluate_model(model, self.sources)
 
+    def fit(self, model: Any, folder: Path, epochs: int, seed: int, **options: Any) -> History:
+        """Train a compiled model without early stopping; ``options`` are those of `fit_model`."""
+        options |= {"epochs": epochs, "batch_size": self.settings.batch_size, "patience": epochs, "seed": seed}
+        return fit_model(model, self.user, self.sources, folder, **options)
+
     def fine_tune(self, model: Any) -> tuple[Any, JsonObject]:
         """Fine-tune a compiled model; return it with its best weights, and the facts for its model card.
 
@@ -76,22 +81,10 @@ class FineTuner:
         """
         settings = self.settings
 
-        def fit(model: Any, folder: Path, epochs: int, seed: int) -> History:
-            return fit_model(
-                model,
-                self.user,
-                self.sources,
-                folder,
-                epochs=epochs,
-                batch_size=settings.batch_size,
-                patience=epochs,
-                seed=seed,
-            )
-
         def fit_again(model: Any) -> tuple[Any, History]:
-            return self.compile(model), fit(model, self.folder / SECOND_ROUND, settings.recover, self.seed + 1)
+            return self.compile(model), self.fit(model, self.folder / SECOND_ROUND, settings.recover, self.seed + 1)
 
-        first = fit(model, self.folder, settings.epochs, self.seed)
+        first = self.fit(model, self.folder, settings.epochs, self.seed)
         model, second, recovery = self.second.run(model, fit_again)
         history = second or first
         facts: JsonObject = {"best_epoch": history["best_epoch"], "epochs": len(history["epochs"])}

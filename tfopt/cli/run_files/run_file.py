@@ -15,7 +15,8 @@ from tfopt.cli.arguments import parse_assignments
 from tfopt.cli.run_files.yaml_entries import Entry, read_entries
 from tfopt.dag.dag import Dag
 from tfopt.declaration.parameters import Parameter
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.kfp.images import Images
 from tfopt.kfp.pod_options import KEYS, LISTS, RUN_KEYS, Options, named_by
 from tfopt.storage import remote_files

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import yaml
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 _VARIABLE = re.compile(r"\$\{([^}]*)(\}?)")
 _NULL = "tag:yaml.org,2002:null"

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.errors import first_line
+from tfopt.error_messages import first_line
 from tfopt.graph.function_bodies import has_no_effect, read_body
 from tfopt.graph.law import WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, SWITCHES

@@ -19,7 +19,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from tfopt.errors import first_line
+from tfopt.error_messages import first_line
 from tfopt.graph.graph_def import GraphDef
 from tfopt.graph.law import Maker, WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph, Node, Tensor

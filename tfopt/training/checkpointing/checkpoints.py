@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfopt import keras_models
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.training.checkpointing.checkpoint_folder import CheckpointFolder
 from tfopt.training.checkpointing.training_state import state_variables
 
