@@ -16,7 +16,7 @@ from tfopt.components.compare_backbones.parameters import Settings
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.data.tfrecords import read_records, write_split
 from tfopt.errors import ComponentError
-from tfopt.execution.isolated import run_component
+from tfopt.execution.execute import run_component
 from tfopt.metric_table import HIGHER_IS_BETTER
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.comparison_report import ShortTraining

@@ -22,7 +22,7 @@ from tfopt.data.batches import serialize_records
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.data.sample_inputs import draw_inputs
 from tfopt.data.tfrecords import write_split
-from tfopt.execution.isolated import run_component
+from tfopt.execution.execute import run_component
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.reports.inspection_report import InspectionReport

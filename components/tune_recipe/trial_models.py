@@ -15,7 +15,7 @@ from tfopt.artifacts import Examples, Model
 from tfopt.components.tune_recipe.recipes import Recipe, Step
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
-from tfopt.execution.isolated import run_component
+from tfopt.execution.execute import run_component
 from tfopt.measurement.parity import compare
 from tfopt.processes.subprocess_call import run_in_child
 

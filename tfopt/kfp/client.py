@@ -27,13 +27,7 @@ POD_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 class Server:
-    """A Kubeflow Pipelines server, and the namespace of the objects that are created.
-
-    Attributes:
-        client: The kfp SDK's client.
-        namespace: The profile's namespace on a multi-user server, else None.
-        endpoint: The server's address.
-    """
+    """A Kubeflow Pipelines server, with the profile's namespace if it is a multi-user server."""
 
     def __init__(self, endpoint: str, token_file: Path | None = None, namespace: str | None = None) -> None:
         """Connect.

@@ -99,9 +99,7 @@ class Options:
     def of(self, step: str, placement: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         """Return the options of a step or source by key: a text, or a list or mapping of texts for repeatable keys.
 
-        Args:
-            step: Its name.
-            placement: Options of another step. They replace those for all steps, but not those of the step itself.
+        Options of another step (`placement`) replace those for all steps, but not those of the step itself.
         """
         values: dict[str, Any] = {}
         self._add(values, None)

@@ -20,7 +20,7 @@ from tfopt.graph.graph_def import (
     subgraph,
     unused_name,
 )
-from tfopt.graph.laws import freeze_learning_phase
+from tfopt.graph.law_runner import run_law
 from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.op_registry import definition
 from tfopt.graph.report import Report
@@ -123,7 +123,7 @@ def _keep_state(frozen: Frozen, states: list[Any], session: Any) -> None:
 def _leave_training(frozen: Frozen) -> None:
     """Set learning-phase placeholders that are no inputs to inference: without a value the graph cannot be run."""
     graph = Graph.of(frozen.graph, fed=frozen.inputs)
-    if freeze_learning_phase.run(graph, Report()):
+    if run_law("freeze_learning_phase", graph, Report()):
         frozen.graph = graph.to_graph_def()
 
 
