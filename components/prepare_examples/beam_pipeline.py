@@ -10,7 +10,6 @@ from typing import Any
 
 import apache_beam as beam
 
-from tfopt.components.prepare_examples.files import remove_files
 from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.readers.detect import read_rows
 from tfopt.components.prepare_examples.schema import Schema
@@ -18,6 +17,7 @@ from tfopt.components.prepare_examples.shards import MOST_GROUPS, PARTS, Layout,
 from tfopt.components.prepare_examples.survey.statistics import Survey
 from tfopt.data.beam_result import ResultFile
 from tfopt.data.beam_runner import pipeline
+from tfopt.storage import remote_files
 
 KEYED = tuple[int, Any]
 
@@ -57,7 +57,8 @@ def write_shards(source: Source, schema: Schema, layout: Layout, target: str) ->
                 | "result" >> beam.Map(_save_result, result)
             )
     finally:
-        remove_files([f"{target}/{PARTS}"] if any(count > 1 for count in layout.ranges.values()) else [])
+        if any(count > 1 for count in layout.ranges.values()):
+            remote_files.remove(f"{target}/{PARTS}")
     return sorted(result.take(), key=lambda shard: str(shard.name))
 
 

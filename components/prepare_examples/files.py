@@ -1,9 +1,9 @@
-"""List, open and remove files, on this machine or at any address that fsspec supports (``gs://``, ``s3://``, …)."""
+"""List and open files, on this machine or at any address that fsspec supports (``gs://``, ``s3://``, …)."""
 
 import contextlib
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -48,25 +48,13 @@ def open_for_reading(uri: str) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def open_for_writing(uri: str, level: int = 6) -> Iterator[IO[bytes]]:
-    """Open a new file to write; compress it if its name ends in ``.gz``, without a time: equal data are equal files.
-
-    Args:
-        uri: The file.
-        level: Level of compression, 1 (fast) to 9.
-    """
-    with remote_files.open_file(uri, "wb") as stream:
-        if uri.endswith(".gz"):
-            with gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=stream, mtime=0) as compressed:
-                yield cast("IO[bytes]", compressed)
-        else:
-            yield stream
-
-
-def remove_files(uris: Iterable[str]) -> None:
-    """Delete the files that exist."""
-    for uri in uris:
-        remote_files.remove(uri)
+def open_gzip(uri: str, level: int) -> Iterator[IO[bytes]]:
+    """Open a new gzip file to write, without a time in it: equal data are equal files."""
+    with (
+        remote_files.open_file(uri, "wb") as stream,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=stream, mtime=0) as compressed,
+    ):
+        yield cast("IO[bytes]", compressed)
 
 
 def _is_hidden(name: str) -> bool:

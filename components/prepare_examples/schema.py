@@ -7,19 +7,20 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.cells import (
     DEFAULTS,
+    Kind,
     MissingError,
     UnusableError,
     convert_cell,
+    kinds_of,
     parse_cell,
 )
 from tfopt.components.prepare_examples.class_names import number_classes
 from tfopt.components.prepare_examples.parameters import Pack, Settings, Sparse
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.survey.statistics import MOST_CLASSES, NO_VALUES, Survey
-from tfopt.components.prepare_examples.survey.value_kinds import Kind, kinds_of
+from tfopt.data import tf_example
 from tfopt.errors import ComponentError, nearest
 
 STRAY_WORDS = 0.1  # up to this share of words are errors in a column of numbers; with more it is a column of words
@@ -28,16 +29,12 @@ Features = dict[str, tf_example.Values]
 
 @dataclass(frozen=True)
 class Schema:
-    """The types of the columns and features.
+    """The types of the columns and features, and the settings that `features` needs.
 
     Attributes:
-        label: Name of the label.
         columns: Type of each column: ``int64``, ``float32`` or ``string``.
         classes: Names of the classes of a label of words, by number; empty for another label.
-        pack: The feature that all columns except the label are packed into.
-        sparse: The sparse features.
         declared: Names of the columns whose type the settings declare.
-        missing: Treatment of missing values.
     """
 
     label: str
@@ -89,10 +86,12 @@ class Schema:
         return {pack.name: np.array(numbers, np.float32), self.label: [label]}
 
     def _from_cells(self, cells: list[Any], source: Source) -> Features:
-        convert = parse_cell if source.has_text_cells else convert_cell
         features: Features = {}
         for (name, dtype), cell in zip(self.columns.items(), cells, strict=True):
-            values = convert(name, dtype, cell, name in self.declared, name == self.label)
+            if source.has_text_cells:
+                values = parse_cell(name, dtype, cell, name in self.declared, name == self.label)
+            else:
+                values = convert_cell(name, dtype, cell, name in self.declared)
             if values is None and self.missing == "drop":
                 raise MissingError(name)
             if values is None and self.missing == "default" and name != self.label:
@@ -173,15 +172,8 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
         )
     for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
-    return Schema(
-        source.label,
-        columns,
-        classes,
-        pack,
-        settings.sparse_features,
-        frozenset(source.declared),
-        settings.missing,
-    )
+    declared = frozenset(source.declared)
+    return Schema(source.label, columns, classes, pack, settings.sparse_features, declared, settings.missing)
 
 
 def _check_sparse(sparse: Sparse, columns: Mapping[str, str], source: Source) -> None:
@@ -236,8 +228,3 @@ def _first_text(survey: Survey, name: str) -> str:
         return "its type is string"
     file, line, text = survey.first_texts[name]
     return f"first {text!r} in {file} line {line}"
-
-
-def stored_shapes(schema: Schema, source: Source) -> Mapping[str, tuple[int, ...]]:
-    """Return the shapes that the settings or the format determine, by feature name."""
-    return {schema.pack.name: schema.pack.shape} if schema.pack else source.shapes

@@ -32,7 +32,6 @@ class TableColumns:
         rows: Number of usable rows that were read.
         all_rows: True if the table has no others.
         incomplete: True if values are missing.
-        label: Name of the label.
         classes: Number of classes; 0 if the label is a number to predict.
         numbers: Mean and standard deviation of each column of numbers.
         words: The most frequent words of each column of words, sorted.

@@ -24,14 +24,7 @@ class Epochs:
     """
 
     def __init__(self, dataset: Any, call: Callable[[Any], Any], calls: int = ENDLESS, size: int = 1) -> None:
-        """Set what to run; nothing is read yet.
-
-        Args:
-            dataset: Batches.
-            call: Runs ``size`` steps with batches of an iterator.
-            calls: Calls per epoch.
-            size: Steps per call.
-        """
+        """Set the batches and the call that runs ``size`` steps with an iterator over them, ``calls`` per epoch."""
         self._dataset, self._call, self._calls, self.size = dataset, call, calls, size
         self._remaining, self._iterator, self._epoch_s, self._is_filled = 0, None, math.inf, False
         self._beginnings: list[float] = []
@@ -81,11 +74,9 @@ class Epochs:
         return statistics.median(self._beginnings or [0.0])
 
     def turn(self, seconds: float, *, whole: bool) -> float:
-        """Run a turn of about this time and return the seconds of a step.
+        """Run a turn of about this time, or of ``whole`` epochs, and return the seconds of a step.
 
-        Args:
-            seconds: The time of the turn.
-            whole: True to run whole epochs; short epochs are always run whole.
+        Short epochs are always run whole.
         """
         if not self._is_filled:
             return self.run(max(2, math.ceil(seconds / self._epoch_s * self._calls)))

@@ -12,7 +12,7 @@ from tfopt.components.profile_training.trace_events import OPTIMIZER
 
 PLANNED = ("precision", "jit_compile", "cache", "threads", "prefetch")  # settings that a plan may contain
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
-STEPS_PER_CALL = 16
+STEPS_PER_CALL = 16  # with so many, Python takes no time
 PREFETCH = 8  # batches
 REPEATS = 16  # times as many steps in an epoch
 INPUT_BOTTLENECKS = ("slow reading", "slow parsing", "slow preprocessing", "slow batching", "no overlap")
@@ -82,14 +82,7 @@ class Variation:
 def list_variations(
     bottleneck: str, base: TrainingVariant, times: StepTimes, facts: Mapping[str, Any]
 ) -> list[Variation]:
-    """Return the changes that may help against a bottleneck.
-
-    Args:
-        bottleneck: The bottleneck's name.
-        base: The training as it was measured.
-        times: Its step times.
-        facts: Facts about the machine and the model from its process.
-    """
+    """Return the changes of the measured training that may help against a bottleneck; see `Worker.build` for facts."""
     if bottleneck in INPUT_BOTTLENECKS:
         return list(_input_variations(base, times))
     if bottleneck == "short epochs":

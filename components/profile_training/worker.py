@@ -20,7 +20,7 @@ from tfopt.components.profile_training.graph_scan import Loop, scan_graphs
 from tfopt.components.profile_training.input_stages import time_stages
 from tfopt.components.profile_training.steps import ENDLESS, LONG_EPOCH_S, Epochs, time_endless, training_steps
 from tfopt.components.profile_training.trace_events import OperationTimes, operation_times
-from tfopt.components.profile_training.training_variant import TrainingVariant
+from tfopt.components.profile_training.training_variant import STEPS_PER_CALL, TrainingVariant
 from tfopt.processes.memory import peak_memory
 from tfopt.processes.startup import speed_up_imports
 from tfopt.processes.worker_process import serve_calls
@@ -32,7 +32,6 @@ from tfopt.training.user_module import UserModule
 from tfopt.value_types import JsonObject
 
 MAX_FILL_S = 15.0  # the longest time spent on a first epoch, which fills caches
-STEPS_PER_CALL = 16  # to measure the model without Python
 
 
 class Worker:
@@ -53,10 +52,10 @@ class Worker:
             seed=variant.seed,
             precision=variant.precision,
             jit_compile=variant.jit_compile,
-            counts={"train": variant.count} if variant.count else None,
         )
+        source = setup.read_sources({"train": variant.count} if variant.count else None)["train"]
         folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="tfopt-cache-")))
-        self._source = replace(setup.sources["train"], options=ReadOptions(variant, folder))
+        self._source = replace(source, options=ReadOptions(variant, folder))
         self._model = setup.parts.model
         if variant.graph:
             self._model.run_eagerly = False
@@ -87,13 +86,10 @@ class Worker:
         }
 
     def burst(self, part: str, seconds: float) -> float:
-        """Run a part for about this time and return the seconds of one step.
+        """Run a part for about this time, besides warm-up, and return the seconds of one step.
 
-        Args:
-            part: ``real`` steps; the model alone on a batch in memory (``model``), on a larger one (``larger``), on one
-                of a usual size (``usual``), or with many steps per call (``graph``); batches without training
-                (``input``).
-            seconds: The counted time; warm-up is added.
+        The parts are ``real`` steps; the model alone on a batch in memory (``model``), on a larger one (``larger``), on
+        one of a usual size (``usual``), or with many steps per call (``graph``); batches without training (``input``).
         """
         if part == "input":
             return self._input.turn(seconds, whole=not self._cached)
@@ -140,7 +136,6 @@ class Worker:
         self._open.close()
 
     def _batches(self, source: Source) -> Any:
-        """Return the batches of an epoch."""
         return source.shuffled(self._variant.batch_size, self._variant.seed).repeat(self._variant.repeated)
 
     def _part(self, part: str) -> Epochs:

@@ -62,7 +62,10 @@ def train(
     """
     if anomalies:
         check_anomalies(anomalies)
-    start = start or _last_model(examples, settings)
+    if not start and settings.warm_start and settings.destination is not None:
+        from tfopt.components.train.warm_start import load_last_model  # imports NumPy
+
+        start = load_last_model(settings.destination, examples, settings.label)
     resolved, planned = apply_plan(plan, settings, train.parameters)
     resolved.check(has_teacher=teacher is not None)
     for split in ("train", "eval"):
@@ -76,21 +79,3 @@ def train(
         changes = find_changes(start, examples, module.path, teacher, settings)
     train_module(examples, module.path, trained, resolved, teacher, start, changes)
     trained.metadata |= planned
-
-
-def _last_model(examples: Examples, settings: Settings) -> KerasModel | None:
-    """Return the model of the last run, from which training begins; None if there is none, or no warm start.
-
-    Raises:
-        ComponentError: If it learned other numbers for the examples' class names.
-    """
-    if not settings.warm_start or settings.destination is None:
-        return None
-    from tfopt.components.train.warm_start import load_last_model  # imports NumPy
-    from tfopt.data.feature_schema import read_manifest
-    from tfopt.data.learned_names import check_names
-
-    last = load_last_model(settings.destination)
-    if last:
-        check_names(last.card, read_manifest(examples.path), settings.label, f"the last model {last.uri}")
-    return last

@@ -22,13 +22,8 @@ def find_changes(
 ) -> list[str]:
     """Describe what changed by more than ``min_change``; empty if another training would give the same model.
 
-    Args:
-        start: The model that training would start from.
-        examples: The examples of this run.
-        module: The module of this run.
-        teacher: The teacher of this run.
-        settings: The settings as they were passed. ``min_change`` is a fraction of a feature's standard deviation, of
-            the number of examples, or of their labels.
+    The settings are those that were passed. ``min_change`` is a fraction of a feature's standard deviation, of the
+    number of examples, or of their labels.
     """
     card = start.card
     if card.component != "train" or "module" not in card.facts:

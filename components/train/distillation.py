@@ -43,7 +43,6 @@ class DistilledOutput:
         kind: Exclusive classes, independent probabilities (chances), or values that are not probabilities.
         loss: The loss that the module compiles it with.
         logits: True if the student's output is logits.
-        weight: The weight of this output in the loss.
     """
 
     output: str
@@ -163,14 +162,7 @@ def distillation_loss(
 
 
 def soft_loss(model: Any, output: DistilledOutput, teacher_logits: bool, temperature: float) -> Callable[..., Any]:
-    """Return the loss of one output for the teacher's outputs, with the reduction of the module's loss.
-
-    Args:
-        model: The student; its Keras is used.
-        output: The distilled output.
-        teacher_logits: True if the teacher's output is logits.
-        temperature: The divisor of the logits of classes and chances; values have none.
-    """
+    """Return the loss of a student's output for the teacher's, with the reduction of the module's loss."""
     losses: Any = keras_models.library(model).losses
     formulas = {"classes": _class_divergence, "chances": _chance_divergence}
 

@@ -76,7 +76,7 @@ def try_batches(path: str, module: str, settings: Settings, limit: int, log_file
         user = UserModule(Path(module))
         label, seed = settings.label, settings.seed
         setup = prepare_training(user, examples, label=label, seed=seed, precision=precision, jit_compile=jit)
-        source = setup.sources["train"]
+        source = setup.read_sources()["train"]
         with rematerialized(setup.parts.model, settings.rematerialize):
             for size in _sizes(source.count):
                 try:

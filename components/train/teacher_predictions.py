@@ -21,8 +21,9 @@ from tfopt.components.train.distillation import (
     distilled_outputs,
 )
 from tfopt.components.train.parameters import Settings
-from tfopt.data.batches import read_batches, read_records
+from tfopt.data.batches import read_batches
 from tfopt.data.sample_inputs import count_records
+from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError, nearest
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.training.datasets.dataset import Source
@@ -46,14 +47,7 @@ def prepare_distillation(
 ) -> tuple[Source, AbstractContextManager[None], JsonObject]:
     """Return the source with the teacher's outputs, the context to train in, and facts for the model card.
 
-    Args:
-        teacher: None for no distillation.
-        model: The student, compiled.
-        source: The examples to train on.
-        folder: Where the teacher's outputs are stored during training.
-        module: The student's module, for errors.
-        settings: The settings of the training.
-        class_weight: Weight of an example of each class.
+    The model is the compiled student, of the module. The teacher's outputs are stored in the folder during training.
 
     Raises:
         ComponentError: If teacher and student do not fit, or the student cannot be trained by distillation.
@@ -75,14 +69,7 @@ def predict(
     """Return the teacher's outputs for all records, and the format of each: logits or probabilities.
 
     A model does not declare the format. Values that are all between 0 and 1 are treated as probabilities. Outputs of
-    the kind ``values`` have no format.
-
-    Args:
-        teacher: A model that takes features of the examples.
-        outputs: The distilled outputs of the student.
-        files: The records to train on.
-        count: Their number.
-        folder: Where the outputs are stored.
+    the kind ``values`` have no format. The outputs are stored in the folder.
 
     Raises:
         ComponentError: If the teacher lacks an output of the student, does not take these examples, or an output is not

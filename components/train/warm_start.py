@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from tfopt import keras_models
-from tfopt.artifacts import KerasModel
+from tfopt.artifacts import Examples, KerasModel
+from tfopt.data.feature_schema import read_manifest
+from tfopt.data.learned_names import check_names
 from tfopt.errors import ComponentError
 from tfopt.model_store.warm_start import load_model
 from tfopt.storage.staging import link_tree
@@ -22,11 +24,17 @@ WITHOUT_EFFECT = ("name", "dtype")  # settings of a layer that do not change its
 log = logging.getLogger(__name__)
 
 
-def load_last_model(destination: str) -> KerasModel | None:
-    """Load the Keras model behind the newest version in a destination; None if nothing was pushed there yet."""
-    model = load_model(destination)
-    log.info("the last model in %s: %s", destination, model.uri if model else "none yet, training starts from scratch")
-    return model
+def load_last_model(destination: str, examples: Examples, label: str) -> KerasModel | None:
+    """Load the Keras model behind the newest version in a destination; None if nothing was pushed there yet.
+
+    Raises:
+        ComponentError: If it learned other numbers for the examples' class names.
+    """
+    last = load_model(destination)
+    log.info("the last model in %s: %s", destination, last.uri if last else "none yet, training starts from scratch")
+    if last:
+        check_names(last.card, read_manifest(examples.path), label, f"the last model {last.uri}")
+    return last
 
 
 def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> JsonObject:
@@ -34,11 +42,6 @@ def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> Json
 
     The state of ``preprocess`` (means, vocabularies) stays as the module defines it, the optimizer starts without
     state, and random generators are seeded by this training.
-
-    Args:
-        start: The model with its preprocessing inside, as `train` saved it.
-        parts: The models that the module's functions built.
-        module: The module's path, for errors.
 
     Raises:
         ComponentError: If the layers differ in number, class or size.
@@ -70,12 +73,9 @@ def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> Json
 
 
 def find_loss_increase(start: KerasModel, metrics: Mapping[str, float], min_change: float) -> list[str]:
-    """Describe the increase of the start's validation loss if it exceeds this fraction; empty otherwise.
+    """Describe the increase of the start's validation loss if it exceeds this fraction of the loss in its model card.
 
-    Args:
-        start: The start, whose model card contains its validation loss.
-        metrics: Its metrics on the current examples.
-        min_change: The largest increase, as a fraction of the earlier loss, that is not reported.
+    The metrics are those of the start on the current examples.
     """
     before = (start.card.metrics or {}).get("val_loss")
     now = metrics.get("val_loss", math.inf)

@@ -19,12 +19,7 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True)
 class ResultFile:
-    """The file of a result. Workers get a copy of this object, with the key.
-
-    Attributes:
-        uri: Local path or address of the file.
-        key: Key of the authentication code.
-    """
+    """The file of a result. Workers get a copy of this object, with the key of the authentication code."""
 
     uri: str
     key: bytes = field(default_factory=lambda: secrets.token_bytes(_DIGEST_BYTES), repr=False)

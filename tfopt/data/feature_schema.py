@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
+from tfopt.data import tf_example
 from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError, nearest
 from tfopt.reports import report_schema
@@ -17,7 +18,6 @@ from tfopt.storage import remote_files
 from tfopt.value_types import JsonObject
 
 MANIFEST = "examples.json"  # written by prepare_examples next to the splits
-KINDS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
 
 Columns = dict[str, TensorSpec]  # stored dtype and shape of each feature: (None, length), with length None if it varies
 
@@ -86,28 +86,20 @@ def first_record(files: Sequence[str | Path]) -> bytes:
 
 
 def feature_specs(record: bytes) -> Columns:
-    """Return the name, stored type (int64, float32, string) and length of every feature of one record.
+    """Return the name, stored type (int64, float32, string) and length of every feature of one record that has values.
 
     Raises:
         ComponentError: If it is not a tf.Example.
     """
-    import tensorflow as tf
-    from google.protobuf.message import DecodeError
-
     try:
-        features = tf.train.Example.FromString(record).features.feature
-    except (DecodeError, UnicodeDecodeError) as error:
+        features, types = tf_example.parse(record)
+    except ValueError as error:
         raise ComponentError(
             f"a record of {len(record)} bytes that is not a tf.Example",
             "serialized tf.Example records",
             "prepare the examples with: tfopt prepare_examples",
         ) from error
-    specs = {}
-    for name, feature in sorted(features.items()):
-        kind = feature.WhichOneof("kind")
-        if kind and getattr(feature, kind).value:  # a feature without values counts as missing
-            specs[name] = TensorSpec(KINDS[kind], (None, len(getattr(feature, kind).value)))
-    return specs
+    return {name: TensorSpec(types[name], (None, len(values))) for name, values in features.items()}
 
 
 def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorSpec], where: str) -> Columns:

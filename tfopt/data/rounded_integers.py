@@ -12,13 +12,7 @@ LARGEST_EXACT = 1 << 24  # the whole numbers that every float32 holds
 def rounding_notes(
     manifest: ExamplesManifest, stored: Mapping[str, TensorSpec], inputs: Mapping[str, TensorSpec]
 ) -> list[str]:
-    """Return a note for each integer feature that a model takes as floats that cannot hold it.
-
-    Args:
-        manifest: The manifest of the examples, which has the ranges of the features.
-        stored: The stored features.
-        inputs: The inputs of the model.
-    """
+    """Return a note for each stored integer feature with a range that the floats of a model's input cannot hold."""
     notes = []
     for name, spec in required_features(inputs).items():
         facts = (manifest.features or {}).get(name)

@@ -18,12 +18,9 @@ HELD_OUT = "held"  # the examples of `train` that are held out
 
 
 def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> None:
-    """Compile a model as the module compiles its own; its weights do not change.
+    """Compile a loaded model with the arguments of ``compile`` in the module's ``build_model()``; keep its weights.
 
-    Args:
-        model: A loaded model with its preprocessing inside.
-        user: The module. Its ``build_model()`` is called, and only the arguments of ``compile`` are used.
-        learning_rate: Replaces the optimizer's learning rate, which a schedule may have reduced to almost zero.
+    A learning rate replaces the optimizer's own, which a schedule may have reduced to almost zero.
 
     Raises:
         ComponentError: If the module's model uses the other Keras, is not compiled, or does not fit this model.
@@ -60,11 +57,7 @@ def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> N
 def read_splits(model: Any, examples: Examples, label: str, *, held_out: bool = False) -> dict[str, Source]:
     """Return the sources that a compiled model reads the splits ``train`` and ``eval`` from.
 
-    Args:
-        model: A compiled model.
-        examples: The examples to train on.
-        label: The label feature.
-        held_out: True to hold out every tenth example of ``train``; they are the source `HELD_OUT`.
+    With ``held_out``, every tenth example of ``train`` is in the source `HELD_OUT` instead.
 
     Raises:
         ComponentError: If a split is missing or damaged, or the model and the examples do not fit.

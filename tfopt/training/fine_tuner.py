@@ -41,14 +41,8 @@ class FineTuner:
     ) -> None:
         """Compile the model, and evaluate it if there may be a second round.
 
-        Args:
-            model: The loaded model, not yet changed.
-            parent: The artifact that it was loaded from.
-            user: The module that it was trained with.
-            examples: The examples to train on.
-            folder: Where ``history.json`` and ``logs/`` are written.
-            settings: How to fine-tune.
-            seed: Seed of the order of the examples; the second round uses ``seed + 1``.
+        The model has been loaded from the parent and not changed. ``history.json`` and ``logs/`` are written into the
+        folder. The seed determines the order of the examples; the second round uses ``seed + 1``.
 
         Raises:
             ComponentError: If the module, the examples, the goals and the model do not fit.

@@ -41,14 +41,10 @@ class Assembly:
 def assemble(
     user: UserModule, stored: Mapping[str, TensorSpec], examples: Examples, label: str, precision: str = AS_BUILT
 ) -> Assembly:
-    """Call the user's functions and connect what they return.
+    """Call the user's functions and connect what they return. The label is hidden from both functions.
 
-    Args:
-        user: The module.
-        stored: Every feature as it is stored.
-        examples: The examples; their ``examples.json``, if there is one, contains the features' shapes.
-        label: The label feature, which is hidden from both functions.
-        precision: Mixed-precision policy of the layers of ``build_model``; ``preprocess`` computes in float32.
+    The features have the shapes in ``examples.json``, if there is one. The layers of ``build_model`` have the precision
+    as their mixed-precision policy; ``preprocess`` computes in float32.
 
     Raises:
         ComponentError: If a function raises, or returns the wrong thing.

@@ -43,13 +43,8 @@ class SecondRound:
     ) -> None:
         """Evaluate the baseline, if a second round is requested.
 
-        Args:
-            settings: Has the epochs (``recover``) and the goals.
-            parent: The model that is fine-tuned. If a component with a second round made it, its model card contains
-                the metrics of the first baseline.
-            examples: The examples to train on.
-            baseline: The parent, loaded and compiled, not yet changed.
-            sources: The splits, see ``read_splits`` with ``held_out``.
+        It is the parent, loaded, compiled and not yet changed. If a component with a second round made the parent, the
+        metrics of the first baseline are used instead, from the model card.
 
         Raises:
             ComponentError: If none of the goals is on a metric of the module.
@@ -63,11 +58,7 @@ class SecondRound:
     def run(
         self, model: Any, fit_again: Callable[[Any], tuple[Any, History]]
     ) -> tuple[Any, History | None, JsonObject]:
-        """Run the second round if a goal is missed.
-
-        Args:
-            model: The compiled model after the first round.
-            fit_again: Fine-tunes it once more, and returns it compiled, with the history.
+        """Run the second round, which returns a compiled model and its history, if the first model misses a goal.
 
         Returns:
             The better model, the history of the second round (None if the first model is used), and the facts for the
@@ -76,12 +67,8 @@ class SecondRound:
         if not self.epochs:
             return model, None, {}
         first = _evaluate(model, self.held_out)
-        facts: JsonObject = {
-            "data": self.data,
-            "records": self.held_out.count,
-            "baseline": self.baseline,
-            "first": first,
-        }
+        facts: JsonObject = {"data": self.data, "records": self.held_out.count, "baseline": self.baseline}
+        facts["first"] = first
         missed = [(goal, failure) for goal in self.goals if (failure := self._failure(goal, first))]
         if not missed:
             return model, None, facts

@@ -34,7 +34,7 @@ def loaded_reproducibly(model: KerasModel, module: Path | None, seed: int) -> It
 def save_and_compare(
     changed: Any, target: Path, model: KerasModel, keras_model: Any, examples: Examples | None, *, fix: str
 ) -> Verification:
-    """Save a changed model as its baseline is served, and return the parity facts for its model card.
+    """Save a changed Keras model as its baseline is served, and return the parity facts for its model card.
 
     Args:
         changed: The Keras model to save.

@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
 from tfopt.components.evaluate.metrics.accumulators import Part, Position
-from tfopt.data.batches import RECORDS, read_records
+from tfopt.data.batches import RECORDS
 from tfopt.data.feature_schema import densify, parsing_specs, required_features
-from tfopt.data.tfrecords import read_blocks
+from tfopt.data.tfrecords import read_blocks, read_records
 from tfopt.storage.remote_files import local_copy
 
 __all__ = ["Decoder", "Part", "read_part", "read_parts", "read_records", "split_into_parts"]

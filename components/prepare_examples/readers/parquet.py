@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -28,14 +29,14 @@ Types = dict[str, str | None]  # None for a column without values
 LIST = "list of "
 
 
-def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
+def inspect(source: Source, settings: Settings) -> Source:
     """Read the schema of the first file.
 
     Raises:
         ComponentError: If a column's type is not supported, a column is an index of pandas, the label is missing, or
             columns are in folder names.
     """
-    source = Source("parquet", root, files, settings.label)
+    root, files = source.root, source.files
     partitions = [folder for file in files for folder in source.name(file).split("/")[:-1] if "=" in folder]
     if partitions:
         raise ComponentError(
@@ -52,7 +53,7 @@ def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
     first_row = next((cells for file in files for cells in islice(_rows(file), 1)), ())
     check_size(list(types), () if None in first_row else first_row, settings, file, "write the features into the file")
     stored = {name: dtype.removeprefix(LIST) for name, dtype in types.items() if dtype}
-    return Source("parquet", root, files, settings.label, tuple(types), types=stored)
+    return replace(source, columns=tuple(types), types=stored)
 
 
 def read(file: str, source: Source) -> Iterator[Row]:

@@ -3,24 +3,24 @@
 from collections.abc import Iterator
 from typing import IO, Any
 
-from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
+from tfopt.data import tf_example
 from tfopt.errors import ComponentError, nearest
 
 MAX_RECORD = 1 << 28  # bytes; a tf.Example of 2 GiB cannot be parsed, and several copies of a record are in memory
 
 
-def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
+def inspect(source: Source, settings: Settings) -> Source:
     """Check the first record and its features.
 
     Raises:
         ComponentError: If there is none, it is not a tf.Example, or the label is not one of its features.
     """
-    file, record = next(((file, record) for file in files for record in records(file)), (root, None))
+    file, record = next(((file, record) for file in source.files for record in records(file)), (source.root, None))
     if record is None:
-        raise ComponentError(f"{root}: no records", "TFRecord files with records", "give some with content")
+        raise ComponentError(f"{source.root}: no records", "TFRecord files with records", "give some with content")
     try:
         features, types = tf_example.parse(record)
     except ValueError as error:
@@ -36,7 +36,7 @@ def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
             len(values) for name, values in features.items() if name != settings.label and types[name] != "string"
         )
         pack.check(settings.label, size, file)
-    return Source("tfrecord", root, files, settings.label)
+    return source
 
 
 def read(file: str, source: Source) -> Iterator[Row]:

@@ -68,14 +68,7 @@ class ColumnChecks:
     rounded: Counter[str] = field(default_factory=Counter)
 
     def add(self, names: Sequence[str], values: Sequence[Any], label: str, *, is_text: bool) -> None:
-        """Add a row.
-
-        Args:
-            names: Names of its columns.
-            values: Their values.
-            label: The label.
-            is_text: True if all values are texts.
-        """
+        """Add a row; ``is_text`` if all of its values are texts."""
         is_short = is_text and max(map(len, values)) <= SHORT  # a fast path for small numbers, such as pixels
         for name, value in () if is_short else zip(names, values, strict=True):
             if count := _count_rounded(value):
@@ -103,9 +96,7 @@ class ColumnChecks:
     def notes(self, label: str, as_float: Collection[str]) -> list[str]:
         """Return a note for each column that is one to one with the label, or has numbers that float32 rounds.
 
-        Args:
-            label: The label.
-            as_float: Names of the columns that are stored as float32.
+        The columns ``as_float`` are stored as float32.
         """
         notes = []
         for name, pairs in sorted(self.pairs.items()) if self.rows >= FEWEST_ROWS else ():

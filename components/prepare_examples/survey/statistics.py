@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.prepare_examples import tf_example
-from tfopt.components.prepare_examples.cells import encode
+from tfopt.components.prepare_examples.cells import Kind, encode, kind_of_value, kinds_of
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.survey.column_checks import ColumnChecks
-from tfopt.components.prepare_examples.survey.value_kinds import Kind, kind_of_value, kinds_of
+from tfopt.data import tf_example
 
 SHOWN = 5
 MOST_CLASSES = 10_000

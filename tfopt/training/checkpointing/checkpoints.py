@@ -5,26 +5,21 @@ stopping. Here a checkpoint holds every variable (weights, optimizer, random gen
 history, and the position in the data; the order of the examples follows from the seed and the number of the epoch.
 """
 
+import contextlib
 import hashlib
 import io
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfopt import keras_models
 from tfopt.errors import ComponentError, first_line
 from tfopt.training.checkpointing.checkpoint_folder import CheckpointFolder
-from tfopt.training.checkpointing.training_state import state_variables
 
 MAX_CHECKPOINTS = 2  # the newest, and the one before in case the newest is damaged
-EARLY_STOPPING_STATE = (
-    "wait",
-    "stopped_epoch",
-    "best",
-    "best_epoch",
-)  # attributes of EarlyStopping besides the weights
+EARLY_STOPPING_STATE = ("wait", "stopped_epoch", "best", "best_epoch")  # attributes besides the weights
 ITERATORS = {"keras": 2, "tf_keras": 1}  # that `fit` creates per epoch; Keras 3 creates one more at the end of an epoch
 
 log = logging.getLogger(__name__)
@@ -124,7 +119,7 @@ class Checkpoints:
         import tensorflow as tf
 
         self._progress = tf.Variable(b"", dtype=tf.string)
-        checkpoint = tf.train.Checkpoint(progress=self._progress, variables=state_variables(self._model))
+        checkpoint = tf.train.Checkpoint(progress=self._progress, variables=_state_variables(self._model))
         self._manager = tf.train.CheckpointManager(checkpoint, self._folder.path, max_to_keep=MAX_CHECKPOINTS)
 
     def _restore(self, path: str) -> bool:
@@ -229,3 +224,34 @@ def _deserialize(data: bytes) -> dict[str, Any]:
         progress: dict[str, Any] = json.loads(str(arrays["state"]))
         count = progress.pop("weights")
         return progress | {"best_weights": None if count is None else [arrays[f"arr_{i}"] for i in range(count)]}
+
+
+def _state_variables(model: Any) -> list[Any]:
+    """Return every variable that the next training step depends on, in a fixed order; one step must have been made."""
+    if not keras_models.is_keras_2(model):
+        keras_3 = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+        return [variable.value for variable in keras_3]
+    optimizer = model.optimizer.variables
+    generators = [
+        getattr(getattr(layer, "_random_generator", None), "_generator", None) for layer in model._flatten_layers()
+    ]
+    states = [generator.state for generator in generators if generator is not None]
+    metrics = [variable for metric in model.metrics for variable in metric.variables]
+    return [*model.variables, *(optimizer() if callable(optimizer) else optimizer), *metrics, *states]
+
+
+@contextlib.contextmanager
+def savable_generators(enabled: bool) -> Iterator[None]:
+    """Make Keras 2's dropout draw from variables while the block runs: the state of its ops cannot be saved."""
+    if not enabled:
+        yield
+        return
+    from tf_keras.backend import experimental as backend
+
+    was_on = backend.is_tf_random_generator_enabled()
+    backend.enable_tf_random_generator()
+    try:
+        yield
+    finally:
+        if not was_on:
+            backend.disable_tf_random_generator()

@@ -25,12 +25,9 @@ from tfopt.training.compute.state_replay import refuse_tensorflow_draws, replay_
 def rematerialized(model: Any, enabled: bool = True) -> Iterator[None]:
     """Make the training steps of a compiled model rematerialize its activations while the block runs.
 
-    Args:
-        model: A functional or sequential model of Keras 3.
-        enabled: False to do nothing.
-
     Raises:
-        ComponentError: If it is another kind of model, or a layer would compute another function in the second run.
+        ComponentError: If it is not a functional or sequential model of Keras 3, or a layer would compute another
+            function in the second run.
     """
     if not enabled:
         yield

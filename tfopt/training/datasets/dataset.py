@@ -151,7 +151,7 @@ class Source:
 
         as_is = tf.autograph.experimental.do_not_convert
         names: Any = [str(file) for file in self.files]
-        names = names if self.teacher is None else (names, self.teacher.names)
+        names = names if self.teacher is None else (names, [str(file) for file in self.teacher.files])
         records = tf.data.Dataset.from_tensor_slices(names).interleave(
             as_is(file_dataset if self.teacher is None else self.teacher.open),
             cycle_length=min(len(self.files), 8),

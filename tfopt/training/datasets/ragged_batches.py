@@ -27,11 +27,7 @@ def unbatch_blocks(blocks: Any) -> Any:
 def batch_records(records: Any, blocks: Any, size: int, *, drop_remainder: bool = False) -> Any:
     """Return a dataset of batches with the structure of the blocks, each padded at the end to its longest record.
 
-    Args:
-        records: A dataset from `unbatch_blocks`, in any order.
-        blocks: The dataset of blocks that the records come from.
-        size: Records in a batch.
-        drop_remainder: True to drop a last smaller batch.
+    The records are those of `unbatch_blocks`, in any order.
     """
     import tensorflow as tf
 

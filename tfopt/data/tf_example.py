@@ -40,7 +40,7 @@ def serialize(features: Mapping[str, Values], types: Mapping[str, str]) -> bytes
 
 
 def parse(record: bytes) -> tuple[dict[str, Values], dict[str, str]]:
-    """Parse an Example and return values and types by name, without empty features.
+    """Parse an Example and return values and types by name, sorted, without empty features.
 
     Raises:
         ValueError: If the bytes are not an Example.
