@@ -35,11 +35,7 @@ class MissingError(Exception):
 
 
 def parse_cell(name: str, dtype: str, cell: str, is_declared: bool, is_label: bool) -> list[Any] | None:
-    """Return the value of a text cell, or None if it is missing.
-
-    Raises:
-        UnusableError: If it does not have the column's type.
-    """
+    """Return the value of a text cell, or None if it is missing; raise UnusableError if it has another type."""
     if dtype == "float32" and (number := _number(cell)) is not None:
         return [number]
     kind = kind_of(cell)

@@ -20,11 +20,7 @@ class Splits:
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Self:
-        """Parse ``["train:8", "eval:2"]``.
-
-        Raises:
-            ComponentError: If the syntax differs, or a name occurs twice.
-        """
+        """Parse ``["train:8", "eval:2"]``; raise ComponentError if the syntax differs, or a name occurs twice."""
         matches = [re.fullmatch(r"([A-Za-z0-9_.-]+):([1-9][0-9]*)", text.strip()) for text in texts]
         names = [match[1] for match in matches if match]
         if not texts or None in matches or len(set(names)) < len(texts):
@@ -68,11 +64,7 @@ class Pack:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse ``image=28x28x1``.
-
-        Raises:
-            ComponentError: If the syntax differs.
-        """
+        """Parse ``image=28x28x1``; raise ComponentError if the syntax differs."""
         match = re.fullmatch(r"([^=\s]+)=([1-9][0-9]*(?:x[1-9][0-9]*)*)", text.strip())
         if not match:
             raise ComponentError(f"pack={text!r}", "a name and its sizes", 'write pack="image=28x28x1"')
@@ -110,11 +102,7 @@ class Sparse:
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> tuple[Self, ...]:
-        """Parse ``["words=word_ids:counts:5000"]``.
-
-        Raises:
-            ComponentError: If the syntax differs, or a name occurs twice.
-        """
+        """Parse ``["words=word_ids:counts:5000"]``; raise ComponentError as `Splits.parse` does."""
         matches = [re.fullmatch(r"(\w+)=([^:=\s]+):([^:=\s]+):([1-9][0-9]*)", text.strip()) for text in texts]
         names = [name for match in matches if match for name in match.groups()[:3]]
         if None in matches or len(set(names)) < len(names):

@@ -60,11 +60,7 @@ def prepare(uri: str, examples: Examples, settings: Settings) -> None:
 
 
 def _check_evidence(manifest: ExamplesManifest, settings: Settings) -> str | None:
-    """Return what the evaluated split can show, in a sentence; None without such a split.
-
-    Raises:
-        ComponentError: If it has too few records for a goal on accuracy.
-    """
+    """Return what the evaluated split can show; raise ComponentError if that is too little for a goal on accuracy."""
     splits = manifest.splits or {}
     split = next((name for name in ("test", "eval") if name in splits), None)
     if split is None:

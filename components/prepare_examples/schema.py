@@ -1,7 +1,7 @@
 """Schema: the type of every column, decided from the survey, and conversion of rows to these types."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,6 @@ from tfopt.components.prepare_examples.cells import (
     kinds_of,
     parse_cell,
 )
-from tfopt.components.prepare_examples.class_names import number_classes
 from tfopt.components.prepare_examples.parameters import Pack, Settings, Sparse
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.survey.statistics import MOST_CLASSES, NO_VALUES, Survey
@@ -174,6 +173,32 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
         _check_sparse(sparse, columns, source)
     declared = frozenset(source.declared)
     return Schema(source.label, columns, classes, pack, settings.sparse_features, declared, settings.missing)
+
+
+def number_classes(names: Collection[str], declared: Sequence[str], label: str) -> tuple[str, ...]:
+    """Return the class names by their number: the declared ones, or else those of the data, sorted.
+
+    Raises:
+        ComponentError: If a declared name occurs twice, or without a declaration two names of the data differ only in
+            case or spaces, such as ``yes`` and ``Yes ``.
+    """
+    if declared:
+        if len(set(declared)) < len(declared):
+            raise ComponentError(f"classes={list(declared)}", "different names", "name each class once")
+        return tuple(declared)
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names):
+        groups.setdefault(" ".join(name.split()).casefold(), []).append(name)
+    alike = [group for group in groups.values() if len(group) > 1]
+    if alike:
+        shown = "; ".join(" and ".join(map(repr, group)) for group in alike[:5])
+        raise ComponentError(
+            f"label {label!r}: {sum(map(len, alike))} of {len(names)} classes differ from another one only in "
+            f"case or spaces: {shown}",
+            "one spelling for each class",
+            f"correct the data or, if they are different classes, name all with classes={sorted(names)[:20]}",
+        )
+    return tuple(sorted(names))
 
 
 def _check_sparse(sparse: Sparse, columns: Mapping[str, str], source: Source) -> None:

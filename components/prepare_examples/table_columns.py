@@ -105,7 +105,6 @@ def _rows(source: Source) -> Iterator[Row]:
 
 
 def _features(rows: Sequence[Row], schema: Schema, source: Source) -> Iterator[Features]:
-    """Yield the values of usable rows."""
     for row in rows:
         try:
             yield schema.features(row, source)

@@ -110,11 +110,9 @@ def _operations(graph: Any, path: str = "", seen: set[str] | None = None) -> Ite
         yield path + op.name, op
         if op.type in ("PartitionedCall", "StatefulPartitionedCall"):
             name = op.get_attr("f").name
-            inner = graph._functions.get(name) if hasattr(graph, "_functions") else None
-            inner_graph = getattr(inner, "graph", None)
-            if inner_graph is not None and name not in seen:
+            if name in graph._functions and name not in seen:
                 seen.add(name)
-                yield from _operations(inner_graph, f"{path}{op.name}/", seen)
+                yield from _operations(graph._functions[name].graph, f"{path}{op.name}/", seen)
 
 
 def _run_count(op: Any, library: Mapping[str, Any], specs: Any) -> int:
@@ -168,7 +166,6 @@ def _node_name(tensor: str) -> str:
 
 
 def _python_loops(module: Path) -> list[range]:
-    """Return the lines of every Python loop."""
     kinds = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
     tree = ast.parse(module.read_text(encoding="utf-8"))
     return [

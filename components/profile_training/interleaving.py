@@ -24,13 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class VariationRun:
-    """A variation with its process.
-
-    Attributes:
-        seconds: Seconds per example, one value per round.
-        memory: Peak memory in bytes.
-        error: Why it is not measured any more; None if it is.
-    """
+    """A variation with its process: seconds per example by round, peak memory in bytes, and why it is not measured."""
 
     variation: Variation
     process: WorkerProcess

@@ -24,8 +24,6 @@ class TrainingVariant(TrainingSettings):
     """The settings of one process.
 
     Attributes:
-        examples: Path of the examples.
-        module: Path of the user's file.
         seed: Seed of the weights and of the order of the examples.
         count: Number of records of the split ``train``, if they have been counted before; 0 otherwise.
         vectorized: True to replace ``tf.map_fn`` and ``keras.ops.map`` by their vectorized forms.
@@ -64,7 +62,6 @@ class Variation:
     """A change to try.
 
     Attributes:
-        name: A description.
         variant: The training with the change.
         where: Who can make the change: the ``plan``, the author of the ``module``, the ``environment``, the author of
             the ``examples``, or the user who chooses the ``batch`` size (which changes the weights).

@@ -18,7 +18,7 @@ from tfopt.components.prune.kernels import PrunableKernel
 from tfopt.components.prune.parameters import Pattern, Settings
 from tfopt.components.prune.patterns import Schedule, draw_mask, plan_schedule
 from tfopt.training.fine_tuner import FineTuner
-from tfopt.training.fit_loop import History, fit_model
+from tfopt.training.fit_loop import History
 from tfopt.training.second_round import SECOND_ROUND
 from tfopt.value_types import JsonObject
 
@@ -105,18 +105,8 @@ def fine_tune(
 
     def fit(model: Any, schedule: Schedule, folder: Path, epochs: int, seed: int) -> tuple[Any, History]:
         trainee, callbacks, finish = _add_masks(model, kernels, tuner, schedule, settings)
-        history = fit_model(
-            trainee,
-            tuner.user,
-            tuner.sources,
-            folder,
-            epochs=epochs,
-            batch_size=settings.batch_size,
-            patience=epochs,
-            seed=seed,
-            start_from_epoch=(schedule.end - 1) // steps,
-            first_callbacks=callbacks,
-        )
+        start = (schedule.end - 1) // steps
+        history = tuner.fit(trainee, folder, epochs, seed, start_from_epoch=start, first_callbacks=callbacks)
         plain = finish()
         return plain if plain is model else tuner.compile(plain), history
 

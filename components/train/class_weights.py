@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.train.parameters import read_class_weights
-from tfopt.data.batches import read_batches
-from tfopt.data.one_hot import is_one_hot
+from tfopt.data.batches import is_one_hot, read_batches
 from tfopt.errors import ComponentError
 
 

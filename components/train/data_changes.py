@@ -97,5 +97,4 @@ def _shares(counts: Mapping[str, int]) -> dict[str, float]:
 
 
 def _total_variation(one: Mapping[str, float], other: Mapping[str, float]) -> float:
-    """Return the total variation distance of two distributions."""
     return sum(abs(one.get(name, 0.0) - other.get(name, 0.0)) for name in {*one, *other}) / 2

@@ -38,7 +38,6 @@ class DistilledOutput:
     """An output of the student that is trained on the teacher's.
 
     Attributes:
-        output: The output's name.
         shape: Its shape for one record.
         kind: Exclusive classes, independent probabilities (chances), or values that are not probabilities.
         loss: The loss that the module compiles it with.
@@ -113,15 +112,9 @@ def distillation_loss(
 ) -> Iterator[None]:
     """Train a compiled model with the distillation loss on `LabelsAndTeacher` batches while the block runs.
 
-    The loss of other batches does not change.
-
-    Args:
-        model: The student.
-        outputs: Its distilled outputs.
-        formats: The format of the teacher's outputs of classes and chances, by output: logits or probabilities.
-        temperature: The divisor of the logits.
-        alpha: The fraction of the teacher in the loss.
-        class_weight: Weight of an example of each class, for labels and the teacher alike.
+    The loss of other batches does not change. The model is the student. ``formats`` has the format of the teacher's
+    outputs of classes and chances, by output: logits or probabilities. The class weights are for labels and the teacher
+    alike.
     """
     import tensorflow as tf
 

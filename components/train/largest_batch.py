@@ -3,10 +3,8 @@
 import logging
 import resource
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import psutil
 
@@ -28,13 +26,7 @@ log = logging.getLogger(__name__)
 
 
 def choose_batch_size(settings: Settings, examples: Examples, module: Path, *, limit_mb: int = 0) -> Settings:
-    """Return the settings with a batch size instead of 0.
-
-    Args:
-        settings: The settings.
-        examples: The examples to train on.
-        module: The user's file.
-        limit_mb: Memory limit of the child process; most of the free memory when 0.
+    """Return the settings with a batch size instead of 0; without a limit, a step may use most of the free memory.
 
     Raises:
         ComponentError: If a single example does not fit, or the module cannot be trained.
@@ -78,9 +70,11 @@ def try_batches(path: str, module: str, settings: Settings, limit: int, log_file
         setup = prepare_training(user, examples, label=label, seed=seed, precision=precision, jit_compile=jit)
         source = setup.read_sources()["train"]
         with rematerialized(setup.parts.model, settings.rematerialize):
-            for size in _sizes(source.count):
+            for size in [1 << power for power in range(min(source.count, LARGEST).bit_length())]:
                 try:
-                    _train_steps(setup.parts.model, source.first_batch(size))
+                    batch = source.first_batch(size)
+                    for _ in range(STEPS):
+                        setup.parts.model.train_on_batch(*batch)
                 except Exception as error:
                     if out_of_memory := find_out_of_memory(error):
                         return first_line(out_of_memory)
@@ -90,18 +84,6 @@ def try_batches(path: str, module: str, settings: Settings, limit: int, log_file
                 with Path(log_file).open("a") as file:
                     file.write(f"{size}\n")
     return "the split has no more examples" if source.count < LARGEST else f"{LARGEST} is the largest that is tried"
-
-
-def _train_steps(model: Any, batch: tuple[Any, Any]) -> None:
-    for _ in range(STEPS):
-        model.train_on_batch(*batch)
-
-
-def _sizes(count: int) -> Iterator[int]:
-    size = 1
-    while size <= min(count, LARGEST):
-        yield size
-        size *= 2
 
 
 def _limit_memory(limit: int) -> None:

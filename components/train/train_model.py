@@ -22,8 +22,7 @@ from tfopt.components.train.parameters import Settings
 from tfopt.components.train.teacher_predictions import prepare_distillation
 from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, pass_through
 from tfopt.data.batches import read_batches
-from tfopt.data.feature_schema import MANIFEST, read_manifest
-from tfopt.data.rounded_integers import rounding_notes
+from tfopt.data.feature_schema import MANIFEST, read_manifest, rounding_notes
 from tfopt.data.sample_inputs import FEWEST_COMPARED, compared_records
 from tfopt.data.training_records import trained_on_facts
 from tfopt.errors import ComponentError
@@ -164,11 +163,7 @@ class Training:
     def fit(self, folder: Path, cache: Path, checkpoints: Checkpoints | None, teacher: Model | None) -> JsonObject:
         """Train the model, with a teacher by distillation; return the facts about the teacher for the model card.
 
-        Args:
-            folder: Where ``history.json`` and ``logs/`` are written.
-            cache: A folder for cached examples and the teacher's outputs.
-            checkpoints: Where the state is saved; None for nowhere.
-            teacher: The teacher; None for none.
+        ``history.json`` and ``logs/`` are written into the folder; the cache is for examples and the teacher's outputs.
 
         Raises:
             ComponentError: If the loss is not finite, the model raises, or teacher and model do not fit.
@@ -299,7 +294,6 @@ def _own_layers(model: Any) -> list[str]:
 
 
 def _compare_forms(trained: KerasModel, files: list[Path]) -> dict[str, ParityFacts]:
-    """Compare the outputs of the Keras file and the SavedModel on real examples."""
     with (
         keras_runtime.load(trained, signature="", threads=None) as keras_form,
         runtimes.load(KerasModel(trained.path)) as saved_model,

@@ -16,6 +16,7 @@ from tfopt.data.learned_names import check_names
 from tfopt.errors import ComponentError
 from tfopt.model_store.warm_start import load_model
 from tfopt.storage.staging import link_tree
+from tfopt.training.compile_like_module import check_same_keras
 from tfopt.training.model_assembly import Assembly
 from tfopt.value_types import JsonObject
 
@@ -48,7 +49,8 @@ def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> Json
     """
     start_model = keras_models.load(start)
     keras_models.check_weights(start_model)
-    _check_library(start_model, parts.saved, module)
+    fix = "import the same Keras in the module, or leave start out"
+    check_same_keras("start", start_model, parts.saved, f"as {module} builds", fix)
     layers = list(zip_longest(parts.saved.layers, start_model.layers))
     for number, (layer, start_layer) in enumerate(layers, 1):
         if _signature(layer) != _signature(start_layer):
@@ -91,18 +93,6 @@ def pass_through(start: KerasModel, trained: KerasModel) -> None:
     log.info("not trained: nothing changed since %s was trained, and its loss on the examples is as low", start.name)
     link_tree(start.path, trained.path)
     trained.metadata |= {"unchanged": 1}
-
-
-def _check_library(start_model: Any, model: Any, module: Path) -> None:
-    versions = [
-        "Keras 2" if keras_models.is_keras_2(keras_model) else "Keras 3" for keras_model in (start_model, model)
-    ]
-    if versions[0] != versions[1]:
-        raise ComponentError(
-            f"start: a {versions[0]} model",
-            f"{versions[1]}, as {module} builds",
-            "import the same Keras in the module, or leave start out",
-        )
 
 
 def _signature(layer: Any) -> Any:

@@ -142,6 +142,15 @@ def to_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
     return typed.reshape([len(array), *_reshape_sizes(spec.shape[1:])]) if spec.shape else typed[0].reshape(())
 
 
+def is_one_hot(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return for each record whether exactly one of its values, one for each class, is 1 and the others are 0.
+
+    >>> is_one_hot(np.array([[0, 1], [1, 1], [0, 0], [0.5, 0.5]])).tolist()
+    [True, False, False, False]
+    """
+    return np.asarray(np.isin(labels, (0, 1)).all(1) & (np.equal(labels, 1).sum(1) == 1))
+
+
 def _parse(records: Sequence[bytes], features: JsonObject, specs: Mapping[str, TensorSpec]) -> Batch:
     import tensorflow as tf
 

@@ -34,7 +34,6 @@ def main() -> int:
 
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the environment variables that Beam's worker reads."""
     variables = {"WORKER_ID": arguments.id}
     addresses = {"control": arguments.control_endpoint, "logging": arguments.logging_endpoint}
     if arguments.provision_endpoint:
@@ -51,7 +50,6 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _provision(address: str, worker: str) -> Any:
-    """Return the message of the engine's provision service."""
     import grpc
     from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
 

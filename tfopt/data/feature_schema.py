@@ -18,26 +18,17 @@ from tfopt.storage import remote_files
 from tfopt.value_types import JsonObject
 
 MANIFEST = "examples.json"  # written by prepare_examples next to the splits
+LARGEST_EXACT = 1 << 24  # the whole numbers that every float32 holds
 
 Columns = dict[str, TensorSpec]  # stored dtype and shape of each feature: (None, length), with length None if it varies
 
 
 @dataclass(frozen=True)
 class SparseSpec(TensorSpec):
-    """A sparse feature.
-
-    Attributes:
-        positions: The stored feature with the positions of the values.
-        values: The stored feature with the values.
-    """
+    """A sparse feature: a record contains two features instead, with the positions of the values and the values."""
 
     positions: str = ""
     values: str = ""
-
-    @property
-    def parts(self) -> tuple[str, str]:
-        """Return the two features that a record contains instead."""
-        return self.positions, self.values
 
 
 def stored_features(files: Sequence[str | Path]) -> Columns:
@@ -73,11 +64,7 @@ def read_manifest(folder: str | Path) -> ExamplesManifest:
 
 
 def first_record(files: Sequence[str | Path]) -> bytes:
-    """Return the first record of the files.
-
-    Raises:
-        ComponentError: If there is none.
-    """
+    """Return the first record of the files; raise ComponentError if there is none."""
     first = next(read_records(files), None)
     if first is None:
         where = files[0] if files else "no files"
@@ -148,6 +135,24 @@ def required_features(specs: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
         else:
             features[name] = spec
     return features
+
+
+def rounding_notes(
+    manifest: ExamplesManifest, stored: Mapping[str, TensorSpec], inputs: Mapping[str, TensorSpec]
+) -> list[str]:
+    """Return a note for each stored integer feature with a range that the floats of a model's input cannot hold."""
+    notes = []
+    for name, spec in required_features(inputs).items():
+        facts = (manifest.features or {}).get(name)
+        if facts is None or name not in stored or stored[name].dtype != "int64" or "float" not in spec.dtype:
+            continue
+        largest = max(abs(facts.min or 0), abs(facts.max or 0))
+        if largest > LARGEST_EXACT:
+            notes.append(
+                f"feature {name!r} has integers up to {int(largest)}, and the model takes {spec.dtype}, which rounds "
+                f"those beyond {LARGEST_EXACT}: different identifiers can become one"
+            )
+    return notes
 
 
 def check_record(record: bytes, columns: Mapping[str, TensorSpec], where: str) -> None:

@@ -28,7 +28,6 @@ class ParseOp:
     """A parsing op and the features it returns.
 
     Attributes:
-        node: The NodeDef.
         features: The features by name, in the order of the outputs: sparse, dense, ragged.
         dense_outputs: Index of the output of each dense feature.
     """
@@ -53,13 +52,8 @@ def describe_text_inputs(
 ) -> dict[str, TensorSpec]:
     """Return the inputs of a signature, those of strings with what the graph tells about their content.
 
-    An input that the graph parses becomes a `RecordSpec`; another one gets the words that the graph looks up.
-
-    Args:
-        specs: The inputs by name.
-        graph_def: The GraphDef.
-        tensors: The tensor (``node:0``) of each input.
-        assets: The files that tables are filled from.
+    An input that the graph parses becomes a `RecordSpec`; another one gets the words that the graph looks up, also in
+    files (``assets``). Each input has a tensor (``node:0``).
     """
     described = dict(specs)
     words = _vocabulary(graph_def, assets) if any(spec.dtype == "string" for spec in specs.values()) else ()

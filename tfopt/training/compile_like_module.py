@@ -11,6 +11,7 @@ from tfopt.runtimes.saved_model import to_tensor_spec
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.split_datasets import read_sources
 from tfopt.training.datasets.targets import check_label
+from tfopt.training.model_assembly import check_compiled
 from tfopt.training.user_module import UserModule
 
 SPLITS = ("train", "eval")
@@ -26,21 +27,10 @@ def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> N
         ComponentError: If the module's model uses the other Keras, is not compiled, or does not fit this model.
     """
     built = user.call("build_model")
-    compile_config = getattr(built, "_compile_config", None)
-    if keras_models.is_keras_2(built) != keras_models.is_keras_2(model):
-        versions = ["Keras 2" if keras_models.is_keras_2(keras_model) else "Keras 3" for keras_model in (built, model)]
-        raise ComponentError(
-            f"module {user.path}: a {versions[0]} model",
-            f"{versions[1]}, as the model to fine-tune",
-            "pass the module that the model was trained with",
-        )
-    if compile_config is None:
-        raise ComponentError(
-            f"module {user.path}: build_model() returned a model that is not compiled",
-            "a compiled Keras model, whose loss and optimizer the fine-tuning uses",
-            'call model.compile("adam", loss="…", metrics=[…]) before you return it',
-        )
-    config = {key: value for key, value in compile_config.config.items() if key != "steps_per_execution"}
+    fix = "pass the module that the model was trained with"
+    check_same_keras(f"module {user.path}", built, model, "as the model to fine-tune", fix)
+    check_compiled(built, user)
+    config = {key: value for key, value in built._compile_config.config.items() if key != "steps_per_execution"}
     optimizer = keras_models.library(model).optimizers.get(config.pop("optimizer"))
     if learning_rate is not None:
         optimizer = type(optimizer).from_config({**optimizer.get_config(), "learning_rate": learning_rate})
@@ -52,6 +42,13 @@ def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> N
             "the module that the model was trained with",
             "pass that one, or name the model's outputs as the module does",
         ) from error
+
+
+def check_same_keras(name: str, model: Any, other: Any, expected: str, fix: str) -> None:
+    """Raise ComponentError if one of two models is a Keras 2 model and the other a Keras 3 model."""
+    versions = ["Keras 2" if keras_models.is_keras_2(each) else "Keras 3" for each in (model, other)]
+    if versions[0] != versions[1]:
+        raise ComponentError(f"{name}: a {versions[0]} model", f"{versions[1]}, {expected}", fix)
 
 
 def read_splits(model: Any, examples: Examples, label: str, *, held_out: bool = False) -> dict[str, Source]:

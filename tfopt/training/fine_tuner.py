@@ -8,6 +8,7 @@ with reproducible(seed):
     model, facts = tuner.fine_tune(model)
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,30 +63,42 @@ class FineTuner:
         """Return the loss and metrics of a compiled model on ``eval``."""
         return evaluate_model(model, self.sources)
 
+    def fit(
+        self,
+        model: Any,
+        folder: Path,
+        epochs: int,
+        seed: int,
+        *,
+        start_from_epoch: int = 0,
+        first_callbacks: Sequence[Any] = (),
+    ) -> History:
+        """Train a compiled model for all of these epochs; see `fit_model`."""
+        return fit_model(
+            model,
+            self.user,
+            self.sources,
+            folder,
+            epochs=epochs,
+            batch_size=self.settings.batch_size,
+            patience=epochs,
+            seed=seed,
+            start_from_epoch=start_from_epoch,
+            first_callbacks=first_callbacks,
+        )
+
     def fine_tune(self, model: Any) -> tuple[Any, JsonObject]:
         """Fine-tune a compiled model; return it with its best weights, and the facts for its model card.
 
         Raises:
             ComponentError: If a loss is NaN or infinite, or the model raises.
         """
-        settings = self.settings
-
-        def fit(model: Any, folder: Path, epochs: int, seed: int) -> History:
-            return fit_model(
-                model,
-                self.user,
-                self.sources,
-                folder,
-                epochs=epochs,
-                batch_size=settings.batch_size,
-                patience=epochs,
-                seed=seed,
-            )
 
         def fit_again(model: Any) -> tuple[Any, History]:
-            return self.compile(model), fit(model, self.folder / SECOND_ROUND, settings.recover, self.seed + 1)
+            history = self.fit(self.compile(model), self.folder / SECOND_ROUND, self.settings.recover, self.seed + 1)
+            return model, history
 
-        first = fit(model, self.folder, settings.epochs, self.seed)
+        first = self.fit(model, self.folder, self.settings.epochs, self.seed)
         model, second, recovery = self.second.run(model, fit_again)
         history = second or first
         facts: JsonObject = {"best_epoch": history["best_epoch"], "epochs": len(history["epochs"])}

@@ -49,22 +49,12 @@ def fit_model(
     class_weight: Mapping[int, float] | None = None,
     timed: bool = False,
 ) -> History:
-    """Train a model, restore the weights of its best epoch, and return its history.
+    """Train a compiled model on ``train``, restore the weights of its best epoch on ``eval``, and return its history.
 
-    Args:
-        model: A compiled model.
-        user: Its module, quoted in the error if the model raises.
-        sources: The splits ``train`` and ``eval``.
-        folder: Where ``history.json`` and ``logs/`` are written.
-        epochs: Maximum number of epochs.
-        batch_size: Examples per step.
-        patience: Epochs without a lower validation loss before training stops.
-        seed: Determines the order of the examples.
-        start_from_epoch: Epochs before this one, counted from 0, are never the best.
-        first_callbacks: Callbacks that run before all others.
-        checkpoints: Where the state is saved during training and restored from.
-        class_weight: Weight of an example of each class in the loss; 1 if None.
-        timed: True to add the compile time of the first step to the history, as ``compile_s``.
+    Training stops after ``patience`` epochs without a lower validation loss; epochs before ``start_from_epoch``,
+    counted from 0, are never the best. The seed determines the order of the examples. The first callbacks run before
+    all others. ``history.json`` and ``logs/`` are written into the folder; with ``timed``, the history has the compile
+    time of the first step, as ``compile_s``. If the model raises, the error quotes the user's module.
 
     Raises:
         ComponentError: If a loss is NaN or infinite, or the model raises.
@@ -99,7 +89,6 @@ def fit_model(
 
 
 def _monitoring(model: Any, monitor: "TrainingMonitor") -> Any:
-    """Return the callback that calls the monitor."""
     per_batch = {} if uses_parameter_servers(model) else {"on_train_batch_end": monitor.end_batch}
     return keras_models.library(model).callbacks.LambdaCallback(
         on_epoch_begin=monitor.begin_epoch, on_epoch_end=monitor.end_epoch, **per_batch

@@ -52,11 +52,7 @@ class UserModule:
         return function if callable(function) else None
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call the function of that name.
-
-        Raises:
-            ComponentError: If there is none (similar names are offered), or if it raises.
-        """
+        """Call a function; raise ComponentError if there is none (similar names are offered), or if it raises."""
         function = self.function(name)
         if function is None:
             names = [key for key, value in vars(self._module).items() if callable(value) and not key.startswith("_")]

@@ -78,7 +78,6 @@ def read_rows(file: str, source: Source) -> Iterator[Row]:
 
 
 def _selected(files: dict[str, int], uri: str, patterns: Sequence[str]) -> dict[str, int]:
-    """Return the files whose names match one of the patterns."""
     names = {file: relative_name(file, uri) for file in files}
     matching: set[str] = set()
     for pattern in patterns:

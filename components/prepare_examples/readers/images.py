@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.prepare_examples.class_names import check_folders, number_classes
 from tfopt.components.prepare_examples.files import open_for_reading, relative_name
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
+from tfopt.components.prepare_examples.schema import number_classes
 from tfopt.data import tf_example
 from tfopt.errors import ComponentError
 from tfopt.storage.remote_files import is_remote
@@ -42,7 +42,13 @@ def inspect(source: Source, settings: Settings) -> Source:
             "images in every class folder",
             "add images, or remove the folder",
         )
-    check_folders(classes, settings.classes)
+    unknown = sorted(classes.difference(settings.classes)) if settings.classes else []
+    if unknown:
+        raise ComponentError(
+            f"class folder {', '.join(unknown)}",
+            f"the declared classes {', '.join(settings.classes)}",
+            "add it to classes, or remove the folder",
+        )
     if not pack or len(pack.shape) != 3 or pack.shape[2] not in MODES:
         height, width, channels = _size(next(iter(files)))
         raise ComponentError(

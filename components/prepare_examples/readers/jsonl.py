@@ -40,11 +40,7 @@ def inspect(source: Source, settings: Settings) -> Source:
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the rows, each with its line.
-
-    Raises:
-        ComponentError: If the file is damaged.
-    """
+    """Yield the rows, each with its line; raise ComponentError if the file is damaged."""
     name, columns = source.name(file), set(source.columns)
     for number, item, problem in _lines(file):
         if unknown := item.keys() - columns:

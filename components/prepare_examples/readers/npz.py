@@ -80,7 +80,6 @@ def _values(item: NDArray[Any], dtype: str) -> tf_example.Values:
 
 
 def _headers(file: str) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return the shape and dtype of every array."""
     arrays = {}
     try:
         with open_for_reading(file) as stream, zipfile.ZipFile(stream) as archive:

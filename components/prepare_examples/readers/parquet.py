@@ -143,11 +143,7 @@ def _converted(batch: Any, converters: list[Callable[[Any], Any] | None]) -> Ite
 
 
 def _rows_per_batch(file: str, metadata: Any, group: int) -> int:
-    """Return how many rows of a row group can be in memory at once, by the sizes in the file's footer.
-
-    Raises:
-        ComponentError: If the row group becomes larger than data do.
-    """
+    """Return how many rows of a row group can be in memory at once, by the sizes in the file's footer."""
     rows, columns = metadata.row_group(group).num_rows, range(metadata.num_columns)
     chunks = [(metadata.row_group(group).column(index), metadata.schema.column(index)) for index in columns]
     packed = _packed_size(metadata.row_group(group))

@@ -40,11 +40,7 @@ def inspect(source: Source, settings: Settings) -> Source:
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the records, serialized with sorted features, numbered from 1.
-
-    Raises:
-        ComponentError: If the file is damaged.
-    """
+    """Yield the records, serialized with sorted features, numbered from 1; see `records`."""
     for number, record in enumerate(records(file), 1):
         try:
             yield Row(source.name(file), number, tf_example.serialize(*tf_example.parse(record)))

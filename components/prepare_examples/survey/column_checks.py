@@ -25,28 +25,28 @@ class LabelPairs:
     Attributes:
         same: True if the values are the labels.
         labels: The label of each value; None if there are too many values.
-        values: The value of each label.
     """
 
     same: bool = True
     labels: dict[Any, Any] | None = field(default_factory=dict)
-    values: dict[Any, Any] = field(default_factory=dict)
 
     def add(self, value: Any, label: Any) -> bool:
         """Add a value and a label; return False if they are not one to one any more."""
         self.same &= value == label
         if self.labels is not None:
-            if self.labels.setdefault(value, label) != label or self.values.setdefault(label, value) != value:
+            if value not in self.labels and label in self.labels.values():
+                return False
+            if self.labels.setdefault(value, label) != label:
                 return False
             if len(self.labels) > MOST_PAIRS:
-                self.labels, self.values = None, {}
+                self.labels = None
         return self.same or self.labels is not None
 
     def merge(self, other: "LabelPairs") -> bool:
         """Add the pairs of other rows; return False if they are not one to one any more."""
         self.same &= other.same
         if other.labels is None:
-            self.labels, self.values = None, {}
+            self.labels = None
         pairs = (other.labels or {}).items()
         return all(self.add(value, label) for value, label in pairs) and (self.same or self.labels is not None)
 

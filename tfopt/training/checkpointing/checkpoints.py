@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import logging
+import math
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -34,12 +35,10 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str, identity: Mapping[str, str], every_s: float) -> None:
-        """Create the folder of this training.
+        """Create the folder of this training in one for all trainings: a path, or an address in an object store.
 
-        Args:
-            folder: Holds one folder per training; a path, or an address in an object store.
-            identity: What determines the weights, by name: digests of examples and module, parameters, versions.
-            every_s: Seconds between two checkpoints within an epoch. There is also one after each epoch.
+        The identity is what determines the weights, by name: digests of examples and module, parameters, versions.
+        There is a checkpoint after each epoch, and within an epoch every ``every_s`` seconds.
 
         Raises:
             ComponentError: If the folder cannot be created.
@@ -67,10 +66,8 @@ class Checkpoints:
     def resume(self, batches: Any, batch: tuple[Any, Any]) -> int:
         """Restore the newest undamaged checkpoint, if there is one, and return the epoch to start with.
 
-        Args:
-            batches: The dataset that `fit` will read; its order differs in each epoch.
-            batch: Some inputs and labels. One training step is made with them to create all variables; the restored
-                state replaces its effect.
+        `fit` will read the batches, whose order differs in each epoch. One training step is made with the batch to
+        create all variables; the restored state replaces its effect.
 
         Raises:
             ComponentError: If the checkpoint belongs to another model.
@@ -174,11 +171,9 @@ class Checkpoints:
     def _end_call(self) -> None:
         self._batches += 1
         is_due = time.monotonic() - self._saved >= self._every_s
-        if is_due and self._batches > self._skip and self._batches < self._calls_per_epoch():
+        calls_per_epoch = math.ceil(self._monitor.steps / self._batches_per_call())
+        if is_due and self._skip < self._batches < calls_per_epoch:
             self._save(self._epoch, self._batches)
-
-    def _calls_per_epoch(self) -> int:
-        return -(-int(self._monitor.steps) // self._batches_per_call())
 
     def _batches_per_call(self) -> int:
         return int(getattr(self._model, "steps_per_execution", None) or self._model._steps_per_execution)
@@ -205,7 +200,12 @@ class Checkpoints:
         self.position = f"epoch {progress['epoch'] + bool(batch)}{batch}"
 
     def _read_progress(self) -> dict[str, Any]:
-        return _deserialize(self._progress.numpy())
+        import numpy as np
+
+        with np.load(io.BytesIO(self._progress.numpy())) as arrays:
+            progress: dict[str, Any] = json.loads(str(arrays["state"]))
+            count = progress.pop("weights")
+            return progress | {"best_weights": None if count is None else [arrays[f"arr_{i}"] for i in range(count)]}
 
 
 def _serialize(progress: Mapping[str, Any], weights: list[Any] | None) -> bytes:
@@ -215,15 +215,6 @@ def _serialize(progress: Mapping[str, Any], weights: list[Any] | None) -> bytes:
     count = None if weights is None else len(weights)
     np.savez(file, *(weights or []), state=json.dumps({**progress, "weights": count}))
     return file.getvalue()
-
-
-def _deserialize(data: bytes) -> dict[str, Any]:
-    import numpy as np
-
-    with np.load(io.BytesIO(data)) as arrays:
-        progress: dict[str, Any] = json.loads(str(arrays["state"]))
-        count = progress.pop("weights")
-        return progress | {"best_weights": None if count is None else [arrays[f"arr_{i}"] for i in range(count)]}
 
 
 def _state_variables(model: Any) -> list[Any]:

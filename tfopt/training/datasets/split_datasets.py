@@ -29,16 +29,10 @@ def read_sources(
     label: str,
     counts: Mapping[str, int] | None = None,
 ) -> dict[str, Source]:
-    """Return the source of each split of the TFRecord files.
+    """Return the source of each split of the TFRecord files, for a compiled model.
 
-    Args:
-        files: TFRecord files by split.
-        model: The compiled model that is trained.
-        preprocessing: From raw features to its inputs; None if it takes raw features.
-        inputs: The raw features it takes.
-        stored: How every feature is stored.
-        label: The label feature.
-        counts: The number of records of each split, if all of them have been checked before.
+    The inputs are raw features, from which the preprocessing, if there is one, makes those of the model. If ``counts``
+    has the number of records of each split, the records have been checked before, and are not read.
 
     Raises:
         ComponentError: If a record is damaged or not finite, or the labels do not fit a loss.
