@@ -14,7 +14,11 @@ from tfopt.storage.remote_files import is_remote, list_remote_files
 
 def list_files(uri: str) -> dict[str, int]:
     """Return the bytes of every file at or below an address, sorted, without hidden ones (``.name``, ``_name``)."""
-    sizes = list_remote_files(uri) if is_remote(uri) else dict(sorted(_local_files(Path(uri))))
+    if is_remote(uri):
+        sizes = list_remote_files(uri)
+    else:
+        files = [Path(uri)] if Path(uri).is_file() else Path(uri).rglob("*")
+        sizes = {str(file): file.stat().st_size for file in sorted(files, key=str) if file.is_file()}
     return {file: size for file, size in sizes.items() if file == uri or not _is_hidden(relative_name(file, uri))}
 
 
@@ -59,9 +63,3 @@ def open_gzip(uri: str, level: int) -> Iterator[IO[bytes]]:
 
 def _is_hidden(name: str) -> bool:
     return any(part.startswith((".", "_")) for part in name.split("/"))
-
-
-def _local_files(path: Path) -> Iterator[tuple[str, int]]:
-    for file in [path] if path.is_file() else path.rglob("*"):
-        if file.is_file():
-            yield str(file), file.stat().st_size

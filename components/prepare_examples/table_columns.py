@@ -113,7 +113,6 @@ def _features(rows: Sequence[Row], schema: Schema, source: Source) -> Iterator[F
 
 
 def _unfit(name: str, cells: Sequence[Any], dtype: str) -> str | None:
-    """Return why a column cannot be an input of the model; None if it can."""
     if not re.fullmatch(r"\w+", name):  # `train` passes no other features to a module
         return UNFIT_NAME
     if any(len(cell) != 1 for cell in cells):

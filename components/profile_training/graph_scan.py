@@ -48,7 +48,6 @@ def scan_graphs(model: Any, source: Source, batch: Any, module: Path) -> list[Lo
 
 
 def _scan(where: str, function: Any, specs: Sequence[Any], module: Path) -> list[Loop]:
-    """Trace a function and return its loops in the order of lines."""
     import tensorflow as tf
 
     graph = tf.function(tf.autograph.experimental.do_not_convert(function)).get_concrete_function(*specs).graph

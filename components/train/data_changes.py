@@ -63,7 +63,8 @@ def _compare_manifests(then: ExamplesManifest, now: ExamplesManifest, min_change
             changes += [f"feature {name}: {change}" for change in _compare_feature(before, after, counts, min_change)]
     if (then.classes, then.label) != (now.classes, now.label):
         changes.append("the classes")
-    classes = [_shares(_sum_counts(manifest.label_counts or {})) for manifest in (then, now)]
+    counters = [map(Counter, (manifest.label_counts or {}).values()) for manifest in (then, now)]
+    classes = [_shares(sum(counts_of_splits, Counter())) for counts_of_splits in counters]
     return [*changes, *(["the shares of the classes"] if _total_variation(*classes) > min_change else [])]
 
 
@@ -86,10 +87,6 @@ def _compare_feature(
         if abs(new - old) > min_change * spread:
             changes.append(f"{name} {old:.4g} became {new:.4g}")
     return changes
-
-
-def _sum_counts(splits: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    return dict(sum((Counter(counts) for counts in splits.values()), Counter()))
 
 
 def _shares(counts: Mapping[str, int]) -> dict[str, float]:

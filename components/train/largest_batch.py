@@ -60,7 +60,9 @@ def try_batches(path: str, module: str, settings: Settings, limit: int, log_file
 
     The process may also be killed when memory runs out.
     """
-    _limit_memory(limit)
+    # make allocations beyond the limit fail: without it, the kernel might kill any other process
+    used = psutil.Process().memory_info().vms
+    resource.setrlimit(resource.RLIMIT_AS, (used + limit, resource.RLIM_INFINITY))
     examples = Examples(Path(path))
     configure_gpu_memory(settings.gpu_memory_mb)
     precision, jit = _without_auto(settings.precision), _without_auto(settings.jit_compile)
@@ -84,12 +86,6 @@ def try_batches(path: str, module: str, settings: Settings, limit: int, log_file
                 with Path(log_file).open("a") as file:
                     file.write(f"{size}\n")
     return "the split has no more examples" if source.count < LARGEST else f"{LARGEST} is the largest that is tried"
-
-
-def _limit_memory(limit: int) -> None:
-    """Make allocations beyond the limit fail: without it, the kernel might kill any other process."""
-    used = psutil.Process().memory_info().vms
-    resource.setrlimit(resource.RLIMIT_AS, (used + limit, resource.RLIM_INFINITY))
 
 
 def _without_auto(choice: str) -> str:

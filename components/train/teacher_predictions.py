@@ -25,7 +25,7 @@ from tfopt.data.batches import read_batches
 from tfopt.data.sample_inputs import count_records
 from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError, nearest
-from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes import Runtime
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.teacher_outputs import TeacherOutputs
 from tfopt.value_types import JsonObject
@@ -133,12 +133,13 @@ def _run_batches(file: Path, runtime: Runtime) -> Any:
     fixed = fixed_batch(runtime.inputs)
     for batch in read_batches([file], runtime.inputs, batch_size=fixed or BATCH):
         size = count_records(batch, runtime.inputs)
-        results = runtime.run(_repeat_to(batch, fixed) if fixed else batch)
+        if fixed:
+            batch = {
+                name: np.resize(array, (fixed, *array.shape[1:])) if array.ndim else array
+                for name, array in batch.items()
+            }
+        results = runtime.run(batch)
         yield {name: result[:size] if fixed else result for name, result in results.items()}
-
-
-def _repeat_to(batch: Arrays, size: int) -> Arrays:
-    return {name: np.resize(array, (size, *array.shape[1:])) if array.ndim else array for name, array in batch.items()}
 
 
 def _check_array(output: DistilledOutput, array: NDArray[Any], first_record: int) -> NDArray[np.float32]:

@@ -145,11 +145,7 @@ class Training:
             log.warning("sizes that are not multiples of 8, with which %s is fastest: %s", settings.precision, names)
 
     def read_examples(self) -> None:
-        """Compute class weights, and check the splits against the model.
-
-        Raises:
-            ComponentError: If the examples and the model do not fit.
-        """
+        """Compute class weights, and check the splits; raise ComponentError if the model does not fit them."""
         setup = self.setup
         self.class_weight = compute_class_weights(
             self.settings.class_weights, setup.parts.model, setup.files["train"], setup.stored, setup.label

@@ -65,7 +65,7 @@ def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> Json
         name = layer.name
         if id(layer) in trained_layers:
             layer.set_weights(start_layer.get_weights())
-        elif not _have_same_weights(layer, start_layer):
+        elif not all(map(np.array_equal, layer.get_weights(), start_layer.get_weights())):
             log.warning("start: preprocess() has another %s now: the weights were trained with the old one", name)
         changes = _changed_settings(layer.get_config(), start_layer.get_config())
         if changes:
@@ -104,11 +104,6 @@ def _describe(layer: Any) -> str:
         return "none"
     shapes = ["x".join(map(str, weight.shape)) or "a number" for weight in layer.weights]
     return f"{type(layer).__name__} {layer.name}" + (f" ({', '.join(shapes)})" if shapes else "")
-
-
-def _have_same_weights(layer: Any, other: Any) -> bool:
-    pairs = zip(layer.get_weights(), other.get_weights(), strict=True)
-    return all(np.array_equal(one, two) for one, two in pairs)
 
 
 def _changed_settings(config: JsonObject, old_config: JsonObject) -> list[str]:

@@ -217,7 +217,6 @@ def record_features(columns: Mapping[str, TensorSpec]) -> Columns:
 
 
 def _manifest_features(files: Sequence[str | Path]) -> Mapping[str, FeatureStatistics]:
-    """Return the feature entries of the manifest that belongs to the files."""
     folder, _, split = (str(files[0]) if files else "").rpartition("/")[0].rpartition("/")
     return read_manifest(folder if split.startswith("Split-") else f"{folder}/{split}").features or {}
 

@@ -8,7 +8,6 @@ with reproducible(seed):
     model, facts = tuner.fine_tune(model)
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,29 +62,10 @@ class FineTuner:
         """Return the loss and metrics of a compiled model on ``eval``."""
         return evaluate_model(model, self.sources)
 
-    def fit(
-        self,
-        model: Any,
-        folder: Path,
-        epochs: int,
-        seed: int,
-        *,
-        start_from_epoch: int = 0,
-        first_callbacks: Sequence[Any] = (),
-    ) -> History:
-        """Train a compiled model for all of these epochs; see `fit_model`."""
-        return fit_model(
-            model,
-            self.user,
-            self.sources,
-            folder,
-            epochs=epochs,
-            batch_size=self.settings.batch_size,
-            patience=epochs,
-            seed=seed,
-            start_from_epoch=start_from_epoch,
-            first_callbacks=first_callbacks,
-        )
+    def fit(self, model: Any, folder: Path, epochs: int, seed: int, **options: Any) -> History:
+        """Train a compiled model for all of these epochs; see `fit_model` for the options."""
+        options = {"epochs": epochs, "patience": epochs, "batch_size": self.settings.batch_size, **options}
+        return fit_model(model, self.user, self.sources, folder, seed=seed, **options)
 
     def fine_tune(self, model: Any) -> tuple[Any, JsonObject]:
         """Fine-tune a compiled model; return it with its best weights, and the facts for its model card.

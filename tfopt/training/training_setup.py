@@ -34,10 +34,7 @@ class TrainingSetup:
     parts: Assembly
 
     def read_sources(self, counts: Mapping[str, int] | None = None) -> dict[str, Source]:
-        """Return the source of each split, after checking its records against the model.
-
-        Args:
-            counts: The number of records of each split, if they have been checked before.
+        """Return the source of each split; its records are checked unless ``counts`` has their number from before.
 
         Raises:
             ComponentError: If a record is damaged or not finite, or the labels do not fit a loss.

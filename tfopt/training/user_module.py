@@ -13,11 +13,7 @@ NAME = "tfopt_user_module"
 
 
 def check_syntax(path: Path, source: bytes | None = None) -> CodeType:
-    """Compile the file, or its source that was read on another machine.
-
-    Raises:
-        ComponentError: If it has a syntax error; the error quotes the line.
-    """
+    """Compile the file, or its source from another machine; raise ComponentError with the line of a syntax error."""
     try:
         return compile(path.read_bytes() if source is None else source, str(path), "exec")
     except (SyntaxError, ValueError) as error:
@@ -29,11 +25,7 @@ class UserModule:
     """The user's file as a module. It is run from its source, so any path works and no bytecode is written."""
 
     def __init__(self, path: Path, source: bytes | None = None) -> None:
-        """Run the file, or its source that was read on another machine.
-
-        Raises:
-            ComponentError: If it raises; the error contains the traceback.
-        """
+        """Run the file, or its source from another machine; raise ComponentError with the traceback if it raises."""
         self.path = path
         self._module = ModuleType(NAME)
         self._module.__file__ = str(path)

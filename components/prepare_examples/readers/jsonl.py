@@ -12,8 +12,6 @@ from tfopt.components.prepare_examples.readers.columns import check_label, check
 from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
-Line = tuple[int, JsonObject, str]  # number, object, problem or an empty text
-
 
 def inspect(source: Source, settings: Settings) -> Source:
     """Determine the columns: the keys of the first object, and the declared ones.
@@ -49,7 +47,8 @@ def read(file: str, source: Source) -> Iterator[Row]:
         yield Row(name, number, b"" if problem else json.dumps(cells).encode(), problem)
 
 
-def _lines(file: str) -> Iterator[Line]:
+def _lines(file: str) -> Iterator[tuple[int, JsonObject, str]]:
+    """Yield each line's number, its object, and its problem or an empty text; skip empty lines."""
     with open_for_reading(file) as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():

@@ -49,11 +49,7 @@ def read(file: str, source: Source) -> Iterator[Row]:
 
 
 def records(file: str) -> Iterator[bytes]:
-    """Yield the content of every record after checking its checksums.
-
-    Raises:
-        ComponentError: If the file is truncated or is not a TFRecord file.
-    """
+    """Yield each record after checking its checksums; raise ComponentError if the file is damaged."""
     with open_for_reading(file) as stream:
         number = 1
         try:

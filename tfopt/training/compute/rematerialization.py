@@ -165,7 +165,6 @@ def _call(
 
 
 def _run(segment: Segment, values: dict[int, Any], training: Any) -> None:
-    """Run the operations of a segment, and add their outputs to the values."""
     import keras
 
     for node in segment.nodes:

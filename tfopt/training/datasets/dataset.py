@@ -90,7 +90,9 @@ class Source:
         blocks = self._blocks()
         blocks = self._cache(blocks, self._fits_in_memory(_unbatch(blocks)), "in order")
         if self.options.replicas > 1:
-            size = self._evaluation_batch_size()
+            # the largest size for which no batch, in particular the last, is smaller than the replicas
+            sizes = range(BLOCK, 0, -1)
+            size = next(size for size in sizes if not 0 < self.count % size < self.options.replicas)
             batches = _batch(_unbatch(blocks), blocks, size)
             return self._prefetch(batches, math.ceil(self.count / size))
         return self._prefetch(blocks, math.ceil(self.count / BLOCK))
@@ -152,14 +154,11 @@ class Source:
             num_parallel_calls=tf.data.AUTOTUNE,
         )
         if self.part != "all":
-            numbered = records.enumerate().filter(as_is(self._is_in_part))
+            is_held = self.part == "held"
+            numbered = records.enumerate()
+            numbered = numbered.filter(as_is(lambda index, record: tf.equal(index % HOLD_OUT_EVERY == 0, is_held)))
             records = numbered.map(as_is(lambda index, record: record))
         return records
-
-    def _is_in_part(self, index: Any, record: Any) -> Any:
-        import tensorflow as tf
-
-        return tf.equal(index % HOLD_OUT_EVERY == 0, self.part == "held")
 
     def _parse(self, records: Any) -> Tensors:
         import tensorflow as tf
@@ -202,11 +201,6 @@ class Source:
         if self.options.replicas > 1:  # each worker reads all records and uses its part of every batch
             options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
         return options
-
-    def _evaluation_batch_size(self) -> int:
-        """Return the largest size for which no batch, in particular the last, is smaller than the replicas."""
-        sizes = range(BLOCK, 0, -1)
-        return next(size for size in sizes if not 0 < self.count % size < self.options.replicas)
 
 
 def _map(blocks: Any, function: Callable[[Any], Any]) -> Any:
