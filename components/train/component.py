@@ -62,10 +62,6 @@ def train(
     """
     if anomalies:
         check_anomalies(anomalies)
-    if not start and settings.warm_start and settings.destination is not None:
-        from tfopt.components.train.warm_start import load_last_model  # imports NumPy
-
-        start = load_last_model(settings.destination, examples, settings.label)
     resolved, planned = apply_plan(plan, settings, train.parameters)
     resolved.check(has_teacher=teacher is not None)
     for split in ("train", "eval"):
@@ -73,9 +69,9 @@ def train(
     user_module.check_syntax(module.path)
     from tfopt.components.train.data_changes import find_changes  # imports NumPy
     from tfopt.components.train.train_model import train_module
+    from tfopt.components.train.warm_start import load_last_model
 
-    changes = ["training requested"]
-    if start and settings.min_change:
-        changes = find_changes(start, examples, module.path, teacher, settings)
+    start = start or load_last_model(examples, settings)
+    changes = find_changes(start, examples, module.path, teacher, settings) if start else []
     train_module(examples, module.path, trained, resolved, teacher, start, changes)
     trained.metadata |= planned

@@ -25,6 +25,8 @@ def find_changes(
     The settings are those that were passed. ``min_change`` is a fraction of a feature's standard deviation, of the
     number of examples, or of their labels.
     """
+    if not settings.min_change:
+        return ["training requested"]
     card = start.card
     if card.component != "train" or "module" not in card.facts:
         return ["the start has no record of its training"]

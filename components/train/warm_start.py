@@ -11,6 +11,7 @@ import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
+from tfopt.components.train.parameters import Settings
 from tfopt.data.feature_schema import read_manifest
 from tfopt.data.learned_names import check_names
 from tfopt.errors import ComponentError
@@ -25,16 +26,21 @@ WITHOUT_EFFECT = ("name", "dtype")  # settings of a layer that do not change its
 log = logging.getLogger(__name__)
 
 
-def load_last_model(destination: str, examples: Examples, label: str) -> KerasModel | None:
-    """Load the Keras model behind the newest version in a destination; None if nothing was pushed there yet.
+def load_last_model(examples: Examples, settings: Settings) -> KerasModel | None:
+    """Load the Keras model behind the newest version in the destination.
+
+    None if no warm start is requested, or nothing was pushed there yet.
 
     Raises:
         ComponentError: If it learned other numbers for the examples' class names.
     """
-    last = load_model(destination)
-    log.info("the last model in %s: %s", destination, last.uri if last else "none yet, training starts from scratch")
+    if not settings.warm_start or settings.destination is None:
+        return None
+    last = load_model(settings.destination)
+    text = last.uri if last else "none yet, training starts from scratch"
+    log.info("the last model in %s: %s", settings.destination, text)
     if last:
-        check_names(last.card, read_manifest(examples.path), label, f"the last model {last.uri}")
+        check_names(last.card, read_manifest(examples.path), settings.label, f"the last model {last.uri}")
     return last
 
 
