@@ -88,11 +88,7 @@ def check_survey(survey: Survey, source: Source, settings: Settings) -> None:
 
 
 def check_shards(survey: Survey, shards: list[Shard], source: Source, settings: Settings) -> Rejects:
-    """Check that every row was written or rejected and no split is empty, and return all rejected rows.
-
-    Raises:
-        ComponentError: If rows were lost or rejected beyond the limit, or a split is empty.
-    """
+    """Return all rejected rows; raise ComponentError if rows were lost, too many were rejected, or a split is empty."""
     total = add_up(shards)
     if total.written + total.rejects.count + total.dropped != survey.rows:
         left_out = f"{total.dropped} dropped and " if total.dropped else "and "

@@ -5,6 +5,7 @@ import resource
 import tempfile
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -13,6 +14,7 @@ from tfopt.components.train.parameters import Settings
 from tfopt.errors import ComponentError, first_line
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.training.compute.device_memory import configure_gpu_memory, find_out_of_memory
+from tfopt.training.compute.precision import AS_BUILT
 from tfopt.training.compute.rematerialization import rematerialized
 from tfopt.training.determinism import reproducible
 from tfopt.training.training_setup import prepare_training
@@ -65,7 +67,8 @@ def try_batches(path: str, module: str, settings: Settings, limit: int, log_file
     resource.setrlimit(resource.RLIMIT_AS, (used + limit, resource.RLIM_INFINITY))
     examples = Examples(Path(path))
     configure_gpu_memory(settings.gpu_memory_mb)
-    precision, jit = _without_auto(settings.precision), _without_auto(settings.jit_compile)
+    # ``auto`` is measured later, with the batch size that fits
+    precision, jit = (AS_BUILT if mode == "auto" else mode for mode in (settings.precision, settings.jit_compile))
     with reproducible(settings.seed, deterministic=settings.deterministic):
         user = UserModule(Path(module))
         label, seed = settings.label, settings.seed
@@ -74,9 +77,7 @@ def try_batches(path: str, module: str, settings: Settings, limit: int, log_file
         with rematerialized(setup.parts.model, settings.rematerialize):
             for size in [1 << power for power in range(min(source.count, LARGEST).bit_length())]:
                 try:
-                    batch = source.first_batch(size)
-                    for _ in range(STEPS):
-                        setup.parts.model.train_on_batch(*batch)
+                    _train_steps(setup.parts.model, source.first_batch(size))
                 except Exception as error:
                     if out_of_memory := find_out_of_memory(error):
                         return first_line(out_of_memory)
@@ -88,6 +89,6 @@ def try_batches(path: str, module: str, settings: Settings, limit: int, log_file
     return "the split has no more examples" if source.count < LARGEST else f"{LARGEST} is the largest that is tried"
 
 
-def _without_auto(choice: str) -> str:
-    """Return the module's setting instead of ``auto``, which is measured later, with the batch size that fits."""
-    return "module" if choice == "auto" else choice
+def _train_steps(model: Any, batch: tuple[Any, Any]) -> None:
+    for _ in range(STEPS):
+        model.train_on_batch(*batch)

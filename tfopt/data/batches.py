@@ -30,14 +30,9 @@ RECORDS = ""  # the key of the serialized records among the columns of a batch, 
 def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *, batch_size: int) -> Iterator[Batch]:
     """Yield batches of the features named in ``specs``, in the files' order; only the last may be smaller.
 
-    TensorFlow parses whole batches of records. The arrays may be read-only. Sparse features become dense, and features
-    of varying length are padded to the longest of the batch.
-
-    Args:
-        files: TFRecord files of tf.Example, gzipped if the name ends in ``.gz``; local paths or addresses.
-        specs: The features to read; a shape's first size is the batch size. An integer feature may feed a float input.
-            A `RecordSpec` gets the serialized records themselves.
-        batch_size: Number of records per batch.
+    The files are TFRecords of tf.Example, gzipped if the name ends in ``.gz``; local paths or addresses. The arrays may
+    be read-only. Sparse features become dense, and features of varying length are padded to the longest of the batch.
+    An integer feature may feed a float input. A `RecordSpec` gets the serialized records themselves.
 
     Raises:
         ComponentError: If a feature does not exist, is missing in a record or has another type or length, or a file

@@ -71,5 +71,10 @@ def read_splits(model: Any, examples: Examples, label: str, *, held_out: bool = 
 
 def evaluate_model(model: Any, sources: Mapping[str, Source]) -> dict[str, float]:
     """Return the loss and metrics of a compiled model on ``eval``, named ``val_…`` as in the history of `fit_model`."""
-    metrics = model.evaluate(sources["eval"].in_order(), return_dict=True, verbose=0)
-    return {f"val_{name}": float(value) for name, value in metrics.items()}
+    return {f"val_{name}": value for name, value in evaluate_source(model, sources["eval"]).items()}
+
+
+def evaluate_source(model: Any, source: Source) -> dict[str, float]:
+    """Return the loss and metrics of a compiled model on a source."""
+    metrics = model.evaluate(source.in_order(), return_dict=True, verbose=0)
+    return {name: float(value) for name, value in metrics.items()}

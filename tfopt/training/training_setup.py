@@ -24,7 +24,6 @@ class TrainingSetup:
     Attributes:
         files: The TFRecord files of each split.
         stored: Every feature as it is stored.
-        label: The label feature.
         parts: The model and its preprocessing.
     """
 

@@ -58,11 +58,7 @@ def inspect(source: Source, settings: Settings) -> Source:
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the rows, each with its first line.
-
-    Raises:
-        ComponentError: If the file is damaged, or its header differs from the first file's.
-    """
+    """Yield the rows, each with its first line; raise ComponentError if the file is damaged or has another header."""
     name, expected, header = source.name(file), list(source.columns), source.header
     for line, cells, problem in _lines(file, source.format):
         if header:

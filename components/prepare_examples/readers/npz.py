@@ -45,11 +45,7 @@ def inspect(source: Source, settings: Settings) -> Source:
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the rows, numbered from 1.
-
-    Raises:
-        ComponentError: If the file is damaged, or its arrays differ from the first file's.
-    """
+    """Yield the rows, numbered from 1; raise ComponentError if the file is damaged or its arrays differ."""
     shapes = {name: shape[1:] or (1,) for name, (shape, _) in _headers(file).items()}
     if shapes != source.shapes:
         raise ComponentError(

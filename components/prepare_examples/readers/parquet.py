@@ -57,11 +57,7 @@ def inspect(source: Source, settings: Settings) -> Source:
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the rows, numbered from 1.
-
-    Raises:
-        ComponentError: If the file is damaged, or its schema differs from the first file's or the declared types.
-    """
+    """Yield the rows, numbered from 1; raise ComponentError if the file is damaged or has other columns or types."""
     types, first, name = _types(file), _types(next(iter(source.files))), source.name(file)
     if types.keys() != set(source.columns):
         raise ComponentError(

@@ -13,11 +13,7 @@ MAX_RECORD = 1 << 28  # bytes; a tf.Example of 2 GiB cannot be parsed, and sever
 
 
 def inspect(source: Source, settings: Settings) -> Source:
-    """Check the first record and its features.
-
-    Raises:
-        ComponentError: If there is none, it is not a tf.Example, or the label is not one of its features.
-    """
+    """Raise ComponentError if the first record is no tf.Example with the label, or there is none."""
     file, record = next(((file, record) for file in source.files for record in records(file)), (source.root, None))
     if record is None:
         raise ComponentError(f"{source.root}: no records", "TFRecord files with records", "give some with content")
