@@ -116,7 +116,7 @@ def measure(name: str, folder: Path, side: int, records: int) -> None:
             outputs = {output: folder / step.id / output for output in step.component.outputs}
             shutil.rmtree(folder / step.id, ignore_errors=True)  # of a killed measurement
             with measured() as cost:
-                step.component(**inputs, **outputs, **dag.resolve(step, parameters))
+                step.component(**inputs, **outputs, **step.resolve(parameters))
             costs[step.id] = cost
             (folder / FIGURES).write_text(json.dumps(costs, indent=1) + "\n")
             print(f"{name}: {step.id}: {cost}", file=sys.stderr, flush=True)

@@ -130,7 +130,7 @@ def run_directly(dag: Dag, values: dict[str, Any], root: Path) -> None:
     for step in dag.steps.values():
         inputs = {name: path(wire) for name, wire in step.inputs.items()}
         outputs = {name: root / step.id / name for name in step.component.outputs}
-        step.component(**inputs, **outputs, **dag.resolve(step, parameters))
+        step.component(**inputs, **outputs, **step.resolve(parameters))
 
 
 def _digits(folder: Path) -> dict[str, Any]:

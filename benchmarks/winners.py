@@ -71,7 +71,7 @@ def repeat(pipeline: str, root: Path, record: Mapping[str, Any], seed: int) -> d
         seconds = {}
         for step in (dag.steps["benchmark"], dag.steps["select_model"]):
             outputs = {output: folder / output for output in step.component.outputs}
-            parameters = dag.resolve(step, values) | ({"seed": seed} if step.id == "benchmark" else {})
+            parameters = step.resolve(values) | ({"seed": seed} if step.id == "benchmark" else {})
             begun = time.monotonic()
             step.component(**{key: path(wire) for key, wire in step.inputs.items()}, **outputs, **parameters)
             seconds[step.id] = time.monotonic() - begun

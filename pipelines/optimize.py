@@ -146,31 +146,21 @@ def select_and_push(
         warm_start: ``trained`` and ``recipe``: artifacts that `push_model` stores for the next run.
     """
     compared = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
-    quality = {name: getattr(selection, name) for name in ("label", "output", "metrics", "slices", "max_skipped")}
+    quality = values_of(selection, "label", "output", "metrics", "slices", "max_skipped")
     evaluated = steps.evaluate(**compared, **quality, module=module)
-    speed = {name: getattr(selection, name) for name in ("seconds", "batch_sizes", "objective")}
-    measured = steps.benchmark(**compared, **speed)
+    measured = steps.benchmark(**compared, **values_of(selection, "seconds", "batch_sizes", "objective"))
     selected = steps.select_model(
         baseline=model,
         candidates=candidates,
         evaluation=evaluated.outputs["evaluation"],
         benchmark=measured.outputs["benchmark"],
-        goals=selection.goals,
-        confidence=selection.confidence,
-        slice_records=selection.slice_records,
-        objective=selection.objective,
-        destination=selection.destination,
-        layout=selection.layout,
+        **values_of(selection, "goals", "confidence", "slice_records", "objective", "destination", "layout"),
     )
     pushed = {"model": selected.outputs["selected"], "fallback": model, "examples": examples}
-    pushed |= {"destination": selection.destination, "layout": selection.layout, **(loading or {})}
+    pushed |= {**values_of(selection, "destination", "layout"), **(loading or {})}
     served = steps.validate_serving(**pushed)
     steps.push_model(
-        keep=selection.keep,
-        signing_key=selection.signing_key,
-        register=selection.register,
-        model_name=selection.model_name,
-        destination_uri=selection.destination_uri,
+        **values_of(selection, "keep", "signing_key", "register", "model_name", "destination_uri"),
         blessing=selected.outputs["blessing"],
         infra_blessing=served.outputs["infra_blessing"],
         decision=selected.outputs["decision"],
@@ -178,3 +168,8 @@ def select_and_push(
         **warm_start,
     )
     return dict(selected.outputs)
+
+
+def values_of(group: object, *names: str) -> dict[str, Any]:
+    """Return parameters of a group, to pass them to a step that gives them the same names."""
+    return {name: getattr(group, name) for name in names}

@@ -5,7 +5,7 @@ from typing import Any
 
 from tfopt.artifacts import Files, KerasModel, PythonModule, TrainingPlan
 from tfopt.component import Group, Input
-from tfopt.pipelines.optimize import FORMATS, Selection, make_candidates, select_and_push
+from tfopt.pipelines.optimize import FORMATS, Selection, make_candidates, select_and_push, values_of
 from tfopt.trace import Inherited, Steps
 
 
@@ -72,25 +72,14 @@ def prepare_and_train(
     """
     prepared = steps.prepare_examples(
         data=data,
-        label=selection.label,
-        files=training.files,
-        columns=training.columns,
-        missing=training.missing,
-        pack=training.pack,
-        classes=training.classes,
-        splits=training.splits,
-        goals=selection.goals,
-        metrics=selection.metrics,
-        confidence=selection.confidence,
+        **values_of(training, "files", "columns", "missing", "pack", "classes", "splits"),
+        **values_of(selection, "label", "goals", "metrics", "confidence"),
     )
     examples = prepared.outputs["examples"]
     trained = steps.train(
         examples=examples,
-        label=selection.label,
-        epochs=training.epochs,
-        destination=selection.destination,
-        warm_start=training.warm_start,
-        min_change=training.min_change,
+        **values_of(training, "epochs", "warm_start", "min_change"),
+        **values_of(selection, "label", "destination"),
         **inputs,
     )
     return examples, trained.outputs["trained"]

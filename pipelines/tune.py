@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from tfopt.artifacts import Files, KerasModel, PythonModule, TrainingPlan
 from tfopt.component import Group, Input
-from tfopt.pipelines.optimize import Selection, select_and_push
+from tfopt.pipelines.optimize import Selection, select_and_push, values_of
 from tfopt.pipelines.retrain import Training, prepare_and_train
 from tfopt.trace import Inherited, Steps
 
@@ -49,20 +49,10 @@ def tune(
     tuned = steps.tune_recipe(
         model=trained,
         examples=examples,
-        label=selection.label,
-        output=selection.output,
-        metrics=selection.metrics,
         module=module,
-        slices=selection.slices,
-        goals=selection.goals,
-        slice_records=selection.slice_records,
-        objective=selection.objective,
-        seconds=selection.seconds,
-        batch_sizes=selection.batch_sizes,
-        formats=search.formats,
-        trials=search.trials,
-        minutes=search.minutes,
-        destination=selection.destination,
+        **values_of(selection, "label", "output", "metrics", "slices", "goals", "slice_records", "objective"),
+        **values_of(selection, "seconds", "batch_sizes", "destination"),
+        **values_of(search, "formats", "trials", "minutes"),
     ).outputs
     warm_start = {"trained": trained, "recipe": tuned["recipe"]}
     return select_and_push(steps, trained, [tuned["tuned"]], examples, selection, module=module, **warm_start)

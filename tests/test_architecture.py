@@ -78,6 +78,7 @@ LAYERS = (
     ("artifacts", "charts"),
     ("reports",),
     ("processes", "formatting", "storage"),
+    ("error_messages",),
     ("errors", "metric_table", "value_types"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfopt.metric_table import PERCENT, find_metric
 
+DASH = "\N{EN DASH}"  # instead of what was not measured
 _SLICE = re.compile(r"([^\[]+)\[([^=\]]+)=(.*)\]")  # a metric over the records with one value of a feature
 
 # Characters that move the cursor, color or overwrite what a terminal shows, or change the order of other characters.
@@ -98,12 +99,14 @@ def title(metric: str) -> str:
     return (row.title if row and row.title else metric.replace("_", " ")) + where
 
 
-def amount(metric: str, value: float) -> str:
-    """Format the value of a metric with its unit.
+def amount(metric: str, value: float | None) -> str:
+    """Format the value of a metric with its unit; a dash if it was not measured.
 
     >>> amount("accuracy", 0.978), amount("latency", 0.04127), amount("size", 45_100), amount("log_loss", 0.07654321)
     ('97.80%', '0.0413 ms', '45.1 kB', '0.07654')
     """
+    if value is None:
+        return DASH
     if is_share(metric):
         return f"{100 * value:.2f}%"
     unit = _unit(metric)
@@ -125,7 +128,8 @@ def change(metric: str, value: float) -> str:
     >>> change("accuracy", -0.0021), change("log_loss", 0.004), change("size", -1200)
     ('-0.21 points', '+0.004', '-1.20 kB')
     """
-    return _sign(value) + distance(metric, abs(value))
+    sign = "-" if value < 0 else "+" if value else ""
+    return sign + distance(metric, abs(value))
 
 
 def distance(metric: str, value: float) -> str:
@@ -205,10 +209,6 @@ def relative_size(size: float, than: float) -> str:
     if abs(growth) < 0.005:
         return "the same size"
     return f"{100 * abs(growth):.0f}% {'smaller' if growth < 0 else 'larger'}"
-
-
-def _sign(value: float) -> str:
-    return "-" if value < 0 else "+" if value else ""
 
 
 def _digits(value: float, count: int) -> str:

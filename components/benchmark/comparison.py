@@ -17,74 +17,58 @@ from tfopt.reports.benchmark_report import UNSTABLE, SpeedupEstimate
 
 # Two models whose ratio is known to be within this difference are not measured further: no decision depends on it.
 EQUIVALENCE = 0.01
-LEAST_WAIT = (
-    0.01  # share of the time that a model waited for its cores; less, which is common on idle machines, is none
-)
+LEAST_WAIT = 0.01  # share of the time that a model waited for its cores; less, as on idle machines, counts as none
 
 
 def compare(
-    model: MeasuredModel, other: MeasuredModel, batch_size: int, min_effect: float, schedule: LookSchedule
+    model: MeasuredModel,
+    other: MeasuredModel,
+    batch_size: int,
+    min_effect: float,
+    schedule: LookSchedule,
+    *,
+    systematic_error: float | None = None,
 ) -> SpeedupEstimate:
-    """Compute the speedup of a model over another one from the rounds that both were measured in."""
-    rounds = CommonRounds.of(other, model, batch_size, schedule)
-    systematic_error = _systematic_error(model, other)
-    return rounds.speedup(min_effect=min_effect, systematic_error=systematic_error, error=rounds.look_error)
+    """Compute the speedup of a model over another one from the rounds that both were measured in.
 
-
-@dataclass(frozen=True)
-class CommonRounds:
-    """The rounds of two models at one batch size.
-
-    Attributes:
-        times: Median times of both, relative to those of the baseline in the same turns.
-        disturbed: True for each round in which other processes used the machine during the turns of one of them.
-        waits: Mean share of the other rounds that each of them waited for its cores.
-        look_error: Probability that the interval of the look after these rounds misses the true ratio.
+    ``systematic_error`` is the relative difference that all of these rounds may share; None if their runtimes decide.
     """
+    times = _common_times(other, model, batch_size)
+    rounds = len(times[0])
+    loads = [each.round_loads(batch_size)[:rounds] for each in (other, model)]
+    disturbed = np.array([any(load.is_disturbed for load in pair) for pair in zip(*loads, strict=True)])
+    quiet = np.flatnonzero(~disturbed).tolist()
+    waits = [float(np.mean([own[index].waited for index in quiet] or [0.0])) for own in loads]
+    other_wait, own_wait = (wait if wait > LEAST_WAIT else 0.0 for wait in waits)
+    return speedup(
+        *times,
+        min_effect=min_effect,
+        systematic_error=_systematic_error(model, other) if systematic_error is None else systematic_error,
+        error=schedule.errors[rounds],
+        disturbed=disturbed,
+        waits=(other_wait, own_wait),
+    )
 
-    times: tuple[NDArray[np.float64], NDArray[np.float64]]
-    disturbed: NDArray[np.bool_]
-    waits: tuple[float, float]
-    look_error: float
 
-    @classmethod
-    def of(cls, first: MeasuredModel, second: MeasuredModel, batch_size: int, schedule: LookSchedule) -> "CommonRounds":
-        """Return the rounds that both models were measured in.
+def _common_times(
+    first: MeasuredModel, second: MeasuredModel, batch_size: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the times of the rounds that both models were measured in: from the first one on, without gaps.
 
-        Models are measured from the first round on, without gaps, and stop at a look. Their times are relative to those
-        of the baseline in the same turns, because large models take their turns minutes apart.
-        """
-        times = first.relative_times(batch_size), second.relative_times(batch_size)
-        rounds = min(map(len, times))
-        loads = [model.round_loads(batch_size)[:rounds] for model in (first, second)]
-        disturbed = np.array([any(load.is_disturbed for load in pair) for pair in zip(*loads, strict=True)])
-        quiet = np.flatnonzero(~disturbed).tolist()
-        waits = [float(np.mean([own[index].waited for index in quiet] or [0.0])) for own in loads]
-        waits = [wait if wait > LEAST_WAIT else 0.0 for wait in waits]
-        return cls((times[0][:rounds], times[1][:rounds]), disturbed, (waits[0], waits[1]), schedule.errors[rounds])
-
-    def speedup(self, *, min_effect: float, error: float, systematic_error: float = 0.0) -> SpeedupEstimate:
-        """Compute the speedup of the second model over the first one."""
-        return speedup(
-            *self.times,
-            min_effect=min_effect,
-            systematic_error=systematic_error,
-            error=error,
-            disturbed=self.disturbed,
-            waits=self.waits,
-        )
+    They are relative to those of the baseline in the same turns, because large models take their turns minutes apart.
+    """
+    times = first.relative_times(batch_size), second.relative_times(batch_size)
+    rounds = min(map(len, times))
+    return times[0][:rounds], times[1][:rounds]
 
 
 @dataclass(frozen=True)
 class Look:
-    """The comparisons of the models at one batch size, after the rounds so far.
+    """The comparisons of the models that were measured at one batch size, after the rounds so far.
 
     Attributes:
-        models: The models that were measured at this batch size.
-        batch_size: The batch size.
         min_effect: Relative difference that counts as within noise.
         seeks_fastest: True if the models are also compared with the fastest one.
-        schedule: The looks of the measurement.
     """
 
     models: Sequence[MeasuredModel]
@@ -137,12 +121,8 @@ class Look:
             return [model for model in self.models if self.batch_size in model.open_sizes]
         still_open = [
             model
-            for model in self.models
-            if model is not self.baseline
-            and self.batch_size in model.open_sizes
-            and not all(
-                self._is_decided(model, other) or self._is_futile(model, other) for other in self._rivals(model)
-            )
+            for model in self._open_candidates()
+            if not all(self._is_decided(model, other) or self._is_futile(model, other) for other in self._rivals(model))
         ]
         return [self.baseline, *still_open] if still_open else []
 
@@ -152,11 +132,12 @@ class Look:
             return []
         return [
             model
-            for model in self.models
-            if model is not self.baseline
-            and self.batch_size in model.open_sizes
-            and any(other is not model and self._compare(model, other).is_unstable for other in self._rivals(model))
+            for model in self._open_candidates()
+            if any(other is not model and self._compare(model, other).is_unstable for other in self._rivals(model))
         ]
+
+    def _open_candidates(self) -> list[MeasuredModel]:
+        return [model for model in self.models if model is not self.baseline and self.batch_size in model.open_sizes]
 
     def describe_stop(self, model: MeasuredModel) -> str:
         """Return why a candidate needs no further rounds."""
@@ -181,8 +162,7 @@ class Look:
         verdict = self._compare(model, other).verdict
         if verdict != "within noise":
             return verdict != UNSTABLE
-        rounds = CommonRounds.of(other, model, self.batch_size, self.schedule)
-        ratio = rounds.speedup(min_effect=0.0, error=rounds.look_error)
+        ratio = compare(model, other, self.batch_size, 0.0, self.schedule, systematic_error=0.0)
         margin = 1 + max(EQUIVALENCE, self.min_effect)
         return 1 / margin < ratio.low <= ratio.high < margin
 
@@ -197,11 +177,11 @@ class Look:
         ratio = self._compare(model, other)
         if ratio.is_unstable:  # its spread is that of the disturbance
             return False
-        rounds = CommonRounds.of(other, model, self.batch_size, self.schedule)
-        spread = speedup(*rounds.times, min_effect=0.0, error=SPREAD_ERROR)
+        times = _common_times(other, model, self.batch_size)
+        spread = speedup(*times, min_effect=0.0, error=SPREAD_ERROR)
         margin = math.log1p(_systematic_error(model, other)) + math.log1p(self._min_effect(other))
         error = standard_error(spread.low, spread.high)
-        return self.schedule.is_futile(len(rounds.disturbed), math.log(ratio.value), error, margin)
+        return self.schedule.is_futile(len(times[0]), math.log(ratio.value), error, margin)
 
 
 def _systematic_error(model: MeasuredModel, other: MeasuredModel) -> float:

@@ -3,20 +3,18 @@
 import os
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
+from tfopt.components.benchmark.worker import core_times
 from tfopt.measurement.machine_fingerprint import CPU, read_text
 from tfopt.runtimes.environment import ONEDNN
 from tfopt.value_types import JsonObject
 
 
 def describe_tensorflow(facts: JsonObject, log: str) -> JsonObject:
-    """Return the configuration of TensorFlow in a model's process.
+    """Return the configuration of TensorFlow in a model's process from the facts that it reported and its output.
 
-    Args:
-        facts: Facts that the process reported.
-        log: Output of the process. Only there does TensorFlow name the instruction sets that its build leaves unused,
-            and state whether oneDNN, which has its own code for them, is on.
+    Only in its output does TensorFlow name the instruction sets that its build leaves unused, and state whether oneDNN,
+    which has its own code for them, is on.
     """
     unused = re.search(r"enable the following instructions: ([A-Z0-9_. ]+), in other operations", log)
     return {
@@ -47,17 +45,17 @@ class MachineLoad:
 
     def __init__(self) -> None:
         """Read the counters."""
-        self._average, self._ticks = os.getloadavg(), _ticks()
+        self._average, self._times = os.getloadavg(), core_times()["cpu"]
 
     def facts(self) -> JsonObject:
         """Return the load average before and after, and the shares of all cores' time: busy, and used by the host."""
-        spent = [after - before for before, after in zip(self._ticks, _ticks(), strict=True)]
-        total = sum(spent) or 1
+        worked, idle, stolen = (after - before for before, after in zip(self._times, core_times()["cpu"], strict=True))
+        total = worked + idle + stolen or 1
         return {
             "average_before": [round(value, 2) for value in self._average],
             "average_after": [round(value, 2) for value in os.getloadavg()],
-            "busy": round(1 - (spent[3] + spent[4]) / total, 3),
-            "stolen": round(spent[7] / total, 3),
+            "busy": round(1 - idle / total, 3),
+            "stolen": round(stolen / total, 3),
         }
 
 
@@ -66,27 +64,14 @@ class OtherCores:
 
     def __init__(self, own: Sequence[int]) -> None:
         """Leave out the cores of the models."""
-        self._own = {f"cpu{core}" for core in own}
+        self._left_out = {"cpu", *(f"cpu{core}" for core in own)}
 
     def seconds(self) -> tuple[float, float]:
         """Return the seconds since boot that these cores were used, and all their seconds, summed over them."""
-        used = total = 0
-        for line in (read_text(Path("/proc/stat")) or "").splitlines():
-            name, *spent = line.split()
-            if re.fullmatch(r"cpu\d+", name) and name not in self._own:
-                user, nice, system, idle, waiting, *others = map(int, spent[:8])
-                used += user + nice + system + sum(others)
-                total += user + nice + system + sum(others) + idle + waiting
-        tick = 1 / os.sysconf("SC_CLK_TCK")
-        return used * tick, total * tick
+        times = [spent for name, spent in core_times().items() if name not in self._left_out]
+        return sum(worked + stolen for worked, _, stolen in times), sum(map(sum, times))
 
     def used_share(self, since: tuple[float, float]) -> float:
         """Return the share of their time that was used since an earlier result of `seconds`."""
         used, total = (after - before for before, after in zip(since, self.seconds(), strict=True))
         return used / total if total > 0 else 0.0
-
-
-def _ticks() -> list[int]:
-    """Return user, nice, system, idle, iowait, irq, softirq and steal ticks of all cores since boot."""
-    line = (read_text(Path("/proc/stat")) or "").partition("\n")[0].split()[1:9]
-    return [int(word) for word in line] or [0] * 8

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
-from tfopt.components.benchmark.model_facts import ModelFacts
 from tfopt.components.benchmark.model_process import ModelProcess
+from tfopt.components.benchmark.worker import ModelFacts
 from tfopt.errors import ComponentError
 from tfopt.processes.worker_process import CallFailed
 
@@ -47,13 +47,9 @@ class MeasuredModel:
     """A model with its process and its results so far.
 
     Attributes:
-        name: Name of the model, unique in the benchmark.
-        model: The model.
-        process: Its process.
-        is_baseline: True for the baseline.
-        error: The reason why it is not measured any more, or None.
+        name: Unique in the benchmark.
+        error: Why it is not measured any more, or None.
         notes: Remarks for the report.
-        facts: Seconds and bytes, by their names in ``benchmark.json``.
         is_warm: For each supported batch size: True if the warm-up converged.
         call_seconds: For each supported batch size, the approximate duration of a call.
         open_sizes: Batch sizes at which further rounds are needed.
@@ -100,7 +96,7 @@ class MeasuredModel:
         return int(self.facts.get("peak_memory_bytes", 0) - self.facts.get("runtime_memory_bytes", 0))
 
     def round_medians(self, batch_size: int) -> NDArray[np.float64]:
-        """Return the median nanoseconds of a call in each round."""
+        """Return the median nanoseconds of a call in each round; shape ``[rounds]``."""
         return _medians(self.samples[batch_size])
 
     def round_loads(self, batch_size: int) -> Sequence[RoundLoad]:
@@ -119,15 +115,10 @@ class MeasuredModel:
         baseline_calls: NDArray[np.int64] | None,
         load: RoundLoad,
     ) -> None:
-        """Store the calls of a round.
+        """Store the nanoseconds of the calls of a round, and of the baseline in these turns.
 
-        Args:
-            batch_size: Examples in a call.
-            number: Number of the round. The baseline takes turns with several groups of a round, so its calls are
-                added. A disturbed round of another model is replaced if this one is not disturbed.
-            calls: Nanoseconds of the calls.
-            baseline_calls: The same of the baseline in these turns; None for the baseline itself.
-            load: What other processes did meanwhile.
+        The baseline takes turns with several groups of a round, so its calls are added. A disturbed round of another
+        model is replaced if this one is not disturbed.
         """
         samples, loads = self.samples.setdefault(batch_size, []), self.loads.setdefault(batch_size, [])
         if number < len(samples) and not self._replaces(loads[number], load):

@@ -29,13 +29,7 @@ SCHEMA = pa.schema([
 
 
 def summarize_model(model: MeasuredModel, looks: Mapping[int, Look], schedule: LookSchedule) -> ModelBenchmark:
-    """Return the measurements of one model, with its speedups over the baseline and over the fastest model.
-
-    Args:
-        model: The model.
-        looks: For each batch size, the comparisons of all models after their last rounds.
-        schedule: The looks of the measurement.
-    """
+    """Return the measurements of one model; ``looks`` has the comparisons of all models by batch size."""
     sizes, file_sizes = list(model.samples), model.model.sizes()
     rounds = {size: len(model.samples[size]) for size in sizes}
     common = min(rounds.values(), default=0)
@@ -53,7 +47,9 @@ def summarize_model(model: MeasuredModel, looks: Mapping[int, Look], schedule: L
         runtime_memory_bytes=model.facts.get("runtime_memory_bytes"),
         peak_memory_bytes=model.facts.get("peak_memory_bytes"),
         latency={str(size): _latency(model, size) for size in sizes},
-        throughput={str(size): float(size * 1e9 / np.median(_round_means(model, size))) for size in sizes},
+        throughput={
+            str(size): float(size * 1e9 / np.median([calls.mean() for calls in model.samples[size]])) for size in sizes
+        },
         rounds={str(size): count for size, count in rounds.items()},
         speedup={
             str(size): looks[size].speedups[model.name]
@@ -99,15 +95,6 @@ def _latency(model: MeasuredModel, batch_size: int) -> Latency:
     )
 
 
-def _round_means(model: MeasuredModel, batch_size: int) -> list[float]:
-    return [float(calls.mean()) for calls in model.samples[batch_size]]
-
-
-def _spread(model: MeasuredModel, batch_size: int) -> float:
-    low, middle, high = np.percentile(model.round_medians(batch_size), [25, 50, 75])
-    return float((high - low) / middle)
-
-
 def _foreign_load(model: MeasuredModel, batch_size: int) -> float:
     return float(np.mean([load.waited for load in model.round_loads(batch_size)]))
 
@@ -118,7 +105,8 @@ def _disturbed_rounds(model: MeasuredModel, batch_size: int) -> int:
 
 def _instability(model: MeasuredModel, batch_size: int) -> list[str]:
     """Return the reasons why the numbers of a batch size are not stable."""
-    spread, foreign = _spread(model, batch_size), _foreign_load(model, batch_size)
+    low, middle, high = np.percentile(model.round_medians(batch_size), [25, 50, 75])
+    spread, foreign = (high - low) / middle, _foreign_load(model, batch_size)
     rounds, disturbed = len(model.samples[batch_size]), _disturbed_rounds(model, batch_size)
     reasons = {
         "not settled when the warm-up ended": not model.is_warm[batch_size],

@@ -10,10 +10,10 @@ import pickle
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 from tfopt.artifacts.formats import FORMATS
-from tfopt.components.benchmark.model_facts import FirstCall, ModelFacts
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.processes.fork_server import serve_forks
 from tfopt.processes.memory import peak_memory, trim_heap
 from tfopt.processes.startup import speed_up_imports
@@ -24,6 +24,29 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tfopt.data.batches import Batch
+
+
+STAT = Path("/proc/stat")
+
+
+class ModelFacts(TypedDict, total=False):
+    """Facts of a process and the model in it, by their names in ``benchmark.json``, complete at the end."""
+
+    import_seconds: float
+    runtime_memory_bytes: int
+    load_seconds: float
+    inputs: dict[str, TensorSpec]  # only in the result of ``load``
+    first_call_seconds: float
+    peak_memory_bytes: int
+    nice: int
+    tensorflow: JsonObject
+
+
+class FirstCall(TypedDict):
+    """Seconds of a first call, and names of its outputs that have NaN or infinities."""
+
+    seconds: float
+    not_finite: list[str]
 
 
 class Worker:
@@ -52,12 +75,7 @@ class Worker:
             self._records: Batch = pickle.load(stream)
 
     def prepare(self, batch_size: int, warm: float = 0.0) -> FirstCall:
-        """Split the records into batches, make a first call, and return its seconds and its non-finite outputs.
-
-        Args:
-            batch_size: Records in a batch.
-            warm: Seconds of further calls.
-        """
+        """Split the records into batches, make a first call and then others for ``warm`` seconds."""
         import numpy as np
 
         records = max((len(array) for array in self._records.values() if array.ndim), default=1)
@@ -153,7 +171,7 @@ class CoreLoad:
 
     def __init__(self) -> None:
         """Read the counters."""
-        self._cores = os.sched_getaffinity(0)
+        self._cores = {f"cpu{core}" for core in os.sched_getaffinity(0)}
         self._start = self._counters()
 
     def foreign_share(self) -> float:
@@ -171,15 +189,20 @@ class CoreLoad:
 
     def _counters(self) -> tuple[float, ...]:
         """Return nanoseconds: of the clock, of this process, of its waits (0 if not counted), of the cores, stolen."""
-        ticks = stolen = 0
-        for line in Path("/proc/stat").read_text().splitlines():
-            name, *spent = line.split()
-            if name in {f"cpu{core}" for core in self._cores}:
-                user, nice, system, _idle, _iowait, *interrupts_and_steal = map(int, spent[:8])
-                ticks += user + nice + system + sum(interrupts_and_steal[:-1])
-                stolen += interrupts_and_steal[-1]
-        tick = 1e9 / os.sysconf("SC_CLK_TCK")
-        return time.perf_counter_ns(), time.process_time_ns(), _waited_nanoseconds(), ticks * tick, stolen * tick
+        own = [times for name, times in core_times().items() if name in self._cores]
+        worked, stolen = (1e9 * sum(times[index] for times in own) for index in (0, 2))
+        return time.perf_counter_ns(), time.process_time_ns(), _waited_nanoseconds(), worked, stolen
+
+
+def core_times() -> dict[str, tuple[float, float, float]]:
+    """Return the seconds since boot that each core, and all (``cpu``), worked, was idle, was used by the host."""
+    tick, times = 1 / os.sysconf("SC_CLK_TCK"), {}
+    for line in STAT.read_text().splitlines():
+        name, *spent = line.split()
+        if name.startswith("cpu"):
+            user, nice, system, idle, waiting, *interrupts, stolen = map(int, spent[:8])
+            times[name] = (tick * (user + nice + system + sum(interrupts)), tick * (idle + waiting), tick * stolen)
+    return times
 
 
 def _waited_nanoseconds() -> int:

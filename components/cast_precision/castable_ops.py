@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from tfopt.components.cast_precision.insert_casts import changed_attributes
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.mutable_graph import Graph, Node
@@ -61,6 +62,8 @@ def _computes_in_float(node: Node) -> bool:
 def _refusal(graph: Graph, node: Node, precision: str, largest: float) -> str | None:
     if not is_pure(node):
         return "has effects or draws random numbers"
+    if _has_list(node):
+        return "reads or writes a list, which a loop or a branch reads in float32"
     attributes = changed_attributes(node, precision)
     if not attributes:
         return f"takes no {precision}"
@@ -72,6 +75,14 @@ def _refusal(graph: Graph, node: Node, precision: str, largest: float) -> str | 
             if values.dtype == np.float32 and values.size and not np.abs(values).max() <= largest:
                 return f"has a constant out of the range of {precision}"
     return None
+
+
+def _has_list(node: Node) -> bool:
+    import tensorflow as tf
+
+    op_def = definition(node.op)
+    arguments = [*op_def.input_arg, *op_def.output_arg] if op_def else []
+    return any(argument.type == tf.variant.as_datatype_enum for argument in arguments)
 
 
 def _has_kernel(node: Node, attributes: list[str], precision: str) -> bool:

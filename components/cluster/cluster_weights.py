@@ -1,23 +1,33 @@
 """Cluster the weights of a model, fine-tune it, save it, and compare it with its baseline."""
 
 import logging
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.cluster import report
 from tfopt.components.cluster.centroids import share
-from tfopt.components.cluster.kernels import find_kernels
 from tfopt.components.cluster.parameters import Settings
 from tfopt.errors import ComponentError
-from tfopt.keras_models.kernels import Kernel
-from tfopt.keras_models.weight_constraints import Projection, add_projection, is_clustered, is_sparse
+from tfopt.keras_models.kernels import Kernel, check_patterns, kernels_of, matches
+from tfopt.keras_models.weight_constraints import (
+    MIN_WEIGHTS_PER_VALUE,
+    Projection,
+    add_projection,
+    is_clustered,
+    is_sparse,
+)
 from tfopt.measurement import parity
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
 from tfopt.value_types import JsonObject
 
+NAMES = ("kernel", "pointwise_kernel")  # attributes of layers with weights to cluster
 FIX = "pass more clusters, or fine-tune: pass module=PATH and examples=PATH"
 
 log = logging.getLogger(__name__)
@@ -50,6 +60,33 @@ def cluster_weights(
     return {"name": f"clustered {settings.clusters}", "report": facts, "fine_tuned": tuned, "verified": verified}
 
 
+def find_kernels(model: Any, clusters: int, patterns: Sequence[str]) -> list[Kernel]:
+    """Return every kernel of the model once, nested layers included.
+
+    ``patterns`` are names of the layers to cluster, with ``*`` and ``?``; all when empty.
+
+    Raises:
+        ComponentError: If there is none to cluster, or a name matches no layer.
+    """
+    kernels = [replace(kernel, left=_reason(kernel, clusters, patterns)) for kernel in kernels_of(model, NAMES)]
+    check_patterns(patterns, kernels)
+    if all(kernel.left for kernel in kernels):
+        reasons = "; ".join(f"{kernel.path}: {kernel.left}" for kernel in kernels[:3]) or "no layer has a kernel"
+        raise ComponentError(
+            f"model {model.name}: nothing to cluster ({reasons})",
+            f"a kernel of at least {MIN_WEIGHTS_PER_VALUE} times {clusters} weights",
+            "pass fewer clusters, or leave this step out",
+        )
+    return kernels
+
+
+def _reason(kernel: Kernel, clusters: int, patterns: Sequence[str]) -> str | None:
+    size = int(np.prod(kernel.variable.shape))
+    if patterns and not matches(kernel.path, patterns):
+        return "not one of the selected layers"
+    return f"{size} weights, too few for {clusters} values" if size < MIN_WEIGHTS_PER_VALUE * clusters else None
+
+
 def _check_not_clustered(kernels: list[Kernel]) -> None:
     """Refuse a model that is clustered although it has no model card."""
     clustered = [kernel.path for kernel in kernels if not kernel.left and is_clustered(kernel.values)]
@@ -78,9 +115,9 @@ def _fine_tune(model: Any, kernels: list[Kernel], tuner: FineTuner, settings: Se
     start = tuner.evaluate(trainee)
     trainee, facts = tuner.fine_tune(trainee)
     if trainee is not model:
-        from tfopt.components.cluster import tfmot as toolkit  # imports Keras 2
+        import tensorflow_model_optimization as tfmot  # imports Keras 2
 
-        model = tuner.compile(toolkit.strip(trainee))
+        model = tuner.compile(tfmot.clustering.keras.strip_clustering(trainee))
     return model, facts | {"float": before, "before": start, "after": tuner.evaluate(model)}
 
 

@@ -10,17 +10,9 @@ from tfopt.keras_models.kernels import Kernel, report_row, table_lines
 from tfopt.keras_models.layer_graph import calls, is_graph
 from tfopt.value_types import JsonObject
 
-Report = JsonObject
 
-
-def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> Report:
-    """Return the report of a clustered model.
-
-    Args:
-        model: The model.
-        kernels: Every kernel, after clustering.
-        gzipped_before: Bytes of each kernel before clustering.
-    """
+def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> JsonObject:
+    """Return the report of a clustered model; ``gzipped_before`` are the bytes of each kernel before clustering."""
     layers = [
         {**report_row(kernel, before), "values": len(np.unique(kernel.values)), "left": kernel.left}
         for kernel, before in zip(kernels, gzipped_before, strict=True)
@@ -28,7 +20,8 @@ def describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int
     count = sum(kernel.left is None for kernel in kernels)
     summary = f"{count} of {len(kernels)} kernels clustered, {data_size(sum(gzipped_before))} gzipped before and "
     summary += f"{data_size(sum(layer['gzipped'] for layer in layers))} now"
-    folded = _folded(model, [kernel for kernel in kernels if not kernel.left])
+    paths = {id(kernel.layer): kernel.path for kernel in kernels if not kernel.left}
+    folded = sorted({paths[id(layer)] for layer in _before_batch_norms(model) if id(layer) in paths})
     return {"summary": summary, "unshared_when_folded": folded, "layers": layers}
 
 
@@ -44,13 +37,8 @@ def table(report: Mapping[str, Any]) -> list[str]:
     return [report["summary"], *rows]
 
 
-def _folded(model: Any, kernels: Sequence[Kernel]) -> list[str]:
-    """Return the clustered layers whose output is the input of a batch norm."""
-    paths = {id(kernel.layer): kernel.path for kernel in kernels}
-    return sorted({paths[id(layer)] for layer in _before_batch_norms(model) if id(layer) in paths})
-
-
 def _before_batch_norms(model: Any) -> list[Any]:
+    """Return the layers whose output is the input of a batch norm."""
     if not is_graph(model):
         return []
     layers: list[Any] = []

@@ -39,8 +39,3 @@ def wrap(model: Any, kernels: Sequence[Kernel], clusters: int, initialization: s
         return wrapper
 
     return replace(model)
-
-
-def strip(model: Any) -> Any:
-    """Return the model without wrappers, with shared weights."""
-    return tfmot.clustering.keras.strip_clustering(model)

@@ -18,31 +18,19 @@ T = TypeVar("T")
 
 @dataclass
 class Candidate:
-    """A backbone in the comparison.
-
-    Attributes:
-        backbone: The backbone.
-        module: Its Python module.
-        folder: The folder of its models.
-        error: Why it was not measured, or None.
-        untrained: Why it was not trained, or None.
-        inspection: The report of `inspect_model`; None if it could not be built.
-        benchmarks: Its benchmark by format.
-        trained: The trained model; None if it was not trained.
-        train_seconds: Duration of the training step.
-        evaluation: Its evaluation; None if it was not evaluated.
-    """
+    """A backbone in the comparison, and what was measured so far."""
 
     backbone: Backbone
-    module: Path
-    folder: Path
-    error: str | None = None
-    untrained: str | None = None
-    inspection: InspectionReport | None = None
-    benchmarks: dict[str, ModelBenchmark | FailedMeasurement] = field(default_factory=dict)
-    trained: Model | None = None
-    train_seconds: float | None = None
-    evaluation: ModelEvaluation | None = None
+    module: Path  # its Python file
+    folder: Path  # of its models
+    error: str | None = None  # why it was not measured
+    untrained: str | None = None  # why it was not trained
+    inspection: InspectionReport | None = None  # None if it could not be built
+    models: dict[str, Path] = field(default_factory=dict)  # untrained, by format
+    benchmarks: dict[str, ModelBenchmark | FailedMeasurement] = field(default_factory=dict)  # by format
+    trained: Model | None = None  # None if it was not trained
+    train_seconds: float | None = None  # duration of the training step
+    evaluation: ModelEvaluation | None = None  # None if it was not evaluated
 
     @property
     def name(self) -> str:

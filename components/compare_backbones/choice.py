@@ -1,6 +1,6 @@
 """Select the backbone that is best at the objective among those that meet the goals."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,23 +17,14 @@ from tfopt.reports.evaluation_report import ModelEvaluation
 
 @dataclass(frozen=True)
 class Choice:
-    """The selected backbone, and the reasons.
-
-    Attributes:
-        candidate: The selected candidate.
-        measurements: Measurements by name, of candidates that were measured.
-        reasons: For each name, the goals that it misses or its error; empty if it meets all goals.
-        front: Names on the Pareto front.
-        metric: The metric of quality; None if nothing was trained.
-        reason: The decision as a sentence.
-    """
+    """The selected backbone, and the reasons."""
 
     candidate: Candidate
-    measurements: Mapping[str, ModelMeasurements]
-    reasons: Mapping[str, list[str]]
-    front: set[str]
-    metric: str | None
-    reason: str
+    measurements: Mapping[str, ModelMeasurements]  # by name, of candidates that were measured
+    reasons: Mapping[str, list[str]]  # by name: the goals that it misses, or its error
+    front: set[str]  # names on the Pareto front
+    metric: str | None  # of quality; None if nothing was trained
+    reason: str  # the decision as a sentence
 
 
 def missed_cost_goals(candidate: Candidate, resolved: ResolvedSettings) -> list[str]:
@@ -48,12 +39,7 @@ def missed_cost_goals(candidate: Candidate, resolved: ResolvedSettings) -> list[
 def select_backbone(
     candidates: Sequence[Candidate], resolved: ResolvedSettings, training: ShortTraining | None
 ) -> Choice:
-    """Select a candidate; if none meets all goals, one that misses the fewest.
-
-    Args:
-        candidates: All candidates with their measurements.
-        resolved: The goals and the objective.
-        training: The training and its evaluation; None if nothing was trained.
+    """Select a candidate; if none meets all goals, one that misses the fewest. Without training only costs count.
 
     Raises:
         ComponentError: If no candidate could be measured.
@@ -66,33 +52,39 @@ def select_backbone(
             "at least one backbone that can be measured",
             "correct the first error; allow more minutes",
         )
-    best = _find_best(measured, training)
+    evaluated = {candidate.name: candidate for candidate in measured if candidate.evaluation}
+    best = evaluated.get(training.best) if training else None
     baseline = _join_measurements(best, None) if best else None
     measurements = {
         candidate.name: baseline if candidate is best and baseline else _join_measurements(candidate, baseline)
         for candidate in measured
     }
     metric = next(iter(best.evaluation.metrics)) if best and best.evaluation else None
-    goals = _resolve_goals(resolved, metric, measurements.values())
+    if metric is None:  # only goals on costs can be checked
+        goals = [goal for goal in resolved.goals if goal.metric in COSTS]
+    else:
+        names = {name: None for row in measurements.values() for name in row.metrics}
+        goals = resolve_goals(resolved.goals, metric, names)
     reasons = {
-        candidate.name: _reasons_against(candidate, measurements, goals, resolved, training) for candidate in candidates
+        candidate.name: _reasons_unmeasured(candidate)
+        or _missed_goals(goals, measurements[candidate.name], resolved, training)
+        for candidate in candidates
     }
     objective = metric if resolved.settings.objective == QUALITY else resolved.settings.objective
-    ranked = sorted(
-        measured,
-        key=lambda candidate: _rank(candidate, reasons[candidate.name], measurements[candidate.name], objective),
-    )
+
+    def rank(candidate: Candidate) -> tuple[Any, ...]:
+        """Sort candidates that meet the goals first, then trained ones, then the best at the objective."""
+        missed, value = reasons[candidate.name], _objective_value(measurements[candidate.name], objective)
+        return bool(missed), bool(candidate.untrained), len(missed), value
+
+    ranked = sorted(measured, key=rank)
     merits = {
         name: _merits(row, metric) for name, row in measurements.items() if metric is None or metric in row.metrics
     }
-    reason = _explain_choice(ranked[0], measurements, reasons, metric, best) + _warn_of_chance(candidates, metric)
-    return Choice(ranked[0], measurements, reasons, non_dominated(merits), metric, reason)
-
-
-def _find_best(measured: Sequence[Candidate], training: ShortTraining | None) -> Candidate | None:
-    if training is None:
-        return None
-    return next((candidate for candidate in measured if candidate.evaluation and candidate.name == training.best), None)
+    chosen = ranked[0]
+    reason = _explain_choice(measurements[chosen.name], reasons[chosen.name], metric, best)
+    reason += _warn_of_chance(candidates, metric)
+    return Choice(chosen, measurements, reasons, non_dominated(merits), metric, reason)
 
 
 def _join_measurements(candidate: Candidate, baseline: ModelMeasurements | None) -> ModelMeasurements:
@@ -103,27 +95,10 @@ def _join_measurements(candidate: Candidate, baseline: ModelMeasurements | None)
     )
 
 
-def _resolve_goals(
-    resolved: ResolvedSettings, metric: str | None, measurements: Iterable[ModelMeasurements]
-) -> list[Goal]:
-    """Return the goals that can be checked; without a quality metric only those on costs."""
-    if metric is None:
-        return [goal for goal in resolved.goals if goal.metric in COSTS]
-    return resolve_goals(resolved.goals, metric, {name: None for row in measurements for name in row.metrics})
-
-
-def _reasons_against(
-    candidate: Candidate,
-    measurements: Mapping[str, ModelMeasurements],
-    goals: Sequence[Goal],
-    resolved: ResolvedSettings,
-    training: ShortTraining | None,
-) -> list[str]:
+def _reasons_unmeasured(candidate: Candidate) -> list[str]:
     if candidate.error:
         return [candidate.error]
-    if candidate.untrained:
-        return [f"not trained: {candidate.untrained}"]
-    return _missed_goals(goals, measurements[candidate.name], resolved, training)
+    return [f"not trained: {candidate.untrained}"] if candidate.untrained else []
 
 
 def _missed_goals(
@@ -135,13 +110,6 @@ def _missed_goals(
         for goal in goals
     )
     return [failure for failure in failures if failure]
-
-
-def _rank(
-    candidate: Candidate, reasons: Sequence[str], measurements: ModelMeasurements, objective: str | None
-) -> tuple[Any, ...]:
-    """Return a sort key: candidates that meet the goals first, then trained ones, then the best at the objective."""
-    return bool(reasons), bool(candidate.untrained), len(reasons), _objective_value(measurements, objective)
 
 
 def _objective_value(measurements: ModelMeasurements, objective: str | None) -> tuple[bool, float, float]:
@@ -160,26 +128,19 @@ def _merits(measurements: ModelMeasurements, metric: str | None) -> tuple[float,
     return (sign * measurements.value(metric), *costs)
 
 
-def _explain_choice(
-    chosen: Candidate,
-    measurements: Mapping[str, ModelMeasurements],
-    reasons: Mapping[str, list[str]],
-    metric: str | None,
-    best: Candidate | None,
-) -> str:
-    row = measurements[chosen.name]
+def _explain_choice(row: ModelMeasurements, missed: Sequence[str], metric: str | None, best: Candidate | None) -> str:
     facts = [f"{formatting.amount('latency', row.value('latency'))} in {row.format.replace('_', ' ')}"]
     if metric and metric in row.metrics:
         quality = f"{formatting.title(metric)} {formatting.amount(metric, row.value(metric))} after the short training"
-        if best and best is not chosen:
+        if best and best.name != row.name:
             quality += f" ({formatting.change(metric, row.change(metric).value)} against {best.name})"
         facts.append(quality)
     facts.append(formatting.data_size(row.value("size")))
-    text = f"{chosen.name}: {', '.join(facts)}"
+    text = f"{row.name}: {', '.join(facts)}"
     if metric is None:
         text += "; its quality is unknown"
-    if reasons[chosen.name]:
-        text += f". No backbone meets every goal; this one misses the fewest: {'; '.join(reasons[chosen.name])}"
+    if missed:
+        text += f". No backbone meets every goal; this one misses the fewest: {'; '.join(missed)}"
     return f"{text}."
 
 

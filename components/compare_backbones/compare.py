@@ -14,6 +14,7 @@ from tfopt.components.compare_backbones.cost import measure_costs
 from tfopt.components.compare_backbones.keras_modules import file_name, module_text
 from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
 from tfopt.components.compare_backbones.short_training import train_and_evaluate
+from tfopt.components.compare_backbones.untrained_models import write_random_examples
 from tfopt.keras_models.backbones import Backbone
 from tfopt.reports.comparison_report import BackboneResult, ComparisonReport, ShortTraining
 
@@ -31,7 +32,8 @@ def compare(resolved: ResolvedSettings, examples: Examples | None, folder: Path,
         log.info("%s", reason)
     work = folder / ".work"  # in the output's folder, which is deleted if the component is interrupted
     candidates = [_add_candidate(backbone, resolved, folder, work) for backbone in resolved.backbones]
-    environment = measure_costs(candidates, resolved, examples, budget)
+    measured_on = examples or write_random_examples(work / "examples", resolved)
+    environment = measure_costs(candidates, resolved, measured_on, budget)
     training = None
     if examples:
         affordable = _filter_affordable(candidates, resolved)

@@ -2,15 +2,14 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 from tfopt.artifacts import Benchmark, Examples, Model
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.candidate import Candidate, measure_together, summarize_error
 from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
-from tfopt.components.compare_backbones.untrained_models import build_model, export_model, input_examples
+from tfopt.components.compare_backbones.untrained_models import build_model, export_model
 from tfopt.errors import ComponentError
 from tfopt.reports.benchmark_report import ModelBenchmark
 from tfopt.reports.comparison_report import FailedMeasurement
@@ -23,7 +22,7 @@ log = logging.getLogger(__name__)
 
 
 def measure_costs(
-    candidates: Sequence[Candidate], resolved: ResolvedSettings, examples: Examples | None, budget: Budget
+    candidates: Sequence[Candidate], resolved: ResolvedSettings, examples: Examples, budget: Budget
 ) -> JsonObject:
     """Inspect and benchmark each candidate, and return the fingerprint of the machine.
 
@@ -33,15 +32,14 @@ def measure_costs(
     environment: JsonObject = {}
     start = 0
     while start < len(candidates):
-        models: dict[str, dict[str, Path]] = {name: {} for name in resolved.formats}
-        group = _build_group(candidates, start, resolved, examples, models, budget)
+        group = _build_group(candidates, start, resolved, examples, budget)
         start += len(group)
-        for format_name, paths in models.items():
-            exported = [candidate for candidate in group if candidate.name in paths]
+        for format_name in resolved.formats:
+            exported = [candidate for candidate in group if format_name in candidate.models]
             if exported:
                 names = ", ".join(candidate.name for candidate in exported)
                 log.info("[%s] measuring in %s: %s", budget, format_name, names)
-                environment = _benchmark(exported, format_name, paths, resolved, examples, budget) or environment
+                environment = _benchmark(exported, format_name, resolved, examples, budget) or environment
     for candidate in candidates:
         if not candidate.error and candidate.fastest_format is None:
             candidate.error = "; ".join(f"{name}: {row.error}" for name, row in candidate.benchmarks.items())
@@ -49,82 +47,49 @@ def measure_costs(
 
 
 def _build_group(
-    candidates: Sequence[Candidate],
-    start: int,
-    resolved: ResolvedSettings,
-    examples: Examples | None,
-    models: dict[str, dict[str, Path]],
-    budget: Budget,
+    candidates: Sequence[Candidate], start: int, resolved: ResolvedSettings, examples: Examples, budget: Budget
 ) -> list[Candidate]:
     """Build and export the next candidates: as many as are measured together, or fewer if the budget is small."""
     started, group = time.monotonic(), []
     for number, candidate in enumerate(candidates[start : start + MAX_MODELS], start + 1):
         log.info("[%d/%d, %s] %s: building and exporting", number, len(candidates), budget, candidate.name)
-        _build_and_export(candidate, resolved, examples, models, budget)
+        _build_and_export(candidate, resolved, examples, budget)
         group.append(candidate)
-        elapsed, has_models = time.monotonic() - started, any(models.values())
+        elapsed, has_models = time.monotonic() - started, any(candidate.models for candidate in group)
         if has_models and (budget.is_spent or elapsed > BUILD_SHARE * budget.remaining_seconds()):
             break
     return group
 
 
-def _build_and_export(
-    candidate: Candidate,
-    resolved: ResolvedSettings,
-    examples: Examples | None,
-    models: dict[str, dict[str, Path]],
-    budget: Budget,
-) -> None:
+def _build_and_export(candidate: Candidate, resolved: ResolvedSettings, examples: Examples, budget: Budget) -> None:
     try:
         candidate.inspection = build_model(candidate.module, resolved, examples, candidate.folder, budget)
     except ComponentError as error:
         candidate.error = summarize_error(error)
         log.info("%s could not be built: %s", candidate.name, candidate.error)
         return
-    for format_name, paths in models.items():
+    for format_name in resolved.formats:
         try:
-            paths[candidate.name] = export_model(candidate.folder, format_name, examples, budget)
+            candidate.models[format_name] = export_model(candidate.folder, format_name, examples, budget)
         except ComponentError as error:
             candidate.benchmarks[format_name] = FailedMeasurement(summarize_error(error))
             log.info("%s: no %s: %s", candidate.name, format_name, summarize_error(error))
 
 
 def _benchmark(
-    candidates: Sequence[Candidate],
-    format_name: str,
-    paths: Mapping[str, Path],
-    resolved: ResolvedSettings,
-    examples: Examples | None,
-    budget: Budget,
+    candidates: Sequence[Candidate], format_name: str, resolved: ResolvedSettings, examples: Examples, budget: Budget
 ) -> JsonObject:
     environment: JsonObject = {}
-    measure = _benchmark_function(format_name, paths, resolved, examples, budget, environment)
-    rows = measure_together(candidates, measure)
-    for candidate in candidates:
-        row = rows[candidate.name]
-        candidate.benchmarks[format_name] = FailedMeasurement(row) if isinstance(row, str) else row
-    return environment
-
-
-def _benchmark_function(
-    format_name: str,
-    paths: Mapping[str, Path],
-    resolved: ResolvedSettings,
-    examples: Examples | None,
-    budget: Budget,
-    environment: JsonObject,
-) -> Callable[[Sequence[Candidate]], Sequence[ModelBenchmark]]:
-    """Return a function that benchmarks candidates and updates ``environment``."""
 
     def measure(candidates: Sequence[Candidate]) -> Sequence[ModelBenchmark]:
         budget.remaining_seconds()
-        models = [Model(paths[candidate.name]) for candidate in candidates]
+        models = [Model(candidate.models[format_name]) for candidate in candidates]
         folder = candidates[0].folder / f"benchmark {format_name}"
         find("benchmark")(
             baseline=models[0],
             candidates=models[1:] or models,  # a single model is compared with itself
             benchmark=folder,
-            examples=input_examples(candidates[0].folder, examples),
+            examples=examples,
             batch_sizes=["1"],
             seconds=resolved.settings.seconds,
             threads=resolved.settings.threads,
@@ -134,4 +99,8 @@ def _benchmark_function(
         environment.update(report.environment)
         return report.models[: len(models)]
 
-    return measure
+    rows = measure_together(candidates, measure)
+    for candidate in candidates:
+        row = rows[candidate.name]
+        candidate.benchmarks[format_name] = FailedMeasurement(row) if isinstance(row, str) else row
+    return environment

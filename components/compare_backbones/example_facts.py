@@ -5,7 +5,8 @@ import math
 from tfopt.artifacts import Examples
 from tfopt.components.compare_backbones.parameters import Size
 from tfopt.data.feature_schema import feature_specs, first_record, read_manifest
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 
 
@@ -58,13 +59,7 @@ def image_size(facts: ExamplesManifest, image: str, input_size: Size | None) -> 
 
 
 def count_classes(facts: ExamplesManifest, task: str, label: str, classes: int | None) -> int:
-    """Return the number of values of the head.
-
-    Args:
-        facts: Facts about the examples; empty without examples.
-        task: ``classification`` or ``regression``.
-        label: The label feature.
-        classes: The parameter.
+    """Return the number of values of the head, from the parameter ``classes`` or the examples.
 
     Raises:
         ComponentError: If the number is not known, or the labels do not fit it.

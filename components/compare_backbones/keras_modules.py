@@ -17,6 +17,7 @@ def module_text(backbone: Backbone, resolved: ResolvedSettings) -> str:
     activation, loss, metric, output = HEADS[resolved.settings.task]
     image, size = resolved.settings.image, resolved.input_size
     preprocess = _preprocess(backbone, resolved)
+    name = "".join(letter if letter.isalnum() else "_" for letter in str(backbone).lower())
     activated = f', activation="{activation}"' if activation else ""
     return f'''"""{backbone} for images of {format_size(size)}, as measured by `tfopt compare_backbones`.
 
@@ -42,7 +43,7 @@ def build_model() -> keras.Model:
             layer.momentum = 0.9
     flow = layers.Dropout(0.2)(backbone.output)
     scores = layers.Dense({resolved.classes}{activated}, name="scores")(flow)
-    model = keras.Model(image, scores, name="{_identifier(str(backbone))}")
+    model = keras.Model(image, scores, name="{name}")
     model.compile(keras.optimizers.Adam(1e-3), "{loss}", metrics=["{metric}"])
     return model
 '''
@@ -70,7 +71,3 @@ def preprocess(features: dict[str, Any]) -> dict[str, Any]:
 {lines}    return {{"{image}": image}}
 
 '''
-
-
-def _identifier(name: str) -> str:
-    return "".join(letter if letter.isalnum() else "_" for letter in name.lower())

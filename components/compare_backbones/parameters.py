@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between, Names, Reads
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.keras_models.backbones import LIGHT_BACKBONES, read_backbones
 from tfopt.measurement.goals import GOAL_MAPPING, read_goals
 

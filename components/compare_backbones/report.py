@@ -4,17 +4,13 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-import tfopt
 from tfopt import formatting
-from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
-from tfopt.charts.figure import CHART_CSS
+from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_both_widths
 from tfopt.charts.page_templates import report_template
+from tfopt.formatting import DASH
 from tfopt.reports.benchmark_report import ModelBenchmark
 from tfopt.reports.comparison_report import BackboneResult, ComparisonReport, FailedMeasurement
 from tfopt.value_types import JsonObject
-
-WIDE, NARROW = 760, 356  # widths of the chart for a desktop screen and a phone
-DASH = "\N{EN DASH}"
 
 
 def render_html(report: ComparisonReport) -> str:
@@ -24,8 +20,6 @@ def render_html(report: ComparisonReport) -> str:
         **{**_field_values(report), "backbones": [_table_row(row, report) for row in rows]},
         metric_title=formatting.title(report.metric) if report.metric else None,
         charts=_draw_charts(report),
-        css=CHART_CSS.read_text(),
-        version=tfopt.__version__,
     )
 
 
@@ -67,7 +61,6 @@ def _runtime_cell(row: ModelBenchmark | FailedMeasurement | None, is_fastest: bo
 
 
 def _draw_charts(report: ComparisonReport) -> Sequence[str]:
-    """Draw the Pareto chart in two widths."""
     metric = report.metric
     rows = [row for row in report.backbones if row.benchmark and (metric is None or metric in row.metrics)]
     bubbles = [_bubble(row, row.benchmark, metric) for row in rows if row.benchmark]
@@ -83,11 +76,7 @@ def _draw_charts(report: ComparisonReport) -> Sequence[str]:
         least=0.01 if metric and formatting.is_share(metric) else 0.5 * max(bubble.up for bubble in bubbles),
         spread=metric is None,
     )
-    heights = 360 + 14 * len(rows), 300 + 24 * len(rows)
-    return [
-        draw_bubbles(chart, width, height, f"bubbles-{name}")
-        for width, height, name in zip((WIDE, NARROW), heights, ("wide", "narrow"), strict=True)
-    ]
+    return draw_both_widths(chart, "bubbles")
 
 
 def _bubble(row: BackboneResult, benchmark: ModelBenchmark, metric: str | None) -> Bubble:

@@ -18,7 +18,8 @@ from tfopt.components.compare_backbones.parameters import (
     read_formats,
     read_size,
 )
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.keras_models.backbones import Backbone, read_backbones
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
 from tfopt.reports.examples_manifest import ExamplesManifest
@@ -30,21 +31,13 @@ DEFAULT_SIZE = (224, 224, 3)
 
 @dataclass(frozen=True)
 class ResolvedSettings:
-    """Settings with the values that depend on the examples and the machine.
+    """Settings with the values that depend on the examples and the machine."""
 
-    Attributes:
-        settings: The parameters as passed.
-        classes: Number of values of the head.
-        stored_size: Size of the images in the examples.
-        input_size: Size of the backbones' input.
-        unavailable: Formats whose runtime is not installed, with the reason.
-    """
-
-    settings: Settings
-    classes: int
-    stored_size: Size
-    input_size: Size
-    unavailable: Mapping[str, str] = field(default_factory=dict)
+    settings: Settings  # as passed
+    classes: int  # number of values of the head
+    stored_size: Size  # of the images in the examples
+    input_size: Size  # of the backbones' input
+    unavailable: Mapping[str, str] = field(default_factory=dict)  # why a format is left out
 
     @property
     def backbones(self) -> list[Backbone]:
@@ -104,22 +97,18 @@ def resolve_settings(settings: Settings, examples: Examples | None) -> ResolvedS
     facts = read_facts(examples) if examples else ExamplesManifest()
     if examples:
         check_features(examples, facts, settings.image, settings.label)
+    packages = {name: FORMATS[name].import_name for name in settings.formats}
+    missing = {name: package for name, package in packages.items() if importlib.util.find_spec(package) is None}
     stored_size = image_size(facts, settings.image, input_size) if examples else input_size or DEFAULT_SIZE
     resolved = ResolvedSettings(
         settings,
         classes=count_classes(facts, settings.task, settings.label, settings.classes),
         stored_size=stored_size,
         input_size=input_size or stored_size,
-        unavailable={name: reason for name in settings.formats if (reason := _why_unavailable(name))},
+        unavailable={name: f"{name}: the package {package} is not installed" for name, package in missing.items()},
     )
     resolved.check(has_examples=examples is not None)
     return resolved
-
-
-def _why_unavailable(name: str) -> str | None:
-    package = FORMATS[name].import_name
-    is_installed = importlib.util.find_spec(package) is not None
-    return None if is_installed else f"{name}: the package {package} is not installed"
 
 
 def _check_input_name(image: str, label: str) -> None:

@@ -14,9 +14,9 @@ from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.candidate import Candidate, measure_together, summarize_error
 from tfopt.components.compare_backbones.parameters import Settings
 from tfopt.data.feature_schema import MANIFEST
-from tfopt.data.tfrecords import read_records
+from tfopt.data.tfrecords import read_records, write_split
 from tfopt.errors import ComponentError
-from tfopt.execution.isolated import run_component
+from tfopt.execution.execute import run_component
 from tfopt.metric_table import HIGHER_IS_BETTER
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.comparison_report import ShortTraining
@@ -54,19 +54,13 @@ def train_and_evaluate(
 
 def draw_examples(uri: str, folder: str, max_records: int, seed: int) -> str:
     """Return the address of examples with at most so many records in the split ``train``, drawn at random."""
-    import tensorflow as tf
-
     examples, target = Examples(uri), Path(folder, "examples")
     files = examples.split("train")
     total = sum(1 for _ in read_records(files))
     if total <= max_records:
         return uri
     drawn = set(random.Random(seed).sample(range(total), max_records))
-    (target / "Split-train").mkdir(parents=True)
-    with tf.io.TFRecordWriter(str(target / "Split-train" / "data_tfrecord-00000-of-00001")) as writer:
-        for index, record in enumerate(read_records(files)):
-            if index in drawn:
-                writer.write(record)
+    write_split(target, "train", (record for index, record in enumerate(read_records(files)) if index in drawn))
     link_tree(examples.path / f"Split-{EVALUATION_SPLIT}", target / f"Split-{EVALUATION_SPLIT}")
     if (examples.path / MANIFEST).is_file():
         shutil.copyfile(examples.path / MANIFEST, target / MANIFEST)

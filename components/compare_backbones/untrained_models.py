@@ -17,11 +17,12 @@ from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.component import find
 from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.parameters import Size
 from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
+from tfopt.data.batches import serialize_records
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.data.sample_inputs import draw_inputs
-from tfopt.execution.isolated import run_component
+from tfopt.data.tfrecords import write_split
+from tfopt.execution.execute import run_component
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.reports.inspection_report import InspectionReport
@@ -36,24 +37,19 @@ RANDOM_RECORDS = 16  # records of each split of random examples
 
 
 def build_model(
-    module: Path, resolved: ResolvedSettings, examples: Examples | None, folder: Path, budget: Budget
+    module: Path, resolved: ResolvedSettings, examples: Examples, folder: Path, budget: Budget
 ) -> InspectionReport:
     """Save the module's untrained model as ``folder/saved_model`` and inspect it.
 
     Raises:
         ComponentError: If it cannot be built, or the budget is spent.
     """
-    settings = resolved.settings
-    return run_in_child(
-        _build_model,
-        *(str(module), str(folder), examples.uri if examples else None),
-        *(settings.image, settings.label, resolved.stored_size, settings.seed),
-        doing=f"building {module.stem}",
-        limit_s=budget.remaining_seconds(),
-    )
+    arguments = module, resolved, examples, folder
+    limit = budget.remaining_seconds()
+    return run_in_child(_build_model, *arguments, doing=f"building {module.stem}", limit_s=limit)
 
 
-def export_model(folder: Path, format_name: str, examples: Examples | None, budget: Budget) -> Path:
+def export_model(folder: Path, format_name: str, examples: Examples, budget: Budget) -> Path:
     """Export the saved model in a folder to a format, and return the path of the result.
 
     Raises:
@@ -64,19 +60,10 @@ def export_model(folder: Path, format_name: str, examples: Examples | None, budg
         return saved
     exporter, output, target = FORMATS[format_name].exporter, FORMATS[format_name].exported, folder / format_name
     assert exporter
-    arguments = {"model": str(saved), "examples": input_examples(folder, examples).uri, output: str(target)}
-    run_component(
-        exporter,
-        arguments | {"tolerance": TOLERANCE},
-        doing=f"{exporter} of {folder.name}",
-        limit_s=budget.remaining_seconds(),
-    )
+    arguments = {"model": str(saved), "examples": examples.uri, output: str(target), "tolerance": TOLERANCE}
+    limit = budget.remaining_seconds()
+    run_component(exporter, arguments, doing=f"{exporter} of {folder.name}", limit_s=limit)
     return target
-
-
-def input_examples(folder: Path, examples: Examples | None) -> Examples:
-    """Return the examples; without any, the random ones in the folder of a backbone."""
-    return examples or Examples(folder / "examples")
 
 
 def randomize_constant_weights(model: Any, images: NDArray[Any], seed: int) -> None:
@@ -102,37 +89,34 @@ def randomize_constant_weights(model: Any, images: NDArray[Any], seed: int) -> N
         norm.momentum = momentum
 
 
-def write_random_examples(folder: Path, image: str, size: Size, seed: int) -> None:
-    """Write examples of random pixels, from 0 to 255."""
-    import tensorflow as tf
+def write_random_examples(folder: Path, resolved: ResolvedSettings) -> Examples:
+    """Write examples of random pixels, from 0 to 255, in a process with TensorFlow."""
+    run_in_child(_write_random_examples, folder, resolved, doing="writing random examples")
+    return Examples(folder)
 
-    generator = np.random.default_rng(seed)
+
+def _write_random_examples(folder: Path, resolved: ResolvedSettings) -> None:
+    image, size, generator = (
+        resolved.settings.image,
+        resolved.stored_size,
+        np.random.default_rng(resolved.settings.seed),
+    )
     for split in ("train", "eval"):
-        (folder / f"Split-{split}").mkdir(parents=True)
-        with tf.io.TFRecordWriter(str(folder / f"Split-{split}" / "data_tfrecord-00000-of-00001")) as writer:
-            for _ in range(RANDOM_RECORDS):
-                pixels = tf.train.Int64List(value=generator.integers(0, 256, math.prod(size)))
-                features = tf.train.Features(feature={image: tf.train.Feature(int64_list=pixels)})
-                writer.write(tf.train.Example(features=features).SerializeToString())
+        pixels = generator.integers(0, 256, (RANDOM_RECORDS, *size))
+        write_split(folder, split, serialize_records({image: pixels}))
     counts = dict.fromkeys(("train", "eval"), RANDOM_RECORDS)
     manifest = ExamplesManifest(features={image: FeatureStatistics("int64", [*size])}, splits=counts)
     (folder / MANIFEST).write_text(json.dumps(dump(manifest)))
 
 
-def _build_model(
-    module: str, folder: str, examples_uri: str | None, image: str, label: str, stored_size: Size, seed: int
-) -> InspectionReport:
-    """Build, save and inspect a model in the child process."""
-    target = Path(folder)
-    if not examples_uri:
-        write_random_examples(target / "examples", image, stored_size, seed)
-    examples = input_examples(target, Examples(examples_uri) if examples_uri else None)
-    set_seeds(seed)
-    stored = {image: TensorSpec("float32", (None, math.prod(stored_size)))}
-    parts = assemble(UserModule(Path(module)), stored, examples, label)
-    specs = {image: TensorSpec("float32", (None, *stored_size))}
-    batch, _ = draw_inputs(examples, specs, records=BATCH_SIZE, seed=seed, seen="eval")
-    randomize_constant_weights(parts.saved, batch[image], seed)
-    keras_models.save(parts.saved, target / "saved_model")
-    find("inspect_model")(model=target / "saved_model", inspection=target / "inspection")
-    return Inspection(target / "inspection").load()
+def _build_model(module: Path, resolved: ResolvedSettings, examples: Examples, folder: Path) -> InspectionReport:
+    settings, size = resolved.settings, resolved.stored_size
+    set_seeds(settings.seed)
+    stored = {settings.image: TensorSpec("float32", (None, math.prod(size)))}
+    parts = assemble(UserModule(module), stored, examples, settings.label)
+    specs = {settings.image: TensorSpec("float32", (None, *size))}
+    batch, _ = draw_inputs(examples, specs, records=BATCH_SIZE, seed=settings.seed, seen="eval")
+    randomize_constant_weights(parts.saved, batch[settings.image], settings.seed)
+    keras_models.save(parts.saved, folder / "saved_model")
+    find("inspect_model")(model=folder / "saved_model", inspection=folder / "inspection")
+    return Inspection(folder / "inspection").load()

@@ -4,6 +4,7 @@ A marked function must be compiled as one program, or the call fails. TensorFlow
 marked ops when the model runs, and runs the others as before.
 """
 
+import itertools
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -12,9 +13,11 @@ from typing import Any
 from tfopt.components.compile_xla.sequence_buckets import padded
 from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.mutable_graph import GraphDef
 from tfopt.saved_models import saved_model
 from tfopt.value_types import Tensors
 
+RENAMED = "_compiled"  # the end of the names of functions
 MUST_COMPILE, MAY_COMPILE = "_XlaMustCompile", "_XlaCompile"  # attributes of a function and of a node
 
 
@@ -43,8 +46,9 @@ def write_compiled(
     import tensorflow as tf
 
     signatures, added = {}, []
+    graph = _rename_functions(frozen.graph)
     for key, signature in frozen.signatures.items():
-        serve = _compiled_function(frozen.graph, signature)
+        serve = _compiled_function(graph, signature)
         if buckets.get(key):
             serve = padded(serve, signature, buckets[key])
         signatures[key] = _concrete_function(serve, signature, None)
@@ -56,7 +60,28 @@ def write_compiled(
     return added
 
 
-def _compiled_function(graph: Any, signature: Signature) -> Callable[..., Any]:
+def _rename_functions(graph: GraphDef) -> GraphDef:
+    """Return a copy whose functions have other names than those of the parent, which this process has loaded.
+
+    TensorFlow has one function of each name, and both may differ: the bodies of the copy were optimized.
+    """
+    renamed = type(graph)()
+    renamed.CopyFrom(graph)
+    library = renamed.library
+    names = {function.signature.name for function in library.function}
+    nodes = [renamed.node, *(function.node_def for function in library.function)]
+    for value in [value for node in itertools.chain(*nodes) for value in node.attr.values()]:
+        for called in [value.func] if value.HasField("func") else value.list.func:
+            called.name += RENAMED if called.name in names else ""
+    for function in library.function:
+        function.signature.name += RENAMED
+    for gradient in library.gradient:
+        gradient.function_name += RENAMED if gradient.function_name in names else ""
+        gradient.gradient_func += RENAMED if gradient.gradient_func in names else ""
+    return renamed
+
+
+def _compiled_function(graph: GraphDef, signature: Signature) -> Callable[..., Any]:
     import tensorflow as tf
 
     outputs = [end.tensor for end in signature.outputs.values()]

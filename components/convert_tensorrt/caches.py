@@ -21,14 +21,10 @@ HEADER_END = b"\n"
 
 @contextlib.contextmanager
 def timing_cache(config: Any, name: str | None) -> Iterator[JsonObject | None]:
-    """Load the timing cache into a builder's configuration, and merge new timings into the file after the block.
-
-    Args:
-        config: A ``tensorrt.IBuilderConfig``.
-        name: The file; None to use none.
+    """Load the timing cache into a ``tensorrt.IBuilderConfig``, and merge new timings into the file after the block.
 
     Yields:
-        Metadata for the model card, complete after the block.
+        Metadata for the model card, complete after the block; None without a file.
     """
     if name is None:
         yield None
@@ -53,15 +49,13 @@ def timing_cache(config: Any, name: str | None) -> Iterator[JsonObject | None]:
 
 
 def _size(cache: Any) -> int:
-    """Return the size in bytes of a ``tensorrt.ITimingCache``."""
     return len(bytes(cache.serialize()))
 
 
 class CalibrationCache:
     """One calibration in a file, reused only for the same model, examples, batch size and version of TensorRT.
 
-    Attributes:
-        hit: True if the file held this calibration when it was read.
+    ``hit`` is True if the file held this calibration when it was read.
     """
 
     def __init__(self, name: str | None, **key: str | int) -> None:

@@ -15,7 +15,13 @@ def check(model: Model, examples: Examples | None, parameters: TensorRTConversio
         without_examples="fp16",
         ranges=ranges,
     )
-    _check_parameters(parameters)
+    if parameters.usual_batch > parameters.largest_batch:
+        raise ComponentError(
+            f"usual_batch={parameters.usual_batch} with largest_batch={parameters.largest_batch}",
+            "a usual batch of at most the largest",
+            "pass a larger largest_batch",
+        )
+    _check_calibrator(parameters)
     if has_ranges and parameters.calibrator == "entropy":
         raise ComponentError(
             f"calibrator='entropy' for {model.name}, {ranges or 'whose 8-bit ranges were trained'}",
@@ -30,13 +36,7 @@ def is_quantized(model: Model) -> bool:
     return bool(model.format == "onnx" and model.onnx and b"QuantizeLinear" in model.onnx.read_bytes())
 
 
-def _check_parameters(parameters: TensorRTConversion) -> None:
-    if parameters.usual_batch > parameters.largest_batch:
-        raise ComponentError(
-            f"usual_batch={parameters.usual_batch} with largest_batch={parameters.largest_batch}",
-            "a usual batch of at most the largest",
-            "pass a larger largest_batch",
-        )
+def _check_calibrator(parameters: TensorRTConversion) -> None:
     if parameters.calibration_cache and parameters.calibrator != "entropy":
         raise ComponentError(
             "calibration_cache with calibrator='explicit'",

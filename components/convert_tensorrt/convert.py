@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, TensorRTModel
-from tfopt.artifacts.tensor_spec import TensorSpec, batched_tensors
+from tfopt.artifacts.tensor_spec import batched_tensors
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.verification import verify
@@ -38,10 +38,9 @@ def convert(model: Model, examples: Examples | None, target: Path, parameters: T
         from tfopt.components.convert_tensorrt import engine_builder  # imports TensorRT
 
         facts |= engine_builder.build(file, plan, profile, parent.inputs, sampled, model, parameters)
-        CompatibilityTag.for_machine(
-            here,
-            version_compatible=parameters.version_compatible,
-            largest_batch=profile.largest_batch(batched_tensors(parent.inputs)),
+        largest = profile.largest_batch(batched_tensors(parent.inputs))
+        CompatibilityTag(
+            **here.__dict__, version_compatible=parameters.version_compatible, largest_batch=largest
         ).write(plan)
         with runtimes.load(TensorRTModel(target)) as child, onnx_network.name_comparison("the engine"):
             facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)
@@ -53,18 +52,15 @@ def derive_profile(
     parent: runtimes.Runtime, examples: Examples | None, parameters: TensorRTConversion
 ) -> profiles.Profile:
     """Derive the shapes to build the engine for; see `tfopt.tensorrt.profiles.derive_profile`."""
+    stored = None
+    if examples:
+        split = parameters.split if parameters.split in examples.splits else next(iter(examples.splits))
+        records = sample_records(examples.split(split), count=1, seed=parameters.seed)
+        stored = feature_specs(records[0]) if records else None
     return profiles.derive_profile(
         parent.inputs,
         profiles.parse_shapes(parameters.shapes),
-        _feature_specs(examples, parameters),
+        stored,
         usual_batch=parameters.usual_batch,
         largest_batch=parameters.largest_batch,
     )
-
-
-def _feature_specs(examples: Examples | None, parameters: TensorRTConversion) -> dict[str, TensorSpec] | None:
-    if examples is None:
-        return None
-    split = parameters.split if parameters.split in examples.splits else next(iter(examples.splits))
-    records = sample_records(examples.split(split), count=1, seed=parameters.seed)
-    return feature_specs(records[0]) if records else None

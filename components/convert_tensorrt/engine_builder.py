@@ -27,16 +27,9 @@ def build(
     model: Model,
     parameters: TensorRTConversion,
 ) -> ConversionFacts:
-    """Write the engine of an ONNX file, and return metadata for the model card.
+    """Write the engine of an ONNX file to ``plan``, and return metadata for the model card.
 
-    Args:
-        source: The ONNX file.
-        plan: The engine file to write.
-        profile: The shapes to build for.
-        specs: The inputs of the model.
-        sampled: Inputs for the calibrator ``entropy``.
-        model: The parent, whose digest is a part of the key of the calibration cache.
-        parameters: The parameters of the conversion.
+    The calibrator ``entropy`` runs on the ``sampled`` inputs; its cache is valid for the digest of the parent.
 
     Raises:
         ComponentError: If TensorRT cannot read or build the file, with its message, which names the node.
@@ -106,11 +99,7 @@ def _configure(config: Any, builder: Any, profile: Profile, parameters: TensorRT
 
 
 def _inspect(plan: Path, profile: Profile, messages: Messages, parameters: TensorRTConversion) -> str:
-    """Return TensorRT's JSON description of an engine's layers, at the usual shapes.
-
-    Raises:
-        ComponentError: If the engine does not load, or cannot be inspected.
-    """
+    """Return TensorRT's JSON description of an engine's layers, at the usual shapes."""
     runtime = messages.create(trt.Runtime)
     runtime.engine_host_code_allowed = parameters.version_compatible
     engine = _require(runtime.deserialize_cuda_engine(plan.read_bytes()), "does not load", messages)

@@ -18,6 +18,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from tfopt.conversion.onnx_float_part import read_constants
 from tfopt.errors import ComponentError
 
 Constants = dict[str, NDArray[Any]]
@@ -34,7 +35,7 @@ def make_symmetric(model: onnx.ModelProto) -> dict[str, int]:
         ComponentError: If quantized values have other than 8 bits, or scales are computed instead of stored.
     """
     graph, counts = model.graph, {"widened": 0, "weights": 0, "biases": 0}
-    constants = _constants(graph)
+    constants = read_constants(graph)
     for node in [node for node in graph.node if node.op_type in QUANTIZERS]:
         scale, zero = _scale_and_zero_point(node, constants)
         if node.op_type == "DequantizeLinear" and node.input[0] in constants:
@@ -55,7 +56,9 @@ def make_symmetric(model: onnx.ModelProto) -> dict[str, int]:
                 counts["widened"] += 1
             _set_scale(graph, node, constants, np.maximum(-low, high) / LEVELS)
     del graph.value_info[:]  # some entries are uint8
-    _drop_unused(graph)
+    used = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
+    for tensor in [tensor for tensor in graph.initializer if tensor.name not in used]:
+        graph.initializer.remove(tensor)
     return counts
 
 
@@ -67,14 +70,6 @@ def check_quantized(model: onnx.ModelProto) -> None:
             "a convolution or a matrix product of the model's own weights",
             "choose fp16 or fp32",
         )
-
-
-def _constants(graph: onnx.GraphProto) -> Constants:
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
-    return constants
 
 
 def _scale_and_zero_point(node: onnx.NodeProto, constants: Constants) -> tuple[NDArray[Any], NDArray[Any]]:
@@ -169,9 +164,3 @@ def _set_scale(graph: onnx.GraphProto, node: onnx.NodeProto, constants: Constant
 def _store(graph: onnx.GraphProto, constants: Constants, name: str, values: NDArray[Any]) -> None:
     constants[name] = values
     graph.initializer.append(numpy_helper.from_array(values, name))
-
-
-def _drop_unused(graph: onnx.GraphProto) -> None:
-    used = {name for node in graph.node for name in node.input} | {output.name for output in graph.output}
-    for tensor in [tensor for tensor in graph.initializer if tensor.name not in used]:
-        graph.initializer.remove(tensor)

@@ -3,7 +3,7 @@
 import json
 import re
 from collections import Counter
-from typing import Any, TypedDict
+from typing import Any
 
 from tfopt.value_types import JsonObject
 
@@ -23,41 +23,29 @@ WAITS = ("signal", "wait")
 NOT_AVAILABLE = re.compile(r"\bn/a\b")  # "N/A due to dynamic shapes"
 
 
-class _Layer(TypedDict):
-    name: str
-    type: str
-    precision: str
-    moves: bool
-
-
 def summarize(information: str, precision: str) -> JsonObject:
     """Count the layers by precision, and name those that compute in a wider precision than requested.
 
+    ``information`` is the JSON of ``IEngineInspector.get_engine_information``, of an engine with detailed verbosity.
     A layer is ``unknown`` if TensorRT reports none of its types; it may be wider or not. Integers and booleans, which
     have no requested precision, are ``other``.
-
-    Args:
-        information: The JSON of ``IEngineInspector.get_engine_information``, of an engine with detailed verbosity.
-        precision: The requested precision.
     """
-    layers = [_layer(layer) for layer in json.loads(information).get("Layers", []) if isinstance(layer, dict)]
-    computing = [layer for layer in layers if not layer["moves"]]
+    layers = [
+        {
+            "name": str(layer.get("Name", "")),
+            "type": str(layer.get("LayerType", "unknown")),
+            "precision": _precision(layer),
+        }
+        for layer in json.loads(information).get("Layers", [])
+        if isinstance(layer, dict)
+    ]
+    computing = [layer for layer in layers if not any(word in layer["type"].lower() for word in MOVES + WAITS)]
     wide = [layer for layer in computing if WIDTH.get(layer["precision"], 0) > REQUESTED_WIDTH[precision]]
     return {
         "count": len(layers),
         "precisions": dict(sorted(Counter(layer["precision"] for layer in computing).items())),
         "fell_back": [layer["name"] for layer in wide],
-        "all": [{"name": layer["name"], "type": layer["type"], "precision": layer["precision"]} for layer in layers],
-    }
-
-
-def _layer(layer: JsonObject) -> _Layer:
-    kind = str(layer.get("LayerType", "unknown"))
-    return {
-        "name": str(layer.get("Name", "")),
-        "type": kind,
-        "precision": _precision(layer),
-        "moves": any(word in kind.lower() for word in MOVES + WAITS),
+        "all": layers,
     }
 
 

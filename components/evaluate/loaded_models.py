@@ -18,7 +18,8 @@ from tfopt.components.evaluate.metrics.accumulators import Position
 from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.data.batches import RECORDS, column_name, to_inputs
 from tfopt.data.feature_schema import check_features, required_features
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.processes.memory import trim_heap
 from tfopt.runtimes import Runtime
 from tfopt.storage.remote_files import local_copy

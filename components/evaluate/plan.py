@@ -23,7 +23,8 @@ from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.task_choice import check_labels, choose_scoring
 from tfopt.components.evaluate.worker_plan import Plan, metric_values
 from tfopt.data.feature_schema import check_features, feature_specs, required_features, with_manifest
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.metric_table import BINARY, CLASSIFICATION, OTHER
 from tfopt.runtimes import Runtime
 from tfopt.storage.remote_files import local_copy

@@ -25,12 +25,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     """
     import onnx
 
-    from tfopt.conversion import (  # import TensorFlow, only in the child process
-        onnx_export,
-        onnx_float16,
-        onnx_int8,
-        onnx_qat,
-    )
+    from tfopt.conversion import onnx_export, onnx_float16, onnx_int8, onnx_qat  # import TensorFlow, in the child only
 
     file = target / "Format-Serving" / "model.onnx"
     file.parent.mkdir()

@@ -33,16 +33,8 @@ def quantize(
     """Return an int8 form that degrades by at most the limit, and metadata for the model card.
 
     NNCF ranks the layers by the degradation that each of them alone causes, and returns them to float32 one after
-    another until the degradation on the held-out records meets the limit.
-
-    Args:
-        model: An ``openvino.Model`` in floats.
-        quantized: The same model, entirely in int8.
-        feed: Inputs by name, to calibrate on.
-        held_out: Records to measure the degradation on, one in each batch.
-        parent: The model to compare with.
-        limit: The largest allowed degradation, as in `tfopt.measurement.parity.degradation`.
-        settings: Arguments of NNCF for this model.
+    another until the degradation on the held-out records, one in each batch, meets the limit. The degradation is that
+    of `tfopt.measurement.parity.degradation`. ``quantized`` is the model entirely in int8.
 
     Raises:
         ComponentError: If the limit is exceeded although half of the layers are left in float.

@@ -25,6 +25,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
         ComponentError: If the model cannot be converted, or the outputs of the files do not match those of its parent.
     """
     from tfopt.components.export_openvino import openvino_graph  # imports OpenVINO, only in the child process
+    from tfopt.runtimes.openvino_import import openvino
 
     file = target / "Format-Serving" / "model.xml"
     file.parent.mkdir()
@@ -40,7 +41,8 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
             facts |= quantization_facts
         if parameters.precision == "int8":
             facts |= {"computed_in": "int8 and float32", "layers_in_8_bits": openvino_graph.int8_layers(converted)}
-        openvino_graph.save(converted, file, float16=parameters.precision == "float16")
+        # In float16, only float32 weights in its range are stored in 16 bits.
+        openvino.save_model(converted, file, compress_to_fp16=parameters.precision == "float16")
         facts["ops"] = openvino_graph.count_ops(converted)
         with runtimes.load(OpenVINOModel(target)) as child:
             facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)

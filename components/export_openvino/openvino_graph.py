@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.runtimes.openvino_import import openvino, without_telemetry
 
 LAYERS = ("Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData", "MatMul")
@@ -40,11 +41,6 @@ def convert(source: Path) -> Any:
         raise _conversion_error(error) from error
     model.set_rt_info("", ["conversion_parameters", "input_model"])  # else a path of this machine and run
     return model
-
-
-def save(model: Any, file: Path, *, float16: bool) -> None:
-    """Write ``model.xml`` and ``model.bin``; with ``float16``, float32 weights in range are stored in 16 bits."""
-    openvino.save_model(model, file, compress_to_fp16=float16)
 
 
 def count_ops(model: Any) -> dict[str, int]:

@@ -12,7 +12,8 @@ from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.data.batches import Batch
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.runtimes.openvino import compile_model
 from tfopt.runtimes.openvino_import import openvino, without_telemetry
 
@@ -31,16 +32,11 @@ def quantize(
     parameters: OpenVINOConversion,
     measure_error: Callable[[Any], float],
 ) -> tuple[Any, dict[str, Any], ConversionFacts]:
-    """Return the int8 form of a model, the arguments of NNCF for it, and metadata for the model card.
+    """Return the int8 form of a float ``openvino.Model``, its arguments of NNCF, and metadata for the model card.
 
     Two forms are made, with the means of the records' smallest and largest activations and with the smallest and
-    largest ones of all records. Either can be several times closer to the float model.
-
-    Args:
-        model: An ``openvino.Model`` in floats; it is not changed.
-        feed: Inputs by name, to calibrate on.
-        parameters: Preset and range of the weights.
-        measure_error: Returns the error of an int8 form on records that it was not calibrated on.
+    largest ones of all records. Either can be several times closer to the float model: ``measure_error`` returns the
+    error of a form on records that it was not calibrated on.
 
     Raises:
         ComponentError: If NNCF fails, or nothing in the model can be computed in 8 bits.
@@ -64,16 +60,14 @@ def quantize(
     names, activations = _compile_activations(model, quantized)
     halves = calibration.split_halves(feed)
     stability = calibration.compare_ranges(*(_ranges(names, activations, half, chosen) for half in halves))
-    return (
-        quantized,
-        settings,
-        {
-            **{"preset": settings["preset"].value, "attention": openvino_graph.has_attention(model)},
-            **{"reduce_range": is_range_reduced(parameters.reduce_range)},
-            **{"activation_ranges": {"chosen": chosen, "error": errors}, "stability": stability},
-            **floating.facts(),
-        },
-    )
+    facts: ConversionFacts = {
+        "preset": settings["preset"].value,
+        "attention": openvino_graph.has_attention(model),
+        "reduce_range": is_range_reduced(parameters.reduce_range),
+        "activation_ranges": {"chosen": chosen, "error": errors},
+        "stability": stability,
+    }
+    return quantized, settings, facts | floating.facts()
 
 
 def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
@@ -112,11 +106,7 @@ def _settings(model: Any, parameters: OpenVINOConversion, ranges: str, in_float:
 
 
 def _compile_activations(model: Any, quantized: Any) -> tuple[list[str], Any]:
-    """Compile the float model with the activations that ``quantized`` computes in 8 bits as outputs.
-
-    Returns:
-        The names of their ``FakeQuantize`` ops, and the compiled model with one output for each of them.
-    """
+    """Return the names of the ``FakeQuantize`` ops, and the float model compiled with their inputs as outputs."""
     copy = model.clone()  # results of activations would stay in the model
     nodes = {node.get_friendly_name(): node for node in copy.get_ops()}
     activations = {}

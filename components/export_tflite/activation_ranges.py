@@ -11,12 +11,7 @@ from tfopt.value_types import JsonObject
 
 
 def measure_stability(content: bytes, feed: list[Batch]) -> JsonObject:
-    """Compare the ranges of a float file's activations on two disjoint halves of the calibration data.
-
-    Args:
-        content: The float32 flatbuffer.
-        feed: Inputs by name, to calibrate on.
-    """
+    """Compare the ranges of a float32 flatbuffer's activations on two disjoint halves of the calibration data."""
     tensors = _activations(content)
     interpreter = Interpreter(
         model_content=content,

@@ -2,9 +2,9 @@
 
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.component import Group, Input, Output, component
-from tfopt.components.export_tflite.checks import check
-from tfopt.components.export_tflite.parameters import TFLiteConversion
-from tfopt.conversion.convert import convert_in_child
+from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversion
+from tfopt.conversion.convert import check_conversion, convert_in_child
+from tfopt.errors import ComponentError
 
 
 @component(image="tf", purpose="conversion", memory="8Gi", model_signature=True, on_failure=True, concurrent=True)
@@ -31,6 +31,9 @@ def export_tflite(
     ``float_part``. With integer_io, models that need exact values of floats are refused; columns that are scaled are
     rounded, and listed under ``rounded``.
 
+    LiteRT must know the sizes of the lists of a loop. A model with recurrent layers and an open batch size therefore
+    becomes a file that takes one record a call, which the model card reports under ``batch_size``.
+
     A model with text or serialized records is converted from where its numbers begin; what is before stays a SavedModel
     in ``Format-Preprocessing/``, and both run as one model (docs/tfx.md).
 
@@ -46,7 +49,41 @@ def export_tflite(
             named), or if the outputs of the file do not match those of its parent.
     """
     exported.metadata["name"] = f"tflite {conversion.precision}" + (" integer io" if conversion.integer_io else "")
-    check(model, examples, conversion)
+    _check(model, examples, conversion)
     from tfopt.components.export_tflite.export import export  # imports NumPy
 
     convert_in_child(export, model, examples, exported, conversion)
+
+
+def _check(model: Model, examples: Examples | None, parameters: TFLiteConversion) -> None:
+    parameters.rules()
+    precision = parameters.precision
+    trained = check_conversion(
+        *(model, examples, precision, parameters.split, ("saved_model", "keras")),
+        calibrated=CALIBRATED,
+        without_examples="dynamic",
+    )
+    if parameters.integer_io and precision not in CALIBRATED:
+        raise ComponentError(
+            f"integer_io with precision={precision!r}",
+            f"precision {' or '.join(CALIBRATED)}",
+            "leave integer_io out: the other precisions compute in floats",
+        )
+    if parameters.sparse and (precision == "int4" or parameters.recipe):
+        raise ComponentError(
+            f"sparse with precision={precision!r}" + (" and a recipe" if parameters.recipe else ""),
+            "precision float32 or float16",
+            "leave sparse out: such layers are quantized one by one, and stored densely",
+        )
+    if parameters.recipe and trained:
+        raise ComponentError(
+            "a recipe for a model whose 8-bit ranges were trained",
+            "a model before quantize",
+            "leave recipe out, or name in quantize the layers to leave in float32",
+        )
+    if parameters.max_degradation is not None and examples is None:
+        raise ComponentError(
+            f"max_degradation={parameters.max_degradation} without examples",
+            "examples to measure it on",
+            "pass examples=PATH",
+        )

@@ -1,12 +1,13 @@
 """Export of a model to LiteRT, as a child process runs it: calibrate, convert, verify."""
 
+import logging
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfopt import keras_models, runtimes
-from tfopt.artifacts import Examples, Model, TFLiteModel
+from tfopt.artifacts import Examples, Model, SavedModel, TFLiteModel
 from tfopt.artifacts.model_card import Verification
 from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversion
 from tfopt.conversion import calibration
@@ -19,6 +20,8 @@ from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.measurement.parity import compare, degradation
 
+log = logging.getLogger(__name__)
+
 if TYPE_CHECKING:
     from tfopt.components.export_tflite.flatbuffer import FlatbufferFacts
 
@@ -29,7 +32,12 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
     Raises:
         ComponentError: If the model cannot be converted, or the outputs of the file do not match those of its parent.
     """
-    from tfopt.components.export_tflite import flatbuffer, quantize  # import TensorFlow, only in the child process
+    from tfopt.components.export_tflite import (  # import TensorFlow, only in the child process
+        batch_of_one,
+        flatbuffer,
+        litert_converter,
+        quantize,
+    )
 
     serving = target / "Format-Serving"
     keras_models.place_saved_model(model, serving)
@@ -43,7 +51,18 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
         feed = list(split_batches(sampled, parent.inputs, 1))
         facts |= {"calibration": description} if calibrated else {}
     measure = _degradation_of(parent, examples, sampled, parameters)
-    content, quantization_facts = quantize.quantize(serving, parameters, feed, calibrated, measure)
+    try:
+        content, quantization_facts = quantize.quantize(serving, parameters, feed, calibrated, measure)
+    except litert_converter.OpenListError:
+        if calibrated or not batch_of_one.is_open(parent.inputs):
+            raise
+        log.warning("LiteRT has no loops over lists with an open batch size: the file takes one record a call")
+        parent.inputs = batch_of_one.with_batch_of_one(parent.inputs)
+        with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+            fixed = Path(folder) / "saved_model"
+            batch_of_one.write_with_batch_of_one(SavedModel(serving), fixed)
+            content, quantization_facts = quantize.quantize(fixed, parameters, feed, calibrated, measure)
+        facts["batch_size"] = 1
     ops = flatbuffer.describe(content)
     facts |= quantization_facts | {"ops": ops}
     (serving / "tflite").write_bytes(content)

@@ -58,9 +58,10 @@ def _with_one_hots(floating: FloatPart, operations: list[Operation]) -> FloatPar
 def _role(file: Any, op: Any, kind: str) -> Role:
     tensors = file.subgraphs[0].tensors
     indices = [index for index in op.inputs if index >= 0]
-    if kind in LAYERS or (kind in LOOKUPS and any(_is_float_constant(file, index) for index in indices)):
+    floats = [index for index in indices if tensors[index].type in FLOATS]
+    if kind in LAYERS or (kind in LOOKUPS and any(_stored(file, index) is not None for index in floats)):
         return "layer"
-    reads_floats = any(tensors[index].type in FLOATS and _stored(file, index) is None for index in indices)
+    reads_floats = any(_stored(file, index) is None for index in floats)
     if kind == "CAST":
         return "exact" if reads_floats and tensors[op.outputs[0]].type not in FLOATS else "plain"
     if kind in EXACT and reads_floats:
@@ -91,10 +92,6 @@ def _numbers(file: Any, index: int) -> NDArray[np.float32] | None:
     if stored is None or file.subgraphs[0].tensors[index].type != schema.TensorType.FLOAT32:
         return None
     return np.frombuffer(np.asarray(stored, np.uint8).tobytes(), np.float32)
-
-
-def _is_float_constant(file: Any, index: int) -> bool:
-    return _stored(file, index) is not None and file.subgraphs[0].tensors[index].type in FLOATS
 
 
 def _stored(file: Any, index: int) -> Any:

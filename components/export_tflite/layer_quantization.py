@@ -17,7 +17,8 @@ from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite.parameters import Rule
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.data.batches import Batch
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
 from tfopt.value_types import JsonObject
 
@@ -31,14 +32,7 @@ class QuantizableModel:
     """A float LiteRT file with calibrated ranges, which can be quantized with different rules."""
 
     def __init__(self, content: bytes, precision: str, feed: list[Batch], *, integer_io: bool) -> None:
-        """Store the file, and calibrate it if the precision needs ranges.
-
-        Args:
-            content: The float32 flatbuffer.
-            precision: dynamic, int4, int8 or int16x8.
-            feed: Inputs by name, to calibrate and to compare layers on.
-            integer_io: True to make inputs and outputs integers as well.
-        """
+        """Store a float32 flatbuffer, and calibrate it if the precision needs ranges, as int8 and int16x8 do."""
         self._content, self._precision, self._feed, self._integer_io = content, precision, feed, integer_io
         self.ranges: JsonObject | None = None
         if precision in ACTIVATION_BITS:
@@ -124,13 +118,8 @@ def limit_degradation(
 ) -> tuple[bytes, ConversionFacts]:
     """Leave the worst layers in float, twice as many at each try, until the degradation meets the limit.
 
-    At most half of the layers are left in float: a file with more is not of the requested precision.
-
-    Args:
-        model: The float file.
-        rules: The rules of every try.
-        limit: The largest degradation allowed.
-        measure: Measures the degradation of a file, on records it was not calibrated on.
+    At most half of the layers are left in float: a file with more is not of the requested precision. ``measure``
+    returns the degradation of a file on records that it was not calibrated on.
 
     Returns:
         The first file that meets the limit, and metadata for the model card.

@@ -12,7 +12,8 @@ from tensorflow.lite.python.convert import mlir_quantize
 from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.data.batches import Batch
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 OPS = tf.lite.OpsSet
 # The ops, and the dtype of integer inputs and outputs. Ops without an integer kernel stay in float, and are counted.
@@ -20,6 +21,10 @@ INTEGER = {
     "int8": (OPS.TFLITE_BUILTINS_INT8, tf.int8),
     "int16x8": (OPS.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8, tf.int16),
 }
+
+
+class OpenListError(ComponentError):
+    """The elements of a loop's lists have an open batch size."""
 
 
 def convert(
@@ -30,14 +35,11 @@ def convert(
     dense_channels: bool = True,
     in_float: Sequence[str] = (),
 ) -> bytes:
-    """Return the flatbuffer of a SavedModel's ``serving_default``.
+    """Return the flatbuffer of a SavedModel's ``serving_default``; of a Keras object the converter may drop weights.
 
-    Args:
-        saved_model: The folder of ``saved_model.pb``. Not a Keras object: the converter may drop its weights.
-        parameters: The parameters of the conversion.
-        feed: Real inputs by name to calibrate on, for the integer precisions; None if the ranges were trained.
-        dense_channels: True to give each channel of a dense layer a scale of its own.
-        in_float: In int8, the ops to leave in float, each by the name of its first output.
+    ``feed`` has real inputs to calibrate on, for the integer precisions; it is None if the ranges were trained.
+    ``dense_channels`` gives each channel of a dense layer a scale of its own. ``in_float`` are the ops to leave in
+    float in int8, each by the name of its first output.
 
     Raises:
         ComponentError: If an op cannot be converted; the ops are named.
@@ -113,6 +115,12 @@ def _conversion_error(error: Exception, parameters: TFLiteConversion) -> Compone
             expected,
             "express them with other ops, or pass --select-tf-ops (select_tf_ops=True) if the Flex "
             "delegate is linked in where the model will run",
+        )
+    if "TensorList" in message and "element_shape" in message:
+        return OpenListError(
+            "loops over lists, as of recurrent layers, whose elements have open sizes",
+            "elements of known sizes; a batch size of 1 is tried, but LiteRT does not calibrate such loops in integers",
+            "choose float32, float16, dynamic or int4, or export the model with inputs of fixed sizes",
         )
     if no_kernel:
         return ComponentError(

@@ -9,7 +9,8 @@ from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
 from tfopt.data.batches import Batch
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
 BY_LAYER = ("dynamic", "int4", "int8", "int16x8")  # precisions whose layers can be left in float
@@ -24,12 +25,7 @@ def quantize(
 ) -> tuple[bytes, ConversionFacts]:
     """Return the flatbuffer of a SavedModel, and metadata for the model card.
 
-    Args:
-        serving: The SavedModel.
-        parameters: The parameters of the conversion.
-        feed: Inputs by name.
-        calibrated: True if the feed determines the ranges of the activations.
-        measure: Measures the degradation of a file.
+    ``calibrated`` is True if the feed determines the ranges of the activations.
 
     Raises:
         ComponentError: If an op cannot be converted, nothing is sparse, or the degradation exceeds the limit.
@@ -81,12 +77,6 @@ def choose_dense_scales(
     the zero points, although all are 0. In a network of dense layers that is a thirteenth of the 8-bit file.
     Convolutions are not changed: their channels differ more, and have more weights each.
 
-    Args:
-        content: The 8-bit file with a scale for each channel.
-        convert: Makes the file with one scale for each dense layer.
-        measure: Measures the degradation of a file.
-        limit: The largest degradation allowed.
-
     Returns:
         The chosen file, and metadata for the model card, which is empty if there was no choice.
     """
@@ -113,30 +103,24 @@ def _check_sparse(content: bytes, parameters: TFLiteConversion) -> None:
 def _inspect(serving: Path, parameters: TFLiteConversion, feed: list[Batch]) -> tuple[ConversionFacts, FloatPart]:
     """Return the stability of the ranges for the model card, and the ops to leave in float."""
     content = litert_converter.convert_float(serving, parameters)
-    facts: ConversionFacts = {} if parameters.select_tf_ops else {"stability": _stability(content, feed)}
+    facts: ConversionFacts = {}
+    if not parameters.select_tf_ops:
+        try:
+            facts["stability"] = activation_ranges.measure_stability(content, feed)
+        except Exception as error:  # only for the model card: LiteRT's own converter calibrates this file
+            facts["stability"] = {"not_measured": first_line(error)}
     floating = float_part.find(content)
     if not parameters.integer_io:
         return facts | floating.facts(), floating
-    _check_exact(floating, parameters.precision)
-    # A device without floats cannot compute a part in float. The comparison judges what rounding the columns costs.
-    if floating:
-        facts["rounded"] = floating.scaling
-    return facts, FloatPart()
-
-
-def _check_exact(floating: FloatPart, precision: str) -> None:
-    """Raise ComponentError if integer inputs and outputs would round values that have to be exact."""
     if floating.exact:
+        kinds = count_kinds(floating.exact)
         raise ComponentError(
-            f"integer_io with operations that need exact values, not {precision}: {count_kinds(floating.exact)}",
+            f"integer_io with operations that need exact values, not {parameters.precision}: {kinds}",
             "a model without such operations on floats, because a device without floats cannot compute them",
             "leave integer_io out, which leaves these operations in float, pass codes by an input of integers, or "
             "compute this part before the model",
         )
-
-
-def _stability(content: bytes, feed: list[Batch]) -> JsonObject:
-    try:
-        return activation_ranges.measure_stability(content, feed)
-    except Exception as error:  # only for the model card: LiteRT's own converter calibrates this file
-        return {"not_measured": first_line(error)}
+    # A device without floats cannot compute a part in float. The comparison judges what rounding the columns costs.
+    if floating:
+        facts["rounded"] = floating.scaling
+    return facts, FloatPart()

@@ -5,7 +5,8 @@ from tfopt.artifacts import Examples, SavedModel
 from tfopt.artifacts.model_card import Verification
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.measurement.parity import Parity, compare
 from tfopt.runtimes import Runtime
 

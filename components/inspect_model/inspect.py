@@ -18,7 +18,8 @@ from tfopt.components.inspect_model.weights import (
     measure_sparsity,
 )
 from tfopt.data.sample_inputs import OPEN_SIZE
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.matching.batch_norms import batch_norms, why_left

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 
-import tfopt
 from tfopt.charts.page_templates import report_template
 from tfopt.formatting import count, data_size, indented
 from tfopt.reports.inspection_report import InspectionReport, LighterBackbones
@@ -21,13 +20,9 @@ def render_text(report: InspectionReport) -> str:
 
 def render_html(report: InspectionReport) -> str:
     """Return the report as an HTML document."""
-    folder = Path(__file__).parent
     filters: dict[str, Callable[..., str]] = {"count": count, "size": data_size, "percent": percent}
     values = {field.name: getattr(report, field.name) for field in fields(report)}
-    css = (folder / "report.css").read_text()
-    return report_template(folder, **filters, without_scopes=without_scopes).render(
-        css=css, version=tfopt.__version__, **values
-    )
+    return report_template(Path(__file__).parent, **filters, without_scopes=without_scopes).render(**values)
 
 
 def percent(fraction: float | None) -> str:

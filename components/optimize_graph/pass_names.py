@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.graph.grappler import OPTIMIZERS, PORTABLE
 from tfopt.graph.law_order import FAST_MATH, NORMALIZING, OPT_IN
 from tfopt.graph.law_order import ORDER as LAWS

@@ -5,7 +5,8 @@ from collections.abc import Collection
 from typing import TypedDict
 
 from tfopt.components.optimize_graph.pass_names import GRAPPLER
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law_order import ROUNDING, UNCHECKING

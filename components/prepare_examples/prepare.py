@@ -12,7 +12,8 @@ from tfopt.components.prepare_examples.schema import decide_schema
 from tfopt.components.prepare_examples.shards import Layout, Shard, add_up
 from tfopt.components.prepare_examples.survey.statistics import NO_VALUES, Rejects, Survey
 from tfopt.data.feature_schema import MANIFEST
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import check_goals, describe_visible_loss, expected_main_metric
 from tfopt.reports.examples_manifest import ExamplesManifest
 from tfopt.reports.report_schema import dump

@@ -20,7 +20,8 @@ from tfopt.components.prepare_examples.parameters import Pack, Settings, Sparse
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.survey.statistics import MOST_CLASSES, NO_VALUES, Survey
 from tfopt.data import tf_example
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 STRAY_WORDS = 0.1  # up to this share of words are errors in a column of numbers; with more it is a column of words
 Features = dict[str, tf_example.Values]

@@ -26,11 +26,11 @@ from tfopt.errors import ComponentError
 from tfopt.measurement.machine_fingerprint import fingerprint
 from tfopt.measurement.speedup import LEVEL, hodges_lehmann
 from tfopt.processes.worker_process import CallFailed, WorkerProcess
+from tfopt.reports.evaluation_report import Estimate
 from tfopt.reports.training_plan import (
     LoopTime,
     PartTime,
     StepParts,
-    TimeRatio,
     TrainingPlanReport,
     VariationResult,
 )
@@ -179,7 +179,7 @@ def _loop_time(loop: Loop, line_ms: Mapping[int, float]) -> LoopTime:
     return LoopTime(**facts | {"ms": line_ms.get(loop.line, 0.0) if loop.where == "step" else None})
 
 
-def _ratio(real: list[float], part: list[float]) -> TimeRatio:
+def _ratio(real: list[float], part: list[float]) -> Estimate:
     log_ratios = np.log(np.array(real)) - np.log(np.array(part))
     value, low, high = (float(end) for end in np.exp(hodges_lehmann(log_ratios)))
-    return TimeRatio(value, low, high)
+    return Estimate(value, low, high)

@@ -19,10 +19,9 @@ from lets_plot import (
     scale_y_continuous,
 )
 
-import tfopt
 from tfopt import formatting
 from tfopt.charts.axis import Axis
-from tfopt.charts.figure import CHART_CSS, COLORS, page_theme, plain, render, text_size
+from tfopt.charts.figure import COLORS, TEXT_SIZE, WIDTHS, page_theme, plain, render
 from tfopt.charts.page_templates import report_template
 from tfopt.components.profile_training.bottleneck import LOOP_KINDS, StepTimes
 from tfopt.reports.training_plan import Bottleneck, Finding, LoopTime, StepParts, TrainingPlanReport, VariationResult
@@ -40,7 +39,6 @@ WHO = {
     "examples": "only the examples can set it",
     "batch": "it is not in the plan",
 }
-WIDTHS = {"wide": 760, "narrow": 356}  # of the chart of speedups in pixels, for a monitor and for a phone
 ROW = 46  # pixels of a row of the chart
 VERDICT_COLORS = {"faster": "accent", "slower": "bad"}
 TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
@@ -56,8 +54,6 @@ def render_report(plan: TrainingPlanReport, module: str) -> str:
         module=module,
         step=_step_parts(plan.step_ms),
         charts=charts,
-        css=CHART_CSS.read_text(),
-        version=tfopt.__version__,
     )
 
 
@@ -150,7 +146,7 @@ def _draw_speedups(plan: TrainingPlanReport, width: int, key: str) -> str:
         "speedup": [formatting.ratio(speedup.value) for _, speedup in rows],
         "color": [COLORS[VERDICT_COLORS.get(speedup.verdict, "soft")] for _, speedup in rows],
     }
-    left, right, size = axis(axis.low), axis(axis.high), text_size(12)
+    left, right, size = axis(axis.low), axis(axis.high), TEXT_SIZE
     plot = (
         ggplot(data)
         + geom_rect(xmin=axis(1 / effect), xmax=axis(effect), ymin=-len(rows), ymax=0, fill=COLORS["band"], size=0)

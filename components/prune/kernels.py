@@ -25,10 +25,7 @@ class PrunableKernel(Kernel):
 def find_kernels(model: Any, pattern: Pattern, names: Sequence[str]) -> list[PrunableKernel]:
     """Return every kernel of the model once, nested layers included.
 
-    Args:
-        model: A Keras model.
-        pattern: Positions that zeros may have.
-        names: Names of the layers to prune, with ``*`` and ``?``. When empty: all.
+    ``names`` are those of the layers to prune, with ``*`` and ``?``; all when empty.
 
     Raises:
         ComponentError: If there is none to prune, a name matches no layer, or a named layer does not fit the pattern.

@@ -92,11 +92,8 @@ def fine_tune(
 ) -> tuple[Any, JsonObject]:
     """Return the model without wrappers, with its best weights at the final sparsity, and facts for its model card.
 
-    Args:
-        model: Loaded and compiled; its weights change.
-        kernels: All of its kernels; none to train without masks.
-        tuner: Has the module and the examples. A second round uses the same zeros.
-        settings: Schedule, epochs and batch size.
+    The model is compiled, and its weights change. Without kernels it is trained without masks. A second round uses the
+    same zeros.
     """
     before = tuner.evaluate(model)
     steps = -(-tuner.sources["train"].count // settings.batch_size)
@@ -134,10 +131,13 @@ def _add_masks(
     if not masks.kernels:
         return model, [], lambda: model
     if keras_models.is_keras_2(model):
-        from tfopt.components.prune import tfmot as toolkit  # imports Keras 2
+        from tensorflow_model_optimization.sparsity import keras as sparsity
 
-        wrapped = tuner.compile(toolkit.wrap(model, kernels, settings.parsed_pattern, schedule))
-        return wrapped, [toolkit.callback()], lambda: toolkit.strip(wrapped)
+        from tfopt.components.prune.tfmot import wrap  # imports Keras 2
+
+        wrapped = tuner.compile(wrap(model, kernels, settings.parsed_pattern, schedule))
+        # The callback passes the step to the wrappers, and masks the weights after each epoch.
+        return wrapped, [sparsity.UpdatePruningStep()], lambda: sparsity.strip_pruning(wrapped)
     masks.attach(model.optimizer)
 
     def finish() -> Any:

@@ -10,17 +10,11 @@ from tfopt.training.fine_tuning_inputs import FineTuningSettings
 
 @dataclass(frozen=True)
 class Pattern:
-    """Positions that zeros may have in a kernel.
+    """Positions that zeros may have in a kernel."""
 
-    Attributes:
-        name: ``magnitude``, ``n_m`` or ``block``.
-        ratio: For ``n_m``: N and M; N of every M adjacent weights remain.
-        block: For ``block``: rows (input channels) and columns (output channels) that are pruned together.
-    """
-
-    name: str
-    ratio: tuple[int, int] = (2, 4)
-    block: tuple[int, int] = (1, 4)
+    name: str  # ``magnitude``, ``n_m`` or ``block``
+    ratio: tuple[int, int] = (2, 4)  # N and M: N of every M adjacent weights remain
+    block: tuple[int, int] = (1, 4)  # rows (input channels) and columns (output channels) that are pruned together
 
 
 def parse_ratio(text: str) -> tuple[int, int]:

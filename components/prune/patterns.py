@@ -92,16 +92,11 @@ class Schedule:
 
     Reference:
         Zhu and Gupta, "To prune, or not to prune", 2017, equation 1: cubic growth.
-
-    Attributes:
-        goal: The final sparsity, from 0 to 1.
-        end: The last step at which masks are updated; 1 if they are updated once.
-        frequency: Number of steps between two updates.
     """
 
-    goal: float
-    end: int
-    frequency: int
+    goal: float  # the final sparsity, from 0 to 1
+    end: int  # last step at which masks are updated; 1 if they are updated once
+    frequency: int  # number of steps between two updates
 
     def is_due(self, step: int) -> bool:
         """Return True if masks are updated before this step."""

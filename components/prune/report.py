@@ -18,20 +18,14 @@ from tfopt.components.prune.patterns import is_n_m
 from tfopt.keras_models.kernels import Kernel, report_row, table_lines
 from tfopt.value_types import JsonObject
 
-Report = JsonObject
 RUNTIMES = ("xnnpack", "tensorrt", "others")
 MIN_ZEROS = 2 / 3  # fraction from which XNNPACK uses its sparse kernels
 OTHER_RUNTIMES = "no: it multiplies zeros like other weights"
 
 
-def describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -> Report:
-    """Return the report of a pruned model.
-
-    Args:
-        kernels: Every kernel, after pruning.
-        gzipped_before: Bytes of each kernel before pruning.
-    """
-    layers: list[Report] = [
+def describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -> JsonObject:
+    """Return the report of a pruned model; ``gzipped_before`` are the bytes of each kernel before pruning."""
+    layers: list[JsonObject] = [
         {**report_row(kernel, before), "left": kernel.left, "speed": speedups(kernel, kernels[0])}
         for kernel, before in zip(kernels, gzipped_before, strict=True)
     ]
@@ -42,10 +36,10 @@ def describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -
     return {"summary": summary, "sparsity": zeros / total, "speed": summarize_speedups(layers), "layers": layers}
 
 
-def describe_channels(before: Iterable[Kernel], after: Iterable[Kernel]) -> Report:
+def describe_channels(before: Iterable[Kernel], after: Iterable[Kernel]) -> JsonObject:
     """Return the report of a model with fewer channels: the size of each kernel before and after."""
     baselines = {(kernel.path, kernel.name): kernel for kernel in before}
-    layers: list[Report] = []
+    layers: list[JsonObject] = []
     smaller = 0
     for kernel in after:
         baseline = baselines[kernel.path, kernel.name]
@@ -81,9 +75,7 @@ def table(report: Mapping[str, Any]) -> list[str]:
 def speedups(kernel: PrunableKernel, first: PrunableKernel) -> dict[str, str]:
     """Return ``yes`` with a condition, or ``no`` with the reason, for each runtime.
 
-    Args:
-        kernel: The kernel after pruning.
-        first: The model's first kernel, which decides whether XNNPACK uses sparse kernels.
+    The model's first kernel decides whether XNNPACK uses sparse kernels.
     """
     return {"xnnpack": _xnnpack(kernel, first), "tensorrt": _tensorrt(kernel), "others": OTHER_RUNTIMES}
 

@@ -3,6 +3,9 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tensorflow_model_optimization.sparsity import keras as sparsity
+from tf_keras import Model, Sequential, models
+
 from tfopt.components.prune.kernels import PrunableKernel
 from tfopt.components.prune.parameters import Pattern
 from tfopt.components.prune.patterns import POWER, Schedule
@@ -15,9 +18,6 @@ def wrap(model: Any, kernels: Sequence[PrunableKernel], pattern: Pattern, schedu
     Raises:
         ComponentError: If it contains a subclassed model, whose layers cannot be replaced.
     """
-    import tf_keras
-    from tensorflow_model_optimization.sparsity import keras as sparsity
-
     options = {"pruning_schedule": _toolkit_schedule(schedule)}
     if pattern.name == "n_m":
         n, m = pattern.ratio
@@ -26,14 +26,14 @@ def wrap(model: Any, kernels: Sequence[PrunableKernel], pattern: Pattern, schedu
         options["block_size"] = pattern.block
 
     def replace(layer: Any) -> Any:
-        if isinstance(layer, tf_keras.Model):
-            if not layer._is_graph_network and not isinstance(layer, tf_keras.Sequential):
+        if isinstance(layer, Model):
+            if not layer._is_graph_network and not isinstance(layer, Sequential):
                 raise ComponentError(
                     f"model {layer.name}: a subclassed Keras 2 model",
                     "Sequential and Functional models, which TensorFlow's toolkit can prune",
                     "make it with the functional API or in Keras 3, or leave the module out to prune without training",
                 )
-            return tf_keras.models.clone_model(layer, clone_function=replace)
+            return models.clone_model(layer, clone_function=replace)
         inside = {id(part) for part in layer._flatten_layers()}
         pruned = [kernel.variable for kernel in kernels if id(kernel.layer) in inside and not kernel.left]
         if not pruned:
@@ -46,24 +46,8 @@ def wrap(model: Any, kernels: Sequence[PrunableKernel], pattern: Pattern, schedu
     return replace(model)
 
 
-def strip(model: Any) -> Any:
-    """Return the model without wrappers, with zeros in its weights."""
-    from tensorflow_model_optimization.sparsity import keras as sparsity
-
-    return sparsity.strip_pruning(model)
-
-
-def callback() -> Any:
-    """Return the callback that passes the step to the wrappers, and masks the weights after each epoch."""
-    from tensorflow_model_optimization.sparsity import keras as sparsity
-
-    return sparsity.UpdatePruningStep()
-
-
 def _toolkit_schedule(schedule: Schedule) -> Any:
     """Return the schedule as the toolkit's object, which counts steps from 1 too."""
-    from tensorflow_model_optimization.sparsity import keras as sparsity
-
     if schedule.end == 1:
         return sparsity.ConstantSparsity(schedule.goal, begin_step=1, end_step=1, frequency=1)
     return sparsity.PolynomialDecay(

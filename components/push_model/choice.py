@@ -39,15 +39,15 @@ def choose(model: Model, blessing: Blessing, infra: InfraBlessing | None, fallba
             "the blessing of this very model",
             "pass selected and blessing of the same select_model step",
         )
-    tests = {row.digest: row for row in infra.load().models} if infra else None
-    if infra and tests is not None and model.digest not in tests:
+    tests = {row.digest: row for row in infra.load().models} if infra else {}
+    if infra and model.digest not in tests:
         digests = ", ".join(digest[:12] for digest in tests)
         raise ComponentError(
             f"{infra.uri} is about {digests}, but {model.uri} is {model.digest[:12]}",
             "the infra_blessing of this very model",
             "pass the model to validate_serving that is passed here",
         )
-    test = tests[model.digest] if tests else None
+    test = tests.get(model.digest)
     if permission.blessed and (test is None or test.blessed):
         return Choice(model, permission.reason)
     refusal = f"it cannot be served: {test.reason}" if permission.blessed and test else permission.reason
@@ -57,12 +57,10 @@ def choose(model: Model, blessing: Blessing, infra: InfraBlessing | None, fallba
     return choice
 
 
-def _choose_fallback(
-    model: Model, fallback: Model | None, tests: Mapping[str, ServedModel] | None, refusal: str
-) -> Choice:
+def _choose_fallback(model: Model, fallback: Model | None, tests: Mapping[str, ServedModel], refusal: str) -> Choice:
     if fallback is None or _deployed_files(fallback) == _deployed_files(model):  # the refused model is the parent
         return Choice(None, refusal)
-    if tests is not None:
+    if tests:
         test = tests.get(fallback.digest)
         if test is None:
             return Choice(None, f"{refusal}; {fallback.name} has no serving test")

@@ -7,7 +7,6 @@ from tfopt.component import Group, Input, Output, component
 from tfopt.components.push_model.parameters import PushSettings, RegistrationSettings
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.serving.triton_scheduler import Scheduling
-from tfopt.serving.version_manifest import check_key
 
 
 @component(image="tf", purpose="serving", cache="never", model_signature=True)
@@ -33,10 +32,8 @@ def push_model(
     is not pushed; the step then succeeds and reports the reason, as TFX's Pusher does. With a ``fallback``, the parent
     is pushed instead, by the same rules.
 
-    An object store (``s3://``, ``gs://``, ``abfs://``) has no renames: the files of version 8 are copied below ``8/``,
-    and the pointer ``versions/8.json`` (digest and files) is written last. Without it the version does not exist for
-    readers of pointers; a server that watches the folder itself finds the file that it opens first last. A store
-    without conditional writes, by which concurrent pushes get different numbers, is refused.
+    In an object store (``s3://``, ``gs://``, ``abfs://``), which has no renames, the pointer ``versions/8.json`` is
+    written last: without it version 8 does not exist (docs/stores.md). A store without conditional writes is refused.
 
     Args:
         model: The model to push: only its deployed files, in the format that was measured.
@@ -45,8 +42,7 @@ def push_model(
             variables that its server needs, if `configure_runtime` set any.
         infra_blessing: The result of `validate_serving` for this model and the fallback.
         fallback: The parent, pushed if the model is not blessed and is not the parent itself.
-        examples: Source of the warm-up requests for a SavedModel in TensorFlow Serving, and of the labels of a plain
-            LiteRT file.
+        examples: Source of the warm-up requests of TensorFlow Serving, and of the labels of a plain LiteRT file.
         decision: The decision of this run. Its metrics are stored in ``history/`` of the destination, once, whether or
             not a model is pushed; `select_model` compares later runs with them.
         trained: The Keras model that this run trained. If it, or a model made from it, is pushed, it replaces the one
@@ -63,30 +59,22 @@ def push_model(
             registration fails; the version is then pushed.
     """
     from tfopt.components.push_model.choice import choose  # imports NumPy
-    from tfopt.components.push_model.push import check_destination, push, store_for_next_run
-    from tfopt.components.push_model.registration import check_registration, register
+    from tfopt.components.push_model.push import check_push, push, store_for_next_run
+    from tfopt.components.push_model.registration import plan_registration, register_version
 
     choice = choose(model, blessing, infra_blessing, fallback)
-    if decision:
-        decision.load()  # a damaged report is refused before a version is added
-    if recipe:
-        recipe.read()
-    check_key(settings.signing_key)
-    check_destination(
-        settings.destination, history=bool(decision), trained=bool(trained and choice.model), recipe=bool(recipe)
-    )
-    check_registration(choice.model or model, decision, settings, registration)
+    check_push(choice, settings, decision, trained, recipe)
+    version, targets = plan_registration(choice, model, decision, settings, registration)
     report = push(choice, model, examples, settings, scheduling)
     report = store_for_next_run(report, decision, trained, recipe)
-    report = register(report, choice.model, decision, registration)
-    pushed.write(report)
-    _describe(pushed, report)
+    _write(pushed, register_version(report, version, targets))
 
 
-def _describe(pushed: Pushed, report: PushedReport) -> None:
-    """Log the report, and add it to the metadata of the output."""
+def _write(pushed: Pushed, report: PushedReport) -> None:
+    """Write and log the report, and add it to the metadata of the output."""
     from tfopt.runtimes import environment  # imports NumPy
 
+    pushed.write(report)
     log = logging.getLogger(__name__)
     log.info("%s: %s", report.path or "not pushed", report.reason)
     variables = environment.format_variables(report.environment)

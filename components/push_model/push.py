@@ -1,20 +1,20 @@
 """Push a chosen model as a version, and store what the next run starts from next to the versions."""
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from tfopt.artifacts import Decision, Examples, KerasModel, Model, Recipe
 from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings
 from tfopt.components.push_model.store_versions import StoreVersions
-from tfopt.components.push_model.versions import Versions, check_folder, check_link, translate_errors
+from tfopt.components.push_model.versions import Versions, WriteConfig, check_name, translate_errors
 from tfopt.model_store import run_history, warm_start
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.runtimes import environment
 from tfopt.serving import version_manifest
-from tfopt.serving.layouts import VersionFacts, resolve_layout, write_version
+from tfopt.serving.layouts import resolve_layout, version_files, write_version
 from tfopt.serving.triton_config import written_config
 from tfopt.serving.triton_scheduler import Scheduling
 from tfopt.storage.remote_files import is_remote
@@ -23,18 +23,7 @@ from tfopt.storage.remote_files import is_remote
 def push(
     choice: Choice, requested: Model, examples: Examples | None, settings: PushSettings, scheduling: Scheduling
 ) -> PushedReport:
-    """Push the chosen model, if there is one, and return the content of ``pushed.json``.
-
-    Args:
-        choice: The model to push, and the reason.
-        requested: The model that was passed to `push_model`.
-        examples: Source of warm-up requests and labels.
-        settings: Destination and content of the version.
-        scheduling: Settings of Triton's scheduler.
-
-    Raises:
-        ComponentError: See `push_model`.
-    """
+    """Push the chosen model, if there is one, and return the content of ``pushed.json``; errors as `push_model`."""
     model = choice.model or requested
     versions_class = StoreVersions if is_remote(settings.destination) else Versions
     versions = versions_class(settings.destination, resolve_layout(model, settings.layout), settings.signing_key)
@@ -54,19 +43,14 @@ def push(
     )
     if choice.model is None:
         return replace(report, previous=versions.newest())
-    facts: VersionFacts = {}
-
-    def write_files(stage: Path) -> None:
-        facts.update(write_version(model, versions.layout, stage, examples, settings.warm_up_requests))
-
-    write_config: Callable[[Path], AbstractContextManager[object]] = nullcontext
+    version_files(model, versions.layout)
+    write_config: WriteConfig = nullcontext
     if versions.layout == "triton":
         parameters = {"tfopt_digest": model.digest, "tfopt_reason": choice.reason}
-
-        def write_config(folder: Path) -> AbstractContextManager[object]:
-            return written_config(model, folder, scheduling, parameters)
-
-    result = versions.push(model, settings.keep, write_files, write_config)
+        write_config = partial(written_config, model, scheduling=scheduling, parameters=parameters)
+    with versions.staged() as stage:
+        facts = write_version(model, versions.layout, stage, examples, settings.warm_up_requests)
+        result = versions.add(stage, settings.keep, write_config)
     reason = result.reason
     if choice.fallback:
         reason = f"{reason}: {choice.reason}" if result.version == result.previous else choice.reason
@@ -81,22 +65,29 @@ def push(
     )
 
 
-def check_destination(destination: str, *, history: bool, trained: bool, recipe: bool) -> None:
-    """Check, before a version is added, that foreign files do not occupy the names of what will be stored.
+def check_push(
+    choice: Choice, settings: PushSettings, decision: Decision | None, trained: KerasModel | None, recipe: Recipe | None
+) -> None:
+    """Check, before a version is added, the signing key, what will be stored, and the names it will have.
 
     Raises:
-        ComponentError: If they do.
+        ComponentError: If a report is damaged, the key cannot sign, or foreign files occupy the names.
     """
-    if is_remote(destination):
-        return
-    folder = Path(destination).expanduser()
-    check_folder(folder / version_manifest.FOLDER)
-    if history:
-        check_folder(folder / run_history.FOLDER)
-    if trained:
-        check_link(folder / warm_start.LINK)
+    if decision:
+        decision.load()
     if recipe:
-        check_folder(folder / warm_start.RECIPE)
+        recipe.read()
+    version_manifest.check_key(settings.signing_key)
+    if is_remote(settings.destination):
+        return
+    folder = Path(settings.destination).expanduser()
+    check_name(folder / version_manifest.FOLDER)
+    if decision:
+        check_name(folder / run_history.FOLDER)
+    if trained and choice.model:
+        check_name(folder / warm_start.LINK, link=True)
+    if recipe:
+        check_name(folder / warm_start.RECIPE)
 
 
 def store_for_next_run(

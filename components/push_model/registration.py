@@ -1,86 +1,88 @@
 """Check what `push_model` registers before the push, and register the version after it."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from tfopt.artifacts import Decision, Model
+from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings, RegistrationSettings
-from tfopt.components.push_model.registrations import targets
-from tfopt.components.push_model.registrations.pushed_version import PushedVersion
-from tfopt.components.push_model.registrations.target import parse_name, parse_targets
+from tfopt.components.push_model.registrations.kind import PushedVersion
+from tfopt.components.push_model.registrations.target import Target, parse_name, parse_targets, register_with
+from tfopt.errors import ComponentError
+from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.pushed_report import PushedReport
+from tfopt.runtimes import environment
 from tfopt.serving.layouts import resolve_layout
 from tfopt.storage.remote_files import is_remote
 
+LIMIT_S = 900  # MLflow gets the model's files
 
-def check_registration(
-    model: Model, decision: Decision | None, push: PushSettings, settings: RegistrationSettings
-) -> None:
-    """Check, before a version is added, what can be checked without the systems to register with.
+
+def plan_registration(
+    choice: Choice, requested: Model, decision: Decision | None, push: PushSettings, settings: RegistrationSettings
+) -> tuple[PushedVersion, list[Target]]:
+    """Describe the version that a push will add, without its number and path, and where it will be registered.
 
     Raises:
-        ComponentError: If a registration cannot work.
+        ComponentError: If a registration cannot work, as far as this can be checked without the systems.
     """
-    if not settings.register:
-        return
-    destination = _destination(push.destination)
-    parse_name(settings.model_name or default_name(destination))
-    targets.check_targets(
-        parse_targets(settings.register),
+    model = choice.model or requested
+    destination = push.destination.rstrip("/")
+    destination = destination if is_remote(destination) else str(Path(push.destination).expanduser().absolute())
+    metrics, baseline_metrics = pushed_metrics(decision, choice)
+    version = PushedVersion(
+        name=settings.model_name or destination.rpartition("/")[2],
         destination=settings.destination_uri or destination,
         format=model.format,
         layout=resolve_layout(model, push.layout),
-        has_metrics=decision is not None,
-    )
-
-
-def register(
-    report: PushedReport, model: Model | None, decision: Decision | None, settings: RegistrationSettings
-) -> PushedReport:
-    """Register a pushed version and add what was written to the report; without a version, return the report.
-
-    Raises:
-        ComponentError: If a registration fails. The version stays, and registering it again completes what is missing.
-    """
-    if not settings.register or model is None or report.version is None or report.path is None:
-        return report
-    metrics, baseline_metrics = pushed_metrics(decision, report)
-    version = PushedVersion(
-        name=settings.model_name or default_name(report.destination),
-        number=report.version,
-        path=report.path,
-        destination=settings.destination_uri or report.destination,
-        format=model.format,
-        layout=report.layout,
-        model=report.model,
-        digest=report.digest,
-        reason=report.blessing,
-        fallback=report.fallback,
-        environment=report.environment,
+        model=model.name,
+        digest=model.digest,
+        reason=choice.reason,
+        fallback=choice.fallback,
+        environment=environment.read_variables(model),
         metrics=metrics,
         baseline_metrics=baseline_metrics,
     )
-    references = targets.register(parse_targets(settings.register), version)
+    targets = parse_targets(settings.register)
+    for target in targets:
+        parse_name(version.name)
+        target.check(version)
+    return version, targets
+
+
+def register_version(report: PushedReport, version: PushedVersion, targets: Sequence[Target]) -> PushedReport:
+    """Register a pushed version with all targets, each in a child process, and add what was written to the report.
+
+    Raises:
+        ComponentError: If some fail, after all were tried. The version stays, and registering it again completes what
+            is missing.
+    """
+    if report.version is None or report.path is None:
+        return report
+    version = replace(version, number=report.version, path=report.path)
+    references, failures = {}, {}
+    for target in targets:
+        doing = f"the registration with {target.kind}"
+        try:
+            references[str(target)] = run_in_child(register_with, target, version, doing=doing, limit_s=LIMIT_S)
+        except ComponentError as error:
+            failures[target] = error
+    if failures:
+        raise ComponentError(
+            f"{version.path} is pushed and complete, but not registered with "
+            + "; ".join(f"{target}: {error.received}" for target, error in failures.items()),
+            "; ".join(dict.fromkeys(error.expected for error in failures.values())),
+            "; ".join(dict.fromkeys(error.fix for error in failures.values()))
+            + "; then run push_model again: it adds no version and registers this one",
+        )
     return replace(report, registrations=references)
 
 
-def default_name(destination: str) -> str:
-    """Return the last part of a path or an address.
-
-    >>> default_name("s3://bucket/models/digits/")
-    'digits'
-    """
-    return destination.rstrip("/").rpartition("/")[2]
-
-
-def pushed_metrics(decision: Decision | None, report: PushedReport) -> tuple[dict[str, float], dict[str, float]]:
+def pushed_metrics(decision: Decision | None, choice: Choice) -> tuple[dict[str, float], dict[str, float]]:
     """Return the metrics of the pushed model and of the baseline."""
     if decision is None:
         return {}, {}
     content = decision.load()
-    pushed = content.parent if report.fallback else content.chosen
+    pushed = content.parent if choice.fallback else content.chosen
     return pushed.metrics, content.parent.metrics
-
-
-def _destination(text: str) -> str:
-    return text if is_remote(text) else str(Path(text).expanduser().absolute())

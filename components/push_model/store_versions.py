@@ -9,17 +9,15 @@ import datetime
 import json
 import logging
 import tempfile
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Model
-from tfopt.components.push_model.versions import PushResult
+from tfopt.components.push_model.versions import PushResult, WriteConfig
 from tfopt.errors import ComponentError
-from tfopt.serving.layouts import Version, copy_model, version_files
+from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
-from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version, renewed_signature
+from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, write_description
 from tfopt.storage import remote_files, staging
 
 POINTER, CLAIM = ".json", ".claim"
@@ -37,38 +35,45 @@ class StoreVersions:
         self.destination, self.layout = destination.rstrip("/"), layout
         self._signing_key = signing_key
 
-    def push(
-        self,
-        model: Model,
-        keep: int | None = None,
-        write_files: Callable[[Path], None] | None = None,
-        write_config: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext,
-    ) -> PushResult:
-        """Add a model as the newest version, unless it is that already; see `Versions.push`.
+    @contextlib.contextmanager
+    def staged(self) -> Iterator[Path]:
+        """Yield an empty folder for the files of a version.
 
         Raises:
             ComponentError: If the store cannot be written, or has no conditional writes.
         """
-        version_files(model, self.layout)
         remote_files.check_conditional_writes(self.destination)
         with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-            stage, config_folder = Path(folder, "version"), Path(folder, self.destination.rpartition("/")[2])
-            stage.mkdir()
-            config_folder.mkdir()
-            write_files(stage) if write_files else copy_model(model, self.layout, stage)
-            digest, previous = Version(stage).digest, self.newest()
-            before = remote_files.read_file(remote_files.join(self.destination, CONFIG))
-            if before is not None:
-                (config_folder / CONFIG).write_bytes(before)
-            with write_config(config_folder):
-                config = (config_folder / CONFIG).read_bytes() if (config_folder / CONFIG).exists() else None
-                if previous is not None and self._pointer(previous).get("digest") == digest:
-                    self._write_config(before, config)
-                    version, reason = previous, "the newest version is this very model already"
-                    self._renew_signature(version)
-                else:
-                    version = self._add(stage, digest, lambda: self._write_config(before, config))
-                    reason = "blessed"
+            stage = Path(folder, "stage", "version")
+            stage.mkdir(parents=True)
+            yield stage
+
+    def add(
+        self, stage: Path, keep: int | None = None, write_config: WriteConfig = contextlib.nullcontext
+    ) -> PushResult:
+        """Add a version as the newest one, unless it is that already; see `Versions.add`."""
+        config = stage.parents[1] / "config" / self.destination.rpartition("/")[2] / CONFIG
+        config.parent.mkdir(parents=True)
+        digest, previous = Version(stage).digest, self.newest()
+        address = remote_files.join(self.destination, CONFIG)
+        before = remote_files.read_file(address)
+        if before is not None:
+            config.write_bytes(before)
+
+        def upload_config() -> None:
+            content = remote_files.read_file(str(config))
+            if content is not None and content != before:
+                remote_files.write_file(address, content)
+
+        with write_config(config.parent):
+            if previous is not None and self._read(previous, POINTER).get("digest") == digest:
+                upload_config()
+                version, reason = previous, "the newest version is this very model already"
+                if self._signing_key:
+                    local = Path(remote_files.local_copy(self.path(version)))
+                    write_description(local, self.destination, self._signing_key)
+            else:
+                version, reason = self._add(stage, digest, upload_config), "blessed"
         self._remove_old(keep)
         return PushResult(version, previous, reason)
 
@@ -91,8 +96,7 @@ class StoreVersions:
         pointer = {"version": version, "digest": digest, "time": _now().isoformat(), "files": files}
         try:
             remote_files.upload(stage, self.path(version))
-            for name, content in describe_version(stage, self._signing_key).items():
-                remote_files.write_file(remote_files.join(self.destination, name), content)
+            write_description(stage, self.destination, self._signing_key)
             write_config()
             remote_files.write_file(self._entry(version, POINTER), (json.dumps(pointer, indent=1) + "\n").encode())
         except BaseException:
@@ -100,13 +104,6 @@ class StoreVersions:
                 remote_files.remove(self.path(version))
             raise
         return version
-
-    def _renew_signature(self, version: int) -> None:
-        """Sign an existing version if it is not signed with this key."""
-        if self._signing_key:
-            signature = renewed_signature(Path(remote_files.local_copy(self.path(version))), self._signing_key)
-            if signature:
-                remote_files.write_file(self._entry(version, SIGNATURE), signature)
 
     def _claim_number(self) -> int:
         """Reserve the next free number; a number that another push claims meanwhile is skipped."""
@@ -120,10 +117,6 @@ class StoreVersions:
             version += 1
             if remote_files.create_file(self._entry(version, CLAIM), claim):
                 return version
-
-    def _write_config(self, before: bytes | None, config: bytes | None) -> None:
-        if config is not None and config != before:
-            remote_files.write_file(remote_files.join(self.destination, CONFIG), config)
 
     def _remove_old(self, keep: int | None) -> None:
         """Remove the oldest versions, each pointer first, and the files of pushes that ended without a pointer.
@@ -143,7 +136,7 @@ class StoreVersions:
             log.warning("%s: old versions are not removed: %s", self.destination, error.received)
 
     def _is_abandoned(self, version: int) -> bool:
-        claim = json.loads(remote_files.read_file(self._entry(version, CLAIM)) or b"{}")
+        claim = self._read(version, CLAIM)
         if staging.has_ended(claim.get("owner", "")):
             return True
         return bool(claim) and _now() - datetime.datetime.fromisoformat(claim["time"]) > ABANDONED_AFTER
@@ -153,8 +146,8 @@ class StoreVersions:
         names = map(Path, remote_files.list_names(remote_files.join(self.destination, FOLDER)))
         return [(int(name.stem), name.suffix) for name in names if name.stem.isdecimal()]
 
-    def _pointer(self, version: int) -> Mapping[str, Any]:
-        content: Mapping[str, Any] = json.loads(remote_files.read_file(self._entry(version, POINTER)) or b"{}")
+    def _read(self, version: int, suffix: str) -> Mapping[str, Any]:
+        content: Mapping[str, Any] = json.loads(remote_files.read_file(self._entry(version, suffix)) or b"{}")
         return content
 
     def _entry(self, version: int, suffix: str) -> str:

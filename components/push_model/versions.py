@@ -9,15 +9,15 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
-from tfopt.serving.layouts import Version, copy_model, version_files
-from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, describe_version, renewed_signature
+from tfopt.serving.layouts import Version
+from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, write_description
 from tfopt.storage import staging
 from tfopt.storage.folder_lock import lock_folder
+from tfopt.storage.publication import NAME_IN_USE
 
 LATEST = "latest"
-NAME_IN_USE = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # errors of renaming to an existing name
+WriteConfig = Callable[[Path], AbstractContextManager[object]]
 
 
 @dataclass(frozen=True)
@@ -44,33 +44,42 @@ class Versions:
         self._signing_key = signing_key
         self.destination = str(self.folder)
 
-    def push(
-        self,
-        model: Model,
-        keep: int | None = None,
-        write_files: Callable[[Path], None] | None = None,
-        write_config: Callable[[Path], AbstractContextManager[object]] = contextlib.nullcontext,
-    ) -> PushResult:
-        """Add a model as the newest version, unless it is that already.
-
-        Args:
-            model: The model to push.
-            keep: Number of versions that remain; None or 0 for all.
-            write_files: Writes the version into a folder; by default only the model's files.
-            write_config: Writes the files next to the versions into that folder, after the version is complete and
-                before it is added (or found to exist), and restores them if adding it fails.
+    @contextlib.contextmanager
+    def staged(self) -> Iterator[Path]:
+        """Yield an empty folder for the files of a version, and remove what is left of it at the end.
 
         Raises:
-            ComponentError: If the folder cannot be written. It then contains nothing of this version.
+            ComponentError: If the destination cannot be written. It then contains nothing of this version.
         """
-        version_files(model, self.layout)
         if self.layout == "plain":
-            check_link(self.folder / LATEST)
-        with translate_errors(self.folder), self._stage() as stage:
-            write_files(stage) if write_files else copy_model(model, self.layout, stage)
-            staging.sync_tree(stage)
-            with lock_folder(self.folder):  # otherwise the configuration could be that of another concurrent push
-                return self._add(stage, keep, write_config)
+            check_name(self.folder / LATEST, link=True)
+        # In the destination, because a rename cannot cross file systems.
+        with translate_errors(self.folder), staging.staged_folder(self.folder) as stage:
+            yield stage
+
+    def add(
+        self, stage: Path, keep: int | None = None, write_config: WriteConfig = contextlib.nullcontext
+    ) -> PushResult:
+        """Add a version, in a folder of `staged`, as the newest one, unless it is that already.
+
+        Before that, ``write_config`` writes the files next to the versions; it restores them if adding the version
+        fails. After it, ``keep`` versions remain; all with None or 0.
+        """
+        staging.sync_tree(stage)
+        with lock_folder(self.folder):  # otherwise the configuration could be that of another concurrent push
+            previous, reason = self.newest(), "the newest version is this very model already"
+            with write_config(self.folder):
+                if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
+                    version = previous  # what a killed push did not do after the rename is done below
+                else:
+                    version, reason = self._rename(stage), "blessed"
+            staging.sync(self.folder)
+            write_description(self.path(version), self.destination, self._signing_key)
+            if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # an existing link must not lag behind
+                self._link_latest(version)
+            for old in self.numbers()[: -keep or None] if keep else ():
+                self._remove(old)
+        return PushResult(version, previous, reason)
 
     def numbers(self) -> list[int]:
         """List the numbers of the versions, oldest first."""
@@ -89,38 +98,6 @@ class Versions:
         """List everything named with a number: versions, and files of users."""
         paths = self.folder.iterdir() if self.folder.is_dir() else ()
         return [path for path in paths if path.name.isascii() and path.name.isdecimal()]
-
-    def _add(
-        self, stage: Path, keep: int | None, write_config: Callable[[Path], AbstractContextManager[object]]
-    ) -> PushResult:
-        previous = self.newest()
-        reason = "the newest version is this very model already"
-        with write_config(self.folder):
-            if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
-                version = previous  # what a killed push did not do after the rename is done below
-            else:
-                version, reason = self._rename(stage), "blessed"
-        staging.sync(self.folder)
-        self._describe(version)
-        if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # an existing link must not lag behind
-            self._link_latest(version)
-        for old in self.numbers()[: -keep or None] if keep else ():
-            self._remove(old)
-        return PushResult(version, previous, reason)
-
-    def _describe(self, version: int) -> None:
-        """Write manifest and signature of a version next to it, unless they are there, with this key."""
-        path, contents = self.path(version), {}
-        if not (self.folder / FOLDER / f"{path.name}{MANIFEST}").is_file():
-            contents = describe_version(path, self._signing_key)
-        elif self._signing_key and (signature := renewed_signature(path, self._signing_key)):
-            contents = {f"{FOLDER}/{path.name}{SIGNATURE}": signature}
-        (self.folder / FOLDER).mkdir(exist_ok=True)
-        for name, content in reversed(contents.items()):  # the manifest is last
-            partial = staging.new_path(self.folder)
-            partial.write_bytes(content)
-            staging.sync(partial)
-            partial.rename(self.folder / name)
 
     def _rename(self, stage: Path) -> int:
         """Rename to the next free number; a number that another machine uses meanwhile is skipped."""
@@ -160,42 +137,18 @@ class Versions:
         except OSError as error:
             logging.getLogger(__name__).warning("%s: version %s is not removed: %s", self.folder, version, error)
 
-    @contextlib.contextmanager
-    def _stage(self) -> Iterator[Path]:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        staging.remove_abandoned(self.folder)
-        stage = staging.new_path(self.folder)  # in the same folder, because a rename cannot cross file systems
-        stage.mkdir()
-        try:
-            yield stage
-        finally:
-            shutil.rmtree(stage, ignore_errors=True)
 
-
-def check_link(link: Path) -> None:
-    """Check that a path is free for a link, or is a link.
+def check_name(path: Path, *, link: bool = False) -> None:
+    """Check that a path is free for a folder or link, or is one.
 
     Raises:
-        ComponentError: If there is a file or folder, which the link would replace.
+        ComponentError: If there is something else, which a link would replace.
     """
-    if link.exists() and not link.is_symlink():
+    if path.exists() and not (path.is_symlink() if link else path.is_dir()):
+        kind = "link" if link else "folder"
         raise ComponentError(
-            f"push_model: {link} is no link",
-            "the link that push_model writes there, or nothing",
-            "rename it, or push elsewhere",
-        )
-
-
-def check_folder(folder: Path) -> None:
-    """Check that a path is free for a folder, or is a folder.
-
-    Raises:
-        ComponentError: If there is a file.
-    """
-    if folder.exists() and not folder.is_dir():
-        raise ComponentError(
-            f"push_model: {folder} is no folder",
-            "the folder that push_model writes there, or nothing",
+            f"push_model: {path} is no {kind}",
+            f"the {kind} that push_model writes there, or nothing",
             "rename it, or push elsewhere",
         )
 
@@ -206,11 +159,8 @@ def translate_errors(folder: str | Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise ComponentError(
-            f"push_model: destination={folder}: {error.strerror or error}",
-            "room for one more version" if full else "a folder that can be written",
-            "free some space there, as by removing old versions; with keep=N later pushes remove them"
-            if full
-            else "change its permissions, or push elsewhere",
-        ) from error
+        expected, fix = "a folder that can be written", "change its permissions, or push elsewhere"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            expected = "room for one more version"
+            fix = "free some space there, as by removing old versions; with keep=N later pushes remove them"
+        raise ComponentError(f"push_model: destination={folder}: {error.strerror or error}", expected, fix) from error

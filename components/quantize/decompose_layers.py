@@ -1,6 +1,7 @@
 """Replace each compound layer of a Keras 3 model by a chain of simple layers that computes the same."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from keras import Model, Sequential, layers
@@ -12,9 +13,7 @@ from tfopt.keras_models.layer_graph import Layer, is_graph, rebuild
 def decompose(model: Layer, keep: Sequence[str]) -> Layer:
     """Return the model with compound layers replaced: a softmax Dense becomes a linear Dense and an Activation.
 
-    Args:
-        model: A graph model. A Sequential model becomes a Functional one.
-        keep: Names of layers that are not replaced.
+    Layers whose names are in ``keep`` are not replaced. A Sequential model becomes a Functional one.
     """
 
     def substitute(layer: Layer) -> Layer:
@@ -22,7 +21,8 @@ def decompose(model: Layer, keep: Sequence[str]) -> Layer:
             return layer
         if id(layer) not in replacements:
             parts = [] if is_graph(layer) else _parts(layer)
-            replacements[id(layer)] = decompose(layer, keep) if is_graph(layer) else _Chain(parts) if parts else layer
+            chain = partial(_call_parts, parts) if parts else layer
+            replacements[id(layer)] = decompose(layer, keep) if is_graph(layer) else chain
         return replacements[id(layer)]
 
     replacements: dict[int, Layer] = {}
@@ -30,17 +30,12 @@ def decompose(model: Layer, keep: Sequence[str]) -> Layer:
     return rebuild(flat, substitute)
 
 
-class _Chain:
-    """A chain of layers, each with the weights that are set after it is built."""
-
-    def __init__(self, parts: list[tuple[Layer, list[Any]]]) -> None:
-        self.parts = parts
-
-    def __call__(self, tensor: Any) -> Any:
-        for layer, weights in self.parts:
-            tensor = layer(tensor)
-            layer.set_weights(weights)
-        return tensor
+def _call_parts(parts: list[tuple[Layer, list[Any]]], tensor: Any) -> Any:
+    """Call layers one after the other; each gets its weights after it is built."""
+    for layer, weights in parts:
+        tensor = layer(tensor)
+        layer.set_weights(weights)
+    return tensor
 
 
 def _parts(layer: Layer) -> list[tuple[Layer, list[Any]]]:

@@ -12,20 +12,10 @@ from tfopt.value_types import JsonObject
 
 
 class Trainee:
-    """A Keras 3 model with fake quantization, to be trained.
-
-    Attributes:
-        model: The model, not compiled.
-    """
+    """A Keras 3 model with fake quantization, to be trained; ``model`` is not compiled."""
 
     def __init__(self, model: Any, keep_float: Sequence[str], *, zeros: bool, clusters: bool) -> None:
-        """Insert fake quantization. The layers of the model become part of the new one.
-
-        Args:
-            model: A Keras 3 graph model.
-            keep_float: Names of layers that stay in floats.
-            zeros: Preserve the zeros of pruned kernels.
-            clusters: Preserve the shared weights of clustered kernels.
+        """Insert fake quantization, and preserve zeros and shared weights. The layers become part of the new model.
 
         Raises:
             ComponentError: If no layer has an 8-bit form.

@@ -5,8 +5,9 @@ it and the clipping that is fused into it, nor after ops whose output has the sc
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, count
 from typing import Any
 
 import keras
@@ -23,50 +24,32 @@ FUSED = {"kernel": ("norm", "clip"), "norm": ("clip",), "calculate": ("clip",)} 
 
 @dataclass
 class Rewritten:
-    """A model with fake quantization.
+    """A model with fake quantization."""
 
-    Attributes:
-        model: A Functional model with the same names of inputs and outputs.
-        kernels: The layers with a quantized kernel.
-        ranges: The layers that round activations.
-        left: The reason why a layer stays in floats, by its name.
-    """
-
-    model: Layer = None
-    kernels: list[QuantizedKernel] = field(default_factory=list)
-    ranges: list[FakeQuantize] = field(default_factory=list)
-    left: dict[str, str] = field(default_factory=dict)
+    keep_float: Sequence[str]  # names of layers that stay in floats
+    one_scale: bool  # True if kernels with shared weights have one scale for all channels
+    model: Layer = None  # Functional, with the same names of inputs and outputs
+    kernels: list[QuantizedKernel] = field(default_factory=list)  # layers with a quantized kernel
+    ranges: list[FakeQuantize] = field(default_factory=list)  # layers that round activations
+    left: dict[str, str] = field(default_factory=dict)  # reason why a layer stays in floats, by its name
+    new_layers: dict[int, Layer] = field(default_factory=dict)  # by the id of the layers that they replace
 
 
 def rewrite(model: Layer, keep_float: Sequence[str], *, one_scale: bool) -> Rewritten:
     """Return a model with fake quantization. The layers of the original model become part of it.
 
-    Args:
-        model: A Keras 3 graph model.
-        keep_float: Names of layers that stay in floats.
-        one_scale: Use the same scale for all channels of a kernel with shared weights, so that they stay shared.
+    ``one_scale`` gives all channels of a kernel with shared weights the same scale, so that they stay shared.
     """
-    result = Rewritten()
-    rewriter = _GraphRewriter(decompose(model, keep_float), result, keep_float, one_scale, {}, outermost=True)
-    result.model = rewriter.rewrite()
+    result = Rewritten(keep_float, one_scale)
+    result.model = _GraphRewriter(decompose(model, keep_float), result, outermost=True).rewrite()
     return result
 
 
 class _GraphRewriter:
     """Rewrite one graph: the model, or one nested in it. New tensors are stored by the id of the old ones."""
 
-    def __init__(
-        self,
-        model: Layer,
-        result: Rewritten,
-        keep_float: Sequence[str],
-        one_scale: bool,
-        new_layers: dict[int, Layer],
-        *,
-        outermost: bool,
-    ) -> None:
-        self.model, self.result, self.keep_float, self.one_scale = model, result, keep_float, one_scale
-        self.new_layers, self.outermost = new_layers, outermost
+    def __init__(self, model: Layer, result: Rewritten, *, outermost: bool) -> None:
+        self.model, self.result, self.outermost = model, result, outermost
         self.new: dict[int, Tensor] = {id(tensor): tensor for tensor in model.inputs}
         # Tensors with a scale, or inside a fused op. Inputs of a nested graph have their scale outside.
         self.scaled: set[int] = set() if outermost else {id(tensor) for tensor in model.inputs}
@@ -78,7 +61,6 @@ class _GraphRewriter:
                 self.consumers[id(tensor)].append(call)
 
     def rewrite(self) -> Layer:
-        """Return the new graph."""
         for call in calls(self.model):
             kind = self._kind(call)
             if kind not in ("float", "same"):
@@ -91,7 +73,7 @@ class _GraphRewriter:
 
     def _kind(self, call: Call) -> str:
         name, layer = call.layer.name, call.layer
-        if name in self.keep_float:
+        if name in self.result.keep_float:
             self.result.left[name] = "in keep_float"
             return "float"
         if is_graph(layer):
@@ -106,11 +88,13 @@ class _GraphRewriter:
         return kind
 
     def _results(self, call: Call, kind: str) -> list[Tensor]:
-        layer = call.layer
+        layer, new_layers = call.layer, self.result.new_layers
         if kind in ("kernel", "graph"):
-            if id(layer) not in self.new_layers:
-                self.new_layers[id(layer)] = self._nested(layer) if kind == "graph" else self._kernel(layer)
-            layer = self.new_layers[id(layer)]
+            if id(layer) not in new_layers and kind == "graph":
+                new_layers[id(layer)] = _GraphRewriter(layer, self.result, outermost=False).rewrite()
+            elif id(layer) not in new_layers:
+                new_layers[id(layer)] = self._kernel(layer)
+            layer = new_layers[id(layer)]
         args, kwargs = self._mapped((call.args, call.kwargs))
         if kind == "norm" and self._fusing_kind(call.inputs[0]) != "kernel":
             args, kwargs = self._multiply_by_ones(call, args, kwargs)
@@ -118,7 +102,8 @@ class _GraphRewriter:
 
     def _kernel(self, layer: Layer) -> QuantizedKernel:
         kernel = next(weight for weight in layer.weights if weight.name == "kernel")
-        self.result.kernels.append(QuantizedKernel(layer, one_scale=self.one_scale and is_clustered(kernel.numpy())))
+        one_scale = self.result.one_scale and is_clustered(kernel.numpy())
+        self.result.kernels.append(QuantizedKernel(layer, one_scale=one_scale))
         return self.result.kernels[-1]
 
     def _is_between_scales(self, call: Call) -> bool:
@@ -128,19 +113,14 @@ class _GraphRewriter:
 
     def _multiply_by_ones(self, call: Call, args: Any, kwargs: Any) -> Any:
         """Multiply a batch norm's input by one, with a convolution that LiteRT folds it into: it has no 8-bit form."""
-        norm, tensor = call.layer, self.new[id(call.inputs[0])]
-        if id(norm) not in self.new_layers:
+        norm, tensor, new_layers = call.layer, self.new[id(call.inputs[0])], self.result.new_layers
+        if id(norm) not in new_layers:
             ones = {"use_bias": False, "depthwise_initializer": "ones", "trainable": False}
             layer = keras.layers.DepthwiseConv2D(1, **ones, name=f"{norm.name}_kernel", dtype=norm.dtype_policy)
             layer.build(tensor.shape)
-            self.new_layers[id(norm)] = self._kernel(layer)
-        multiplied = self.new_layers[id(norm)](tensor)
+            new_layers[id(norm)] = self._kernel(layer)
+        multiplied = new_layers[id(norm)](tensor)
         return keras.tree.map_structure(lambda leaf: multiplied if leaf is tensor else leaf, (args, kwargs))
-
-    def _nested(self, model: Layer) -> Layer:
-        return _GraphRewriter(
-            model, self.result, self.keep_float, self.one_scale, self.new_layers, outermost=False
-        ).rewrite()
 
     def _scale_output(self, call: Call, kind: str, old: Tensor) -> None:
         """Add a scale to an output, unless it has one, needs none, or the next op is fused into this one."""
@@ -160,7 +140,7 @@ class _GraphRewriter:
         if maker is None or len(readers) != 1 or id(tensor) in map(id, self.model.outputs):
             return None
         first, second = layer_kind(maker.layer), layer_kind(readers[0].layer)
-        in_floats = {maker.layer.name, readers[0].layer.name} & set(self.keep_float)
+        in_floats = {maker.layer.name, readers[0].layer.name} & set(self.result.keep_float)
         return first if second in FUSED.get(first, ()) and not in_floats else None
 
     def _scale_input(self, tensor: Tensor) -> None:
@@ -172,7 +152,8 @@ class _GraphRewriter:
     def _round(self, tensor: Tensor, fixed: tuple[float, float] | None) -> None:
         maker = self.new[id(tensor)]._keras_history.operation
         names = {layer.name for layer in self.result.ranges}
-        name = next(name for name in _numbered(f"{maker.name}_range") if name not in names)
+        own = f"{maker.name}_range"
+        name = next(name for name in chain([own], (f"{own}_{n}" for n in count(1))) if name not in names)
         if self.outermost and id(tensor) in map(id, self.model.outputs):  # an output is named by its last layer
             name, maker.name = maker.name, f"{maker.name}_exact"
         self.result.ranges.append(FakeQuantize(fixed, name=name))
@@ -183,11 +164,3 @@ class _GraphRewriter:
 
     def _mapped(self, structure: Any) -> Any:
         return keras.tree.map_structure(lambda leaf: self.new.get(id(leaf), leaf), structure)
-
-
-def _numbered(name: str) -> Iterator[str]:
-    yield name
-    number = 1
-    while True:
-        yield f"{name}_{number}"
-        number += 1

@@ -21,20 +21,10 @@ SAME_RANGE = (
     *(layers.RandomFlip, layers.RandomTranslation, layers.RandomRotation, layers.RandomZoom, layers.RandomContrast),
 )
 OPERATIONS = ("Add", "Subtract", "Multiply", "Maximum", "Minimum", "Concatenate")  # of keras.ops
-MOVING = (
-    "ConvertToTensor",
-    "Reshape",
-    "ExpandDims",
-    "Squeeze",
-    "Transpose",
-    "Copy",
-)  # of keras.ops too; only the shape changes
+MOVING = ("ConvertToTensor", "Reshape", "ExpandDims", "Squeeze", "Transpose", "Copy")  # likewise; change the shape only
 CLIPPING = ("relu", "relu6")  # LiteRT fuses these into the op before them
-FIXED = {
-    "softmax": (0.0, 255 / 256),
-    "sigmoid": (0.0, 255 / 256),
-    "tanh": (-1.0, 127 / 128),
-}  # scales prescribed by LiteRT
+# Ranges whose scales LiteRT prescribes.
+FIXED = {"softmax": (0.0, 255 / 256), "sigmoid": (0.0, 255 / 256), "tanh": (-1.0, 127 / 128)}
 WITH_SCALE = ("leaky_relu", "silu")
 ACTIVATIONS = ("linear", *CLIPPING, *FIXED, *WITH_SCALE)
 

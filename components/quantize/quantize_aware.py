@@ -8,7 +8,8 @@ from typing import Any
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.quantize.parameters import Settings
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.keras_models.layer_graph import is_graph
 from tfopt.measurement import parity
 from tfopt.measurement.parity import measure_parity

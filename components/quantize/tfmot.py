@@ -30,20 +30,17 @@ PREFIX, RANGE = "quant_", "_range"
 
 
 class ToolkitTrainee:
-    """A Keras 2 model with fake quantization, with the methods of `fake_quant_training.Trainee`.
-
-    Attributes:
-        model: The model, not compiled.
-    """
+    """A Keras 2 model with fake quantization, with the methods of `fake_quant_training.Trainee`."""
 
     def __init__(self, model: Layer, keep_float: Sequence[str], *, zeros: bool, clusters: bool) -> None:
-        """Insert fake quantization; the arguments are those of ``Trainee``.
+        """Insert fake quantization, and preserve zeros and shared weights.
 
         Raises:
             ComponentError: If no layer has an 8-bit form, or the model contains another model.
         """
         _check_not_nested(model)
-        self._float = Model(model.inputs[0], model.outputs[0], name=model.name) if _is_sequential(model) else model
+        is_sequential = isinstance(model, Sequential) and is_graph(model)
+        self._float = Model(model.inputs[0], model.outputs[0], name=model.name) if is_sequential else model
         self._names = keras_models.served_names(model)
         self.left: dict[str, str] = {}
         quantized = {id(layer) for layer in self._quantized_layers(keep_float)}
@@ -134,42 +131,17 @@ def _check_not_nested(model: Layer) -> None:
         )
 
 
-def _is_sequential(model: Layer) -> bool:
-    return isinstance(model, Sequential) and is_graph(model)
-
-
 def _annotate(layer: Layer, quantized: bool) -> Layer:
+    """Return the layer to call instead, which also rounds inputs of the model and outputs in floats."""
     if quantized:
         annotated = tfmot.quantization.keras.quantize_annotate_layer(layer)
-        return _RoundedInput(layer.name, annotated) if _reads_input(layer) else annotated
-    return _RoundedOutput(layer) if _has_float_output(layer) else layer
+        # The toolkit's own layer for inputs, QuantizeLayer, creates its variables twice when a .keras file is loaded.
+        return (lambda tensor: annotated(_range(f"{layer.name}_input")(tensor))) if _reads_input(layer) else annotated
+    return (lambda tensor: _range(layer.name)(layer(tensor))) if _has_float_output(layer) else layer
 
 
 def _reads_input(layer: Layer) -> bool:
     return any(isinstance(_maker(tensor), layers.InputLayer) for tensor in tf.nest.flatten(layer.input))
-
-
-class _RoundedInput:
-    """A layer whose input, an input of the model, is rounded.
-
-    The toolkit's layer for that, QuantizeLayer, creates its variables twice when a ``.keras`` file is loaded.
-    """
-
-    def __init__(self, name: str, layer: Layer) -> None:
-        self.name, self.layer = name, layer
-
-    def __call__(self, tensor: Any) -> Any:
-        return self.layer(_range(f"{self.name}_input")(tensor))
-
-
-class _RoundedOutput:
-    """A layer that stays in floats, and a layer that rounds its output for quantized layers."""
-
-    def __init__(self, layer: Layer) -> None:
-        self.layer = layer
-
-    def __call__(self, tensor: Any) -> Any:
-        return _range(self.layer.name)(self.layer(tensor))
 
 
 def _range(name: str) -> Layer:

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 
 from tfopt.component import Names
 from tfopt.conversion.parameters import Calibration
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 OPERATIONS = ("Conv2D", "DepthwiseConv2dNative", "MatMul")
 

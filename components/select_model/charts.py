@@ -3,34 +3,21 @@
 import itertools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import lets_plot as lp
 import numpy as np
 import pyarrow as pa
-from lets_plot import (
-    aes,
-    element_blank,
-    geom_line,
-    geom_point,
-    geom_polygon,
-    geom_segment,
-    geom_text,
-    ggplot,
-    labs,
-    scale_identity,
-    scale_x_continuous,
-    scale_y_continuous,
-)
 from numpy.typing import NDArray
 from pyarrow import compute, parquet
 
 from tfopt import formatting
 from tfopt.charts.axis import Axis, create_axis
-from tfopt.charts.bubble_chart import KINDS, Bubble, BubbleChart, draw_bubbles
-from tfopt.charts.figure import COLORS, page_theme, plain, render, text_size
+from tfopt.charts.bubble_chart import KINDS, Bubble, BubbleChart, draw_both_widths
+from tfopt.charts.figure import COLORS, TEXT_SIZE, page_theme, plain, render
 from tfopt.measurement.model_measurements import ModelMeasurements
-from tfopt.reports.benchmark_report import SaturationRange
 
 Samples = Mapping[str, NDArray[np.float64]]
 QUANTILES = {"p50": "latency", "p90": "latency_p90", "p99": "latency_p99"}
@@ -47,9 +34,7 @@ class ChartData:
 
     Attributes:
         models: Models with all drawn metrics, the baseline first.
-        metric: The main metric.
         front: Names on the Pareto front.
-        chosen: Name of the selected model.
         limits: Values of the main metric that get a line, by the goal.
     """
 
@@ -60,9 +45,14 @@ class ChartData:
     limits: dict[str, float]
 
     def kind(self, model: ModelMeasurements) -> str:
-        """Return the kind of a model, which selects its color."""
+        """Return the key of a model in `KINDS`."""
         return "chosen" if model.name == self.chosen else "parent" if model.baseline is None else "other"
 
+    def color(self, model: ModelMeasurements) -> str:
+        """Return the color of a model's marks."""
+        return COLORS[KINDS[self.kind(model)]]
+
+    @cached_property
     def curves(self) -> list[ModelMeasurements]:
         """List the models of the throughput chart, the fastest at the largest batch size first."""
         models = [model for model in self.models if len(_rates(model)) >= FEWEST_SIZES]
@@ -72,8 +62,8 @@ class ChartData:
         return sorted(models, key=lambda model: -_rates(model)[-1][1])
 
 
-def draw_choice(data: ChartData, width: int, height: int, key: str) -> str:
-    """Draw quality over latency, with size as the area of a bubble; ``key`` makes the SVG's ids unique."""
+def draw_choice(data: ChartData) -> list[str]:
+    """Draw quality over latency, with size as the area of a bubble, in both widths."""
     metric, title = data.metric, formatting.title(data.metric)
     largest = max(abs(value) for value in [*data.limits.values(), *(model.value(metric) for model in data.models)])
     chart = BubbleChart(
@@ -87,7 +77,7 @@ def draw_choice(data: ChartData, width: int, height: int, key: str) -> str:
         least=0.01 if formatting.is_share(metric) else 0.1 * largest,
         limits=list(data.limits.values()),
     )
-    return draw_bubbles(chart, width, height, key)
+    return draw_both_widths(chart, "bubbles")
 
 
 def _bubble(model: ModelMeasurements, data: ChartData) -> Bubble:
@@ -141,9 +131,9 @@ def draw_latency(data: ChartData, samples: Samples, width: int, key: str) -> str
     batch_size = rows[0].small_batch
     axis = _latency_axis(rows, samples)
     letters, names = (40, [*QUANTILES]) if width > 500 else (17, ["p50", "p99"])
-    plot = ggplot()
+    plot = lp.ggplot()
     for index, model in enumerate(rows):
-        color = COLORS[KINDS[data.kind(model)]]
+        color = data.color(model)
         calls = samples.get(model.name)
         if calls is not None and len(calls):
             plot += _histogram(calls, axis, -index - BASE, color)
@@ -151,16 +141,19 @@ def draw_latency(data: ChartData, samples: Samples, width: int, key: str) -> str
     texts = {
         "y": [-index - 13 / ROW for index in range(len(rows))],
         "name": [plain(formatting.shorten(model.name, letters)) for model in rows],
-        "color": [COLORS[KINDS[data.kind(model)]] for model in rows],
+        "color": [data.color(model) for model in rows],
         "quantiles": [_quantiles(model, names) for model in rows],
     }
     left, right = axis(axis.low), axis(axis.high)
-    size = text_size(12)
-    plot += geom_text(aes(y="y", label="name", color="color"), data=texts, x=left, hjust=0, fontface="bold", size=size)
-    plot += geom_text(aes(y="y", label="quantiles"), data=texts, x=right, hjust=1, size=size, color=COLORS["soft"])
-    plot += scale_identity("color") + axis.scale(scale_x_continuous, width // 75)
-    plot += scale_y_continuous(limits=[-len(rows), 0], expand=[0, 0], breaks=[])
-    plot += labs(x=f"latency in ms, batch size {batch_size}", y="") + page_theme(axis_title_y=element_blank())
+    plot += lp.geom_text(
+        lp.aes(y="y", label="name", color="color"), data=texts, x=left, hjust=0, fontface="bold", size=TEXT_SIZE
+    )
+    plot += lp.geom_text(
+        lp.aes(y="y", label="quantiles"), data=texts, x=right, hjust=1, size=TEXT_SIZE, color=COLORS["soft"]
+    )
+    plot += lp.scale_identity("color") + axis.scale(lp.scale_x_continuous, width // 75)
+    plot += lp.scale_y_continuous(limits=[-len(rows), 0], expand=[0, 0], breaks=[])
+    plot += lp.labs(x=f"latency in ms, batch size {batch_size}", y="") + page_theme(axis_title_y=lp.element_blank())
     title = f"Latency of {len(rows)} models, batch size {batch_size}"
     description = "; ".join(f"{model.name}: {_quantiles(model, QUANTILES)}" for model in rows)
     return render(plot, width, ROW * len(rows) + 52, key, title, description)
@@ -181,7 +174,7 @@ def _histogram(calls: NDArray[np.float64], axis: Axis, base: float, color: str) 
     ends = [axis(edge) for pair in itertools.pairwise(edges) for edge in pair]
     heights = [float(top) for top in tops for _ in range(2)]
     outline = {"x": [ends[0], *ends, ends[-1]], "y": [base, *heights, base]}
-    return geom_polygon(aes("x", "y"), data=outline, fill=color, alpha=0.35, size=0)
+    return lp.geom_polygon(lp.aes("x", "y"), data=outline, fill=color, alpha=0.35, size=0)
 
 
 def _quantile_lines(model: ModelMeasurements, axis: Axis, base: float, color: str) -> Any:
@@ -193,7 +186,7 @@ def _quantile_lines(model: ModelMeasurements, axis: Axis, base: float, color: st
         "y": [base - 4 / ROW, base + HISTOGRAM / ROW, base],
         "yend": [base - 4 / ROW, base - 8 / ROW, base - 8 / ROW],
     }
-    return geom_segment(aes("x", "y", xend="xend", yend="yend"), data=ends, color=color, size=0.9)
+    return lp.geom_segment(lp.aes("x", "y", xend="xend", yend="yend"), data=ends, color=color, size=0.9)
 
 
 def _quantiles(model: ModelMeasurements, names: Iterable[str]) -> str:
@@ -202,7 +195,7 @@ def _quantiles(model: ModelMeasurements, names: Iterable[str]) -> str:
 
 def draw_throughput(data: ChartData, width: int, key: str) -> str:
     """Draw a throughput curve for each model of `ChartData.curves`, with a ring at the size where it saturates."""
-    models = data.curves()
+    models = data.curves
     letters = 24 if width > 500 else 14
     points = [point for model in models for point in _rates(model)]
     sizes = sorted({size for size, _ in points})
@@ -212,11 +205,9 @@ def draw_throughput(data: ChartData, width: int, key: str) -> str:
     across = replace(
         across, high=across.high * (sizes[-1] / sizes[0]) ** (LETTER * letters / (width - 70 - LETTER * letters))
     )
-    plot = ggplot()
-    tooltips = []
+    plot = lp.ggplot()
     for model in models:
-        plot += _curve(model, data.kind(model), across, up)
-        tooltips += [f"{model.name}: {formatting.amount('throughput', rate)} at {size}" for size, rate in _rates(model)]
+        plot += _curve(model, data.color(model), across, up)
     height = max(300, LINE * len(models) + 90)
     unit = (up(up.high) - up(up.low)) / (height - AXIS)  # of the vertical axis, per pixel
     ends = [up(_rates(model)[-1][1]) for model in models]
@@ -226,33 +217,33 @@ def draw_throughput(data: ChartData, width: int, key: str) -> str:
         "name_x": [across(1.1 * sizes[-1])] * len(models),
         "name_y": [-unit * place for place in _spread_out([-end / unit for end in ends], -up(up.low) / unit - LINE)],
         "label": [plain(formatting.shorten(model.name, letters)) for model in models],
-        "color": [COLORS[KINDS[data.kind(model)]] for model in models],
+        "color": [data.color(model) for model in models],
     }
-    mapping = aes("x", "y", xend="name_x", yend="name_y", color="color")
-    plot += geom_segment(mapping, data=names, size=0.4)
-    mapping = aes("name_x", "name_y", label="label", color="color")
-    plot += geom_text(mapping, data=names, hjust=0, size=text_size(12), fontface="bold", nudge_x=3, nudge_unit="px")
-    plot += scale_identity(["color", "fill", "size"])
-    plot += across.scale(scale_x_continuous, len(sizes), sizes) + up.scale(scale_y_continuous, 7)
-    plot += labs(x="batch size", y="examples per second") + page_theme()
+    mapping = lp.aes("x", "y", xend="name_x", yend="name_y", color="color")
+    plot += lp.geom_segment(mapping, data=names, size=0.4)
+    mapping = lp.aes("name_x", "name_y", label="label", color="color")
+    plot += lp.geom_text(mapping, data=names, hjust=0, size=TEXT_SIZE, fontface="bold", nudge_x=3, nudge_unit="px")
+    plot += lp.scale_identity(["color", "fill", "size"])
+    plot += across.scale(lp.scale_x_continuous, len(sizes), sizes) + up.scale(lp.scale_y_continuous, 7)
+    plot += lp.labs(x="batch size", y="examples per second") + page_theme()
     title = f"Throughput of {len(models)} models by batch size"
     description = "; ".join(f"{model.name}: {_describe_curve(model)}" for model in models)
+    tooltips = [f"{model.name}: {text}" for model in models for text in _rate_texts(model)]
     return render(plot, width, height, key, title, description, tooltips)
 
 
-def _curve(model: ModelMeasurements, kind: str, across: Axis, up: Axis) -> Any:
+def _curve(model: ModelMeasurements, color: str, across: Axis, up: Axis) -> Any:
     """Return the curve of a model, with a point for each batch size."""
-    saturation, rates = _saturation(model), _rates(model)
+    saturation, rates = model.benchmark.saturation if model.benchmark else None, _rates(model)
     rings = [saturation is not None and size == saturation.low < saturation.largest for size, _ in rates]
-    color = COLORS[KINDS[kind]]
     points = {
         "x": [across(size) for size, _ in rates],
         "y": [up(rate) for _, rate in rates],
         "size": [4.5 if is_ring else 1.8 for is_ring in rings],
         "fill": [COLORS["card"] if is_ring else color for is_ring in rings],
     }
-    circles = geom_point(aes("x", "y", size="size", fill="fill"), data=points, shape=21, color=color, stroke=1.5)
-    return geom_line(aes("x", "y"), data=points, color=color, size=0.8) + circles
+    circles = lp.geom_point(lp.aes("x", "y", size="size", fill="fill"), data=points, shape=21, color=color, stroke=1.5)
+    return lp.geom_line(lp.aes("x", "y"), data=points, color=color, size=0.8) + circles
 
 
 def _spread_out(places: Sequence[float], bottom: float) -> list[float]:
@@ -271,11 +262,10 @@ def _rates(model: ModelMeasurements) -> list[tuple[int, float]]:
     return sorted((int(size), rate) for size, rate in model.benchmark.throughput.items()) if model.benchmark else []
 
 
-def _saturation(model: ModelMeasurements) -> SaturationRange | None:
-    return model.benchmark.saturation if model.benchmark else None
+def _rate_texts(model: ModelMeasurements) -> list[str]:
+    return [f"{formatting.amount('throughput', rate)} at {size}" for size, rate in _rates(model)]
 
 
 def _describe_curve(model: ModelMeasurements) -> str:
-    saturation = _saturation(model)
-    rates = ", ".join(f"{formatting.amount('throughput', rate)} at {size}" for size, rate in _rates(model))
-    return f"{saturation.summary}; {rates}" if saturation else rates
+    saturation = model.benchmark.saturation if model.benchmark else None
+    return "; ".join([*([saturation.summary] if saturation else []), ", ".join(_rate_texts(model))])

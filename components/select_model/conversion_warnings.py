@@ -19,8 +19,6 @@ class _Conversion:
     """The parity of one output of a converted model with its baseline.
 
     Attributes:
-        name: Name of the model.
-        records: Number of compared records.
         changed: Number of them with another class; None without classes.
         correlation: Correlation of the values; None if it is not defined.
     """
@@ -32,12 +30,7 @@ class _Conversion:
 
 
 def conversion_warnings(models: Sequence[Model], names: Sequence[str]) -> dict[str, list[str]]:
-    """Return the warnings about each model by its name.
-
-    Args:
-        models: The models; their cards have the parity with the models that they were made from.
-        names: Their names in the decision.
-    """
+    """Return the warnings about each model by its name, from the parity in the model cards."""
     warnings: dict[str, list[str]] = {name: [] for name in names}
     alike: dict[tuple[str, str], list[_Conversion]] = defaultdict(list)
     for name, model in zip(names, models, strict=True):
@@ -60,12 +53,6 @@ def uncleared(model: ModelMeasurements, warnings: Sequence[str], goals: Sequence
 
     They are cleared by a goal on quality that the candidate meets at the pessimistic bound of the interval. Without
     such a goal nothing but the warned comparison says how much its outputs changed.
-
-    Args:
-        model: The candidate, or the baseline, which nothing is compared with.
-        warnings: Its warnings.
-        goals: All goals.
-        examples: Number of examples that quality was measured on.
     """
     if not warnings or model.baseline is None or model.error:
         return None

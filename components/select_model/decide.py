@@ -1,11 +1,10 @@
 """Decide between models from the reports of `evaluate` and `benchmark`."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 
 from tfopt.artifacts import Model, unique_names
 from tfopt.components.select_model import reasons
-from tfopt.components.select_model.choice import choose
 from tfopt.components.select_model.conversion_warnings import conversion_warnings, uncleared
 from tfopt.components.select_model.parameters import Criteria
 from tfopt.components.select_model.regressions import compare_with_history
@@ -13,6 +12,7 @@ from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY, Goal, read_goals, resolve_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, Row, find_row, join_reports, main_metric
 from tfopt.measurement.pareto import pareto_front
+from tfopt.measurement.significance import is_indistinguishable, is_significantly_better
 from tfopt.model_store.run_history import WINNER, RunHistory, RunRecord, measurement_conditions
 from tfopt.reports.benchmark_report import BenchmarkReport
 from tfopt.reports.decision_report import ConstantRow, DecisionReport, ModelDecision
@@ -27,14 +27,7 @@ def decide(
     criteria: Criteria,
     runs: Sequence[RunRecord],
 ) -> tuple[Model, DecisionReport]:
-    """Select one of the models and return it with the report.
-
-    Args:
-        models: The baseline, then the candidates.
-        evaluation: The content of ``evaluation.json``.
-        benchmark: The content of ``benchmark.json``.
-        criteria: Goals and objective.
-        runs: The last blessed runs, oldest first.
+    """Select one of the models, the baseline first, and return it with the report; ``runs`` are the last blessed ones.
 
     Raises:
         ComponentError: If a report does not contain a model, or a goal's metric was not measured.
@@ -88,15 +81,36 @@ def decide(
     return models[names.index(chosen.name)], report
 
 
+def choose(models: Sequence[ModelMeasurements], passed: Collection[str], objective: str) -> ModelMeasurements:
+    """Choose one model; the baseline unless a candidate is significantly better.
+
+    Candidates that are indistinguishable from the best at the objective are ranked by size. If the baseline misses a
+    goal, a candidate that meets all goals need not be better than it. ``models`` has the baseline first, ``passed`` the
+    names of the models that meet every goal.
+    """
+    baseline, *candidates = models
+    eligible = [model for model in candidates if model.name in passed and objective in model.metrics]
+    if baseline.name in passed:
+        eligible = [model for model in eligible if is_significantly_better(model, objective)]
+    if not eligible:
+        return baseline
+    if compared := [model for model in eligible if not model.disturbance(objective)]:
+        eligible = compared
+    else:  # speeds of a disturbed machine rank nothing
+        return min(eligible, key=lambda model: (_sizes(model), model.digest, model.name))
+    best = max(eligible, key=lambda model: (model.gain(objective).value, model.digest, model.name))
+    equals = [model for model in eligible if is_indistinguishable(model, best, objective)]
+    return min(equals, key=lambda model: (_sizes(model), -model.gain(objective).value, model.digest, model.name))
+
+
+def _sizes(model: ModelMeasurements) -> tuple[float, float]:
+    return model.value("size"), model.value("size_gzipped")
+
+
 def _goal_resolver(baseline: ModelMeasurements, quality: str, criteria: Criteria) -> Callable[..., list[Goal]]:
-    """Return `resolve_goals` for what was measured on the baseline."""
-    return partial(
-        resolve_goals,
-        main_metric=quality,
-        measured=baseline.metrics,
-        slices=list(baseline.evaluation.slices) if baseline.evaluation else [],
-        slice_records=criteria.slice_records,
-    )
+    slices = list(baseline.evaluation.slices) if baseline.evaluation else []
+    measured = partial(resolve_goals, main_metric=quality, measured=baseline.metrics, slices=slices)
+    return partial(measured, slice_records=criteria.slice_records)
 
 
 def _join(
@@ -113,11 +127,8 @@ def _join(
 def constant_row(evaluation: EvaluationReport, metric: str) -> ConstantRow | None:
     """Return the constant model's row of the decision; None if it was not evaluated."""
     constant = evaluation.constant
-    return (
-        ConstantRow(constant.name, metric, constant.metrics[metric].value)
-        if constant and metric in constant.metrics
-        else None
-    )
+    measured = constant and constant.metrics.get(metric)
+    return ConstantRow(constant.name, metric, measured.value) if constant and measured else None
 
 
 def _failures(

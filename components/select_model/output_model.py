@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 
 from tfopt.artifacts import CARD, Model
+from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.model_card import ModelCard, write_card
 from tfopt.measurement.evidence import ESTIMATE
 from tfopt.storage.staging import link_tree
@@ -23,37 +24,25 @@ def write_selected(model: Model, name: str, selected: Model, confidence: str = I
         link_tree(model.path, selected.path)
     elif model.saved_model:
         shutil.copytree(model.saved_model, serving)
-    elif model.tflite:
-        _copy(model.tflite, serving / "tflite")
-    elif model.onnx:
-        for file in model.payload():
-            name_in_model = file.relative_to(model.onnx.parent)  # external data must keep its relative path
-            _copy(file, serving / ("model.onnx" if file == model.onnx else name_in_model))
-    elif model.openvino:
-        for file in model.payload():
-            _copy(file, serving / f"model{file.suffix}")
     elif model.keras:
         _copy(model.keras, selected.path / "Format-Keras" / f"model{model.keras.suffix}")
+    else:
+        kind = FORMATS[model.format]
+        main = selected.path / kind.files[0]
+        for file in model.payload():
+            adjacent = file.relative_to(model.path.parent)  # external data of ONNX must keep its relative path
+            renamed = main.with_suffix(file.suffix) if file.suffix in kind.companions else main.parent / adjacent
+            _copy(file, main if file == model.path else renamed)
     if not (selected.path / CARD).exists():
-        _write_card(model, name, selected.path)
+        written = Model(selected.path)
+        facts = {"name": name, "format": written.format, "digest": written.digest, "sizes": written.sizes()}
+        write_card(selected.path, facts | {"came_as": model.uri})
     _state_confidence(selected.path, confidence)
 
 
 def _copy(source: Path, target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy2(source, target)
-
-
-def _write_card(model: Model, name: str, folder: Path) -> None:
-    written = Model(folder)
-    facts = {
-        "name": name,
-        "format": written.format,
-        "digest": written.digest,
-        "sizes": written.sizes(),
-        "came_as": model.uri,
-    }
-    write_card(folder, facts)
 
 
 def _state_confidence(folder: Path, confidence: str) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tfopt import formatting
 from tfopt.artifacts import LineageStep, Model
+from tfopt.artifacts.formats import FORMATS
 from tfopt.component import find
 from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import DEGRADATION_NOTE
@@ -76,14 +77,8 @@ def commands(
 
 def graph_viewers(model: Model, decided: ModelDecision) -> list[str]:
     """Return the commands that show the graph of a model; none if no viewer opens its format, or it was not made."""
-    shown = {
-        "saved_model": model.saved_model and model.saved_model / "saved_model.pb",
-        "keras": model.keras,
-        "tflite": model.tflite,
-        "onnx": model.onnx,
-        "openvino": model.openvino,
-    }
-    file = shown.get(decided.format)
+    kind = FORMATS.get(decided.format)
+    file = kind.find(model.path) if kind and kind.name != "tensorrt" else None
     if not file:
         return []
     folder = _folder(decided.name)

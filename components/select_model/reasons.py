@@ -15,10 +15,12 @@ from tfopt.measurement.significance import (
 from tfopt.reports.benchmark_report import SpeedupEstimate
 from tfopt.reports.evaluation_report import ConstantModel
 
-LAYOUT = "layout"  # stands for a metric in the failures of a model that the serving layout does not support
-CONSTANT = "constant"  # stands for a metric in the failures of a model that is not better than the constant model
-CONVERSION = "conversion"  # stands for a metric in the failures of a model whose conversion is in doubt
-NO_METRIC = {LAYOUT, CONSTANT, CONVERSION}
+LAYOUT, CONSTANT, CONVERSION = "layout", "constant", "conversion"
+NO_METRIC = {  # what stands for a metric in the failures of a model, and its summary
+    LAYOUT: "format not supported by the layout",
+    CONSTANT: "not better than a constant answer",
+    CONVERSION: "conversion in doubt",
+}
 LONG = 24  # letters; a longer name of the selected model is not repeated in the reasons of the others
 SHORT = 16  # letters; a longer name of the selected model is not repeated in a summary
 SMALL = 0.9  # fraction of the baseline's size below which a model counts as smaller
@@ -29,9 +31,6 @@ class Explanation:
     """The facts of a decision that its sentences need.
 
     Attributes:
-        chosen: The selected model.
-        objective: The metric that it is best at.
-        main_metric: The main quality metric.
         goals: All goals, resolved.
         proven: True if goals are compared with the pessimistic bound.
         baseline_passed: True if the baseline meets the goals, so that a candidate must be significantly better.
@@ -47,13 +46,7 @@ class Explanation:
     min_effect: float
 
     def verdict(self, models: Sequence[ModelMeasurements], *, blessed: bool, warned: bool = False) -> str:
-        """Return the decision in one sentence, and one each for a warning about the selected model and for speeds.
-
-        Args:
-            models: All models.
-            blessed: True if the selected model meets every goal.
-            warned: True if its conversion has a warning.
-        """
+        """Return the decision, and a sentence each for a warning about the conversion and for unstable speeds."""
         decision = self._verdict(models, blessed=blessed)
         if warned and self.chosen.baseline:
             decision += " Its conversion has a warning, but it meets the goals on quality."
@@ -84,9 +77,7 @@ class Explanation:
     def reasons(self, model: ModelMeasurements, failures: Sequence[tuple[str, str]]) -> list[str]:
         """Return why a model was selected or not; the first reason is the most important one.
 
-        Args:
-            model: Any of the models.
-            failures: The metric of each goal that it misses, and the explanation.
+        ``failures`` has the metric of each goal that the model misses, and the explanation.
         """
         if model is not self.chosen:
             return self._why_not(model, failures)
@@ -96,12 +87,7 @@ class Explanation:
         return missed or ["the baseline: no candidate within the goals is significantly better"]
 
     def summary(self, model: ModelMeasurements, failures: Sequence[tuple[str, str]]) -> str:
-        """Return the first reason in a few words, for a line of a table.
-
-        Args:
-            model: Any of the models.
-            failures: As for `reasons`.
-        """
+        """Return the first reason in a few words, for a line of a table."""
         if model.error:
             return "not measured"
         if failures:
@@ -121,12 +107,8 @@ class Explanation:
         return f"{own}; {self._short_winner} is {best}"
 
     def _short_failure(self, model: ModelMeasurements, metric: str) -> str:
-        if metric == CONSTANT:
-            return "not better than a constant answer"
-        if metric == CONVERSION:
-            return "conversion in doubt"
-        if metric == LAYOUT:
-            return "format not supported by the layout"
+        if metric in NO_METRIC:
+            return NO_METRIC[metric]
         if model.disturbance(metric):
             return NOT_COMPARED
         shortfalls = [
@@ -163,12 +145,8 @@ class Explanation:
         """Return by how much a candidate misses each goal or, if it meets all of them, the selected model.
 
         Empty for the selected model, for the baseline, for an unsupported format, and if a metric was not measured.
-
-        Args:
-            model: Any of the models.
-            failures: As for `reasons`.
         """
-        if model is self.chosen or model.error or model.baseline is None or NO_METRIC & dict(failures).keys():
+        if model is self.chosen or model.error or model.baseline is None or NO_METRIC.keys() & dict(failures):
             return ""
         misses = [self._miss(model, goal) for goal in self.goals if model.estimate(goal.metric)]
         if any(model.disturbance(goal.metric) for goal in self.goals) and not any(misses):
@@ -212,8 +190,7 @@ class Explanation:
         return all(is_indistinguishable(one, other, self.objective) for one, other in pairs)
 
     def _why_not(self, model: ModelMeasurements, failures: Sequence[tuple[str, str]]) -> list[str]:
-        chosen, objective = self.chosen, self.objective
-        winner = self._winner
+        chosen, objective, winner = self.chosen, self.objective, self._winner
         if model.error:
             return [f"could not be measured: {' '.join(model.error.split())}"]
         if failures:

@@ -3,17 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from lets_plot import (
-    aes,
-    element_blank,
-    geom_hline,
-    geom_line,
-    geom_point,
-    ggplot,
-    scale_identity,
-    scale_x_continuous,
-    scale_y_continuous,
-)
+import lets_plot as lp
 
 from tfopt import formatting
 from tfopt.charts.figure import COLORS, page_theme, render
@@ -23,18 +13,8 @@ from tfopt.model_store.run_history import MIN_RUNS, PARENT, WINNER, RunHistory
 from tfopt.reports.decision_report import EarlierRun, HistoryComparison, Role, Trend
 
 TITLES: dict[Role, str] = {WINNER: "selected model", PARENT: "baseline"}
-WIDTH, HEIGHT = (
-    360,
-    72,
-)  # of a sparkline, which the page shows at half the size: lets-plot draws no panel below 50 pixels
-BARE = {
-    "axis": element_blank(),
-    "axis_title": element_blank(),
-    "axis_text": element_blank(),
-    "panel_grid_major": element_blank(),
-    "plot_margin": 0,
-}
-NOT_MEASURED = "\N{EN DASH}"
+WIDTH, HEIGHT = 360, 72  # of a sparkline, which the page shows at half: lets-plot draws no panel below 50 pixels
+BARE = dict.fromkeys(("axis", "axis_title", "axis_text", "panel_grid_major"), lp.element_blank()) | {"plot_margin": 0}
 
 
 def compare_with_history(
@@ -43,13 +23,12 @@ def compare_with_history(
     """Compare the selected model with earlier ones, and the baseline with earlier ones, in the metric of each goal."""
     roles: list[tuple[Role, ModelMeasurements]] = [(WINNER, winner), (PARENT, baseline)]
     trends = [_trend(history, role, model, goal) for goal in watched for role, model in roles]
+    regressions = [f"the {TITLES[trend.who]} {trend.name} {trend.regression}" for trend in trends if trend.regression]
     return HistoryComparison(
         runs=[EarlierRun(run.time, run.version, run.winner.name, run.parent.name) for run in history.runs],
         fewest=MIN_RUNS,
         trends=trends,
-        regressions=[
-            f"the {TITLES[trend.who]} {trend.name} {trend.regression}" for trend in trends if trend.regression
-        ],
+        regressions=regressions,
     )
 
 
@@ -78,8 +57,8 @@ def trend_rows(history: HistoryComparison) -> list[dict[str, str | None]]:
         {
             "title": f"{formatting.title(trend.metric)} of the {TITLES[trend.who]}",
             "chart": draw_sparkline(trend, f"trend-{number}-trend"),
-            "median": _amount(trend.metric, trend.median),
-            "value": _amount(trend.metric, trend.value),
+            "median": formatting.amount(trend.metric, trend.median),
+            "value": formatting.amount(trend.metric, trend.value),
             "regression": trend.regression,
             "verdict": trend.regression or _verdict(trend, history.fewest),
         }
@@ -91,7 +70,7 @@ def draw_sparkline(trend: Trend, key: str) -> str:
     """Draw the values in the order of the runs, with a line at their median; incomparable values leave a gap."""
     values = [*trend.earlier, trend.value]
     title = f"{formatting.title(trend.metric)} of the {TITLES[trend.who]} over {len(values)} runs"
-    description = ", ".join(_amount(trend.metric, value) for value in values)
+    description = ", ".join(formatting.amount(trend.metric, value) for value in values)
     present = [(number, value) for number, value in enumerate(values) if value is not None]
     is_now = [number == len(trend.earlier) for number, _ in present]
     now = COLORS["bad" if trend.regression else "accent"]
@@ -102,17 +81,16 @@ def draw_sparkline(trend: Trend, key: str) -> str:
         "color": [now if last else COLORS["parent"] for last in is_now],
         "fill": [COLORS["card"] if last else COLORS["parent"] for last in is_now],
     }
-    plot = ggplot(points, aes("run", "value")) + page_theme(**BARE)
+    plot = lp.ggplot(points, lp.aes("run", "value")) + page_theme(**BARE)
     if trend.median is not None:
-        plot += geom_hline(yintercept=trend.median, color=COLORS["soft"], linetype="dashed", size=0.9)
+        plot += lp.geom_hline(yintercept=trend.median, color=COLORS["soft"], linetype="dashed", size=0.9)
     if len(present) > 1:
-        plot += geom_line(color=COLORS["parent"], size=1.3)
-    plot += geom_point(aes(size="size", color="color", fill="fill"), shape=21, stroke=2.2)
-    plot += scale_identity(["size", "color", "fill"])
-    plot += scale_x_continuous(limits=[0, max(1, len(values) - 1)], expand=[0.06, 0], breaks=[]) + scale_y_continuous(
-        expand=[0.2, 0]
-    )
-    tooltips = [_amount(trend.metric, value) for _, value in present]
+        plot += lp.geom_line(color=COLORS["parent"], size=1.3)
+    plot += lp.geom_point(lp.aes(size="size", color="color", fill="fill"), shape=21, stroke=2.2)
+    plot += lp.scale_identity(["size", "color", "fill"])
+    plot += lp.scale_x_continuous(limits=[0, max(1, len(values) - 1)], expand=[0.06, 0], breaks=[])
+    plot += lp.scale_y_continuous(expand=[0.2, 0])
+    tooltips = [formatting.amount(trend.metric, value) for _, value in present]
     return render(plot, WIDTH, HEIGHT, key, title, description, tooltips)
 
 
@@ -121,7 +99,3 @@ def _verdict(trend: Trend, fewest: int) -> str:
         return NOT_COMPARED
     compared = sum(value is not None for value in trend.earlier)
     return "no regression" if compared >= fewest else f"only {compared} runs to compare with"
-
-
-def _amount(metric: str, value: float | None) -> str:
-    return NOT_MEASURED if value is None else formatting.amount(metric, value)

@@ -1,7 +1,7 @@
 """Rows of the tables in the report: models, parity, slices and confusion matrices, as formatted text."""
 
 from collections.abc import Sequence
-from typing import TypedDict
+from operator import itemgetter
 
 from tfopt import formatting
 from tfopt.measurement.model_measurements import ModelMeasurements
@@ -12,40 +12,34 @@ from tfopt.value_types import JsonObject
 MOST_SLICES = 60
 MOST_CLASSES = 20  # columns of a confusion matrix
 MOST_CONFUSIONS = 10
-NOT_MEASURED = "\N{EN DASH}"
 
 
 def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> JsonObject:
     """Return one model's row of the main table; a dash stands for a missing measurement."""
+
+    def cell(name: str) -> str:
+        return formatting.amount(name, decided.metrics.get(name))
+
     ratio = model.speedup(model.small_batch) if not model.error else None
     latency = model.benchmark.latency.get(model.small_batch) if model.benchmark else None
     change = model.change(metric) if model.baseline and metric in model.metrics else None
     return {
-        "name": decided.name,
-        "parent": decided.parent,
-        "chosen": decided.chosen,
-        "pareto": decided.pareto,
-        "reasons": decided.reasons,
-        "missed_by": decided.missed_by,
-        "summary": decided.summary,
-        "warnings": decided.warnings,
+        **vars(decided),
         "status": "chosen" if decided.chosen else "passed" if decided.passed else "rejected",
         "format": decided.format.replace("_", " "),
-        "quality": _amount(model, metric),
+        "quality": cell(metric),
         "change": formatting.change(metric, change.value) if change else "",
         "change_between": formatting.change_interval(metric, change.low, change.high) if change else "",
-        "latency": _amount(model, "latency"),
-        "p99": _amount(model, "latency_p99"),
+        "latency": cell("latency"),
+        "p99": cell("latency_p99"),
         "unstable": latency is not None and not latency.stable,
         "notes": model.benchmark.notes if model.benchmark else [],
         "speedup": formatting.ratio(ratio.value) if ratio and not ratio.is_unstable else "",
-        "speedup_between": f"{formatting.ratio(ratio.low)} to {formatting.ratio(ratio.high)}"
-        if ratio and not ratio.is_unstable
-        else "",
+        "speedup_between": f"{formatting.ratio(ratio.low)} to {formatting.ratio(ratio.high)}" if ratio else "",
         "verdict": ratio.verdict if ratio else "",
         "not_compared": model.disturbance("latency") or "",
-        "size": _amount(model, "size"),
-        "gzipped": _amount(model, "size_gzipped"),
+        "size": cell("size"),
+        "gzipped": cell("size_gzipped"),
         "smaller": formatting.relative_size(model.value("size"), model.baseline.value("size"))
         if model.baseline and "size" in model.metrics
         else "",
@@ -62,22 +56,13 @@ def parity_rows(models: Sequence[ModelMeasurements]) -> list[dict[str, str]]:
     return [
         {
             "name": model.name,
-            "largest": _format("error", model.evaluation.parity["max_abs_error"]),
-            "mean": _format("error", model.evaluation.parity["mean_abs_error"]),
-            "agreement": _format("agreement", model.evaluation.parity.get("agreement")),
+            "largest": formatting.amount("error", model.evaluation.parity["max_abs_error"]),
+            "mean": formatting.amount("error", model.evaluation.parity["mean_abs_error"]),
+            "agreement": formatting.amount("agreement", model.evaluation.parity.get("agreement")),
         }
         for model in models
         if model.evaluation and model.evaluation.parity
     ]
-
-
-class SliceRow(TypedDict):
-    """A row of the table of slices; ``worst`` is the smallest gain of a candidate."""
-
-    name: str
-    count: str
-    cells: list[JsonObject]
-    worst: float
 
 
 def slice_table(models: Sequence[ModelMeasurements], metric: str) -> JsonObject | None:
@@ -89,14 +74,16 @@ def slice_table(models: Sequence[ModelMeasurements], metric: str) -> JsonObject 
     slices = _slices(measured[0])
     if not slices:
         return None
-    rows: list[SliceRow] = []
+    rows: list[tuple[float, JsonObject]] = []  # with the smallest gain of a model
     for key, part in slices.items():
         entries = [_slices(model).get(key) for model in measured]
-        worst = min((_gain(model, entry, metric) for model, entry in zip(measured, entries, strict=True)), default=0.0)
-        cells = [_cell(entry, metric, is_baseline=number == 0) for number, entry in enumerate(entries)]
-        rows.append({"name": f"{key[0]} = {key[1]}", "count": f"{part.count:,}", "cells": cells, "worst": worst})
-    shown = sorted(rows, key=lambda row: row["worst"])[:MOST_SLICES] if len(rows) > MOST_SLICES else rows
-    return {"models": [model.name for model in measured], "rows": shown, "hidden": len(rows) - len(shown)}
+        worst = min(_gain(model, entry, metric) for model, entry in zip(measured, entries, strict=True))
+        cells = [_cell(entry, metric) for entry in entries]
+        rows.append((worst, {"name": f"{key[0]} = {key[1]}", "count": f"{part.count:,}", "cells": cells}))
+    hidden = max(0, len(rows) - MOST_SLICES)
+    if hidden:
+        rows = sorted(rows, key=itemgetter(0))[:MOST_SLICES]
+    return {"models": [model.name for model in measured], "rows": [row for _, row in rows], "hidden": hidden}
 
 
 def _slices(model: ModelMeasurements) -> dict[tuple[str, int | str], SliceMetrics]:
@@ -111,15 +98,14 @@ def _gain(model: ModelMeasurements, entry: SliceMetrics | None, metric: str) -> 
     return change.value if model.higher_is_better(metric) else -change.value
 
 
-def _cell(entry: SliceMetrics | None, metric: str, *, is_baseline: bool) -> JsonObject:
+def _cell(entry: SliceMetrics | None, metric: str) -> JsonObject:
     measured = entry.metrics.get(metric) if entry else None
     change = entry.delta.get(metric) if entry else None
-    if change and measured and not is_baseline:
+    if change and measured:
         interval = formatting.change_interval(metric, change.low, change.high)
         lost = change.high < 0 if measured.higher_is_better else change.low > 0
         return {"value": formatting.change(metric, change.value), "between": interval, "lost": lost}
-    value = formatting.amount(metric, measured.value) if measured else NOT_MEASURED
-    return {"value": value, "between": "", "lost": False}
+    return {"value": formatting.amount(metric, measured.value if measured else None), "between": "", "lost": False}
 
 
 def confusion_tables(models: Sequence[ModelMeasurements], classes: Sequence[str], chosen: str) -> list[JsonObject]:
@@ -133,22 +119,12 @@ def confusion_tables(models: Sequence[ModelMeasurements], classes: Sequence[str]
             "name": model.name,
             "open": model.name == chosen,
             "classes": shown,
-            "rows": [_confusion_row(number, name, counts[number]) for number, name in enumerate(shown)],
+            "rows": list(zip(shown, counts, strict=False)),
             "mistakes": _frequent_confusions(classes, counts),
         }
         for model in models
         if model.evaluation and (counts := model.evaluation.confusion)
     ]
-
-
-def _confusion_row(label: int, name: str, counts: Sequence[int]) -> JsonObject:
-    """Return the row of one label; ``share``, the fraction of the row, sets the color of a cell."""
-    total = sum(counts) or 1
-    cells = [
-        {"count": count, "right": predicted == label, "share": round(count / total, 3)}
-        for predicted, count in enumerate(counts)
-    ]
-    return {"name": name, "cells": cells}
 
 
 def _frequent_confusions(classes: Sequence[str], counts: Sequence[Sequence[int]]) -> list[str]:
@@ -160,14 +136,6 @@ def _frequent_confusions(classes: Sequence[str], counts: Sequence[Sequence[int]]
     ]
     most = sorted(confusions, key=lambda confusion: -confusion[0])[:MOST_CONFUSIONS]
     return [f"{count:,} times {label} was classified as {predicted}" for count, label, predicted in most]
-
-
-def _format(metric: str, value: float | None) -> str:
-    return "" if value is None else formatting.amount(metric, value)
-
-
-def _amount(model: ModelMeasurements, metric: str) -> str:
-    return formatting.amount(metric, model.value(metric)) if metric in model.metrics else NOT_MEASURED
 
 
 def _interval(model: ModelMeasurements, metric: str) -> str:

@@ -11,7 +11,8 @@ from typing import Any
 
 from tfopt.artifacts import Examples
 from tfopt.components.train.parameters import Settings
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.training.compute.device_memory import configure_gpu_memory
 from tfopt.training.compute.precision import fast_precisions

@@ -24,7 +24,8 @@ from tfopt.components.train.parameters import Settings
 from tfopt.data.batches import read_batches
 from tfopt.data.sample_inputs import count_records
 from tfopt.data.tfrecords import read_records
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.runtimes import Runtime
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.teacher_outputs import TeacherOutputs

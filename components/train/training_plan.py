@@ -8,7 +8,8 @@ from typing import Any
 from tfopt.artifacts import TrainingPlan
 from tfopt.components.train.parameters import Settings
 from tfopt.declaration.parameters import Parameter
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.measurement.machine_fingerprint import describe_differences, fingerprint
 from tfopt.reports import report_schema
 from tfopt.reports.training_plan import PlannedSettings

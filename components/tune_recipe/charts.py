@@ -7,12 +7,10 @@ from lets_plot import aes, geom_point, geom_step, ggplot, labs, scale_identity, 
 
 from tfopt import formatting
 from tfopt.charts.axis import create_axis
-from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
-from tfopt.charts.figure import COLORS, page_theme, render
+from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_both_widths
+from tfopt.charts.figure import COLORS, WIDTHS, page_theme, render
 from tfopt.components.tune_recipe.earlier_trials import PARENT
 from tfopt.reports.recipe_report import EarlierTrial, RecipeReport, TrialReport
-
-WIDTHS = {"wide": 760, "narrow": 356}
 
 
 def draw_front(report: RecipeReport, metric: str) -> list[str]:
@@ -32,9 +30,7 @@ def draw_front(report: RecipeReport, metric: str) -> list[str]:
         share=formatting.is_share(metric),
         least=0.01 if formatting.is_share(metric) else largest,
     )
-    return [
-        draw_bubbles(chart, width, 360 if name == "wide" else 420, f"front-{name}") for name, width in WIDTHS.items()
-    ]
+    return draw_both_widths(chart, "front")
 
 
 def _bubble(trial: TrialReport | EarlierTrial, metric: str) -> Bubble:

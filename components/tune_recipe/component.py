@@ -1,7 +1,5 @@
 """Declaration of the `tune_recipe` component, and its output."""
 
-import logging
-
 from tfopt.artifacts import Examples, Model, PythonModule, Recipe, SavedModel
 from tfopt.component import Group, Input, Output, component, find
 from tfopt.components.tune_recipe.parameters import SearchSettings
@@ -15,17 +13,8 @@ from tfopt.errors import ComponentError
     purpose="selection",
     cache="local",
     runs=(
-        "fold_batch_norm",
-        "optimize_graph",
-        "cast_precision",
-        "compile_xla",
-        "quantize_graph",
-        "export_tflite",
-        "export_onnx",
-        "export_openvino",
-        "evaluate",
-        "benchmark",
-        "select_model",
+        *("fold_batch_norm", "optimize_graph", "cast_precision", "compile_xla", "quantize_graph"),
+        *("export_tflite", "export_onnx", "export_openvino", "evaluate", "benchmark", "select_model"),
     ),
     model_signature=True,
     cpu=2,
@@ -82,16 +71,9 @@ def tune_recipe(
     _check(examples, settings)
     earlier = read_previous(previous or find_previous(settings.destination))
     first = first_trial(earlier, settings.formats)
-    from tfopt.components.tune_recipe.journal import write_journal  # imports Optuna
-    from tfopt.components.tune_recipe.report import render
-    from tfopt.components.tune_recipe.tune import tune
+    from tfopt.components.tune_recipe.tune import tune  # imports Optuna
 
-    earlier_report = earlier.report if earlier else None
-    report = tune(model, examples, first, earlier_report, settings, tuned.path, recipe.path, module)
-    recipe.write(report)
-    (recipe.path / Recipe.page).write_text(render(report), encoding="utf-8")
-    write_journal(report, recipe.path / "optuna-journal.log")
-    logging.getLogger(__name__).info("%s", report.reason)
+    report = tune(model, examples, first, earlier, settings, tuned.path, recipe, module)
     recipe.metadata |= {
         "winner": report.winner.name if report.winner else "the model itself",
         "trials": len(report.trials),

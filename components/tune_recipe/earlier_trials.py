@@ -1,12 +1,8 @@
 """Measurements of earlier runs that are comparable with those of this run, and the Pareto front of both.
 
 Every model is measured together with the baseline of its run, so runs are compared by the gain in quality, the speedup
-and the relative size. They are comparable if `tfopt.model_store.run_history` considers the conditions comparable: the
-same task, label and split, and the same CPU, threads and batch sizes. If the baselines have different formats, or sizes
-that differ by more than `SIZE_TOLERANCE`, they are different models, and no measurement is carried over.
-
-A baseline with other content but the same size was trained again. Ratios of speed and size carry over; the loss of
-quality belongs to that training and its examples. Such rows are marked (``same_parent``, ``same_examples``).
+and the relative size. If the baselines have different formats, or sizes that differ by more than `SIZE_TOLERANCE`, they
+are different models. A baseline with other content but the same size was trained again.
 """
 
 from collections.abc import Iterator
@@ -26,10 +22,6 @@ def add_earlier_trials(report: RecipeReport, previous: RecipeReport | None) -> R
 
     ``earlier`` gets the newest measurement of each recipe that this run did not measure, ``left_out`` the reason if the
     earlier run is not comparable, and each row ``pareto``.
-
-    Args:
-        report: The report of this run.
-        previous: The report of the earlier run; None if there is none.
     """
     earlier = list(_measured_trials(previous)) if previous else []
     left_out = _find_difference(previous.decision, report.decision) if previous and earlier else ""

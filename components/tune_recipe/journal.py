@@ -20,7 +20,6 @@ OBJECTIVES: dict[str, Literal["minimize", "maximize"]] = {
     "speed": "maximize",
     "relative size": "minimize",
 }
-UNMEASURED = {"given up": TrialState.PRUNED}
 
 
 def write_journal(report: RecipeReport, file: Path) -> None:
@@ -43,10 +42,11 @@ def _frozen_trials(report: RecipeReport) -> Iterator[FrozenTrial]:
     for number, trial in enumerate(report.trials):
         end = start + datetime.timedelta(seconds=trial.seconds)
         relative = trial.beside_parent
+        unmeasured = TrialState.PRUNED if trial.state == "given up" else TrialState.FAIL
         yield FrozenTrial(
             number=number,
             trial_id=number,
-            state=TrialState.COMPLETE if relative else UNMEASURED.get(trial.state, TrialState.FAIL),
+            state=TrialState.COMPLETE if relative else unmeasured,
             value=None,
             values=[relative.quality, relative.speed, relative.size] if relative else None,
             datetime_start=start,

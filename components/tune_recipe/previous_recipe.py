@@ -2,9 +2,7 @@
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 
 from tfopt.artifacts import Recipe as RecipeArtifact
 from tfopt.components.tune_recipe import recipes
@@ -16,21 +14,6 @@ from tfopt.reports.recipe_report import RecipeReport
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class PreviousRecipe:
-    """The recipe of an earlier run.
-
-    Attributes:
-        choices: The choices of its winner; empty if that was the model itself.
-        served: False if the selected model was not served in the end; None if the recipe is not from a destination.
-        report: The whole report; None if it was written before measurements recorded their examples.
-    """
-
-    choices: dict[str, str]
-    served: bool | None = None
-    report: RecipeReport | None = None
-
-
 def find_previous(destination: str | None) -> RecipeArtifact | None:
     """Return the recipe that is stored in a destination; None if there is none."""
     if destination is None:
@@ -40,7 +23,7 @@ def find_previous(destination: str | None) -> RecipeArtifact | None:
     return stored
 
 
-def read_previous(artifact: RecipeArtifact | None) -> PreviousRecipe | None:
+def read_previous(artifact: RecipeArtifact | None) -> RecipeReport | None:
     """Read the recipe of an earlier run; None if there is none.
 
     Raises:
@@ -49,9 +32,6 @@ def read_previous(artifact: RecipeArtifact | None) -> PreviousRecipe | None:
     if artifact is None:
         return None
     try:
-        content = artifact.read()
-        if isinstance(content, dict) and "examples" not in content:  # an old version, not comparable
-            return PreviousRecipe(_winner_choices(content), content.get("served"))
         report = artifact.load()
         _check_parent(report)
     except (ComponentError, ValueError) as error:
@@ -61,10 +41,10 @@ def read_previous(artifact: RecipeArtifact | None) -> PreviousRecipe | None:
             "a recipe that this version of tune_recipe wrote",
             "remove it, or leave previous out once, to search again",
         ) from error
-    return PreviousRecipe(report.winner.choices if report.winner else {}, report.served, report)
+    return report
 
 
-def first_trial(previous: PreviousRecipe | None, formats: Sequence[str]) -> Recipe | None:
+def first_trial(previous: RecipeReport | None, formats: Sequence[str]) -> Recipe | None:
     """Return the winner of the earlier run; None if it was the model itself, was not served, or has another format.
 
     Raises:
@@ -72,30 +52,24 @@ def first_trial(previous: PreviousRecipe | None, formats: Sequence[str]) -> Reci
     """
     if previous is None:
         return None
-    if previous.choices.get("format") not in formats:
+    choices = previous.winner.choices if previous.winner else {}
+    if choices.get("format") not in formats:
         log.info("the earlier run has no recipe of the requested formats to try first")
         return None
     if previous.served is False:
         log.info("the model selected by the earlier run was not served, so the search starts without its recipe")
         return None
-    recipe = Recipe(previous.choices)
+    recipe = Recipe(choices)
     if recipe in recipes.all_recipes(formats):
         return recipe
     if previous.served:
         log.warning("the stored recipe, %s, does not exist in this version; the search starts without it", recipe)
         return None
     raise ComponentError(
-        f"previous: a winner of {json.dumps(previous.choices)}",
+        f"previous: a winner of {json.dumps(choices)}",
         "choices of this version",
         "leave previous out once; the next recipe has choices of this version",
     )
-
-
-def _winner_choices(content: Mapping[str, Any]) -> dict[str, str]:
-    winner = content.get("winner")
-    if winner and not (isinstance(winner, dict) and isinstance(winner.get("choices"), dict)):
-        raise ValueError("the winner has no choices")
-    return dict(winner["choices"]) if winner else {}
 
 
 def _check_parent(report: RecipeReport) -> None:

@@ -6,7 +6,6 @@ only for 8 bits. Components are referred to by name, as on a command line.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from tfopt.value_types import JsonObject
 
@@ -15,6 +14,17 @@ GRAPHS = ("as it is", "fold_batch_norm", "optimize_graph")
 ARITHMETIC = ("float32", "float16", "bfloat16", "int8")
 TFLITE = ("float32", "float16", "dynamic", "int8", "int16x8")
 OTHERS = ("float32", "int8")
+
+# The choice, with its values, that follows the value of another one; the choices of the graph and the format are first.
+FOLLOWING: dict[tuple[str, str], tuple[str, Sequence[str]]] = {
+    ("format", "saved_model"): ("arithmetic", ARITHMETIC),
+    **{("arithmetic", each): ("xla", ("no", "yes")) for each in ARITHMETIC if each != "int8"},  # XLA has no 8-bit ops
+    ("format", "tflite"): ("tflite", TFLITE),
+    ("format", "onnx"): ("onnx", OTHERS),
+    ("onnx", "int8"): ("onnx_scales", ("per channel", "per tensor")),
+    ("format", "openvino"): ("openvino", OTHERS),
+    ("openvino", "int8"): ("openvino_preset", ("performance", "mixed")),
+}
 
 Choose = Callable[[str, Sequence[str]], str]
 
@@ -29,7 +39,11 @@ class Step:
 
     def __str__(self) -> str:
         """Format as one line."""
-        return " ".join([self.component, *(_format(name, value) for name, value in self.parameters.items())])
+        words = (
+            f"{'' if value else 'not '}{name}" if isinstance(value, bool) else str(value)
+            for name, value in self.parameters.items()
+        )
+        return " ".join([self.component, *words])
 
 
 @dataclass(frozen=True)
@@ -55,22 +69,8 @@ class Recipe:
 def choose_recipe(choose: Choose, formats: Sequence[str]) -> Recipe:
     """Return a recipe; ``choose`` is called for each choice with its name and its values."""
     choices: dict[str, str] = {}
-
-    def add(name: str, values: Sequence[str]) -> str:
-        choices[name] = choose(name, values)
-        return choices[name]
-
-    add("graph", GRAPHS)
-    kind = add("format", formats)
-    if kind == "saved_model":
-        if add("arithmetic", ARITHMETIC) != "int8":  # XLA has none of its 8-bit operations
-            add("xla", ("no", "yes"))
-    elif kind == "tflite":
-        add("tflite", TFLITE)
-    elif kind == "onnx" and add("onnx", OTHERS) == "int8":
-        add("onnx_scales", ("per channel", "per tensor"))
-    elif kind == "openvino" and add("openvino", OTHERS) == "int8":
-        add("openvino_preset", ("performance", "mixed"))
+    while following := _next_choice(choices, formats):
+        choices[following[0]] = choose(*following)
     return Recipe(choices)
 
 
@@ -97,12 +97,6 @@ def first_recipes(formats: Sequence[str]) -> list[Recipe]:
     return [Recipe(folded | choices) for choices in preferred if choices["format"] in formats]
 
 
-def _format(name: str, value: Any) -> str:
-    if isinstance(value, bool):
-        return f"{'' if value else 'not '}{name}"
-    return str(value)
-
-
 def _steps(choices: dict[str, str]) -> Iterator[Step]:
     graph, kind = choices["graph"], choices["format"]
     if graph != "as it is":
@@ -124,19 +118,18 @@ def _steps(choices: dict[str, str]) -> Iterator[Step]:
     yield Step(f"export_{kind}", "exported", parameters)
 
 
+def _next_choice(choices: dict[str, str], formats: Sequence[str]) -> tuple[str, Sequence[str]] | None:
+    if len(choices) < 2:
+        return ("format", formats) if choices else ("graph", GRAPHS)
+    return FOLLOWING.get(list(choices.items())[-1])
+
+
 def _extend(formats: Sequence[str], choices: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Yield all complete choices that begin with the given ones: the first open choice gets each of its values."""
-    open_choices: list[tuple[str, Sequence[str]]] = []
-
-    def choose(name: str, values: Sequence[str]) -> str:
-        if name not in choices:
-            open_choices.append((name, values))
-        return choices.get(name, values[0])
-
-    choose_recipe(choose, formats)
-    if not open_choices:
+    """Yield all complete choices that begin with the given ones."""
+    following = _next_choice(choices, formats)
+    if following is None:
         yield choices
         return
-    name, values = open_choices[0]
+    name, values = following
     for value in values:
         yield from _extend(formats, choices | {name: value})

@@ -1,17 +1,12 @@
 """HTML report of a search."""
 
-from collections.abc import Mapping
 from pathlib import Path
 
-import tfopt
 from tfopt import formatting
-from tfopt.charts.figure import CHART_CSS
 from tfopt.charts.page_templates import report_template
 from tfopt.components.tune_recipe import charts
 from tfopt.reports.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics, TrialReport
 from tfopt.value_types import JsonObject
-
-NOT_MEASURED = "\N{EN DASH}"
 
 
 def render(report: RecipeReport) -> str:
@@ -23,21 +18,19 @@ def render(report: RecipeReport) -> str:
         report=report,
         trials=[(trial, _cells(trial, metric)) for trial in trials],
         earlier=[(trial, _cells(trial, metric) | _origin_cells(trial, metric)) for trial in report.earlier],
-        parent=[_amount(baseline, name) for name in (metric, "latency", "size")],
+        parent=[formatting.amount(name, baseline.get(name)) for name in (metric, "latency", "size")],
         metric=formatting.title(metric),
         charts={"history": charts.draw_history(report), "front": charts.draw_front(report, metric)},
-        css=CHART_CSS.read_text(),
-        version=tfopt.__version__,
     )
 
 
 def _cells(trial: TrialReport | EarlierTrial, metric: str) -> dict[str, str]:
     relative: RelativeMetrics | None = trial.beside_parent
     return {
-        "quality": _amount(trial.metrics, metric),
-        "latency": _amount(trial.metrics, "latency"),
-        "size": _amount(trial.metrics, "size"),
-        "speed": formatting.ratio(relative.speed) if relative else NOT_MEASURED,
+        "quality": formatting.amount(metric, trial.metrics.get(metric)),
+        "latency": formatting.amount("latency", trial.metrics.get("latency")),
+        "size": formatting.amount("size", trial.metrics.get("size")),
+        "speed": formatting.ratio(relative.speed) if relative else formatting.DASH,
     }
 
 
@@ -54,7 +47,3 @@ def _origin_cells(trial: EarlierTrial, metric: str) -> JsonObject:
         "note": f"{measured}, together with the model of that run",
         "quality": quality,
     }
-
-
-def _amount(metrics: Mapping[str, float], metric: str) -> str:
-    return formatting.amount(metric, metrics[metric]) if metric in metrics else NOT_MEASURED

@@ -4,6 +4,7 @@ import logging
 import random
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -11,14 +12,20 @@ from typing import Any
 import optuna
 
 from tfopt.artifacts import Model
-from tfopt.components.tune_recipe.early_rejection import find_excessive_difference, find_missed_size_goal
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, all_recipes, choose_recipe, first_recipes
 from tfopt.components.tune_recipe.trial_measurement import GIVEN_UP, NOT_MADE, TrialMeasurement, TrialMeasurer
-from tfopt.components.tune_recipe.trial_models import ModelBuilder
-from tfopt.errors import ComponentError, disk_full_error
+from tfopt.components.tune_recipe.trial_models import ModelBuilder, OutputDifference
+from tfopt.error_messages import disk_full_error
+from tfopt.errors import ComponentError
+from tfopt.measurement.confidence_bounds import share_interval
+from tfopt.measurement.goals import Goal
+from tfopt.measurement.model_measurements import from_sizes
+from tfopt.metric_table import CLASSIFICATION, SIZES, mean_metrics
 
 TARGETS = ("threshold", "min_improvement")  # kinds of goals that set a target; the others set a limit
+ACCURACY = mean_metrics(CLASSIFICATION)[0].name  # no metric of a user has this name
+BROKEN = 0.5  # 1 - correlation, or the share of changed classes, that no goal allows
 REPEATS = 8  # proposals of recipes that were tried before, until one is drawn at random
 
 log = logging.getLogger(__name__)
@@ -26,25 +33,15 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class Trial:
-    """A tried recipe and its result.
-
-    Attributes:
-        recipe: The recipe.
-        state: ``measured``, ``not measured``, ``given up`` after a cheap check, or ``not made``.
-        reason: The result in one line.
-        seconds: Duration.
-        model: The model, if it was made.
-        measurement: The measurement, if there was one.
-        reports: Folder of the reports of the measurement.
-    """
+    """A tried recipe and its result."""
 
     recipe: Recipe
-    state: str = "not made"
-    reason: str = ""
+    state: str = "not made"  # ``measured``, ``not measured``, ``given up`` after a cheap check, or ``not made``
+    reason: str = ""  # the result in one line
     seconds: float = 0.0
-    model: Model | None = None
-    measurement: TrialMeasurement | None = None
-    reports: Path | None = None
+    model: Model | None = None  # None if it was not made
+    measurement: TrialMeasurement | None = None  # None if there was none
+    reports: Path | None = None  # folder of the reports of the measurement
 
     @property
     def wins(self) -> bool:
@@ -61,15 +58,7 @@ class Trial:
 
 @dataclass
 class Search:
-    """A search within a budget.
-
-    Attributes:
-        builder: Builds the models.
-        measurer: Measures them.
-        settings: Formats, budget and seed.
-        trials: The trials, in order.
-        start: The time, by `time.monotonic`, when the search started.
-    """
+    """A search within a budget, which starts when the object is created; ``trials`` are in order."""
 
     builder: ModelBuilder
     measurer: TrialMeasurer
@@ -177,3 +166,32 @@ class Search:
         if self.minutes > self.settings.minutes:
             return f"{self.settings.minutes:g} minutes were over"
         return ""
+
+
+def find_missed_size_goal(child: Model, baseline: Model, goals: Sequence[Goal]) -> str | None:
+    """Return how a model misses a goal on its size, or None. Sizes are exact, so this never rejects a good model."""
+    after = from_sizes(child, from_sizes(baseline, None))
+    failures = (goal.failure(after, proven=True, examples=0) for goal in goals if goal.metric in SIZES)
+    return next((failure for failure in failures if failure), None)
+
+
+def find_excessive_difference(
+    difference: OutputDifference, goals: Sequence[Goal], main_metric: str | None
+) -> str | None:
+    """Return why a model with these differences cannot meet the goals, or None.
+
+    Accuracy falls by at most the share of records whose class changes, and for a good baseline by nearly as much. A
+    model is rejected only if even the lower bound of that share is twice what the goal allows; closer to the goal, only
+    `evaluate` can decide. Changed classes count only if the main metric of the evaluation, which is None before the
+    first one, is accuracy.
+    """
+    if difference.decorrelation > BROKEN:
+        return f"correlation {1 - difference.decorrelation:.2f} with the parent on {difference.records} records"
+    if main_metric != ACCURACY:
+        return None
+    allowed = [2 * goal.number for goal in goals if goal.kind == "max_degradation" and goal.metric == main_metric]
+    least = share_interval(difference.changed, difference.records, 0.05)[0]
+    if least <= min(allowed, default=BROKEN):
+        return None
+    changed = f"{difference.changed} of {difference.records} records change their class"
+    return f"{changed}: at least {least:.1%}, twice what the goal allows"

@@ -25,21 +25,13 @@ GIVEN_UP, NOT_MADE = 8.0, 10.0  # scores of recipes that were not measured
 
 @dataclass(frozen=True)
 class TrialMeasurement:
-    """The measurement of a trial's model.
+    """The measurement of a trial's model."""
 
-    Attributes:
-        measured: The model in both reports, with its baseline.
-        main_metric: The main metric of the evaluation.
-        goals: The goals, with metrics and numbers resolved.
-        objective: The metric to optimize.
-        examples: Number of examples that it was evaluated on.
-    """
-
-    measured: ModelMeasurements
-    main_metric: str
-    goals: Sequence[Goal]
-    objective: str
-    examples: int
+    measured: ModelMeasurements  # in both reports, with its baseline
+    main_metric: str  # of the evaluation
+    goals: Sequence[Goal]  # with metrics and numbers resolved
+    objective: str  # the metric to optimize
+    examples: int  # number of examples that it was evaluated on
 
     @property
     def failures(self) -> list[str]:
@@ -99,12 +91,9 @@ class TrialMeasurer:
         check_goal_metrics(self.goals, task="auto", top_k=5, metrics=settings.metrics, slices=settings.slices)
 
     def measure(self, children: Sequence[Model], folder: Path, tried: int = 1) -> list[TrialMeasurement]:
-        """Evaluate and benchmark models; the reports are stored in ``folder``.
+        """Evaluate and benchmark models, which were selected from ``tried`` ones on the same records.
 
-        Args:
-            children: The models.
-            folder: Folder of the reports.
-            tried: Number of models that they were selected from on the same records.
+        The reports are stored in ``folder``.
 
         Raises:
             ComponentError: If the baseline cannot be measured, or examples, label or goals do not fit.

@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfopt import runtimes
@@ -15,7 +15,7 @@ from tfopt.artifacts import Examples, Model
 from tfopt.components.tune_recipe.recipes import Recipe, Step
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
-from tfopt.execution.isolated import run_component
+from tfopt.execution.execute import run_component
 from tfopt.measurement.parity import compare
 from tfopt.processes.subprocess_call import run_in_child
 
@@ -24,34 +24,23 @@ MIN_SECONDS = 60.0  # that a step may take even if less of the budget is left
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """The difference between the outputs of a model and those of its baseline.
+    """The difference between the outputs of a model and those of its baseline."""
 
-    Attributes:
-        changed: Number of records whose class changed.
-        records: Number of compared records.
-        decorrelation: 1 minus the correlation of the worst output.
-    """
-
-    changed: int
-    records: int
-    decorrelation: float
+    changed: int  # number of records whose class changed
+    records: int  # number of compared records
+    decorrelation: float  # 1 minus the correlation of the worst output
 
 
+@dataclass(frozen=True)
 class ModelBuilder:
     """Builds models from one baseline in a folder; steps that several recipes start with run once."""
 
-    def __init__(self, model: Model, examples: Examples, output: str | None, folder: Path, deadline: float) -> None:
-        """Store the arguments.
-
-        Args:
-            model: The baseline.
-            examples: Examples for calibration and comparison.
-            output: The output to compare; all of them if None.
-            folder: The folder for the models.
-            deadline: The time, by `time.monotonic`, at which a running step is stopped.
-        """
-        self.model, self.examples, self.output, self.folder, self.deadline = model, examples, output, folder, deadline
-        self._failed: dict[str, ComponentError] = {}
+    model: Model  # the baseline
+    examples: Examples  # for calibration and comparison
+    output: str | None  # the output to compare; all of them if None
+    folder: Path
+    deadline: float  # the time, by `time.monotonic`, at which a running step is stopped
+    failed: dict[str, ComponentError] = field(default_factory=dict)  # errors of steps by the name of their folder
 
     def build(self, recipe: Recipe) -> Model:
         """Run the steps of a recipe.
@@ -62,15 +51,15 @@ class ModelBuilder:
         model = self.model
         for count, step in enumerate(recipe.steps, 1):
             folder = self.folder / _key(recipe.steps[:count])
-            if folder.name in self._failed:
-                raise self._failed[folder.name]
+            if folder.name in self.failed:
+                raise self.failed[folder.name]
             if not folder.exists():
                 arguments: dict[str, object] = {"model": model.uri, "examples": self.examples.uri}
                 arguments |= {step.output: str(folder), **step.parameters, "signature": self.model.signature}
                 try:
                     run_component(step.component, arguments, doing=str(step), limit_s=self._seconds_left())
                 except ComponentError as error:  # other recipes with the same first steps fail without running them
-                    self._failed[folder.name] = error
+                    self.failed[folder.name] = error
                     raise
             model = Model.open(folder)
         return model

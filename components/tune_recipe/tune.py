@@ -1,6 +1,7 @@
 """Run a search: try the earlier recipe, search, measure the finalists, select a model, and write the report."""
 
 import datetime
+import logging
 import shlex
 import shutil
 import time
@@ -8,9 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tfopt.artifacts import Examples, Model, PythonModule
+from tfopt.artifacts import Recipe as RecipeArtifact
 from tfopt.components.tune_recipe.earlier_trials import add_earlier_trials
+from tfopt.components.tune_recipe.journal import write_journal
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, Step
+from tfopt.components.tune_recipe.report import render
 from tfopt.components.tune_recipe.search import Search, Trial
 from tfopt.components.tune_recipe.trial_measurement import TrialMeasurer
 from tfopt.components.tune_recipe.trial_models import ModelBuilder
@@ -18,6 +22,8 @@ from tfopt.errors import ComponentError
 from tfopt.reports.decision_report import DecisionReport
 from tfopt.reports.recipe_report import RecipeReport, RecipeStep, TrialReport, WinningRecipe
 from tfopt.storage.staging import link_tree
+
+log = logging.getLogger(__name__)
 
 
 def tune(
@@ -27,25 +33,15 @@ def tune(
     previous: RecipeReport | None,
     settings: SearchSettings,
     tuned: Path,
-    folder: Path,
-    module: PythonModule | None = None,
+    recipe: RecipeArtifact,
+    module: PythonModule | None,
 ) -> RecipeReport:
-    """Search, and write the selected model.
-
-    Args:
-        model: The model that the recipes start from.
-        examples: Examples with the splits train and eval.
-        first: The recipe to try first, if there is one.
-        previous: The report of the earlier run, if there is one.
-        settings: Goals, budget and measurement.
-        tuned: Output folder of the selected model.
-        folder: Output folder of the recipe; ``decision.html`` is written to it.
-        module: The user's file with metrics.
+    """Search, write the selected model to ``tuned`` and the files of the recipe, and return the report.
 
     Raises:
         ComponentError: See `tune_recipe`.
     """
-    work = folder / ".work"  # on the file system of the outputs, so that the winner can be linked
+    work = recipe.path / ".work"  # on the file system of the outputs, so that the winner can be linked
     work.mkdir()
     deadline = time.monotonic() + 60 * settings.minutes
     builder = ModelBuilder(model, examples, settings.output, work, deadline)
@@ -57,7 +53,7 @@ def tune(
     decision = measurer.select([trial.model for trial in finalists if trial.model], reports)
     winner = next((t for t in finalists if t.model and t.model.digest == decision.selected_digest), None)
     link_tree(reports / "selected", tuned)
-    shutil.copyfile(reports / "decision" / "report.html", folder / "decision.html")
+    shutil.copyfile(reports / "decision" / "report.html", recipe.path / "decision.html")
     shutil.rmtree(work)
     report = RecipeReport(
         reason=_reason(winner, decision, reused=reused, count=len(search.trials)),
@@ -77,7 +73,12 @@ def tune(
         earlier=[],
         left_out="",
     )
-    return add_earlier_trials(report, previous)
+    report = add_earlier_trials(report, previous)
+    recipe.write(report)
+    (recipe.path / recipe.page).write_text(render(report), encoding="utf-8")
+    write_journal(report, recipe.path / "optuna-journal.log")
+    log.info("%s", report.reason)
+    return report
 
 
 def select_finalists(trials: Sequence[Trial], count: int) -> list[Trial]:

@@ -17,10 +17,8 @@ from tfopt.processes.parent_death import bound_command
 def start_server(*command: str, not_ready: Callable[[], str | None], deadline: float) -> Iterator[None]:
     """Start a server, wait until it serves the model, and stop it at the end.
 
-    Args:
-        command: The program and its arguments.
-        not_ready: Returns the reason why it does not serve the model yet; None if it does.
-        deadline: The time, by `time.monotonic`, when it must serve the model.
+    Until the deadline, by `time.monotonic`, ``not_ready`` must return None, and before the reason why it does not serve
+    the model yet.
 
     Raises:
         ComponentError: If it ends or does not serve the model in time, with its last lines.

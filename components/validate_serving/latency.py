@@ -5,6 +5,7 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tfopt.components.validate_serving.servers import Client
 from tfopt.data.batches import Batch
@@ -20,28 +21,38 @@ def measure(clients: Sequence[Client], batches: list[Batch], seconds: float) -> 
     The clients are threads of this process and share the machine with the server. The result holds for a machine with
     this load and is not a benchmark; see the component `benchmark`.
     """
-    durations, total = _send_requests(clients, batches, seconds)
-    return _percentiles(len(clients), batches, durations, len(durations) / total)
+    (latency,), _ = _measure(clients, batches, seconds, [len(clients)], rounds=1)
+    return latency
 
 
 def sweep(clients: Sequence[Client], batches: list[Batch], seconds: float) -> ClientSweep:
-    """Measure 1, 2, 4, … of the clients for ``seconds`` each, and report at which number throughput is saturated.
-
-    The numbers take turns in rounds. Every second round goes from the most clients to the fewest, so that drift
-    cancels.
-    """
+    """Measure 1, 2, 4, … of the clients for ``seconds`` each, and report at which number throughput is saturated."""
     counts = [1 << power for power in range(len(clients).bit_length())]
+    latencies, rates = _measure(clients, batches, seconds, counts, ROUNDS)
+    return ClientSweep(latencies, find_saturation(rates))
+
+
+def _measure(
+    clients: Sequence[Client], batches: list[Batch], seconds: float, counts: list[int], rounds: int
+) -> tuple[list[ServedLatency], dict[int, NDArray[np.float64]]]:
+    """Return the latency with each number of clients, and the requests per second in each round.
+
+    The numbers take turns. Every second round goes from the most clients to the fewest, so that drift cancels.
+    """
     durations: dict[int, list[float]] = {count: [] for count in counts}
-    rates: dict[int, list[float]] = {count: [] for count in counts}
-    for number in range(ROUNDS):
+    rates = {count: np.zeros(rounds) for count in counts}
+    for number in range(rounds):
         for count in counts[::-1] if number % 2 else counts:
-            round_durations, total = _send_requests(clients[:count], batches, seconds / ROUNDS)
+            round_durations, total = _send_requests(clients[:count], batches, seconds / rounds)
             durations[count] += round_durations
-            rates[count].append(len(round_durations) / total)
-    return ClientSweep(
-        [_percentiles(count, batches, durations[count], float(np.median(rates[count]))) for count in counts],
-        find_saturation({count: np.array(values) for count, values in rates.items()}),
-    )
+            rates[count][number] = len(round_durations) / total
+    batch_size = max((len(array) for array in batches[0].values() if array.ndim), default=1)
+    latencies = []
+    for count in counts:
+        p50, p99 = np.percentile(np.array(durations[count]) * 1e3, [50, 99])
+        rate = float(np.median(rates[count]))
+        latencies.append(ServedLatency(count, batch_size, len(durations[count]), float(p50), float(p99), rate))
+    return latencies, rates
 
 
 def _send_requests(clients: Sequence[Client], batches: list[Batch], seconds: float) -> tuple[list[float], float]:
@@ -76,15 +87,3 @@ def _send_requests(clients: Sequence[Client], batches: list[Batch], seconds: flo
     if failures:
         raise failures[0]
     return [second for own in durations for second in own], time.perf_counter() - start_times[0]
-
-
-def _percentiles(clients: int, batches: list[Batch], durations: list[float], rate: float) -> ServedLatency:
-    p50, p99 = np.percentile(np.array(durations) * 1e3, [50, 99])
-    return ServedLatency(
-        concurrency=clients,
-        batch_size=max((len(array) for array in batches[0].values() if array.ndim), default=1),
-        calls=len(durations),
-        p50_ms=float(p50),
-        p99_ms=float(p99),
-        requests_per_second=rate,
-    )

@@ -6,7 +6,8 @@ Reference: tensorflow.org/tfx/serving/api_rest and its `PredictionService`.
 import contextlib
 import importlib.util
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,90 +15,67 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving.external_server import free_port, start_server
+from tfopt.components.validate_serving.servers import Server, ServerProgram, tensor_specs
 from tfopt.runtimes import Arrays
 from tfopt.serving.warm_up import predict_request
 
-PROGRAM = "tensorflow_model_server"
+NAME = "tensorflow_model_server"
 
 
-def find_program() -> str | None:
-    """Return the path of the model server; None if it or its client packages are not installed."""
+def find_program(format: str) -> str | None:
+    """Return the path of the server; None if it or its client is not installed, or the format is no SavedModel."""
     has_client = all(importlib.util.find_spec(package) for package in ("grpc", "tensorflow_serving"))
-    return shutil.which(PROGRAM) if has_client else None
-
-
-def tensor_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    """Convert ``TensorInfo`` messages to tensor specs by name."""
-    import tensorflow as tf
-
-    specs = {}
-    for name, info in sorted(infos.items()):
-        shape = tf.TensorShape(info.tensor_shape)
-        sizes = tuple(shape.as_list()) if shape.rank is not None else (None,)
-        specs[name] = TensorSpec(tf.as_dtype(info.dtype).name, sizes, ranked=shape.rank is not None)
-    return specs
-
-
-class ModelServerClient:
-    """A client of a model in a `PredictionService`."""
-
-    def __init__(self, address: str, name: str, signature: str) -> None:
-        """Create the channel; no request is sent yet."""
-        import grpc
-        from tensorflow_serving.apis import prediction_service_pb2_grpc
-
-        options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
-        self._service = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(address, options))
-        self._name, self._signature = name, signature
-
-    def signature(self) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
-        """Return the inputs and outputs of the signature, as the server reports them."""
-        from tensorflow_serving.apis import get_model_metadata_pb2
-
-        request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
-        request.model_spec.name = self._name
-        signatures = get_model_metadata_pb2.SignatureDefMap()
-        self._service.GetModelMetadata(request, timeout=10).metadata["signature_def"].Unpack(signatures)
-        signature = signatures.signature_def[self._signature]
-        return tensor_specs(signature.inputs), tensor_specs(signature.outputs)
-
-    def predict(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Send one request and return the outputs; thread-safe."""
-        import tensorflow as tf
-        from tensorflow_serving.apis import predict_pb2
-
-        request = predict_pb2.PredictRequest()
-        request.ParseFromString(predict_request(dict(arrays), self._name, self._signature).SerializeToString())
-        response = self._service.Predict(request, timeout=60)
-        return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
+    return shutil.which(NAME) if has_client and format == "saved_model" else None
 
 
 @contextlib.contextmanager
-def run_server(program: str, root: Path, signature: str, deadline: float) -> Iterator[ModelServerClient]:
+def run_server(program: str, root: Path, signature: str, deadline: float) -> Iterator[Server]:
     """Start the server on the versions below ``root``, wait until it serves one, and stop it at the end.
 
-    Args:
-        program: The server.
-        root: The folder, with the name of the model.
-        signature: The signature of the requests.
-        deadline: The time, by `time.monotonic`, when a version must be available, after its warm-up requests.
-
-    Raises:
-        ComponentError: If it ends or does not serve the model in time, with its last lines.
+    At the deadline, a version must be available after its warm-up requests; see `start_server` for errors.
     """
-    port = free_port()
-    client = ModelServerClient(f"localhost:{port}", root.name, signature)
-    flags = (f"--port={port}", f"--model_name={root.name}", f"--model_base_path={root}")
-    with start_server(program, *flags, not_ready=lambda: _not_ready(client), deadline=deadline):
-        yield client
-
-
-def _not_ready(client: ModelServerClient) -> str | None:
-    # A gRPC error holds locks, so it must not leave this function.
     import grpc
+    from tensorflow_serving.apis import prediction_service_pb2_grpc
 
-    try:
-        client.signature()
-    except grpc.RpcError as error:
-        return str(error.details())
-    return None
+    port = free_port()
+    options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
+    service = prediction_service_pb2_grpc.PredictionServiceStub(grpc.insecure_channel(f"localhost:{port}", options))
+    flags = (f"--port={port}", f"--model_name={root.name}", f"--model_base_path={root}")
+
+    def not_ready() -> str | None:
+        # A gRPC error holds locks, so it must not leave this function.
+        try:
+            _read_signature(service, root.name, signature)
+        except grpc.RpcError as error:
+            return str(error.details())
+        return None
+
+    with start_server(program, *flags, not_ready=not_ready, deadline=deadline):
+        inputs, outputs = _read_signature(service, root.name, signature)
+        client = partial(_predict, service, root.name, signature)
+        yield Server("TensorFlow Serving", inputs, outputs, lambda: client)  # it is thread-safe
+
+
+def _read_signature(service: Any, model: str, signature: str) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
+    """Return the inputs and outputs of a signature, as the server reports them."""
+    from tensorflow_serving.apis import get_model_metadata_pb2
+
+    request = get_model_metadata_pb2.GetModelMetadataRequest(metadata_field=["signature_def"])
+    request.model_spec.name = model
+    signatures = get_model_metadata_pb2.SignatureDefMap()
+    service.GetModelMetadata(request, timeout=10).metadata["signature_def"].Unpack(signatures)
+    definition = signatures.signature_def[signature]
+    return tensor_specs(definition.inputs), tensor_specs(definition.outputs)
+
+
+def _predict(service: Any, model: str, signature: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
+    import tensorflow as tf
+    from tensorflow_serving.apis import predict_pb2
+
+    request = predict_pb2.PredictRequest()
+    request.ParseFromString(predict_request(dict(arrays), model, signature).SerializeToString())
+    response = service.Predict(request, timeout=60)
+    return {name: tf.make_ndarray(tensor) for name, tensor in response.outputs.items()}
+
+
+PROGRAM = ServerProgram(find_program, run_server)

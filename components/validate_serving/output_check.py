@@ -24,7 +24,7 @@ def compare_signatures(
         differences += [
             f"{side} {name!r} is served as {theirs[name]}, not {spec}"
             for name, spec in ours.items()
-            if not _are_compatible(spec, theirs[name])
+            if not are_compatible(spec, theirs[name])
         ]
     return differences
 
@@ -52,7 +52,7 @@ def _compare(expected: NDArray[Any], served: NDArray[Any], spec: TensorSpec, tol
     dtype = "string" if served.dtype.kind in "OSU" else served.dtype.name
     if dtype != spec.dtype:
         return f"{dtype}, not {spec.dtype}", 0.0
-    if not _fits(served.shape, spec):
+    if not are_compatible(spec, TensorSpec(dtype, served.shape)):
         return f"of shape {list(served.shape)}, not {spec}", 0.0
     if served.shape != expected.shape:
         return f"of shape {list(served.shape)}, not {list(expected.shape)}", 0.0
@@ -69,19 +69,12 @@ def _compare(expected: NDArray[Any], served: NDArray[Any], spec: TensorSpec, tol
     return ("" if matches else f"differs by {error:.2g} of its range from the model's own output"), error
 
 
-def _are_compatible(one: TensorSpec, other: TensorSpec) -> bool:
-    # A loader may know less of a shape.
+def are_compatible(one: TensorSpec, other: TensorSpec) -> bool:
+    """Return True if dtypes and sizes are the same, or a shape or size is unknown on one side."""
     if one.dtype != other.dtype:
         return False
     if not one.ranked or not other.ranked:
         return True
     return len(one.shape) == len(other.shape) and all(
         None in pair or pair[0] == pair[1] for pair in zip(one.shape, other.shape, strict=True)
-    )
-
-
-def _fits(shape: tuple[int, ...], spec: TensorSpec) -> bool:
-    return not spec.ranked or (
-        len(shape) == len(spec.shape)
-        and all(expected in (None, size) for size, expected in zip(shape, spec.shape, strict=True))
     )

@@ -1,7 +1,11 @@
-"""Loaded models with one client interface: a real server, a TensorFlow session, or a runtime."""
+"""Loaded models with one client interface: a real server, a TensorFlow session, or a runtime.
+
+Servers are those of tfopt, and the entry points ``tfopt.servers`` of other packages.
+"""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +16,11 @@ from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.validate_serving import model_server, triton_server
-from tfopt.errors import ComponentError, first_line, nearest
-from tfopt.runtimes import Arrays
+from tfopt.components.validate_serving.parameters import ServingTest
+from tfopt.declaration.extensions import Extensions
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
+from tfopt.runtimes import Arrays, Runtime
 from tfopt.serving.layouts import open_version
 
 Client = Callable[[Arrays], Mapping[str, NDArray[Any]]]
@@ -22,14 +28,7 @@ Client = Callable[[Arrays], Mapping[str, NDArray[Any]]]
 
 @dataclass(frozen=True)
 class Server:
-    """A loaded model.
-
-    Attributes:
-        name: The server or runtime.
-        inputs: The inputs of the loaded signature.
-        outputs: Its outputs.
-        client: Returns a function for one thread that sends requests.
-    """
+    """A signature as a server or runtime has loaded it; ``client`` returns a function that one thread calls."""
 
     name: str
     inputs: Mapping[str, TensorSpec]
@@ -37,29 +36,54 @@ class Server:
     client: Callable[[], Client]
 
 
-@contextlib.contextmanager
-def serve(model: Model, layout: str, root: Path, program: str | None, deadline: float) -> Iterator[Server]:
-    """Load version 1 below ``root`` as the server of the layout does.
+@dataclass(frozen=True)
+class ServerProgram:
+    """A model server that runs as a process of its own, as an entry point names it.
 
-    Args:
-        model: The original model.
-        layout: The layout of the folder.
-        root: The folder, with the name of the model.
-        program: The server of the layout, if it is to serve the model.
-        deadline: The time, by `time.monotonic`, when it must serve the model.
+    Attributes:
+        find_program: Returns the path of the program; None if this machine lacks it, or what it needs for a format.
+        run: Starts the program on the folder with the versions of a model, whose name is that of the model, for its
+            signature; ready at a time of `time.monotonic` at the latest, and stopped at the end.
+        check_folder: Writes what the server reads next to the versions, and returns what is wrong with it. It is called
+            on machines without the program, too.
+    """
+
+    find_program: Callable[[str], str | None]
+    run: Callable[[str, Path, str, float], AbstractContextManager[Server]]
+    check_folder: Callable[[Model, Path, Runtime, ServingTest], list[str]] = lambda model, root, expected, test: []
+
+
+# By LAYOUT.FORMAT, or by layout.
+PROGRAMS = Extensions(
+    "tfopt.servers",
+    ServerProgram,
+    {
+        "tf_serving": "tfopt.components.validate_serving.model_server.PROGRAM",
+        "triton": "tfopt.components.validate_serving.triton_server.PROGRAM",
+    },
+)
+
+
+def find_server(layout: str, format: str) -> ServerProgram | None:
+    """Return the server of a layout and format; None if none is known."""
+    name = next((name for name in (f"{layout}.{format}", layout) if name in PROGRAMS), None)
+    return PROGRAMS[name] if name else None
+
+
+@contextlib.contextmanager
+def serve(model: Model, layout: str, root: Path, deadline: float) -> Iterator[Server]:
+    """Load version 1 below ``root`` as the server of the layout does, with that server if this machine has it.
 
     Raises:
         ComponentError: If it does not load.
     """
-    if program and layout == "triton":
-        with triton_server.run_server(program, root, deadline) as triton:
-            yield Server(triton.server(), *triton.signature(), triton.client)
-    elif program:
-        with model_server.run_server(program, root, model.signature, deadline) as client:
-            yield Server("TensorFlow Serving", *client.signature(), lambda: client.predict)
+    server = find_server(layout, model.format)
+    if server and (program := server.find_program(model.format)):
+        with server.run(program, root, model.signature, deadline) as running:
+            yield running
     elif model.format == "saved_model" and layout != "plain":
-        with _session(open_version(model, layout, root / "1"), model.signature) as server:
-            yield server
+        with _session(open_version(model, layout, root / "1"), model.signature) as loaded:
+            yield loaded
     else:
         version = open_version(model, layout, root / "1")
         format = FORMATS[model.format]
@@ -78,29 +102,37 @@ def _session(model: Model, signature: str) -> Iterator[Server]:
     """Load a graph in a session with the tag serve, as the C++ loader of TensorFlow Serving and of Triton does."""
     import tensorflow as tf
 
-    session = tf.compat.v1.Session(graph=tf.Graph())  # not entered: other models run eagerly in this process
-    try:
-        loaded = tf.compat.v1.saved_model.load(session, [tf.saved_model.SERVING], str(model.path))
-        signatures = loaded.signature_def
-        if signature not in signatures:
-            raise ComponentError(f"no signature {signature!r}", "one of its signatures", nearest(signature, signatures))
-        inputs, outputs = signatures[signature].inputs, signatures[signature].outputs
-        names = list(inputs)
-        call = session.make_callable(
-            {name: info.name for name, info in outputs.items()}, [inputs[name].name for name in names]
-        )
-    except ComponentError:
-        raise
-    except Exception as error:
-        raise ComponentError(
-            f"{model.path.name}: {first_line(error)}", "a SavedModel with the tag serve", "export it again"
-        ) from error
-    try:
+    # The session is not entered: other models run eagerly in this process.
+    with contextlib.closing(tf.compat.v1.Session(graph=tf.Graph())) as session:
+        try:
+            signatures = tf.compat.v1.saved_model.load(session, [tf.saved_model.SERVING], str(model.path)).signature_def
+            if signature not in signatures:
+                expected, fix = "one of its signatures", nearest(signature, signatures)
+                raise ComponentError(f"no signature {signature!r}", expected, fix)
+            inputs, outputs = signatures[signature].inputs, signatures[signature].outputs
+            fetched = {name: info.name for name, info in outputs.items()}
+            call = session.make_callable(fetched, [info.name for info in inputs.values()])
+        except ComponentError:
+            raise
+        except Exception as error:
+            raise ComponentError(
+                f"{model.path.name}: {first_line(error)}", "a SavedModel with the tag serve", "export it again"
+            ) from error
         yield Server(
             "a TensorFlow session, as in TensorFlow Serving and Triton",
-            model_server.tensor_specs(inputs),
-            model_server.tensor_specs(outputs),
-            lambda: lambda arrays: call(*(arrays[name] for name in names)),
+            tensor_specs(inputs),
+            tensor_specs(outputs),
+            lambda: lambda arrays: call(*(arrays[name] for name in inputs)),
         )
-    finally:
-        session.close()
+
+
+def tensor_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    """Convert ``TensorInfo`` messages to tensor specs by name."""
+    import tensorflow as tf
+
+    specs = {}
+    for name, info in sorted(infos.items()):
+        shape = tf.TensorShape(info.tensor_shape)
+        sizes = tuple(shape.as_list()) if shape.rank is not None else (None,)
+        specs[name] = TensorSpec(tf.as_dtype(info.dtype).name, sizes, ranked=shape.rank is not None)
+    return specs

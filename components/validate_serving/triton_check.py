@@ -8,10 +8,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfopt.artifacts import Model
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.errors import first_line
+from tfopt.components.validate_serving.output_check import are_compatible
+from tfopt.components.validate_serving.parameters import ServingTest
+from tfopt.error_messages import first_line
+from tfopt.runtimes import Runtime
+from tfopt.serving import triton_config
 from tfopt.serving.triton_config import TYPES
+from tfopt.serving.triton_scheduler import Scheduling
 from tfopt.storage.protobuf_messages import message_classes
 
 MESSAGES = {
@@ -20,6 +26,18 @@ MESSAGES = {
     "ModelConfig": "string name = 1; string platform = 2; string backend = 3; int64 max_batch_size = 4; "
     "repeated Tensor input = 5; repeated Tensor output = 6",
 }
+
+
+def check_folder(model: Model, root: Path, expected: Runtime, test: ServingTest) -> list[str]:
+    """Write the configuration that `push_model` would write, or the user's at the destination, and check it."""
+    file = root / triton_config.FILE
+    own = Path(test.destination, file.name) if test.destination else None
+    if own and own.is_file() and not (text := own.read_text()).startswith(triton_config.HEADER):
+        file.write_text(text)
+    else:
+        triton_config.write_config(model, root, Scheduling(test.max_batch_size))
+    largest = triton_config.largest_batch(model)
+    return check_config(file, model.format, expected.inputs, expected.outputs, test.batch_size, largest)
 
 
 def check_config(
@@ -32,13 +50,8 @@ def check_config(
 ) -> list[str]:
     """Return everything that Triton would reject or serve with another signature, one line each.
 
-    Args:
-        file: The configuration, in the folder with the name of the model.
-        format: The format of the model.
-        inputs: The inputs of its signature.
-        outputs: The outputs of its signature; Triton may serve a part of them.
-        batch_size: Number of examples in a request.
-        largest: The largest batch that the model supports, if it has a limit.
+    The configuration is in the folder with the name of the model. Triton may serve a part of the outputs. The largest
+    batch of the model, if it has a limit, is ``largest``, that of a request ``batch_size``.
     """
     from google.protobuf import text_format
 
@@ -87,19 +100,11 @@ def _check_tensor(side: str, tensor: Any, spec: TensorSpec, batched: bool) -> It
     dims = list(tensor.reshape.shape if tensor.HasField("reshape") else tensor.dims)
     if not batched and not dims:
         yield f"{side} {tensor.name!r} has no axes, which Triton supports for batches only"
-    sizes = ([-1] if batched else []) + dims
-    if spec.ranked and not _fits(sizes, spec.shape):
+    sizes = [None if size == -1 else size for size in ([-1] if batched else []) + dims]
+    if not are_compatible(spec, TensorSpec(spec.dtype, tuple(sizes))):
         yield f"{side} {tensor.name!r} of dims {dims}, where the model has {spec}"
 
 
-def _fits(sizes: list[int], shape: tuple[int | None, ...]) -> bool:
-    # A size that is open on one side may be fixed on the other.
-    return len(sizes) == len(shape) and all(
-        size == -1 or expected is None or size == expected for size, expected in zip(sizes, shape, strict=True)
-    )
-
-
 def _create_message() -> Any:
-    """Create an empty ``ModelConfig`` message with the fields of `MESSAGES`."""
     types = [f"TYPE_{name}" for name in ["INVALID", *TYPES.values()]]
     return message_classes("tfopt.triton", MESSAGES, enums={"DataType": types})["ModelConfig"]()

@@ -7,7 +7,8 @@ Reference: NVIDIA Triton Inference Server, "Model Repository" and "Model Configu
 import contextlib
 import importlib.util
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,121 +18,93 @@ from numpy.typing import NDArray
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving.external_server import free_port, start_server
+from tfopt.components.validate_serving.servers import Client, Server, ServerProgram
+from tfopt.components.validate_serving.triton_check import check_folder
 from tfopt.errors import ComponentError
 from tfopt.runtimes import Arrays
 from tfopt.serving.triton_config import TYPES
 
-PROGRAM = "tritonserver"
+NAME = "tritonserver"
 NO_REASON = "none of its versions is loaded"
 HINT = "fix what it names, or write config.pbtxt yourself"
 
 
 def find_program(format: str) -> str | None:
     """Return the path of the server; None if it, its backend for the format, or its client is not installed."""
-    program, triton = shutil.which(PROGRAM), FORMATS[format].triton
+    program, triton = shutil.which(NAME), FORMATS[format].triton
     client = importlib.util.find_spec("tritonclient") and importlib.util.find_spec("grpc")
     if not (program and triton and client and (_backends(program) / triton.backend).is_dir()):
         return None
     return program
 
 
-class TritonClient:
-    """A client of a model in a Triton server."""
-
-    def __init__(self, address: str, name: str) -> None:
-        """Create a connection; no request is sent yet."""
-        self._address, self._name = address, name
-        self._connection = self._connect()
-
-    def not_ready(self) -> str | None:
-        """Return the reason why the server does not serve the model yet; None if it does.
-
-        Raises:
-            ComponentError: If the server failed to load the model, with its message.
-        """
-        from tritonclient.utils import InferenceServerException
-
-        try:
-            models = self._connection.get_model_repository_index(client_timeout=10).models
-        except InferenceServerException as error:
-            return str(error.message())
-        model = next((model for model in models if model.name == self._name), None)
-        if model and model.state == "READY":
-            return None
-        reason = model.reason if model else ""  # the server responds after it has tried to load all models
-        raise ComponentError(f"{PROGRAM} does not serve it: {reason or NO_REASON}", "a model that it can load", HINT)
-
-    def server(self) -> str:
-        """Return name and version of the server."""
-        return f"Triton {self._connection.get_server_metadata(client_timeout=10).version}"
-
-    def signature(self) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
-        """Return the inputs and outputs of the model itself, without Triton's batching and reshaping."""
-        config = self._config()
-        batched = config.max_batch_size > 0
-        return _specs(config.input, batched=batched), _specs(config.output, batched=batched)
-
-    def client(self) -> "_ThreadClient":
-        """Return a client for one thread: a connection of Triton's client is not thread-safe."""
-        return _ThreadClient(self._connect(), self._config(), self.signature()[1])
-
-    def _config(self) -> Any:
-        return self._connection.get_model_config(self._name, client_timeout=10).config
-
-    def _connect(self) -> Any:
-        from tritonclient.grpc import InferenceServerClient
-
-        return InferenceServerClient(self._address)
-
-
-class _ThreadClient:
-    def __init__(self, connection: Any, config: Any, outputs: dict[str, TensorSpec]) -> None:
-        self._connection, self._config, self._outputs = connection, config, outputs
-
-    def __call__(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Send one request and return the outputs."""
-        from tritonclient.grpc import InferInput
-
-        inputs = []
-        for tensor in self._config.input:
-            array = self._reshape(arrays[tensor.name], tensor, tensor.dims)
-            dtype = _dtype(tensor)
-            inputs.append(InferInput(tensor.name, array.shape, "BYTES" if dtype == "STRING" else dtype))
-            inputs[-1].set_data_from_numpy(array.astype(np.float32) if dtype == "BF16" else array)
-        response = self._connection.infer(self._config.name, inputs, client_timeout=60)
-        outputs = {}
-        for tensor in self._config.output:
-            array = self._reshape(response.as_numpy(tensor.name), tensor, tensor.reshape.shape)
-            dtype = self._outputs[tensor.name].dtype
-            outputs[tensor.name] = array if dtype == "string" else array.astype(dtype, copy=False)
-        return outputs
-
-    def _reshape(self, array: NDArray[Any], tensor: Any, dims: Any) -> NDArray[Any]:
-        if not tensor.HasField("reshape"):
-            return array
-        return array.reshape((*array.shape[: int(self._config.max_batch_size > 0)], *dims))
-
-
 @contextlib.contextmanager
-def run_server(program: str, root: Path, deadline: float) -> Iterator[TritonClient]:
+def run_server(program: str, root: Path, signature: str, deadline: float) -> Iterator[Server]:
     """Start the server on the folder that holds ``root``, wait until it serves that model, and stop it at the end.
 
-    Args:
-        program: The server.
-        root: The folder with the name of the model, the only one in its parent folder.
-        deadline: The time, by `time.monotonic`, when it must be ready.
-
-    Raises:
-        ComponentError: If it ends or does not serve the model in time, with its last lines.
+    The model is the only one in that folder, and its signature is in the configuration. See `start_server` for errors.
     """
+    from tritonclient.grpc import InferenceServerClient
+
     port = free_port()
-    client = TritonClient(f"localhost:{port}", root.name)
     flags = (
         f"--model-repository={root.parent}", f"--backend-directory={_backends(program)}", "--grpc-address=localhost",
         f"--grpc-port={port}", "--allow-http=false", "--allow-metrics=false", "--exit-on-error=false",
     )  # fmt: skip
-    with start_server(program, *flags, not_ready=client.not_ready, deadline=deadline):
-        yield client
+    connection = InferenceServerClient(f"localhost:{port}")
+    with start_server(program, *flags, not_ready=partial(_not_ready, connection, root.name), deadline=deadline):
+        config = connection.get_model_config(root.name, client_timeout=10).config
+        inputs, outputs = (_specs(side, batched=config.max_batch_size > 0) for side in (config.input, config.output))
+        name = f"Triton {connection.get_server_metadata(client_timeout=10).version}"
+        yield Server(name, inputs, outputs, partial(_client, port, config, outputs))
+
+
+def _not_ready(connection: Any, name: str) -> str | None:
+    """Return the reason why the server does not serve the model yet; None if it does.
+
+    Raises:
+        ComponentError: If the server failed to load the model, with its message.
+    """
+    from tritonclient.utils import InferenceServerException
+
+    try:
+        models = connection.get_model_repository_index(client_timeout=10).models
+    except InferenceServerException as error:
+        return str(error.message())
+    model = next((model for model in models if model.name == name), None)
+    if model and model.state == "READY":
+        return None
+    reason = model.reason if model else ""  # the server responds after it has tried to load all models
+    raise ComponentError(f"{NAME} does not serve it: {reason or NO_REASON}", "a model that it can load", HINT)
+
+
+def _client(port: int, config: Any, specs: Mapping[str, TensorSpec]) -> Client:
+    """Return a client for one thread: a connection of Triton's client is not thread-safe."""
+    from tritonclient.grpc import InferenceServerClient, InferInput
+
+    connection = InferenceServerClient(f"localhost:{port}")
+
+    def send(arrays: Arrays) -> dict[str, NDArray[Any]]:
+        inputs = []
+        for tensor in config.input:
+            array = reshape(arrays[tensor.name], tensor, tensor.dims)
+            dtype = _dtype(tensor)
+            inputs.append(InferInput(tensor.name, array.shape, "BYTES" if dtype == "STRING" else dtype))
+            inputs[-1].set_data_from_numpy(array.astype(np.float32) if dtype == "BF16" else array)
+        response = connection.infer(config.name, inputs, client_timeout=60)
+        outputs = {}
+        for tensor in config.output:
+            array = reshape(response.as_numpy(tensor.name), tensor, tensor.reshape.shape)
+            dtype = specs[tensor.name].dtype
+            outputs[tensor.name] = array if dtype == "string" else array.astype(dtype, copy=False)
+        return outputs
+
+    def reshape(array: NDArray[Any], tensor: Any, dims: Any) -> NDArray[Any]:
+        if not tensor.HasField("reshape"):
+            return array
+        return array.reshape((*array.shape[: int(config.max_batch_size > 0)], *dims))
+
+    return send
 
 
 def _backends(program: str) -> Path:
@@ -140,6 +113,7 @@ def _backends(program: str) -> Path:
 
 
 def _specs(side: Any, *, batched: bool) -> dict[str, TensorSpec]:
+    """Return the tensors of the model itself, without Triton's batching and reshaping."""
     dtypes = {name: dtype for dtype, name in TYPES.items()}
     specs = {}
     for tensor in side:
@@ -153,3 +127,6 @@ def _dtype(tensor: Any) -> str:
     from tritonclient.grpc.model_config_pb2 import DataType
 
     return str(DataType.Name(tensor.data_type)).removeprefix("TYPE_")
+
+
+PROGRAM = ServerProgram(find_program, run_server, check_folder)

@@ -3,18 +3,16 @@
 import tempfile
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from tfopt.artifacts import Examples, Model
-from tfopt.components.validate_serving import model_server, triton_server
 from tfopt.components.validate_serving.parameters import ServingTest
-from tfopt.components.validate_serving.server_check import Task, check_server
-from tfopt.errors import ComponentError, disk_full_error
+from tfopt.components.validate_serving.server_check import check_server
+from tfopt.error_messages import disk_full_error
+from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.serving_report import ServedModel
 from tfopt.runtimes import environment
-from tfopt.serving import triton_config
 from tfopt.serving.layouts import resolve_layout, version_files
 
 NAME = "model"  # the served name if there is no destination
@@ -29,32 +27,23 @@ def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_f
             the format. The latter is a reason in the row of a fallback, which may never be needed.
     """
     layout = resolve_layout(model, test.layout)
-    failed = partial(
-        ServedModel, model.name, model.digest, model.format, layout, server="", blessed=False, latency=None, sweep=None
+    row = ServedModel(
+        *(model.name, model.digest, model.format, layout), server="", blessed=False, reason="", latency=None, sweep=None
     )
     try:
         version_files(model, layout)
     except ComponentError as error:
         if not is_fallback:
             raise
-        return failed(reason=error.received)
+        return replace(row, reason=error.received)
+    if test.destination:
+        test = replace(test, destination=str(Path(test.destination).expanduser().absolute()))
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-        destination = Path(test.destination).expanduser().absolute() if test.destination else None
-        task = Task(
-            model=model.uri,
-            signature=model.signature,
-            layout=layout,
-            root=str(Path(folder, destination.name if destination else NAME)),
-            examples=examples.uri if examples else None,
-            test=test,
-            user_config=_user_config(destination) if layout == "triton" else None,
-            server_program=_server_program(layout, model.format),
-            deadline=time.monotonic() + LOADING * test.max_seconds,
-        )
+        root = Path(folder, Path(test.destination or NAME).name)
         try:
             result = run_in_child(
                 check_server,
-                task,
+                *(model, examples, test, row, root, time.monotonic() + LOADING * test.max_seconds),
                 doing="serving the model",
                 environment=environment.read_variables(model),
                 limit_s=test.max_seconds,
@@ -62,30 +51,15 @@ def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_f
         except ComponentError as error:
             if full := disk_full_error(error):  # not a property of the model
                 raise full from error
-            return failed(reason=error.received)
+            return replace(row, reason=error.received)
     if isinstance(result, ComponentError):
         raise result
-    facts, faults = result
-    served = replace(failed(reason=""), **facts)
+    served, faults = result
     limit = test.max_p99_ms
     if limit is not None and served.latency and served.latency.p99_ms > limit:
         p99 = served.latency.p99_ms
         faults.append(f"99% of the requests take up to {p99:.3g} ms with {test.concurrency} clients, not {limit:g} ms")
     return replace(served, blessed=not faults, reason="; ".join(faults) or _summary(served))
-
-
-def _server_program(layout: str, format: str) -> str | None:
-    """Return the path of the server itself, if the machine has one that serves the format."""
-    if layout == "triton":
-        return triton_server.find_program(format)
-    return model_server.find_program() if layout == "tf_serving" and format == "saved_model" else None
-
-
-def _user_config(destination: Path | None) -> str | None:
-    """Return a configuration at the destination that push_model would not overwrite."""
-    file = destination and destination / triton_config.FILE
-    text = file.read_text() if file and file.is_file() else triton_config.HEADER
-    return None if text.startswith(triton_config.HEADER) else text
 
 
 def _summary(served: ServedModel) -> str:

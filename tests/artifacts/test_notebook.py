@@ -10,7 +10,7 @@ import pytest
 from tests.reports import DIGITS, make_models, write_reports
 from tests.toys import count
 from tfopt.artifacts import Artifact, Benchmark, Decision, Evaluation, Inspection, Report
-from tfopt.artifacts.outputs import Outputs
+from tfopt.artifacts.base import Outputs
 from tfopt.components.select_model.component import select_model
 from tfopt.dag.outcome import Outcome, RunOutcome
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tfopt.errors import machine_error
+from tfopt.error_messages import machine_error
 
 ROOT = Path(__file__).parents[2]
 # The code that imports these describes what to install: no extra of tfopt has them.

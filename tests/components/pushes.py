@@ -1,10 +1,21 @@
-"""A decision on written reports and its push, for tests of registrations."""
+"""Pushes: of a model, without the component; of a decision on written reports, for tests of registrations."""
 
 from pathlib import Path
 
 from tests.components.decisions import decide
 from tests.reports import DIGITS
+from tfopt.artifacts import Model
 from tfopt.components.push_model.component import push_model
+from tfopt.components.push_model.store_versions import StoreVersions
+from tfopt.components.push_model.versions import PushResult, Versions
+from tfopt.serving.layouts import copy_model
+
+
+def add(versions: Versions | StoreVersions, model: Path) -> PushResult:
+    """Add a version with the files of a model only."""
+    with versions.staged() as stage:
+        copy_model(Model(model), versions.layout, stage)
+        return versions.add(stage)
 
 
 class Push:

@@ -1,6 +1,7 @@
 """Test what `benchmark` does with rounds that other processes disturb, on simulated times and loads."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from tests.components.test_benchmark_comparison import MIN_EFFECT, SCHEDULE, look_at, measured
 from tests.components.test_benchmark_giving_up import FakeProcess
 from tfopt.artifacts import Model
-from tfopt.components.benchmark import comparison, interleaving, machine_conditions, measured_model
+from tfopt.components.benchmark import comparison, interleaving, measured_model, worker
 from tfopt.components.benchmark.comparison import compare
 from tfopt.components.benchmark.interleaving import measure_interleaved
 from tfopt.components.benchmark.machine_conditions import OtherCores
@@ -117,7 +118,7 @@ def test_disturbed_rounds_are_repeated_while_time_is_left(tmp_path, monkeypatch,
 def test_the_load_of_other_cores_is_read_without_the_cores_of_the_models(monkeypatch):
     stat = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu0 {} 0 0 {} 0 0 0 0 0 0\ncpu1 500 0 0 0 0 0 0 0 0 0\n"
     contents = iter([stat.format(100, 100), stat.format(130, 170), stat.format(0, 0), stat.format(0, 0)])
-    monkeypatch.setattr(machine_conditions, "read_text", lambda path: next(contents))
+    monkeypatch.setattr(worker, "STAT", SimpleNamespace(read_text=lambda: next(contents)))
     other = OtherCores([1])
     assert USED_SHARE(other, other.seconds()) == pytest.approx(0.3)
     assert USED_SHARE(OtherCores([0, 1]), (0.0, 0.0)) == 0.0

@@ -25,7 +25,7 @@ from tfopt.components.compare_backbones.cost import measure_costs
 from tfopt.components.compare_backbones.keras_modules import file_name, module_text
 from tfopt.components.compare_backbones.report import render_html
 from tfopt.components.compare_backbones.short_training import draw_examples
-from tfopt.components.compare_backbones.untrained_models import TOLERANCE
+from tfopt.components.compare_backbones.untrained_models import TOLERANCE, write_random_examples
 from tfopt.dag.dag import StepOutput
 from tfopt.dag.tracing import Steps, trace
 from tfopt.data.tfrecords import read_records
@@ -259,7 +259,8 @@ def test_failing_backbone_is_a_row_and_the_others_are_measured(tmp_path):
         module.write_text(text.replace("weights=None", 'weights="no such file"') if is_broken else SMALL)
         (tmp_path / module.stem).mkdir()
         candidates.append(Candidate(backbone, module, tmp_path / module.stem))
-    environment = measure_costs(candidates, resolved, None, Budget(10))
+    examples = write_random_examples(tmp_path / "examples", resolved)
+    environment = measure_costs(candidates, resolved, examples, Budget(10))
     assert environment["cpu"]
     measured, broken = candidates
     assert broken.error

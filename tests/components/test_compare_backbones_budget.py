@@ -30,7 +30,7 @@ def events(monkeypatch) -> list[tuple[str, ...]]:
         clock.now += BUILD_S
         log.append(("build", folder.name))
 
-    def measure(group, format_name, paths, resolved, examples, budget: Budget):
+    def measure(group, format_name, resolved, examples, budget: Budget):
         names = tuple(candidate.name for candidate in group)
         if budget.is_spent:
             return {}
@@ -48,7 +48,7 @@ def measure_costs(count: int, minutes: float, broken: int | None = None) -> dict
     candidates = [
         Candidate(f"b{n}", Path("broken" if n == broken else "module"), Path(f"b{n}"), error="") for n in range(count)
     ]
-    return cost.measure_costs(candidates, SimpleNamespace(formats=list(FORMATS)), None, Budget(minutes))
+    return cost.measure_costs(candidates, SimpleNamespace(formats=list(FORMATS)), "examples", Budget(minutes))
 
 
 def test_a_small_budget_measures_some_backbones_before_it_builds_the_others(events):

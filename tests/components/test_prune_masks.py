@@ -9,7 +9,7 @@ from tfopt.components.prune.kernels import find_kernels
 from tfopt.components.prune.masked_training import Masks
 from tfopt.components.prune.parameters import Pattern, parse_block, parse_ratio
 from tfopt.components.prune.patterns import plan_schedule
-from tfopt.components.prune.tfmot import _toolkit_schedule, callback, wrap
+from tfopt.components.prune.tfmot import _toolkit_schedule, sparsity, wrap
 from tfopt.errors import ComponentError
 
 PATTERNS = {
@@ -36,7 +36,7 @@ def test_masks_are_those_of_the_toolkit_for_the_same_weights(name):
     before = [kernel.values for kernel in kernels]
     wrapped = wrap(model, kernels, pattern, plan_schedule("constant", 0.7, steps=1))
     wrapped.compile(tf_keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
-    wrapped.fit(np.ones((1, 4, 4, 8)), np.ones((1, 23)), callbacks=[callback()], verbose=0)
+    wrapped.fit(np.ones((1, 4, 4, 8)), np.ones((1, 23)), callbacks=[sparsity.UpdatePruningStep()], verbose=0)
     wrappers = [layer for layer in wrapped.layers if getattr(layer, "pruning_vars", [])]
     settings = {"block_size": (1, 1), "sparsity_m_by_n": None} | options
     assert all({key: getattr(layer, key) for key in settings} == settings for layer in wrappers)

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.components.pushes import add
 from tests.reports import DIGITS, TRAINED, make_models
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Model, Pushed
@@ -234,7 +235,7 @@ def test_concurrent_pushes_get_different_numbers_and_are_complete(model, tmp_pat
     models = [changed(model, f"model {number}") for number in range(12)]
     versions = Versions(str(tmp_path / "served"), layout)
     with ThreadPoolExecutor(12) as pool:
-        results = list(pool.map(lambda path: versions.push(Model(path)), models))
+        results = list(pool.map(lambda path: add(versions, path), models))
     assert sorted(result.version for result in results) == list(range(1, 13))
     for path, result in zip(models, results, strict=True):
         pushed = versions.path(result.version) / "model.tflite"
@@ -255,7 +256,7 @@ def test_a_number_that_another_machine_uses_first_is_skipped(model, tmp_path):
                 (self.folder / others.pop(0) / "model.tflite").write_text("another")
             return paths
 
-    assert LateVersions(str(tmp_path / "served"), "tf_serving").push(Model(model)).version == 3
+    assert add(LateVersions(str(tmp_path / "served"), "tf_serving"), model).version == 3
     for number, text in enumerate(["another", "another", "flatbuffer 0"], 1):
         assert (tmp_path / "served" / str(number) / "model.tflite").read_text() == text
 
@@ -263,7 +264,7 @@ def test_a_number_that_another_machine_uses_first_is_skipped(model, tmp_path):
 def test_concurrent_pushes_of_one_model_add_one_version(model, tmp_path):
     versions = Versions(str(tmp_path / "served"), "tf_serving")
     with ThreadPoolExecutor(8) as pool:
-        results = list(pool.map(lambda _: versions.push(Model(model)), range(16)))
+        results = list(pool.map(lambda _: add(versions, model), range(16)))
     assert {result.version for result in results} == {1}
     assert entries(tmp_path / "served") == ["1"]
 
@@ -278,7 +279,7 @@ def test_a_push_waits_for_a_push_of_another_process(model, tmp_path):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with subprocess.Popen([sys.executable, "-c", code, served], **pipes) as other, ThreadPoolExecutor(1) as pool:
         assert other.stdout.readline() == "in\n"
-        pushed = pool.submit(Versions(str(served), "tf_serving").push, Model(model))
+        pushed = pool.submit(add, Versions(str(served), "tf_serving"), model)
         time.sleep(1)
         assert not (served / "1").exists()
         other.communicate("out\n")
@@ -313,7 +314,7 @@ def test_a_reader_never_sees_an_incomplete_version(model, tmp_path):
     reader = threading.Thread(target=count_files)
     reader.start()
     for number in range(30):
-        Versions(str(served), "tf_serving").push(Model(changed(model, str(number))))
+        add(Versions(str(served), "tf_serving"), changed(model, str(number)))
     stop.set()
     reader.join()
     assert set(seen) == {2}
@@ -326,8 +327,9 @@ def test_a_killed_push_adds_no_version_and_the_next_push_removes_its_files(model
     served = tmp_path / "served"
     push(model, served)
     code = (
-        "import sys; from tfopt.artifacts import Model; from tfopt.components.push_model.versions import Versions\n"
-        "Versions(sys.argv[1], 'tf_serving').push(Model(sys.argv[2]))"
+        "import sys; from tests.components.pushes import add\n"
+        "from tfopt.components.push_model.versions import Versions\n"
+        "add(Versions(sys.argv[1], 'tf_serving'), sys.argv[2])"
     )
     process = subprocess.Popen([sys.executable, "-c", code, served, large])
     while not list(served.glob(".partial-*/model.tflite")):

@@ -15,7 +15,7 @@ import tests.object_store  # noqa: F401  (registers the schemes)
 from tests.components.test_push_model import changed, model, push  # noqa: F401  (model is a fixture)
 from tfopt.components.validate_serving.component import validate_serving
 from tfopt.errors import ComponentError, MachineError
-from tfopt.serving.version_manifest import PASSWORD, describe_version, verify_version
+from tfopt.serving.version_manifest import PASSWORD, verify_version, write_description
 from tfopt.storage import remote_files
 
 
@@ -117,9 +117,7 @@ def test_names_with_line_separators_are_verified(tmp_path):
     version.mkdir()
     for name in ("a\u2028b", "a\nb", "a\\b", "a\x85b"):
         (version / name).write_text(name)
-    for name, content in describe_version(version).items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_bytes(content)
+    write_description(version, str(tmp_path), None)
     verify_version(version)
     check = ["sha256sum", "--check", "--strict", "versions/1.sha256"]
     subprocess.run(check, cwd=tmp_path, capture_output=True, check=True)

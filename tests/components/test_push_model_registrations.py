@@ -11,13 +11,14 @@ import pytest
 import yaml
 
 from tests.components.pushes import Push
+from tests.distributions import install
 from tfopt.artifacts import Decision
 from tfopt.artifacts.formats import FORMATS
 from tfopt.component import find
 from tfopt.components.push_model.registration import pushed_metrics
-from tfopt.components.push_model.registrations import kserve, targets
-from tfopt.components.push_model.registrations.pushed_version import PushedVersion
-from tfopt.components.push_model.registrations.target import KINDS, parse_targets
+from tfopt.components.push_model.registrations import kserve
+from tfopt.components.push_model.registrations.kind import KINDS, PushedVersion
+from tfopt.components.push_model.registrations.target import parse_targets, register_with
 from tfopt.dag.tracing import load
 from tfopt.errors import ComponentError, MachineError
 from tfopt.kfp.compiler import compile_pipeline
@@ -139,8 +140,9 @@ def test_a_field_that_kserve_does_not_declare_is_detected(manifests):
     ],
 )
 def test_the_runtime_follows_from_format_and_layout(format, layout, runtime, uri, manifests):
-    kserve.check("s3://bucket/models/digits", format, layout)
-    manifest = kserve.inference_service(version(format=format, layout=layout, environment={"TF_X": "1"}))
+    pushed = version(format=format, layout=layout, environment={"TF_X": "1"})
+    kserve.check_version(pushed)
+    manifest = kserve.inference_service(pushed)
     assert accepted(manifests, manifest) == manifest
     model = manifest["spec"]["predictor"]["model"]
     assert (model["runtime"], model["storageUri"]) == (runtime, uri)
@@ -179,7 +181,7 @@ def test_metrics_are_scalars_with_the_version_as_step(push, tmp_path):
 def test_each_version_is_a_step_and_a_second_registration_replaces_the_first(tmp_path):
     (target,) = parse_targets([f"tensorboard={tmp_path}"])
     for number, accuracy in ((1, 0.5), (2, 0.75), (10, 0.875), (10, 0.25)):
-        targets.register_with(target, version(number=number, metrics={"accuracy": accuracy}))
+        register_with(target, version(number=number, metrics={"accuracy": accuracy}))
     assert scalars(tmp_path / "digits" / "pushed") == {"accuracy": [(1, 0.5), (2, 0.75), (10, 0.25)]}
 
 
@@ -187,7 +189,7 @@ def test_scalars_and_manifests_are_written_to_an_object_store(bucket):
     """Register in this process: the variables of the bucket would start another one with TensorFlow."""
     pushed = version(number=1, destination=f"{bucket}/digits", metrics={"accuracy": 0.5})
     for target in parse_targets([f"kserve={bucket}/digits.yaml", f"tensorboard={bucket}/boards"]):
-        targets.register_with(target, pushed)
+        register_with(target, pushed)
     manifest = yaml.safe_load(remote_files.read_file(f"{bucket}/digits.yaml"))
     assert manifest["spec"]["predictor"]["model"]["storageUri"] == f"{bucket}/digits/"
     assert remote_files.list_names(f"{bucket}/boards/digits/pushed") == ["events.out.tfevents.0000000001.tfopt"]
@@ -256,12 +258,50 @@ def test_a_missing_package_is_refused_with_its_extra_before_the_push(push, monke
     assert not push.destination.exists()
 
 
-def test_each_kind_has_a_module_and_imports_its_package_only_when_it_registers():
-    assert set(targets.MODULES) == set(KINDS)
-    code = "import sys; import tfopt.components.push_model.registrations.targets; print(*sys.modules)"
+def test_each_kind_imports_its_package_only_when_it_registers():
+    code = "import sys; from tfopt.components.push_model.registrations.kind import KINDS; "
+    code += "dict(KINDS); print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     packages = {name.partition(".")[0] for name in done.stdout.split()}
-    assert not packages & {*targets.PACKAGES.values(), "kserve"}
+    assert not packages & ({kind.package for kind in KINDS.values()} | {"kserve"})
+
+
+CATALOG = """
+from pathlib import Path
+from tfopt.components.push_model.registrations.kind import Kind
+from tfopt.errors import ComponentError
+
+def check_address(address):
+    if not address.endswith(".txt"):
+        raise ComponentError(address, "a text file", "pass catalog=FILE.txt")
+
+def check_version(version):
+    if not version.metrics:
+        raise ComponentError("no metrics", "metrics", "pass a decision")
+
+def register(address, version):
+    Path(address).write_text(f"{version.name} {version.number} in {version.path}")
+    return f"a line in {address}"
+
+KIND = Kind(register, check_address=check_address, check_version=check_version)
+"""
+
+
+def test_an_entry_point_of_another_package_adds_a_kind(push, tmp_path, monkeypatch):
+    entries = {"catalog": "other_catalog:KIND", "broken": "no_such_module:KIND"}
+    install(tmp_path / "site", monkeypatch, "tfopt.registrations", entries, other_catalog=CATALOG)
+    file = tmp_path / "catalog.txt"
+    with pytest.raises(ComponentError, match="no metrics"):
+        push(f"catalog={file}", decision=None)
+    assert not push.destination.exists()
+    report = push(f"catalog={file}")
+    assert report["registrations"] == {f"catalog={file}": f"a line in {file}"}
+    assert file.read_text() == f"digits 1 in {report['path']}"
+    for target, text in (("cataloge=a.txt", "did you mean catalog"), ("catalog=a.yaml", "a text file")):
+        with pytest.raises(ComponentError, match=text):
+            parse_targets([target])
+    with pytest.raises(ComponentError, match=r"broken of the package others .* cannot be imported"):
+        push("broken=anywhere")
 
 
 def test_the_fallback_is_registered_with_the_metrics_of_the_baseline(tmp_path):

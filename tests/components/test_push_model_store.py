@@ -12,6 +12,7 @@ from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import ModelConfig
 
 import tests.object_store  # noqa: F401  (registers the schemes)
+from tests.components.pushes import add
 from tests.components.test_push_model import bless, changed, model, push  # noqa: F401  (model is a fixture)
 from tests.components.test_select_model_history import pushed_report
 from tests.components.test_select_model_history import run as select_and_push
@@ -70,11 +71,11 @@ def test_numbers_of_files_without_a_pointer_are_skipped(model, bucket):  # noqa:
 def test_concurrent_pushes_get_different_numbers(model, bucket):  # noqa: F811
     models = [Model(changed(model, f"model {number}")) for number in range(6)]
 
-    def add(model: Model) -> int:
-        return StoreVersions(f"{bucket}/served", "tf_serving").push(model).version
+    def push_directly(model: Model) -> int:
+        return add(StoreVersions(f"{bucket}/served", "tf_serving"), model.path).version
 
     with ThreadPoolExecutor(6) as pool:
-        versions = list(pool.map(add, models))
+        versions = list(pool.map(push_directly, models))
     assert sorted(versions) == StoreVersions(f"{bucket}/served", "tf_serving").numbers() == [1, 2, 3, 4, 5, 6]
     for version, pushed in zip(versions, models, strict=True):
         content = remote_files.read_file(f"{bucket}/served/{version}/model.tflite")

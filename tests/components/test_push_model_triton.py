@@ -160,7 +160,7 @@ def test_the_batch_size_is_limited_to_that_of_the_engine(tmp_path, monkeypatch):
     monkeypatch.setattr(runtimes, "load", lambda model: loaded)
     here = Machine("10.11.0.33", "9.0", "NVIDIA H100", "570.86.15")
     for built, requested, written in ((32, 64, 32), (32, 8, 8), (None, 64, 64)):
-        CompatibilityTag.for_machine(here, version_compatible=False, largest_batch=built).write(engine)
+        CompatibilityTag(**here.__dict__, version_compatible=False, largest_batch=built).write(engine)
         write_config(Model(engine), tmp_path, Scheduling(requested))
         assert read(tmp_path / "config.pbtxt").max_batch_size == written
         notes = check_config(tmp_path / "config.pbtxt", "tensorrt", open_end, open_end, 1, 7)

@@ -208,11 +208,11 @@ def test_tfx_reads_the_blessing(tmp_path, blessed):
         assert check(artifact) is blessed
 
 
-@pytest.mark.parametrize("kind", ["saved_model", "tflite", "onnx", "openvino", "keras"])
+@pytest.mark.parametrize("kind", ["saved_model", "tflite", "onnx", "openvino", "tensorrt", "keras"])
 def test_a_selected_file_outside_of_an_artifact_is_copied_into_one(tmp_path, digits_model, kind):
     raw = {"saved_model": digits_model / "Format-Serving", "keras": digits_model / "Format-Keras" / "model.keras"}
-    if kind in ("tflite", "onnx"):
-        raw[kind] = tmp_path / f"größe 1.{kind}"
+    if kind in ("tflite", "onnx", "tensorrt"):
+        raw[kind] = tmp_path / f"größe 1.{'plan' if kind == 'tensorrt' else kind}"
         raw[kind].write_bytes(b"content")
     if kind == "openvino":
         raw[kind] = tmp_path / "größe 1.xml"

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.reports import DIGITS, TRAINED, Row, join_rows
-from tfopt.components.select_model.choice import choose
+from tfopt.components.select_model.decide import choose
 from tfopt.measurement.goals import read_goals
 from tfopt.measurement.pareto import pareto_front
 from tfopt.measurement.significance import is_significantly_better

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -11,8 +12,8 @@ from tests.chromium import measure_pages
 from tests.components.test_select_model_report import CROWD
 from tests.components.test_select_model_report_many import MANY
 from tests.reports import DIGITS
+from tfopt.charts import figure
 from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_bubbles
-from tfopt.charts.figure import CHART_CSS
 from tfopt.components.select_model.charts import _interval
 
 # Six variants of nearly the same speed, accuracy and size: their bubbles cover each other.
@@ -36,12 +37,12 @@ def test_the_measurement_finds_wrong_labels(tmp_path):
         Bubble(name, "1 kB", f"{name}: 1 ms", time, 0.5 + time / 100, 1.0) for name, time in (("a", 1), ("b", 2))
     ]
     picture = draw_bubbles(BubbleChart(bubbles, "t", "d", "x", "y"), 760, 400, "bubbles-wide")
-    style = f"<style>{CHART_CSS.read_text()}</style>"
+    styles = Path(figure.__file__).with_name("figures.css").read_text()
     first, second = re.findall(r'rotate\([^)]*\) ?"><g transform="(translate\([^)]*\) ?)"', picture)
     swapped = picture.replace(first, "FIRST").replace(second, first).replace("FIRST", second)
     pages = [tmp_path / f"{number}.html" for number in range(3)]
     for page, svg in zip(pages, (picture, swapped, picture.replace(first, second)), strict=True):
-        page.write_text(f'<meta charset="utf-8">{style}{svg}')
+        page.write_text(f'<meta charset="utf-8"><style>{styles}</style>{svg}')
     measured = measure_pages(pages, {"found": LABEL_PROBLEMS}, [1200])
     problems = [measured[page][1200]["found"] for page in pages]
     assert problems[0] == []

@@ -15,12 +15,11 @@ from tests.reports import TRAINED, Row, join_rows
 from tfopt import formatting
 from tfopt.artifacts import Model
 from tfopt.component import find
-from tfopt.components.select_model.choice import choose
+from tfopt.components.select_model.decide import choose
 from tfopt.components.tune_recipe.component import tune_recipe
-from tfopt.components.tune_recipe.early_rejection import find_excessive_difference, find_missed_size_goal
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import FORMATS, Recipe, all_recipes, first_recipes
-from tfopt.components.tune_recipe.search import Search
+from tfopt.components.tune_recipe.search import Search, find_excessive_difference, find_missed_size_goal
 from tfopt.components.tune_recipe.trial_measurement import TrialMeasurement
 from tfopt.components.tune_recipe.trial_models import OutputDifference
 from tfopt.components.tune_recipe.tune import select_finalists

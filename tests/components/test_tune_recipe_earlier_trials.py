@@ -11,7 +11,7 @@ from tests.reports import DIGITS, TRAINED, Row, make_models, parsed_reports
 from tfopt.artifacts import Model, Recipe
 from tfopt.components.tune_recipe.component import tune_recipe
 from tfopt.components.tune_recipe.earlier_trials import add_earlier_trials
-from tfopt.components.tune_recipe.previous_recipe import PreviousRecipe, first_trial, read_previous
+from tfopt.components.tune_recipe.previous_recipe import first_trial, read_previous
 from tfopt.components.tune_recipe.report import render
 from tfopt.errors import ComponentError
 from tfopt.model_store.run_history import measurement_conditions
@@ -140,24 +140,22 @@ def test_the_report_has_the_origin_of_earlier_rows_and_their_quality_relative_to
     assert 'id="earlier"' not in render(run(None, {"a": FAST}))
 
 
-def test_no_measurement_is_carried_over_from_a_recipe_without_its_examples(tmp_path):
-    recipe = Recipe(tmp_path)
-    recipe.write({"winner": None, "trials": [{"name": "a", "speedup": 3.0}], "decision": {}})
-    previous = read_previous(recipe)
-    assert previous == PreviousRecipe({})
-    assert run(previous.report, {"b": EXACT}).earlier == []
+def won_by(choices: dict[str, str], served: bool | None = None) -> RecipeReport:
+    """Return the report of a run with this winner."""
+    winner = WinningRecipe("tflite", choices, [], []) if choices else None
+    return replace(run(None, {}), winner=winner, served=served)
 
 
 @pytest.mark.parametrize(
     ("previous", "formats", "tried"),
     [
         (None, ["tflite"], False),
-        (PreviousRecipe({}), ["tflite"], False),
-        (PreviousRecipe(CHOICES), ["tflite"], True),
-        (PreviousRecipe(CHOICES), ["onnx"], False),
-        (PreviousRecipe(CHOICES, served=True), ["tflite"], True),
-        (PreviousRecipe(CHOICES, served=False), ["tflite"], False),
-        (PreviousRecipe(CHOICES | {"tflite": "int3"}, served=True), ["tflite"], False),
+        (won_by({}), ["tflite"], False),
+        (won_by(CHOICES), ["tflite"], True),
+        (won_by(CHOICES), ["onnx"], False),
+        (won_by(CHOICES, served=True), ["tflite"], True),
+        (won_by(CHOICES, served=False), ["tflite"], False),
+        (won_by(CHOICES | {"tflite": "int3"}, served=True), ["tflite"], False),
     ],
 )
 def test_the_earlier_winner_is_tried_first_if_it_was_served_and_is_still_a_recipe(previous, formats, tried):
@@ -171,7 +169,7 @@ def test_unusable_recipes_are_refused_before_the_search(digits_model, digits_exa
             tune_recipe(digits_model, digits_examples, tmp_path / "t", tmp_path / "r", **parameters)
         assert not (tmp_path / "t").exists() and not (tmp_path / "r").exists()
 
-    Recipe(tmp_path / "old").write({"winner": {"choices": {"format": "tflite", "tflite": "int3"}}})
+    Recipe(tmp_path / "old").write(won_by({"format": "tflite", "tflite": "int3"}))
     refused("choices of this version", previous=tmp_path / "old")
     (tmp_path / "served" / "recipe").mkdir(parents=True)
     (tmp_path / "served" / "recipe" / "recipe.json").write_text('{"winner"')
@@ -214,7 +212,7 @@ def test_a_recipe_of_another_version_is_refused_before_the_search(tmp_path, spoi
     winner = WinningRecipe("tflite int8", CHOICES, [], [])
     report = replace(run(None, {"a": FAST}), winner=winner)
     recipe.write(report)
-    assert read_previous(recipe) == PreviousRecipe(CHOICES, None, report)
+    assert read_previous(recipe) == report
     content = recipe.read()
     spoil(content)
     (tmp_path / recipe.file).write_text(json.dumps(content))

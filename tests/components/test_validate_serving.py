@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel
 
 from tests.conftest import write_examples
+from tests.distributions import install
 from tests.runtimes.formulas import saved
 from tfopt.artifacts import InfraBlessing, Model
 from tfopt.components.validate_serving.component import validate_serving
@@ -294,6 +295,32 @@ def test_tfxs_pusher_accepts_the_blessing(blessings, tmp_path, blessed):
     )
     assert bool(list(tmp_path.glob("served/*/model.onnx"))) == blessed
     assert pushed.get_int_custom_property("pushed") == int(blessed)
+
+
+SERVER = """
+import contextlib
+from tfopt import runtimes
+from tfopt.artifacts import Model
+from tfopt.components.validate_serving.servers import Server, ServerProgram
+
+@contextlib.contextmanager
+def run(program, root, signature, deadline):
+    with runtimes.load(Model(root / "1" / "model.onnx")) as runtime:
+        yield Server(program, runtime.inputs, runtime.outputs, lambda: runtime.run)
+
+def check_folder(model, root, expected, test):
+    return [] if root.name == "product" else [f"a model called {root.name}"]
+
+PROGRAM = ServerProgram(lambda format: f"another server of {format}", run, check_folder)
+"""
+
+
+def test_an_entry_point_of_another_package_adds_a_server(tmp_path, monkeypatch):
+    entries = {"plain.onnx": "other_server:PROGRAM", "plain.openvino": "no_such_module:PROGRAM"}
+    install(tmp_path / "site", monkeypatch, "tfopt.servers", entries, other_server=SERVER)
+    row = validate(product(tmp_path), tmp_path, layout="plain", destination="served/product").read()["models"][0]
+    assert (row["blessed"], row["server"]) == (True, "another server of onnx")
+    assert validate_unservable(product(tmp_path), tmp_path, layout="plain") == "a model called model"
 
 
 @pytest.mark.nightly

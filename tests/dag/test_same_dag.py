@@ -157,9 +157,7 @@ def process_graph(dag: Dag, values: dict[str, Any], root: Path) -> Graph:
 
 def recording(component: Component, run: Any) -> Component:
     """Return a component with the same declaration that is executed by another function."""
-    options = {
-        name: getattr(component, name) for name in ("image", "beam", "resources", "model_signature", "on_failure")
-    }
+    options = {name: getattr(component, name) for name in ("image", "beam", "memory", "model_signature", "on_failure")}
     return Component(component.function, run, **options)
 
 

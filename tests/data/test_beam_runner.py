@@ -6,6 +6,7 @@ import threading
 import apache_beam
 import pytest
 
+from tests.distributions import install
 from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
 
@@ -51,6 +52,46 @@ def test_an_exception_in_the_block_prevents_the_run(tmp_path):
 def test_the_number_of_workers_is_read_from_the_arguments(arguments, expected):
     with beam_runner.runner_arguments(arguments):
         assert beam_runner.worker_count() == expected
+
+
+RUNNER = """
+import contextlib
+from apache_beam.runners.portability.fn_api_runner import FnApiRunner
+from tfopt.data.beam_runner import BeamRunner
+from tfopt.errors import ComponentError
+
+started = []
+
+def check(arguments):
+    if "--zone=a" not in arguments:
+        raise ComponentError("no zone", "a zone", "pass --zone=a")
+
+@contextlib.contextmanager
+def start(arguments, options):
+    started.append(list(arguments))
+    try:
+        yield FnApiRunner()
+    except ZeroDivisionError as error:
+        raise ComponentError("a lost zone", "a zone", "try again") from error
+
+RUNNER = BeamRunner(check, start)
+"""
+
+
+def test_an_entry_point_of_another_package_adds_a_runner(tmp_path, monkeypatch):
+    entries = {"otherrunner": "other_runner:RUNNER", "broken": "no_such_module:RUNNER"}
+    install(tmp_path / "site", monkeypatch, "tfopt.beam_runners", entries, other_runner=RUNNER)
+    with pytest.raises(ComponentError, match="no zone"):
+        beam_runner.check_arguments(["--runner=other.OtherRunner"])
+    with pytest.raises(ComponentError, match="broken of the package others"):
+        beam_runner.check_arguments(["--runner", "Broken"])
+    arguments = ["--runner=OtherRunner", "--zone=a"]
+    beam_runner.check_arguments(arguments)
+    with beam_runner.runner_arguments(arguments):
+        assert square(tmp_path) == 328350
+        with pytest.raises(ComponentError, match="a lost zone"), beam_runner.pipeline() as pipeline:
+            pipeline | apache_beam.Create([1]) | apache_beam.Map(lambda _: 1 / 0)
+    assert sys.modules["other_runner"].started == [arguments, arguments]
 
 
 def test_an_invalid_argument_is_an_error_with_beams_message():

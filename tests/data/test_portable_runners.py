@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import apache_beam
 import pytest
@@ -68,6 +69,28 @@ def test_a_job_server_that_ends_at_once_is_an_error_with_the_command_to_run_it(r
     error = failure([f"--runner={runner}", f"--job_server_java_launcher={java}", f"--{jar}_job_server_jar={server}"])
     assert error.received == f"the job server of {runner} ended with code 7"
     assert f"{java} -jar {server}" in error.fix
+
+
+@RUNNERS
+def test_a_job_server_runs_the_pipeline_and_ends_with_it(runner, jar, tmp_path):
+    """Run with Beam's own local job server in place of Java."""
+    java, server, log = tmp_path / "java", tmp_path / "server.jar", tmp_path / "commands"
+    server.touch()
+    words = f"{sys.executable} -m apache_beam.runners.portability.local_job_service_main --port"
+    java.write_text(
+        f'#!/bin/sh\necho "$$ $*" >> "{log}"\nwhile [ "$1" != --job-port ]; do shift; done\nexec {words} "$2"\n'
+    )
+    java.chmod(0o755)
+    arguments = [f"--{jar}_job_server_jar={server}", "--environment_type=LOOPBACK"]
+    with (
+        beam_runner.runner_arguments([f"--runner={runner}", f"--job_server_java_launcher={java}", *arguments]),
+        beam_runner.pipeline() as pipeline,
+    ):
+        pipeline | apache_beam.Create([2, 3]) | apache_beam.Map(lambda number: (tmp_path / str(number)).touch())
+    assert (tmp_path / "2").exists() and (tmp_path / "3").exists()
+    (command,) = log.read_text().splitlines()
+    assert f"-jar {server}" in command
+    assert not Path("/proc", command.split()[0]).exists()
 
 
 @pytest.mark.parametrize("arguments", CLUSTERS)

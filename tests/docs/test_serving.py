@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 import yaml
 
+from tests.components.test_push_model_registrations import version
+from tests.distributions import install
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Model
 from tfopt.component import find
 from tfopt.components.push_model.component import push_model
-from tfopt.components.push_model.registrations.target import KINDS
+from tfopt.components.push_model.registrations.kind import KINDS
+from tfopt.components.push_model.registrations.target import parse_targets, register_with
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text()
@@ -98,3 +101,12 @@ def test_the_run_file_of_the_page_has_valid_targets_and_the_table_has_all_kinds(
         parameters[name].check(values[name], "push_model")
     assert sorted(text.partition("=")[0] for text in values["register"]) == sorted(KINDS)
     assert sorted(re.findall(r"^\| `([a-z-]+)=", PAGE, re.M)) == sorted(KINDS)
+
+
+def test_the_kind_of_the_page_registers(tmp_path, monkeypatch):
+    (module,) = re.findall(r"```python\n(.*?)```", PAGE, re.S)
+    [(group, name, value), *_] = re.findall(r'entry-points\."(.+?)"\]\n(\w+) = "(.+?)"', PAGE)
+    install(tmp_path / "site", monkeypatch, group, {name: value}, our_catalog=module)
+    (target,) = parse_targets([f"catalog={tmp_path / 'catalog'}"])
+    assert register_with(target, version()) == f"a line in {tmp_path / 'catalog'}"
+    assert (tmp_path / "catalog").read_text() == "digits 8 s3://bucket/models/digits/8 {}\n"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.process_tree import marked, wait_until
-from tfopt.errors import path_error
+from tfopt.error_messages import path_error
 from tfopt.storage import scratch
 
 DAG = '''

@@ -74,7 +74,7 @@ def test_a_tag_is_written_and_read(tmp_path):
     plan = tmp_path / "größe 1" / "model.plan"
     plan.parent.mkdir()
     assert CompatibilityTag.read(plan) is None
-    CompatibilityTag.for_machine(HERE, version_compatible=True).write(plan)
+    CompatibilityTag(**HERE.__dict__, version_compatible=True).write(plan)
     assert CompatibilityTag.read(plan) == CompatibilityTag("10.11.0.33", "8.6", "NVIDIA A10", "570.86.15", True)
     values = json.loads((plan.parent / "compatibility.json").read_text())
     assert values["compute_capability"] == "8.6" and values["version_compatible"] is True

@@ -62,13 +62,12 @@ class Artifact:
             ComponentError: If it does not exist, or its content does not have this type.
         """
         artifact = cls(uri, metadata)
+        expected = f"{cls.__name__}: {cls.contents}"
         if not artifact.path.exists():
             fix = "check the path" if artifact.path.parent.exists() else f"{artifact.path.parent} does not exist either"
-            raise ComponentError(f"{uri}: no such file or folder", f"{cls.__name__}: {cls.contents}", fix)
+            raise ComponentError(f"{uri}: no such file or folder", expected, fix)
         if not (artifact.path.is_file() or artifact.path.is_dir()):
-            raise ComponentError(
-                f"{uri}: a device, pipe or socket", f"{cls.__name__}: {cls.contents}", "copy its content"
-            )
+            raise ComponentError(f"{uri}: a device, pipe or socket", expected, "copy its content")
         artifact.check()
         return artifact
 
@@ -101,6 +100,13 @@ class Artifact:
         """Return a SHA-256 digest of all files, with the model card, which `digest` leaves out."""
         card = self.path / CARD
         return hashlib.sha256(self.digest.encode() + (card.read_bytes() if card.is_file() else b"")).hexdigest()
+
+
+class Outputs(dict[str, Artifact]):
+    """The outputs of a component by name; a notebook shows each."""
+
+    def _repr_html_(self) -> str:
+        return "".join(artifact._repr_html_() for artifact in self.values())
 
 
 def check_links(folder: Path) -> None:

@@ -32,7 +32,6 @@ class Format:
     """A model format. Its runtime is the module ``tfopt.runtimes.NAME``.
 
     Attributes:
-        name: The name in parameters, reports and model cards.
         title: The name in prose, with its article.
         runtime: The name of the software that runs it.
         import_name: The Python package of that software.
@@ -42,10 +41,8 @@ class Format:
         companions: Suffixes of files that must be next to the model file.
         packages: Distributions whose versions affect results.
         converters: Distributions whose versions affect the conversion.
-        exporter: The component that converts to this format.
         exported: That component's output.
         layout: The serving layout that ``auto`` selects.
-        tf_serving: True if TensorFlow Serving loads it.
         triton: The backend of Triton; None if there is none.
         concurrent: True if several threads may call one loaded model at once.
     """

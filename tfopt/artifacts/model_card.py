@@ -17,10 +17,7 @@ class LineageStep:
     """A step that made a model.
 
     Attributes:
-        name: Name of the model.
-        digest: Digest of the model's files.
         component: Name of the component; None if no component made it.
-        parameters: Parameters of the component.
         recovery: The second round of fine-tuning, if there was one.
         inputs: Names of the inputs that the component got; None if the card is older than this key.
         effect: What it left in the weights that a later step could undo; None if there is none, or the card is older.
@@ -40,7 +37,6 @@ class CalibrationExamples:
     """The examples that a model was calibrated on.
 
     Attributes:
-        split: Their split.
         records: Their identifiers.
     """
 
@@ -53,7 +49,6 @@ class LearnedNames:
     """Names in the examples that a model was trained on; a model made from another has those of the other.
 
     Attributes:
-        label: The label feature.
         classes: Names of the classes, by index.
         packed: For each packed feature, the names of its columns.
     """
@@ -68,7 +63,6 @@ class TrainedOn:
     """A sample of the training records of a model, and of the models that it was made from or learned from.
 
     Attributes:
-        label: The label feature.
         level: Number of bits that are 0 in each hash: one of ``2 ** level`` records is in the sample.
         features: Hashes of the records without their labels: 64-bit little-endian integers in Base64.
     """
@@ -119,20 +113,15 @@ class ModelCard:
 
     Attributes:
         name: Name of the model in tables.
-        format: Format of the model.
-        digest: Digest of the model's files.
         sizes: Bytes of the deployed files: ``raw`` and ``gzipped``.
         component: Name of the component that made it.
-        parameters: Parameters of that component.
         inputs: Names of the inputs that it got; None if the card is older than this key.
         effect: What that component left in the weights that a later step could undo, or None.
         lineage: The steps that made its ancestors, first to last.
         data: The examples that the component read.
         learned: Names of classes and of packed columns that the model learned to number.
-        trained_on: A sample of the training records.
         versions: Versions of tfopt and of the libraries that affect the model.
         calibration: The examples that the model was calibrated on.
-        fine_tuned: The fine-tuning.
         teacher: The model that it was trained with.
         metrics: The metrics of its training.
         confidence: ``estimate`` if `select_model` compared measured values with its goals, so that nothing is proven;

@@ -34,6 +34,11 @@ class FailedModel:
     how_to_fix: str
 
 
+def _file_of(format: str) -> "cached_property[Path | None]":
+    """Return the property with the file of a model in a format; None if it has none."""
+    return cached_property(lambda model: FORMATS[format].find(model.path))
+
+
 class Model(Artifact):
     """A trained model in any format, with its ``model_card.json``.
 
@@ -65,25 +70,10 @@ class Model(Artifact):
             return self.saved_model
         return file
 
-    @cached_property
-    def tflite(self) -> Path | None:
-        """Return the LiteRT flatbuffer, if there is one."""
-        return FORMATS["tflite"].find(self.path)
-
-    @cached_property
-    def onnx(self) -> Path | None:
-        """Return the ONNX file, if there is one."""
-        return FORMATS["onnx"].find(self.path)
-
-    @cached_property
-    def openvino(self) -> Path | None:
-        """Return OpenVINO's ``.xml`` file, which has its weights in the ``.bin`` file of the same name."""
-        return FORMATS["openvino"].find(self.path)
-
-    @cached_property
-    def tensorrt(self) -> Path | None:
-        """Return TensorRT's serialized engine, if there is one; `tfopt.tensorrt.tag` describes the tag next to it."""
-        return FORMATS["tensorrt"].find(self.path)
+    tflite = _file_of("tflite")
+    onnx = _file_of("onnx")
+    openvino = _file_of("openvino")  # the ``.xml`` file, which has its weights in the ``.bin`` file of the same name
+    tensorrt = _file_of("tensorrt")  # the serialized engine; `tfopt.tensorrt.tag` describes the tag next to it
 
     @cached_property
     def preprocessing(self) -> Path | None:

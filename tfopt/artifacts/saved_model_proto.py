@@ -1,10 +1,11 @@
 """Read ``saved_model.pb`` and check it, before a runtime that would crash or read other files loads it."""
 
-from collections.abc import Mapping
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 
 DAMAGED = "export it again; a file may be truncated or missing"
 
@@ -78,13 +79,9 @@ def functions_called(node_defs: Any) -> set[str]:
 
 def _find_recursion(graph_def: Any) -> str | None:
     """Return the name of a function that calls itself, also through others: TensorFlow crashes on it."""
-    calls: Mapping[str, set[str]] = {
-        function.signature.name: functions_called(function.node_def) for function in graph_def.library.function
-    }
-    ready: set[str] = set()
-    while waiting := calls.keys() - ready:
-        leaves = {name for name in waiting if not (calls[name] & calls.keys()) - ready}
-        if not leaves:
-            return sorted(waiting)[0]
-        ready |= leaves
+    calls = {function.signature.name: functions_called(function.node_def) for function in graph_def.library.function}
+    try:
+        TopologicalSorter(calls).prepare()
+    except CycleError as error:
+        return str(min(error.args[1]))  # all functions of the cycle
     return None

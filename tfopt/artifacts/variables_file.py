@@ -25,14 +25,7 @@ SLOTS_V1 = {"Adadelta", "Adadelta_1", "Adagrad", "Adam", "Adam_1", "Ftrl", "Ftrl
 
 @dataclass(frozen=True)
 class StoredVariable:
-    """The place of a variable.
-
-    Attributes:
-        key: Its name in the checkpoint.
-        shard: The number of its file.
-        offset: The first byte in the file.
-        size: The number of bytes.
-    """
+    """The bytes of a variable in the file ``variables.data-SHARD-…``; ``key`` is its name in the checkpoint."""
 
     key: str
     shard: int

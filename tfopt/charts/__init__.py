@@ -1,4 +1,4 @@
 """Accessible SVG charts for the HTML reports.
 
-May import `tfopt.formatting` and `tfopt.errors`.
+May import `tfopt.formatting` and what is below it.
 """

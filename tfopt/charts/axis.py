@@ -13,8 +13,6 @@ class Axis:
     """A linear or logarithmic range of values; figures are drawn in its coordinates.
 
     Attributes:
-        low: The lowest value.
-        high: The highest value.
         is_log: True for a logarithmic axis, whose coordinates are decimal logarithms.
         is_share: True for fractions, whose ticks are percentages up to 100%.
         is_reversed: True if lower values are further up, or to the right.
@@ -38,13 +36,7 @@ class Axis:
         return [value for value in ticks if value <= 1 + 1e-9] if self.is_share else ticks
 
     def scale(self, make: Any, most: int, ticks: Sequence[float] | None = None) -> Any:
-        """Return the scale of lets-plot.
-
-        Args:
-            make: ``scale_x_continuous`` or ``scale_y_continuous``.
-            most: Largest number of ticks.
-            ticks: The ticks; chosen if None.
-        """
+        """Return the scale that ``make`` makes, ``scale_x_continuous`` or ``scale_y_continuous`` of lets-plot."""
         values = self.ticks(most) if ticks is None else ticks
         return make(
             breaks=[self(value) for value in values],
@@ -63,15 +55,7 @@ def create_axis(
     is_reversed: bool = False,
     least: float = 0,
 ) -> Axis:
-    """Create an axis that contains all values with a margin.
-
-    Args:
-        values: The values to show.
-        is_log: True for a logarithmic axis.
-        is_share: True for fractions.
-        is_reversed: True if lower values are further up, or to the right.
-        least: Minimum range, for values that are nearly equal.
-    """
+    """Create an axis that contains all values with a margin; it spans ``least`` if they are nearly equal."""
     low, high = min(values), max(values)
     if is_log:
         room = max((high / low) ** 0.12, 1.15)

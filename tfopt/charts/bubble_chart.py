@@ -6,23 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 from xml.etree import ElementTree as ET
 
-from lets_plot import (
-    aes,
-    geom_hline,
-    geom_point,
-    geom_segment,
-    geom_step,
-    geom_text_repel,
-    ggplot,
-    labs,
-    scale_identity,
-    scale_x_continuous,
-    scale_y_continuous,
-)
+import lets_plot as lp
 
 from tfopt import formatting
 from tfopt.charts.axis import Axis, create_axis
-from tfopt.charts.figure import COLORS, draw, page_theme, plain, text_size, to_markup
+from tfopt.charts.figure import COLORS, TEXT_SIZE, WIDTHS, draw, page_theme, plain, to_markup
 from tfopt.charts.label_check import count_collisions
 
 LOG_FROM = 4  # ratio of the largest to the smallest value from which an axis is logarithmic
@@ -46,8 +34,6 @@ class Bubble:
         note: Second line of the label.
         tooltip: Text of the tooltip.
         across: Value on the horizontal axis; lower is better.
-        up: Value on the vertical axis.
-        area: Value that the area is proportional to.
         kind: ``chosen``, ``parent`` or ``other``; selects the color.
         front: True if it is on the Pareto front.
         ranges: Intervals of ``across`` and ``up``, drawn as bars; None to draw no bars.
@@ -69,7 +55,6 @@ class BubbleChart:
     """The content of a bubble chart.
 
     Attributes:
-        bubbles: All bubbles.
         title: Title for screen readers.
         description: Full description for screen readers.
         across: Label of the horizontal axis.
@@ -93,19 +78,26 @@ class BubbleChart:
     limits: Sequence[float] = ()
 
 
+def draw_both_widths(chart: BubbleChart, key: str) -> list[str]:
+    """Draw the chart as SVG in each of `WIDTHS`, higher for more labels; ``key`` begins the element ids."""
+    named = min(len(chart.bubbles), MOST_NAMED)
+    heights = {"wide": 360 + 14 * named, "narrow": 300 + 24 * named}
+    return [draw_bubbles(chart, width, heights[name], f"{key}-{name}") for name, width in WIDTHS.items()]
+
+
 def draw_bubbles(chart: BubbleChart, width: int, height: int, key: str) -> str:
     """Draw the chart as SVG of a size in pixels; ``key`` makes the element ids unique on the page."""
     bubbles = sorted(chart.bubbles, key=lambda bubble: -bubble.area)  # smaller ones are drawn on top
     across, up = _axes(chart)
-    plot = ggplot()
+    plot = lp.ggplot()
     for layer in (*_front_line(bubbles, across, up), *_bars(bubbles, across, up)):
         plot += layer
     for value in chart.limits:
-        plot += geom_hline(yintercept=up(value), color=COLORS["goal"], linetype="dashed", size=0.7)
+        plot += lp.geom_hline(yintercept=up(value), color=COLORS["goal"], linetype="dashed", size=0.7)
     plot += _circles(bubbles, across, up, width)
-    plot += scale_identity(["size", "point_size", "color", "fill"])
-    plot += across.scale(scale_x_continuous, width // 75) + up.scale(scale_y_continuous, height // 60)
-    plot += labs(x=chart.across, y=chart.up) + page_theme()
+    plot += lp.scale_identity(["size", "point_size", "color", "fill"])
+    plot += across.scale(lp.scale_x_continuous, width // 75) + up.scale(lp.scale_y_continuous, height // 60)
+    plot += lp.labs(x=chart.across, y=chart.up) + page_theme()
     drawn = _draw_with_labels(plot, bubbles, across, up, width, height)
     return to_markup(drawn, key, chart.title, chart.description, [bubble.tooltip for bubble in bubbles])
 
@@ -117,8 +109,10 @@ def _draw_with_labels(
 
     While each placement has several, bubbles lose their labels, the least important ones first, and have tooltips only.
     """
-    named = _named(bubbles)
-    removable = [bubble for bubble in sorted(named, key=_importance) if bubble.kind == "other"]
+    named = [one for one in bubbles if len(bubbles) <= MOST_NAMED or one.kind != "other" or one.front]
+    removable = sorted(
+        (bubble for bubble in named if bubble.kind == "other"), key=lambda bubble: (bubble.front, -bubble.across)
+    )
     best, fewest = None, math.inf
     while True:
         labels = _labels(bubbles, named, across, up, width)
@@ -135,15 +129,6 @@ def _draw_with_labels(
             return best
         removed = [removable.pop(0) for _ in range(1 + len(removable) // 4)]
         named = [bubble for bubble in named if bubble not in removed]
-
-
-def _named(bubbles: Sequence[Bubble]) -> list[Bubble]:
-    """Return the bubbles that get a label if there is place for it."""
-    return [one for one in bubbles if len(bubbles) <= MOST_NAMED or one.kind != "other" or one.front]
-
-
-def _importance(bubble: Bubble) -> tuple[bool, float]:
-    return bubble.front, -bubble.across
 
 
 def _axes(chart: BubbleChart) -> tuple[Axis, Axis]:
@@ -169,24 +154,21 @@ def _front_line(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
         if not best or sign * bubble.up > sign * best[-1].up:
             best.append(bubble)
     line = {"x": [across(one.across) for one in best], "y": [up(one.up) for one in best]}
-    step = geom_step(aes("x", "y"), data=line, color=COLORS["soft"], size=0.5, linetype="dotted")
+    step = lp.geom_step(lp.aes("x", "y"), data=line, color=COLORS["soft"], size=0.5, linetype="dotted")
     return [step] if len(best) > 1 else []
 
 
 def _bars(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
     """Return a layer with the intervals as a vertical and a horizontal line for each bubble, if any has some."""
-    ends: dict[str, list[Any]] = {"x": [], "y": [], "xend": [], "yend": [], "color": []}
+    bars: list[tuple[Any, ...]] = []
     for bubble in bubbles:
         if bubble.ranges:
             (left, right), (low, high) = bubble.ranges
             x, y = across(bubble.across), up(bubble.up)
-            ends["x"] += [x, across(left)]
-            ends["y"] += [up(low), y]
-            ends["xend"] += [x, across(right)]
-            ends["yend"] += [up(high), y]
-            ends["color"] += 2 * [_color(bubble)]
-    mapping = aes("x", "y", xend="xend", yend="yend", color="color")
-    return [geom_segment(mapping, data=ends, size=0.7)] if ends["x"] else []
+            bars += [(x, up(low), x, up(high), _color(bubble)), (across(left), y, across(right), y, _color(bubble))]
+    ends = dict(zip(("x", "y", "xend", "yend", "color"), map(list, zip(*bars, strict=True)), strict=False))
+    mapping = lp.aes("x", "y", xend="xend", yend="yend", color="color")
+    return [lp.geom_segment(mapping, data=ends, size=0.7)] if bars else []
 
 
 def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> Any:
@@ -195,8 +177,8 @@ def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> A
         "color": [_color(bubble) for bubble in bubbles],
         "fill": [_color(bubble) if bubble.front else COLORS["card"] for bubble in bubbles],
     }
-    mapping = aes("x", "y", size="size", color="color", fill="fill")
-    return geom_point(mapping, data=data, shape=21, alpha=0.55, stroke=STROKE / PIXELS_PER_STROKE)
+    mapping = lp.aes("x", "y", size="size", color="color", fill="fill")
+    return lp.geom_point(mapping, data=data, shape=21, alpha=0.55, stroke=STROKE / PIXELS_PER_STROKE)
 
 
 def _labels(
@@ -216,10 +198,10 @@ def _labels(
 
 def _label_layer(labels: dict[str, list[Any]], seed: int) -> Any:
     """Return a layer of labels that are moved away from each other and from all bubbles."""
-    return geom_text_repel(
-        aes("x", "y", label="label", color="color", point_size="point_size"),
+    return lp.geom_text_repel(
+        lp.aes("x", "y", label="label", color="color", point_size="point_size"),
         data=labels,
-        size=text_size(12),
+        size=TEXT_SIZE,
         fontface="bold",
         max_iter=300,
         box_padding=4,

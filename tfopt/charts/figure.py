@@ -3,7 +3,6 @@
 import io
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -11,13 +10,14 @@ from lets_plot import element_blank, element_line, element_text, ggsize, theme
 
 from tfopt.formatting import visible
 
-CHART_CSS = Path(__file__).with_name("figures.css")  # the styles that a report with charts includes
 SVG = "{http://www.w3.org/2000/svg}"
 TEXTS = [SVG + name for name in ("text", "tspan", "title", "desc")]
 # CSS variables of the pages. Figures are drawn in placeholder colors, which become `var(--NAME)`: light and dark mode.
 VARIABLES = ("ink", "soft", "line", "card", "accent", "parent", "other", "goal", "bad", "band")
 COLORS = {name: f"#0101{number:02x}" for number, name in enumerate(VARIABLES)}
-PIXELS_PER_SIZE = 2.0  # of text; lets-plot's unit of size
+# In pixels, for a monitor and for a phone, where text in a scaled figure would be too small; a page shows one of them.
+WIDTHS = {"wide": 760, "narrow": 356}
+TEXT_SIZE = 6.0  # of text layers in lets-plot's unit: a font of 12 pixels
 # lets-plot reads "<a href=" as a link and a backslash as LaTeX, which names of models are not. Both are replaced by
 # other characters while it draws.
 MARKUP = {"<": "\ue000", "\\": "\ue001"}
@@ -28,16 +28,10 @@ def plain(text: str) -> str:
     return visible(text).translate({ord(old): new for old, new in MARKUP.items()})
 
 
-def text_size(pixels: float) -> float:
-    """Return the size of a text layer for a font size in pixels."""
-    return pixels / PIXELS_PER_SIZE
-
-
 def page_theme(**changes: Any) -> Any:
     """Return the theme of all figures: texts and grid in the colors of the page, no background, no legend."""
-    text = element_text(size=12, color=COLORS["soft"])
     parts = {
-        "text": text,
+        "text": element_text(size=12, color=COLORS["soft"]),
         "axis_title": element_text(size=12, face="bold", color=COLORS["soft"]),
         "panel_grid_major": element_line(color=COLORS["line"], size=0.45),
         "panel_grid_minor": element_blank(),

@@ -10,9 +10,10 @@ from xml.etree import ElementTree as ET
 
 from PIL import ImageFont
 
+from tfopt.charts.figure import SVG
+
 LINE = 12.0  # font size in pixels
 WIDER = 1.3  # bold text in the widest font of the page, DejaVu Sans, relative to the font that Pillow contains
-SVG = "{http://www.w3.org/2000/svg}"
 
 
 @dataclass(frozen=True)

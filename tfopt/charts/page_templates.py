@@ -6,24 +6,21 @@ from typing import Any
 
 import jinja2
 
+import tfopt
 from tfopt.formatting import visible
 
 
 def report_template(folder: Path, **filters: Callable[..., Any]) -> jinja2.Template:
-    """Return ``report.html.j2`` of a folder; text from inputs appears in the page as it is, and nothing in it is HTML.
-
-    Args:
-        folder: The folder with the template.
-        filters: Filters of the template by name.
-    """
+    """Return ``report.html.j2`` of a folder, which extends ``page.html.j2``; nothing in texts of inputs is HTML."""
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(folder),
+        loader=jinja2.FileSystemLoader([folder, Path(__file__).parent]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         finalize=_without_controls,
     )
     environment.filters |= filters
+    environment.globals["version"] = tfopt.__version__
     return environment.get_template("report.html.j2")
 
 

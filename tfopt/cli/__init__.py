@@ -1,4 +1,1 @@
-"""The ``tfopt`` command: parse arguments, run components and pipelines, print results.
-
-May import everything; nothing imports it.
-"""
+"""The ``tfopt`` command: parse arguments, run components and pipelines, print results."""

@@ -8,7 +8,8 @@ from typing import Any, NoReturn, TypeAlias
 from tfopt.component import Component, Port
 from tfopt.dag.dag import Dag
 from tfopt.declaration.parameters import Parameter
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[CommandParser]"
@@ -59,7 +60,7 @@ class CommandParser(argparse.ArgumentParser):
 
 
 def component_parser(component: Component, prog: str) -> argparse.ArgumentParser:
-    """Return a parser of its own for a component."""
+    """Return a parser for a component only."""
     parser = argparse.ArgumentParser(prog=prog)
     add_component_options(parser, component)
     return parser
@@ -78,18 +79,33 @@ def add_component_options(parser: argparse.ArgumentParser, component: Component)
     for parameter in component.parameters.values():
         _add_parameter(group, parameter, component.name)
     if component.beam:
-        parser.add_argument(
-            "--beam-pipeline-arg",
-            action="append",
-            default=[],
-            metavar="ARG",
-            help="an argument for the Beam pipeline, such as --beam-pipeline-arg=--runner=DirectRunner",
-        )
+        text = "an argument for the Beam pipeline, such as --beam-pipeline-arg=--runner=DirectRunner"
+        add_list_option(parser, "--beam-pipeline-arg", "ARG", text)
 
 
 def error_text(error: ComponentError) -> str:
     """Return the three parts of an error; names in them neither control the terminal nor look like another part."""
     return str(ComponentError(indented(error.received), indented(error.expected), indented(error.fix)))
+
+
+def add_command(
+    subparsers: Subparsers,
+    name: str,
+    run_command: Callable[[argparse.Namespace], int],
+    summary: str,
+    description: str = "",
+    **settings: Any,
+) -> CommandParser:
+    """Add a command, which is described by its summary as a sentence unless it has a description."""
+    sentence = f"{summary[0].upper()}{summary[1:]}."
+    parser = subparsers.add_parser(name, help=summary, description=description or sentence, **settings)
+    parser.set_defaults(run_command=run_command)
+    return parser
+
+
+def add_list_option(parser: argparse.ArgumentParser, option: str, metavar: str, help: str, **settings: Any) -> None:
+    """Add an option that may occur several times; its values are a list."""
+    parser.add_argument(option, action="append", default=[], metavar=metavar, help=help, **settings)
 
 
 def add_json_option(parser: argparse.ArgumentParser, help: str = "print the result as JSON") -> None:
@@ -153,6 +169,12 @@ def _add_port(group: Any, port: Port) -> None:
     )
 
 
+def parameter_help(parameter: Parameter) -> str:
+    """Return the description of a parameter, with what it allows and its default."""
+    default = "required" if parameter.required else f"default: {parameter.default}"
+    return escape(f"{parameter.description} [{parameter.expected}; {default}]")
+
+
 def _add_parameter(group: Any, parameter: Parameter, owner: str) -> None:
     def parse(text: str) -> Any:
         try:
@@ -160,7 +182,6 @@ def _add_parameter(group: Any, parameter: Parameter, owner: str) -> None:
         except ComponentError as error:
             raise argparse.ArgumentTypeError(f"\n{error}") from None
 
-    default = "required" if parameter.required else f"default: {parameter.default}"
     settings: dict[str, object] = {"type": parse, "metavar": "VALUE"}
     if parameter.type is bool:
         settings = {"action": argparse.BooleanOptionalAction}
@@ -173,6 +194,6 @@ def _add_parameter(group: Any, parameter: Parameter, owner: str) -> None:
         dest=parameter.name,
         required=parameter.required,
         default=argparse.SUPPRESS,
-        help=escape(f"{parameter.description} [{parameter.expected}; {default}]"),
+        help=parameter_help(parameter),
         **settings,
     )

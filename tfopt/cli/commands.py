@@ -13,8 +13,10 @@ from tfopt.cli import kubeflow, overview, runs
 from tfopt.cli.arguments import (
     CommandParser,
     Subparsers,
+    add_command,
     add_component_options,
     add_json_option,
+    add_list_option,
     component_parser,
 )
 from tfopt.cli.completion import add_completion
@@ -28,9 +30,10 @@ from tfopt.cli.terminal.log_redirect import capture_library_logs, redirect_libra
 from tfopt.component import Component, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
-from tfopt.data import beam_runner, portable_runners
+from tfopt.data import beam_runner
 from tfopt.declaration.library import component_names
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.kfp.container_entry import run_step
 from tfopt.run_records.run_record import decision_facts, recorded_run, run_facts
@@ -41,12 +44,7 @@ NOT_BLESSED, UNDECIDED = 3, 4  # exit codes
 
 
 def _add_list(subparsers: Subparsers) -> None:
-    summary = "list the pipelines, and the components by purpose"
-    parser = subparsers.add_parser(
-        "list", help=summary, description="List the pipelines, and the components by purpose."
-    )
-    add_json_option(parser)
-    parser.set_defaults(run_command=_list)
+    add_json_option(add_command(subparsers, "list", _list, "list the pipelines, and the components by purpose"))
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -59,10 +57,9 @@ def _list(arguments: argparse.Namespace) -> int:
 
 def _add_describe(subparsers: Subparsers) -> None:
     summary = "show the inputs, outputs and parameters of a component, or the values and steps of a pipeline"
-    parser = subparsers.add_parser("describe", help=summary, description="Describe a component or pipeline.")
+    parser = add_command(subparsers, "describe", _describe, summary, "Describe a component or pipeline.")
     parser.add_argument("name", help="a component, MODULE:NAME, a shipped pipeline, or a .py file")
     add_json_option(parser, "print the JSON schema")
-    parser.set_defaults(run_command=_describe)
 
 
 def _describe(arguments: argparse.Namespace) -> int:
@@ -86,12 +83,7 @@ def _is_pipeline(name: str) -> bool:
 
 
 def use_values(parser: CommandParser, words: Sequence[str]) -> None:
-    """Describe the values of the pipeline in the help of a command, and in the error for one that is no option.
-
-    Args:
-        parser: The parser of a command that runs or compiles pipelines.
-        words: The command line, which names the pipeline unless a run file does.
-    """
+    """Describe the values of the pipeline in the help of a command, and in the error for one that is no option."""
     name = next((word for word in words if _is_pipeline(word)), parser.get_default("pipeline"))
     if not name or not _is_pipeline(name):
         return
@@ -108,16 +100,16 @@ def _value_hint(pipeline: str, option: str) -> str | None:
 
 
 def _add_schema(subparsers: Subparsers) -> None:
-    summary = "write the JSON schema of a pipeline's run files, for editors"
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "schema",
-        help=summary,
-        description="Write the JSON schema of a pipeline's run files. An editor with a YAML language server uses it if "
+        _schema,
+        "write the JSON schema of a pipeline's run files, for editors",
+        "Write the JSON schema of a pipeline's run files. An editor with a YAML language server uses it if "
         "the first line of the file is: # yaml-language-server: $schema=FILE.json",
     )
     parser.add_argument("pipeline", help="a shipped pipeline, or a .py file")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="the file to write (default: print it)")
-    parser.set_defaults(run_command=_schema)
 
 
 def _schema(arguments: argparse.Namespace) -> int:
@@ -138,26 +130,28 @@ def pipeline_schema(pipeline: str) -> JsonObject:
 
 
 def _add_run(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "run",
-        help="run a pipeline on this machine: retrain, optimize, …, or a .py file",
-        description="Run a pipeline on this machine. Unchanged steps of an earlier run are reused.",
+        _run,
+        "run a pipeline on this machine: retrain, optimize, …, or a .py file",
+        "Run a pipeline on this machine. Unchanged steps of an earlier run are reused.",
         epilog=f"pipelines: {', '.join(tracing.pipelines())}. Values of one: tfopt run NAME --help",
     )
     _add_run_options(parser, "print the outputs of each step as JSON")
-    parser.set_defaults(run_command=_run)
 
 
 def _add_plan(subparsers: Subparsers) -> None:
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "plan",
-        help="show which steps `tfopt run` would run or reuse, why, and for how long",
-        description="Show what `tfopt run` would do with the same arguments: which steps it runs, and why it does not "
+        _plan,
+        "show which steps `tfopt run` would run or reuse, why, and for how long",
+        "Show what `tfopt run` would do with the same arguments: which steps it runs, and why it does not "
         "reuse their earlier results, with the time of their last execution in the run's folder. Nothing is written. "
         "TFX's engines have their own records in that folder: results of the engine process are not theirs.",
     )
     _add_run_options(parser, "print the steps as JSON")
-    parser.set_defaults(run_command=_plan)
 
 
 def _add_run_options(parser: CommandParser, json_help: str) -> None:
@@ -170,16 +164,9 @@ def _add_run_options(parser: CommandParser, json_help: str) -> None:
         help=f"{'; '.join(f'{name}: {text}' for name, text in ENGINES.items())} (default: %(default)s, because TFX is "
         f"{'' if default_engine() == 'beam' else 'not '}installed)",
     )
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a source's path or a parameter's value"
-    )
-    parser.add_argument(
-        "--beam-pipeline-arg",
-        action="append",
-        default=[],
-        metavar="ARG",
-        help="an argument for the Beam components, such as --beam-pipeline-arg=--runner=DataflowRunner",
-    )
+    add_list_option(parser, "--set", "NAME=VALUE", "a source's path or a parameter's value")
+    text = "an argument for the Beam components, such as --beam-pipeline-arg=--runner=DataflowRunner"
+    add_list_option(parser, "--beam-pipeline-arg", "ARG", text)
     parser.add_argument(
         "--jobs",
         type=int,
@@ -203,7 +190,7 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object
     values = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
     remote_files.check_characters(str(_root(dag, arguments)))
     check_engine(arguments.engine)
-    portable_runners.check_arguments(arguments.beam_pipeline_arg)
+    beam_runner.check_arguments(arguments.beam_pipeline_arg)
     if arguments.jobs < 1 or (arguments.jobs > 1 and arguments.engine != "process"):
         raise ComponentError(
             f"--jobs {arguments.jobs} with --engine {arguments.engine}",
@@ -217,9 +204,15 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object
         )
     checked = dag.values(values)  # raises for a wrong value before the slow import of TFX
     for source in dag.sources:
-        if checked[source]:
-            _check_source(dag, source, checked[source])
+        _check_source(dag, source, checked[source])
     return checked
+
+
+def _check_source(dag: Dag, name: str, value: Any) -> None:
+    """Raise ComponentError if the value is that of a source and does not exist, or is no artifact of its type."""
+    uri = resolve_source(dag.sources[name], value) if name in dag.sources else None
+    if uri and remote_files.is_remote(uri):
+        remote_files.check_exists(uri)
 
 
 def _root(dag: Dag, arguments: argparse.Namespace) -> Path:
@@ -280,16 +273,7 @@ def exit_code_of(decisions: Sequence[Decision]) -> int:
     return 0 if all(report.blessed for report in reports) else NOT_BLESSED
 
 
-def _check_source(dag: Dag, name: str, value: Any) -> None:
-    """Raise ComponentError if a source does not exist, or has no artifact of its type."""
-    if name in dag.sources:
-        uri = resolve_source(dag.sources[name], value)
-        if uri and remote_files.is_remote(uri):
-            remote_files.check_exists(uri)
-
-
 def _print_results(artifacts: Mapping[type[Artifact], Any]) -> None:
-    """Print the summary table, the path of the report, and the path of the pushed model."""
     from tfopt.cli.terminal.summary_table import print_summary  # imports rich
 
     if {Decision, Evaluation, Benchmark} <= artifacts.keys():
@@ -323,7 +307,7 @@ def _run_kubeflow_step(component: Component, arguments: argparse.Namespace) -> i
 
 
 def _run_component(component: Component, debug: bool, arguments: argparse.Namespace) -> int:
-    portable_runners.check_arguments(getattr(arguments, "beam_pipeline_arg", []))
+    beam_runner.check_arguments(getattr(arguments, "beam_pipeline_arg", []))
     names = [*component.inputs, *component.outputs, *component.parameters]
     values = {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
     library_logs = contextlib.nullcontext() if debug else capture_library_logs()

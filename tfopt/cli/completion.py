@@ -5,13 +5,11 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from tfopt.cli.arguments import Subparsers
+from tfopt.cli.arguments import Subparsers, add_command
 from tfopt.component import components, find
 from tfopt.dag import tracing
-from tfopt.dag.dag import Dag
 from tfopt.declaration.library import component_names
 
-SHELLS = ("bash", "zsh", "fish")
 HOW_TO = {
     "bash": 'add to ~/.bashrc: eval "$(tfopt completion bash)"',
     "zsh": 'add to ~/.zshrc, after compinit: eval "$(tfopt completion zsh)"',
@@ -21,14 +19,10 @@ HOW_TO = {
 
 def add_completion(subparsers: Subparsers) -> None:
     """Add ``tfopt completion``."""
-    parser = subparsers.add_parser(
-        "completion",
-        help="print the script that completes tfopt's commands, options and values in a shell",
-        description="Print the script that completes tfopt's commands, options and values in a shell.",
-        epilog="; ".join(f"{shell}: {text}" for shell, text in HOW_TO.items()),
-    )
-    parser.add_argument("shell", choices=SHELLS, help="the shell")
-    parser.set_defaults(run_command=_completion)
+    summary = "print the script that completes tfopt's commands, options and values in a shell"
+    epilog = "; ".join(f"{shell}: {text}" for shell, text in HOW_TO.items())
+    parser = add_command(subparsers, "completion", _completion, summary, epilog=epilog)
+    parser.add_argument("shell", choices=list(HOW_TO), help="the shell")
 
 
 def _completion(arguments: argparse.Namespace) -> int:
@@ -38,17 +32,8 @@ def _completion(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def is_completing() -> bool:
-    """Return True if a shell runs the command to complete a line."""
-    return "_ARGCOMPLETE" in os.environ
-
-
 def complete(build_parser: Callable[[Sequence[str]], argparse.ArgumentParser]) -> None:
-    """Write the completions of the line in the environment for the shell, and end the process.
-
-    Args:
-        build_parser: Returns the parser for the words of a command line.
-    """
+    """Write the completions of the line in the environment for the shell, and end the process."""
     import argcomplete
     from argcomplete.lexers import split_line
 
@@ -69,7 +54,7 @@ def complete(build_parser: Callable[[Sequence[str]], argparse.ArgumentParser]) -
 
 def _add_completers(parser: argparse.ArgumentParser | None, command: str) -> None:
     """Set what completes the value of each option; of others, argcomplete completes choices and paths."""
-    from argcomplete.completers import FilesCompleter
+    from argcomplete.completers import ChoicesCompleter, FilesCompleter
 
     completers: dict[str, object] = {
         "pipeline": _pipelines,
@@ -81,14 +66,12 @@ def _add_completers(parser: argparse.ArgumentParser | None, command: str) -> Non
         completers["name"] = _components_and_pipelines
     if ":" in command or command in component_names():
         parameters = find(command).parameters.values()
-        completers = {each.name: _choices(each.choices) for each in parameters if each.choices}
+        completers = {
+            each.name: ChoicesCompleter(dict.fromkeys(each.choices, "")) for each in parameters if each.choices
+        }
     for action in parser._actions if parser else ():
         if action.dest in completers:
             action.completer = completers[action.dest]  # type: ignore[attr-defined]  # argcomplete reads it
-
-
-def _choices(choices: Sequence[str]) -> Callable[..., Sequence[str]]:
-    return lambda **_: choices
 
 
 def _pipelines(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
@@ -113,9 +96,9 @@ def _values(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> Iterable[
     from argcomplete.completers import FilesCompleter
 
     pipeline = getattr(parsed_args, "pipeline", None)
-    dag: Dag | None = tracing.load(pipeline) if pipeline else None
-    if dag is None:
+    if not pipeline:
         return []
+    dag = tracing.load(pipeline)
     name, equals, value = prefix.partition("=")
     if not equals:
         return [f"{each}=" for each in (*dag.sources, *dag.parameters)]

@@ -51,9 +51,9 @@ def load_engine(engine: Literal["beam", "local", "process"]) -> Callable[..., di
 def load_plan(engine: str) -> Callable[..., dict[str, PlannedStep]]:
     """Import the function ``plan`` of an engine."""
     if engine == "process":
-        from tfopt.process_engine import plan  # only the chosen engine
+        from tfopt.process_engine import runner  # only the chosen engine
 
-        return plan.plan
+        return runner.plan
     with _blocked_imports():
         from tfopt.tfx import plan as tfx_plan  # imports TFX
     return tfx_plan.plan

@@ -4,7 +4,7 @@ import argparse
 import json
 
 from tfopt import formatting
-from tfopt.cli.arguments import Subparsers, add_json_option
+from tfopt.cli.arguments import Subparsers, add_command, add_json_option
 from tfopt.errors import ComponentError
 from tfopt.formatting import visible
 from tfopt.model_store.run_history import RunRecord, read_all_runs
@@ -15,10 +15,12 @@ METRICS = 2  # of the selected model, in each line: those of the evaluation come
 
 def add_history(subparsers: Subparsers) -> None:
     """Add ``tfopt history``."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "history",
-        help="show the runs of a destination: version, selected model, metrics, and why it was pushed or not",
-        description="Show the run history of a destination, the newest run last: date (UTC), version, selected model, "
+        _history,
+        "show the runs of a destination: version, selected model, metrics, and why it was pushed or not",
+        "Show the run history of a destination, the newest run last: date (UTC), version, selected model, "
         "its metrics, and why it was pushed or not. A run that failed before the push is not in it: see tfopt runs.",
     )
     parser.add_argument(
@@ -26,7 +28,6 @@ def add_history(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--last", type=int, default=30, metavar="N", help="the number of runs (default: %(default)s)")
     add_json_option(parser)
-    parser.set_defaults(run_command=_history)
 
 
 def _history(arguments: argparse.Namespace) -> int:

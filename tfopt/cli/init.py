@@ -11,7 +11,7 @@ from pathlib import Path
 import jinja2
 
 import tfopt
-from tfopt.cli.arguments import Subparsers
+from tfopt.cli.arguments import Subparsers, add_command
 from tfopt.components.prepare_examples.table_columns import TableColumns, inspect_table
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
@@ -27,23 +27,19 @@ WORKFLOW = Path(".github", "workflows", "quality.yml")
 
 
 def add_init(subparsers: Subparsers, pipeline_schema: Callable[[str], JsonObject]) -> None:
-    """Add ``tfopt init``.
-
-    Args:
-        subparsers: Those of ``tfopt``.
-        pipeline_schema: Returns the JSON schema of a pipeline's run files.
-    """
-    parser = subparsers.add_parser(
+    """Add ``tfopt init``; `pipeline_schema` returns the JSON schema of a pipeline's run files."""
+    parser = add_command(
+        subparsers,
         "init",
-        help="write a starting folder for a table of yours: run file, model, DAG, CI workflow, README",
-        description="Look at the columns of a table (CSV, TSV, JSON lines, Parquet), and write a folder with a run "
+        lambda arguments: _init(arguments, pipeline_schema),
+        "write a starting folder for a table of yours: run file, model, DAG, CI workflow, README",
+        "Look at the columns of a table (CSV, TSV, JSON lines, Parquet), and write a folder with a run "
         "file, a Keras model for these columns, a DAG, a workflow of GitHub Actions that fails a pull request when "
         "quality degrades, and a README. Existing files are not replaced.",
     )
     parser.add_argument("folder", type=Path, help="the folder to write, such as my_model")
     parser.add_argument("--data", required=True, metavar="PATH", help="the table: a file, or a folder of files")
     parser.add_argument("--label", required=True, metavar="COLUMN", help="the column to predict")
-    parser.set_defaults(run_command=lambda arguments: _init(arguments, pipeline_schema))
 
 
 def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], JsonObject]) -> int:

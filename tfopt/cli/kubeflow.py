@@ -1,19 +1,19 @@
 """The subcommands for Kubeflow: compile a pipeline or component, submit a pipeline, schedule a pipeline."""
 
 import argparse
-import functools
 import json
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tfopt.cli.arguments import Subparsers, add_json_option
+from tfopt.cli.arguments import Subparsers, add_command, add_json_option, add_list_option
 from tfopt.cli.run_files.run_file import add_file_option
 from tfopt.component import components
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.kfp.images import Images
 from tfopt.kfp.pod_options import Options
 
@@ -22,35 +22,16 @@ from tfopt.kfp.pod_options import Options
 
 def add_compile(subparsers: Subparsers) -> None:
     """Add ``tfopt compile``."""
-    parser = subparsers.add_parser(
-        "compile",
-        help="write a pipeline or component as Kubeflow Pipelines v2 YAML",
-        description="Write Kubeflow Pipelines v2 YAML.",
-    )
+    summary = "write a pipeline or component as Kubeflow Pipelines v2 YAML"
+    parser = add_command(subparsers, "compile", _compile, summary, "Write Kubeflow Pipelines v2 YAML.")
     parser.add_argument("pipeline", help="a shipped pipeline, a .py file, or a component (for its component.yaml)")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.yaml", help="the file to write")
-    parser.add_argument(
-        "--with",
-        dest="sources",
-        action="append",
-        default=[],
-        metavar="SOURCE",
-        help="an optional source that the runs get; the YAML has no others",
-    )
-    parser.add_argument(
-        "--set",
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="the address of a source, or a parameter's value, in runs that do not set another one",
-    )
-    parser.add_argument(
-        "--count",
-        action="append",
-        default=[],
-        metavar="INPUT=N",
-        help="of a component: the number of artifacts of a list input, such as candidates=5 (default: 1)",
-    )
+    text = "an optional source that the runs get; the YAML has no others"
+    add_list_option(parser, "--with", "SOURCE", text, dest="sources")
+    text = "the address of a source, or a parameter's value, in runs that do not set another one"
+    add_list_option(parser, "--set", "NAME=VALUE", text)
+    text = "of a component: the number of artifacts of a list input, such as candidates=5 (default: 1)"
+    add_list_option(parser, "--count", "INPUT=N", text)
     parser.add_argument(
         "--as-component",
         action="store_true",
@@ -58,7 +39,6 @@ def add_compile(subparsers: Subparsers) -> None:
     )
     _add_step_options(parser)
     add_file_option(parser)
-    parser.set_defaults(run_command=_compile)
 
 
 def _compile(arguments: argparse.Namespace) -> int:
@@ -83,7 +63,7 @@ def _compile(arguments: argparse.Namespace) -> int:
                 "a pipeline: the pipeline that uses a component.yaml sets the options of its step",
                 f"leave {option} out",
             )
-        counts = {name: int(count) for name, count in map(_parse_count, arguments.count)}
+        counts = dict(map(_parse_count, arguments.count))
         compiler.compile_component(components()[arguments.pipeline], arguments.output, images, counts)
     else:
         dag = _load_dag(arguments)
@@ -105,25 +85,21 @@ def _compile(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _parse_count(text: str) -> tuple[str, str]:
+def _parse_count(text: str) -> tuple[str, int]:
     name, _, count = text.partition("=")
     if not count.isdecimal():
         raise ComponentError(f"--count {text}", "INPUT=N", "write for example --count candidates=5")
-    return name, count
+    return name, int(count)
 
 
 def add_submit(subparsers: Subparsers) -> None:
     """Add ``tfopt submit``."""
-    parser = subparsers.add_parser(
-        "submit",
-        help="run a pipeline on a Kubeflow Pipelines server",
-        description="Run a pipeline on a Kubeflow Pipelines server.",
-        epilog="exit code: 0 started (with --wait: succeeded), 1 refused or failed",
-    )
+    epilog = "exit code: 0 started (with --wait: succeeded), 1 refused or failed"
+    summary = "run a pipeline on a Kubeflow Pipelines server"
+    parser = add_command(subparsers, "submit", _submit, summary, epilog=epilog)
     _add_server_options(parser)
     parser.add_argument("--name", help="the run's name (default: the pipeline and the time)")
     parser.add_argument("--wait", action="store_true", help="print every change of state, until the run ends")
-    parser.set_defaults(run_command=_submit)
 
 
 def _submit(arguments: argparse.Namespace) -> int:
@@ -148,10 +124,12 @@ def _submit(arguments: argparse.Namespace) -> int:
 
 def add_schedule(subparsers: Subparsers) -> None:
     """Add ``tfopt schedule``."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "schedule",
-        help="run a pipeline on a Kubeflow Pipelines server at the times of a cron expression",
-        description="Run a pipeline repeatedly on a Kubeflow Pipelines server. A name has one schedule. One run is "
+        lambda arguments: _schedule(parser, arguments),
+        "run a pipeline on a Kubeflow Pipelines server at the times of a cron expression",
+        "Run a pipeline repeatedly on a Kubeflow Pipelines server. A name has one schedule. One run is "
         "active at a time, and missed times are skipped. The same command with other values replaces the schedule.",
     )
     _add_server_options(parser, pipeline_optional=True)
@@ -167,7 +145,6 @@ def add_schedule(subparsers: Subparsers) -> None:
         ("list", "show all schedules"),
     ):
         actions.add_argument(f"--{action}", dest="action", action="store_const", const=action, help=text)
-    parser.set_defaults(run_command=functools.partial(_schedule, parser))
 
 
 def _schedule(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> int:
@@ -187,21 +164,20 @@ def _put_schedule(arguments: argparse.Namespace, name: str) -> int:
     server, uploaded, options = _upload(arguments)
     from tfopt.kfp.recurring_runs import put_schedule  # imports KFP
 
-    result = put_schedule(server, name, cron, uploaded, options)
+    action, paused = put_schedule(server, name, cron, uploaded, options)
     times = [time.isoformat() for time in cron.next(datetime.now(UTC))]
     if arguments.json:
-        print(json.dumps({"name": name, "done": result.action, "paused": result.paused, "next": times}, indent=1))
+        print(json.dumps({"name": name, "done": action, "paused": paused, "next": times}, indent=1))
         return 0
-    print(f"{result.action}: {name}: {cron.words} (UTC)")
-    print("paused; --resume starts it" if result.paused else "next: " + ", ".join(times))
+    print(f"{action}: {name}: {cron.words} (UTC)")
+    print("paused; --resume starts it" if paused else "next: " + ", ".join(times))
     return 0
 
 
 def _change_schedule(arguments: argparse.Namespace, name: str) -> int:
-    from tfopt.kfp import recurring_runs  # imports KFP
+    from tfopt.kfp.recurring_runs import change_schedule  # imports KFP
 
-    change = {"pause": recurring_runs.pause, "resume": recurring_runs.resume, "delete": recurring_runs.delete}
-    change[arguments.action](_server(arguments), name)
+    change_schedule(_server(arguments), name, arguments.action)
     print(json.dumps({"name": name, "done": arguments.action}) if arguments.json else f"{arguments.action}d: {name}")
     return 0
 
@@ -263,12 +239,9 @@ def _server(arguments: argparse.Namespace) -> Any:
 
 
 def _add_server_options(parser: argparse.ArgumentParser, *, pipeline_optional: bool = False) -> None:
-    """Add the pipeline with its values, the options of its steps, and those of the server."""
     nargs = "?" if pipeline_optional else None
     parser.add_argument("pipeline", nargs=nargs, help="a shipped pipeline, or a .py file")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="a source's address or a parameter's value"
-    )
+    add_list_option(parser, "--set", "NAME=VALUE", "a source's address or a parameter's value")
     parser.add_argument(
         "--stage",
         metavar="ADDRESS",
@@ -287,17 +260,7 @@ def _add_server_options(parser: argparse.ArgumentParser, *, pipeline_optional: b
 
 def _add_step_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline-name", metavar="NAME", help="the pipeline's name on the server (default: its own)")
-    parser.add_argument(
-        "--image",
-        action="append",
-        default=[],
-        metavar="[KIND=]REF",
-        help="the image of the steps; {kind} in it stands for each step's kind; @sha256:… pins it",
-    )
-    parser.add_argument(
-        "--kfp-option",
-        action="append",
-        default=[],
-        metavar="[STEP:]KEY=VALUE",
-        help="how steps run: cpu, memory, gpu, image, retries, timeout, env.NAME, toleration, … (docs/kubeflow.md)",
-    )
+    text = "the image of the steps; {kind} in it stands for each step's kind; @sha256:… pins it"
+    add_list_option(parser, "--image", "[KIND=]REF", text)
+    text = "how steps run: cpu, memory, gpu, image, retries, timeout, env.NAME, toleration, … (docs/kubeflow.md)"
+    add_list_option(parser, "--kfp-option", "[STEP:]KEY=VALUE", text)

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 import tfopt
 from tfopt.cli.arguments import CommandParser, error_text, normalize_options
 from tfopt.cli.commands import COMMANDS, RUN_FILE_COMMANDS, add_component, use_values
-from tfopt.cli.completion import complete, is_completing
+from tfopt.cli.completion import complete
 from tfopt.cli.dead_process import report_death
 from tfopt.cli.overview import component_list, pipeline_list
 from tfopt.cli.run_files.run_file import RunFile, files_of
@@ -24,7 +24,8 @@ from tfopt.cli.terminal.detection import print_error
 from tfopt.cli.terminal.log_redirect import LogFormatter
 from tfopt.cli.termination import Terminated, discard_output, interrupted_by_sigterm, open_streams
 from tfopt.declaration.library import component_names
-from tfopt.errors import ComponentError, machine_error, nearest, path_error
+from tfopt.error_messages import machine_error, nearest, path_error
+from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.processes.startup import speed_up_imports
 from tfopt.processes.supervision import run_supervised
@@ -33,7 +34,7 @@ from tfopt.storage.scratch import scratch_folder
 # TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 CLOSED_PIPE = 141  # the code of a process that SIGPIPE ended
-TERMINATED = 143  # … that SIGTERM ended
+INTERRUPTED, TERMINATED = 130, 143  # … that SIGINT or SIGTERM ended
 
 
 def supervised_main(arguments: Sequence[str] | None = None) -> int:
@@ -43,7 +44,7 @@ def supervised_main(arguments: Sequence[str] | None = None) -> int:
     """
     speed_up_imports()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    if is_completing():
+    if "_ARGCOMPLETE" in os.environ:  # a shell completes a line
         complete(build_parser)
     if "--debug" in words:
         return main(words)
@@ -66,17 +67,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader, such as `head`, has what it needs
         discard_output()
         return CLOSED_PIPE
-    except Terminated:
-        print("tfopt: terminated; incomplete outputs are removed, and the next run resumes", file=sys.stderr)
-        return TERMINATED
     except ComponentError as error:
         if debug:
             raise
         print_error(f"tfopt: error\n{error_text(error)}")
         return 1
-    except KeyboardInterrupt:
-        print("tfopt: interrupted; incomplete outputs are removed, and the next run resumes", file=sys.stderr)
-        return 130
+    except KeyboardInterrupt as error:
+        what, code = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
+        print(f"tfopt: {what}; incomplete outputs are removed, and the next run resumes", file=sys.stderr)
+        return code
     except Exception as error:
         if debug:
             raise
@@ -91,9 +90,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def build_parser(words: Sequence[str], debug: bool = False) -> argparse.ArgumentParser:
     """Build the parser of ``tfopt``, with a subparser for each command, and for the component that is called.
 
-    Args:
-        words: The command line; it may begin with a component or ``MODULE:NAME``.
-        debug: Passed to the component: do not redirect the log messages of libraries.
+    The command line may begin with a component or ``MODULE:NAME``; with `debug` its libraries log to the terminal.
     """
     parser = CommandParser(
         prog="tfopt",

@@ -3,12 +3,13 @@
 import argparse
 from collections.abc import Iterator
 
-from tfopt.cli.arguments import escape
+from tfopt.cli.arguments import escape, parameter_help
 from tfopt.component import components
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag
 from tfopt.declaration.component import PURPOSES
 from tfopt.declaration.library import component_names
+from tfopt.declaration.parameters import parameters_schema
 from tfopt.value_types import JsonObject
 
 
@@ -48,10 +49,7 @@ def describe_values(dag: Dag) -> str:
         sources.add_argument(source.name, help=escape(text))
     parameters = parser.add_argument_group("parameters (--set NAME=VALUE)")
     for parameter in dag.parameters.values():
-        default = "required" if parameter.required else f"default: {parameter.default}"
-        parameters.add_argument(
-            parameter.name, help=escape(f"{parameter.description} [{parameter.expected}; {default}]")
-        )
+        parameters.add_argument(parameter.name, help=parameter_help(parameter))
     return parser.format_help().strip()
 
 
@@ -64,13 +62,7 @@ def describe_pipeline(dag: Dag) -> str:
 def pipeline_facts(dag: Dag) -> JsonObject:
     """Return the declaration of a pipeline as JSON Schema of its parameters, with its sources and steps."""
     return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": dag.name,
-        "description": dag.description,
-        "type": "object",
-        "properties": {name: parameter.schema() for name, parameter in dag.parameters.items()},
-        "required": [name for name, parameter in dag.parameters.items() if parameter.required],
-        "additionalProperties": False,
+        **parameters_schema(dag.name, dag.description, dag.parameters),
         "sources": {
             source.name: {
                 "type": source.type.__name__,

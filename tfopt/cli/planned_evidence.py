@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tfopt.artifacts import Examples
-from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput
+from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput
 from tfopt.dag.planned_step import PlannedStep
 from tfopt.data.feature_schema import read_manifest
 from tfopt.measurement.evidence import describe_visible_loss, expected_main_metric
@@ -16,10 +16,7 @@ EVALUATE = "evaluate"
 def describe_evidence(dag: Dag, values: Mapping[str, Any], planned: Mapping[str, PlannedStep]) -> list[str]:
     """Return a sentence for each different set of records that models are evaluated on.
 
-    Args:
-        dag: The pipeline.
-        values: The values of its sources and parameters.
-        planned: Its plan. A step that is reused has made its examples, whose number of records is known.
+    A step that the plan reuses has made its examples, whose number of records is known.
     """
     steps = [step for step in dag.steps.values() if step.component.name == EVALUATE]
     return list(dict.fromkeys(_describe(step, values, planned) for step in steps))
@@ -32,16 +29,14 @@ def _describe(step: Step, values: Mapping[str, Any], planned: Mapping[str, Plann
     if source is None:
         maker = wire.step if isinstance(wire, StepOutput) else step.id
         return f"{maker} will print what the records that it makes can show about the goals of quality"
-    # Beam and TensorFlow are not imported for a plan.
-
     manifest = read_manifest(source)
-    splits, split = manifest.splits or {}, _value(step, "split", values)
+    splits, split = manifest.splits or {}, step.value("split", values)
     if split == "auto":
         split = "test" if "test" in splits else "eval"
     if split not in splits:
         return f"{step.id} will print what its records can show: {source} does not state how many they are"
     metric = expected_main_metric(
-        _value(step, "metrics", values), has_classes=any((manifest.label_counts or {}).values())
+        step.value("metrics", values), has_classes=any((manifest.label_counts or {}).values())
     )
     return f"split {split}: {describe_visible_loss(splits[split], count, metric)}"
 
@@ -54,9 +49,3 @@ def _location(wire: Any, values: Mapping[str, Any], planned: Mapping[str, Planne
         assert isinstance(wire, PipelineInput)
         location = values[wire.name]
     return None if location is None or is_remote(location) else Examples(location).uri
-
-
-def _value(step: Step, name: str, values: Mapping[str, Any]) -> Any:
-    """Return a parameter of a step."""
-    value = step.parameters.get(name, step.component.parameters[name].default)
-    return values[value.parameter.name] if isinstance(value, Placeholder) else value

@@ -24,7 +24,6 @@ class Difference:
 
     Attributes:
         kind: ``run``, ``parameter``, ``source``, ``content``, ``code``, ``package``, ``decision`` or ``model NAME``.
-        name: Name of the parameter, source, step, package or metric.
         values: The value in each run; None if the run does not have it.
     """
 

@@ -4,15 +4,16 @@ import argparse
 import json
 import os
 import webbrowser
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypedDict
 
-from tfopt.cli.arguments import Subparsers, add_json_option
+from tfopt.cli.arguments import Subparsers, add_command, add_json_option
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size, indented, visible
 from tfopt.reports import report_schema
-from tfopt.run_records.run_record import RunRecord, content_size, find_run, old_runs, read_records, remove_run
+from tfopt.run_records.run_record import RunRecord, find_run, freed_bytes, old_runs, read_records, remove_run
 from tfopt.storage.run_folder import CONTENT
 
 FOLDER = Path("runs")
@@ -20,14 +21,15 @@ FOLDER = Path("runs")
 
 def add_runs(subparsers: Subparsers) -> None:
     """Add ``tfopt runs``."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "runs",
-        help="list the folders of runs: date, pipeline, outcome, selected model",
-        description="List the folders of runs, the newest first, with the last run in each of them. Times are in UTC.",
+        _runs,
+        "list the folders of runs: date, pipeline, outcome, selected model",
+        "List the folders of runs, the newest first, with the last run in each of them. Times are in UTC.",
     )
     _add_folder(parser)
     add_json_option(parser)
-    parser.set_defaults(run_command=_runs)
 
 
 def _runs(arguments: argparse.Namespace) -> int:
@@ -55,17 +57,17 @@ def _result(record: RunRecord) -> str:
 
 def add_open(subparsers: Subparsers) -> None:
     """Add ``tfopt open``."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "open",
-        help="open the report of a run in the browser",
-        description="Open the report of a run, which explains the decision, in the browser. Without a display its path "
-        "is printed.",
+        _open,
+        "open the report of a run in the browser",
+        "Open the report of a run, which explains the decision, in the browser. Without a display its path is printed.",
     )
     parser.add_argument(
         "run", nargs="?", metavar="RUN", help=f"the folder of a run, or its name in {FOLDER} (default: the newest one)"
     )
     parser.add_argument("--print", action="store_true", help="print the path of the report only")
-    parser.set_defaults(run_command=_open)
 
 
 def _open(arguments: argparse.Namespace) -> int:
@@ -95,16 +97,17 @@ def _newest() -> tuple[Path, RunRecord]:
 
 def add_diff(subparsers: Subparsers) -> None:
     """Add ``tfopt diff``."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "diff",
-        help="compare two runs: values, inputs, code, packages, decisions and metrics of each model",
-        description="Compare two runs, each the last one in its folder: values, inputs, code of the steps, versions of "
+        _diff,
+        "compare two runs: values, inputs, code, packages, decisions and metrics of each model",
+        "Compare two runs, each the last one in its folder: values, inputs, code of the steps, versions of "
         "the packages that it imports, decision, and metrics of each model. Only differences are shown.",
     )
     for name, which in (("first", "the first run"), ("second", "the second one")):
         parser.add_argument(name, metavar="RUN", help=f"{which}: its folder, or its name in {FOLDER}")
     add_json_option(parser)
-    parser.set_defaults(run_command=_diff)
 
 
 def _diff(arguments: argparse.Namespace) -> int:
@@ -113,11 +116,8 @@ def _diff(arguments: argparse.Namespace) -> int:
     runs = find_run(arguments.first, FOLDER), find_run(arguments.second, FOLDER)
     differences = compare_runs(*runs)
     if arguments.json:
-        facts = {
-            "runs": [str(path) for path, _ in runs],
-            "differences": [asdict(difference) for difference in differences],
-        }
-        print(json.dumps(facts, indent=1))
+        listed = [asdict(difference) for difference in differences]
+        print(json.dumps({"runs": [str(path) for path, _ in runs], "differences": listed}, indent=1))
         return 0
     for path, record in runs:
         if not record.engine:
@@ -131,10 +131,12 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 def add_clean(subparsers: Subparsers) -> None:
     """Add ``tfopt clean``."""
-    parser = subparsers.add_parser(
+    parser = add_command(
+        subparsers,
         "clean",
-        help="remove old folders of runs, and old results in the others",
-        description="Remove the folders of runs except the newest of each pipeline, and in these the results of all "
+        _clean,
+        "remove old folders of runs, and old results in the others",
+        "Remove the folders of runs except the newest of each pipeline, and in these the results of all "
         "but the last executions of each step, from the folder and from its metadata store. Only what a run has "
         f"written is removed ({', '.join(CONTENT)}). Pushed versions and other files remain, and so does a folder "
         "where a run is active. Without --yes nothing is removed.",
@@ -149,29 +151,12 @@ def add_clean(subparsers: Subparsers) -> None:
     )
     parser.add_argument("--yes", action="store_true", help="remove them (default: show what would be removed)")
     add_json_option(parser)
-    parser.set_defaults(run_command=_clean)
-
-
-class _Cleaned(TypedDict, total=False):
-    folder: str
-    state: str
-    bytes: int
-    executions: int
 
 
 def _clean(arguments: argparse.Namespace) -> int:
     if arguments.keep < 0:
         raise ComponentError(f"--keep {arguments.keep}", "a number from 0", "write for example --keep 3")
-    results: list[_Cleaned] = []
-    records = read_records(arguments.folder)
-    old = old_runs(records, arguments.keep)
-    for path in old:
-        size = content_size(path)
-        removed = arguments.yes and remove_run(path)
-        results.append({"folder": str(path), "state": _removal(removed, arguments.yes), "bytes": size})
-    for path in records.keys() - old:
-        if records[path].state != "running" and (cleaned := _clean_results(path, arguments.keep, arguments.yes)):
-            results.append({"folder": str(path), **cleaned})
+    results = list(_cleaned(arguments.folder, arguments.keep, arguments.yes))
     if arguments.json:
         print(json.dumps(results, indent=1))
         return 0
@@ -186,15 +171,29 @@ def _clean(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _clean_results(root: Path, keep: int, remove: bool) -> _Cleaned | None:
-    """Remove old results in the folder of a run, or find them only; None if there are none."""
+class _Cleaned(TypedDict, total=False):
+    folder: str
+    state: str
+    bytes: int
+    executions: int
+
+
+def _cleaned(folder: Path, keep: int, remove: bool) -> Iterator[_Cleaned]:
+    """Yield the facts of each old folder and each folder with old results, after they were removed if `remove`."""
     from tfopt.run_records.cleanup import find_old_results, remove_old_results  # imports SQLite
 
-    old = find_old_results(root, keep)
-    if not (old.executions or old.outputs):
-        return None
-    removed = remove and remove_old_results(root, keep) is not None
-    return {"state": _removal(removed, remove), "bytes": old.bytes, "executions": old.executions}
+    records = read_records(folder)
+    old_folders = old_runs(records, keep)
+    for path in old_folders:
+        size = freed_bytes(path / name for name in CONTENT)
+        yield {"folder": str(path), "state": _removal(remove and remove_run(path), remove), "bytes": size}
+    for path in records.keys() - old_folders:
+        if records[path].state == "running":
+            continue
+        old = find_old_results(path, keep)
+        if old.executions or old.outputs:
+            state = _removal(remove and remove_old_results(path, keep), remove)
+            yield {"folder": str(path), "state": state, "bytes": old.bytes, "executions": old.executions}
 
 
 def _removal(removed: bool, remove: bool) -> str:

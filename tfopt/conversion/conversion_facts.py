@@ -43,6 +43,7 @@ class ConversionFacts(TypedDict, total=False):
     degradation_note: str
     left_in_float: list[str]
     # LiteRT
+    batch_size: int
     rounded: dict[str, str]
     dense_scales: JsonObject
     tried: list[dict[str, float]]

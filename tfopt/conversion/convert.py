@@ -32,15 +32,8 @@ def check_conversion(
 ) -> bool:
     """Check model, precision and examples before any work; return True if the model already has its 8-bit ranges.
 
-    Args:
-        model: The model to convert.
-        examples: The examples to calibrate on.
-        precision: The requested precision.
-        split: The split to calibrate on.
-        formats: The formats that can be converted, as in `Model.format`.
-        calibrated: The precisions that need ranges.
-        without_examples: A precision that needs no examples, for the advice.
-        ranges: A description of the model's ranges, if it has some that were not trained.
+    ``formats`` can be converted, and the ``calibrated`` precisions need ranges: on examples of ``split``, unless the
+    model has ``ranges`` (their description). The advice names a precision that works ``without_examples``.
 
     Raises:
         ComponentError: If one of them cannot work.
@@ -76,14 +69,9 @@ def convert_in_child(
     converted: Model,
     parameters: Conversion,
 ) -> None:
-    """Convert a model in a child process, and add the result to the metadata of the output.
+    """Convert a model in a child process, and add the metadata that ``convert`` returns to those of the output.
 
-    Args:
-        convert: Called with the model, the examples, the output's folder and the parameters; returns metadata.
-        model: The model to convert.
-        examples: Examples to calibrate on and to compare with.
-        converted: The output, with its name.
-        parameters: The parameters of the conversion.
+    ``convert`` is called with the model, the examples, the output's folder and the parameters.
 
     Raises:
         ComponentError: That of ``convert``, or one that describes how its process died.
@@ -110,14 +98,7 @@ def summarize(converted: Model) -> str:
     facts, files = cast(ConversionFacts, converted.metadata), type(converted)(converted.path).payload()
     verified, size = facts["verified"], data_size(sum(file.stat().st_size for file in files))
     parity = describe_parity(verified["outputs"]) if verified["run"] else f"not run: {verified['reason']}"
-    return f"{converted.metadata['name']}: {size}, {parity}{_stability_warning(facts.get('stability') or {})}"
-
-
-def _stability_warning(stability: Mapping[str, Any]) -> str:
-    difference = float(stability.get("largest_difference", 0))
-    if difference <= UNSTABLE:
-        return ""
-    return (
-        f"; the range of {stability.get('least_stable')} differs by {difference:.0%} on half of the examples: "
-        "calibrate on more"
-    )
+    stability: Mapping[str, Any] = facts.get("stability") or {}
+    name, difference = stability.get("least_stable"), stability.get("largest_difference", 0.0)
+    warning = f"; the range of {name} differs by {difference:.0%} on half of the examples: calibrate on more"
+    return f"{converted.metadata['name']}: {size}, {parity}{warning if difference > UNSTABLE else ''}"

@@ -25,7 +25,9 @@ from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch, serialize_records
 from tfopt.data.sample_inputs import count_records, split_batches
 from tfopt.data.text_inputs import read_text_inputs
-from tfopt.errors import ComponentError, nearest
+from tfopt.data.tfrecords import write_split
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import RecordParser, core_inputs
 from tfopt.saved_models import saved_model
@@ -46,12 +48,7 @@ def convert_model(
 ) -> ConversionFacts:
     """Convert a model; if it has text or records that the format cannot hold, convert its core.
 
-    Args:
-        convert: Converts a model: called with the model, the examples, the output's folder and the parameters.
-        model: The model.
-        examples: Examples to calibrate on and to compare with.
-        target: The staging folder of the output.
-        parameters: The parameters of the conversion.
+    ``convert`` is called with a model, the examples, the output's folder and the parameters.
 
     Returns:
         The metadata of ``convert``, with the parity of the whole model, and ``cut`` if it was cut.
@@ -59,7 +56,7 @@ def convert_model(
     Raises:
         ComponentError: If neither the model nor its core can be converted.
     """
-    if model.saved_model and (model.signature != SERVING_DEFAULT or _has_numeric_tables(model)):
+    if model.saved_model and (model.signature != SERVING_DEFAULT or has_numeric_tables(model.saved_model)):
         return _convert_signature(convert, model, examples, target, parameters)
     return _convert_default(convert, model, examples, target, parameters)
 
@@ -127,16 +124,18 @@ def _convert_core(
         core = Model(scratch / "core")
         with runtimes.load(model) as whole, runtimes.load(core) as numbers:
             before = _load_preprocessing(whole, cut, scratch)
-            data = _CoreExamples(whole, before, numbers, parameters)
-            facts = convert(core, data.write(examples, scratch / "examples"), target, parameters)
+            core_examples, sampled, described = _write_examples(
+                examples, scratch / "examples", (whole, before, numbers), parameters
+            )
+            facts = convert(core, core_examples, target, parameters)
             if "calibration" in facts:
-                facts["calibration"] |= {"digest": data.calibration["digest"], "records": data.calibration["records"]}
+                facts["calibration"] |= {"digest": described["digest"], "records": described["records"]}
             if cut.preprocessing:
                 link_tree(scratch / PREPROCESSING, target / PREPROCESSING)
             _replace_saved_model(model, target)
             if facts["verified"]["run"]:
                 child = runtimes.load(Model(target))
-                facts["verified"] = verify(whole, child, examples, data.sampled, parameters, facts["precision"])
+                facts["verified"] = verify(whole, child, examples, sampled, parameters, facts["precision"])
             core_inputs = describe_specs(numbers.inputs)
     log.info("%s is cut: the converted part takes %s", model.name, core_inputs)
     cut_facts: JsonObject = {
@@ -147,42 +146,28 @@ def _convert_core(
     return facts | {"cut": cut_facts}
 
 
-class _CoreExamples:
-    """Inputs of the core, computed from examples of the whole model.
+def _write_examples(
+    examples: Examples | None, folder: Path, models: tuple[Runtime, Runtime, Runtime], parameters: Conversion
+) -> tuple[Examples | None, Batch | None, CalibrationFacts]:
+    """Write inputs of the core, computed by the whole model and its preprocessing: to calibrate and to compare on.
 
-    Attributes:
-        sampled: Inputs of the whole model to calibrate on; None if the conversion does not calibrate.
-        calibration: Their description for the model card.
+    Returned are also the inputs of the whole model to calibrate on, if there are any, and their description.
     """
-
-    def __init__(self, whole: Runtime, before: Runtime, core: Runtime, parameters: Conversion) -> None:
-        self._whole, self._before, self._core, self._parameters = whole, before, core, parameters
-        self.sampled: Batch | None = None
-        self.calibration: CalibrationFacts = {}
-
-    def write(self, examples: Examples | None, folder: Path) -> Examples | None:
-        """Write the split to calibrate on, and a split to compare on."""
-        if examples is None:
-            return None
-        parameters = self._parameters
-        if parameters.needs_inputs:
-            self.sampled, self.calibration = calibration.sample_inputs(examples, self._whole.inputs, parameters)
-            self._write_split(folder, parameters.split, self.sampled)
-        held_out, _ = draw_held_out(examples, self._whole, self.sampled, parameters)
-        self._write_split(folder, HELD_OUT, held_out)
-        return Examples(folder)
-
-    def _write_split(self, folder: Path, split: str, batch: Batch) -> None:
-        import tensorflow as tf
-
-        specs = self._whole.inputs
-        size = fixed_batch(specs) or count_records(batch, specs)
-        chunks = [core_inputs(self._before, self._core, chunk) for chunk in split_batches(batch, specs, size)]
-        columns = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in self._core.inputs}
-        (folder / f"Split-{split}").mkdir(parents=True)
-        with tf.io.TFRecordWriter(str(folder / f"Split-{split}" / "data_tfrecord-00000-of-00001")) as writer:
-            for record in serialize_records(columns):
-                writer.write(record)
+    sampled, described = None, CalibrationFacts()
+    if examples is None:
+        return None, sampled, described
+    whole, before, core = models
+    batches: dict[str, Batch] = {}
+    if parameters.needs_inputs:
+        sampled, described = calibration.sample_inputs(examples, whole.inputs, parameters)
+        batches[parameters.split] = sampled
+    batches[HELD_OUT], _ = draw_held_out(examples, whole, sampled, parameters)
+    for split, batch in batches.items():
+        size = fixed_batch(whole.inputs) or count_records(batch, whole.inputs)
+        chunks = [core_inputs(before, core, chunk) for chunk in split_batches(batch, whole.inputs, size)]
+        columns = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in core.inputs}
+        write_split(folder, split, serialize_records(columns))
+    return Examples(folder), sampled, described
 
 
 def _load_preprocessing(whole: Runtime, cut: Cut, folder: Path) -> Runtime:
@@ -200,11 +185,6 @@ def _replace_saved_model(model: Model, target: Path) -> None:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".whole-") as folder:
             keras_models.place_saved_model(model, Path(folder, "saved_model"))
             link_tree(Path(folder, "saved_model"), serving)
-
-
-def _has_numeric_tables(model: Model) -> bool:
-    assert model.saved_model
-    return has_numeric_tables(model.saved_model)
 
 
 def _has_text(model: Model) -> bool:

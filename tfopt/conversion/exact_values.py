@@ -12,45 +12,31 @@ from typing import Literal
 
 from tfopt.conversion.conversion_facts import ConversionFacts, FloatPartFacts
 
+# ``exact`` operations need exact values: comparisons, casts from floats to integers, lookups, rounding, modulo.
+# ``scaling`` ones add or multiply a number for each column. The results of a ``layer`` are sums over weights, which
+# have rounding errors in 8 bits anyway, or it has a graph of its own.
 Role = Literal["layer", "exact", "scaling", "plain"]
 
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation of a float graph in any format.
+    """An operation of a float graph in any format."""
 
-    Attributes:
-        name: Its name, unique in the graph.
-        kind: Its type in the terms of the format.
-        role: ``exact`` if it needs exact values: comparisons, casts from floats to integers, lookups, rounding, modulo.
-            ``scaling`` if it adds or multiplies a number for each column. ``layer`` if its results are sums over
-            weights, which have rounding errors in 8 bits anyway, or if it has a graph of its own. ``plain`` otherwise.
-        reads: The computed tensors that it reads, without constants.
-        writes: Its results.
-    """
-
-    name: str
-    kind: str
+    name: str  # unique in the graph
+    kind: str  # its type in the terms of the format
     role: Role
-    reads: tuple[str, ...]
+    reads: tuple[str, ...]  # computed tensors, without constants
     writes: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class FloatPart:
-    """The operations to leave in float.
+    """The operations to leave in float."""
 
-    Attributes:
-        operations: Their names, in topological order.
-        exact: Names and types of those that need exact values.
-        scaling: Names and types of those that scale columns.
-        shared: True if another operation reads a tensor that one of them reads.
-    """
-
-    operations: list[str] = field(default_factory=list)
-    exact: dict[str, str] = field(default_factory=dict)
-    scaling: dict[str, str] = field(default_factory=dict)
-    shared: bool = False
+    operations: list[str] = field(default_factory=list)  # names, in topological order
+    exact: dict[str, str] = field(default_factory=dict)  # names and types of those that need exact values
+    scaling: dict[str, str] = field(default_factory=dict)  # names and types of those that scale columns
+    shared: bool = False  # True if another operation reads a tensor that one of them reads
 
     def __bool__(self) -> bool:
         """Return True if an operation has to stay in float."""
@@ -67,11 +53,8 @@ def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) ->
     """Return the operations before the first layers that need exact values or scale columns, and their neighbors.
 
     These are the operations that such an operation depends on, those that read the same tensors, and those that follow
-    until a layer: what remains of a sentinel after a comparison would determine the scale of their results.
-
-    Args:
-        operations: All operations, in topological order.
-        inputs: The names of the graph's inputs.
+    until a layer: what remains of a sentinel after a comparison would determine the scale of their results. The
+    operations are in topological order.
     """
     before_layers = _before_layers(operations, inputs)
     seeds = [op for op in operations if op.role in ("exact", "scaling") and before_layers.intersection(op.reads)]

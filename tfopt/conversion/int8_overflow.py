@@ -14,12 +14,7 @@ def is_range_reduced(reduce_range: Literal["auto", "on", "off"]) -> bool:
 
 
 def needs_reduced_range(cpuinfo: Path = Path("/proc/cpuinfo"), machine: str | None = None) -> bool:
-    """Return True if this CPU is an x86 without VNNI, which adds two 8-bit products in 16 bits.
-
-    Args:
-        cpuinfo: Linux's description of the CPU.
-        machine: The architecture; that of this machine if None.
-    """
+    """Return True if this CPU is an x86 without VNNI, which adds two 8-bit products in 16 bits."""
     if (machine or platform.machine()).lower() not in ("x86_64", "amd64", "i686"):
         return False
     return not (cpuinfo.is_file() and VNNI.search(cpuinfo.read_text()))

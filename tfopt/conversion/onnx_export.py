@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import onnx
 import tensorflow as tf
-from tensorflow.core.protobuf import saved_model_pb2
 from tf2onnx import optimizer, tf_loader, tfonnx, utils
 from tf2onnx.onnx_opset.tensor import OneHot
 from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.artifacts.saved_model_proto import read_meta_graph
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 
 def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
@@ -34,7 +35,7 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
             return_tensors_to_rename=True,
         )
         # TensorFlow replaces characters that no Python identifier may have; in ONNX any text is a name.
-        names |= zip(inputs, _inputs(saved_model), strict=True)
+        names |= zip(inputs, sorted(read_meta_graph(saved_model).signature_def["serving_default"].inputs), strict=True)
         with tf.Graph().as_default() as graph:
             tf.import_graph_def(graph_def, name="")
             converted = tfonnx.process_tf_graph(
@@ -47,7 +48,10 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
                 custom_op_handlers={"Erfc": (_erfc, []), "OneHot": (_one_hot, [])},
                 continue_on_error=False,
             )
-            passes = {name: _without_copies(each) for name, each in optimizer._get_optimizers().items()}
+            passes = {
+                name: type(each.__name__, (_WithoutCopies, each), {})
+                for name, each in optimizer._get_optimizers().items()
+            }
             optimized = optimizer.optimize_graph(converted, catch_errors=False, optimizers=passes)
             model: onnx.ModelProto = optimized.make_model("tfopt")
     except Exception as error:
@@ -77,10 +81,6 @@ class _WithoutCopies(GraphOptimizerBase):  # type: ignore[misc]  # tf2onnx has n
         return graph
 
 
-def _without_copies(optimizer_class: type) -> type:
-    return type(optimizer_class.__name__, (_WithoutCopies, optimizer_class), {})
-
-
 def check_model(model: onnx.ModelProto) -> None:
     """Raise ComponentError unless all ops are ONNX ops, the signature has known ranks, and ONNX's checker passes.
 
@@ -89,7 +89,8 @@ def check_model(model: onnx.ModelProto) -> None:
     versions = {domain.domain: domain.version for domain in model.opset_import}
     unknown = {
         node.op_type
-        for node in _nodes(model.graph)
+        for graph in subgraphs(model.graph)
+        for node in graph.node
         if not onnx.defs.has(node.op_type, versions.get(node.domain, 1), node.domain)
     }
     if unknown:
@@ -117,11 +118,14 @@ def check_model(model: onnx.ModelProto) -> None:
         ) from error
 
 
-def _inputs(saved_model: Path) -> list[str]:
-    """Return the names of the signature's inputs, in the order of tf2onnx."""
-    proto = saved_model_pb2.SavedModel.FromString((saved_model / "saved_model.pb").read_bytes())
-    meta = next(meta for meta in proto.meta_graphs if "serve" in meta.meta_info_def.tags)
-    return sorted(meta.signature_def["serving_default"].inputs)
+def subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph and the bodies of its loops and branches."""
+    yield graph
+    for node in graph.node:
+        for attribute in node.attribute:
+            for body in [attribute.g, *attribute.graphs]:
+                if body.node:
+                    yield from subgraphs(body)
 
 
 def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:
@@ -158,11 +162,3 @@ def _one_hot(graph: Any, node: Any, name: str, _: Any) -> None:
         beyond = graph.make_node("Where", classes, dtypes=[int64], shapes=[shape]).output[0]
         graph.replace_input(node, node.input[0], beyond, 0)
     OneHot.version_11(graph, node)
-
-
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            for body in [attribute.g, *attribute.graphs]:
-                yield from _nodes(body)

@@ -8,7 +8,9 @@ from onnx import TensorProto, numpy_helper, version_converter
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from onnxruntime.transformers.onnx_model import OnnxModel
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.conversion.onnx_export import subgraphs
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 BFLOAT_OPSET = 22  # the first in which convolutions and poolings take bfloat16
 BFLOAT_IR = 10
@@ -48,7 +50,7 @@ def cast_bfloat16(model: onnx.ModelProto) -> onnx.ModelProto:
         if tensor.data_type == TensorProto.FLOAT16:
             values = floats.get(tensor.name, numpy_helper.to_array(tensor)).astype("float32")
             tensor.CopyFrom(numpy_helper.from_array(values.astype(ml_dtypes.bfloat16), tensor.name))
-    for graph in _graphs(cast.graph):
+    for graph in subgraphs(cast.graph):
         for info in [*graph.value_info, *graph.input, *graph.output]:
             if info.type.tensor_type.elem_type == TensorProto.FLOAT16:
                 info.type.tensor_type.elem_type = TensorProto.BFLOAT16
@@ -60,18 +62,9 @@ def cast_bfloat16(model: onnx.ModelProto) -> onnx.ModelProto:
     return cast
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in [attribute.g, *attribute.graphs]:
-                if body.node:
-                    yield from _graphs(body)
-
-
 def _tensors(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
     """Yield the stored tensors: initializers, and the values of Constant nodes."""
-    for part in _graphs(graph):
+    for part in subgraphs(graph):
         yield from part.initializer
         for node in part.node:
             yield from (attribute.t for attribute in node.attribute if attribute.HasField("t"))

@@ -1,9 +1,11 @@
 """The operations of an ONNX file that 8 bits break, and their inputs in the quantized file."""
 
 from collections.abc import Collection
+from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
 from tfopt.conversion.exact_values import FloatPart, Operation, Role, find_float_part
@@ -21,10 +23,7 @@ def find(model: onnx.ModelProto) -> FloatPart:
     graph = onnx.shape_inference.infer_shapes(model).graph
     for number, (node, inferred) in enumerate(zip(model.graph.node, graph.node, strict=True)):
         node.name = inferred.name = node.name or f"{node.op_type}_{number}_of_tfopt"
-    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
-    for node in graph.node:
-        if node.op_type == "Constant" and node.attribute[0].name == "value":
-            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    constants = read_constants(graph)
     types = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
     operations = [
         Operation(
@@ -38,6 +37,15 @@ def find(model: onnx.ModelProto) -> FloatPart:
         if node.op_type != "Constant"
     ]
     return find_float_part(operations, {value.name for value in graph.input} - set(constants))
+
+
+def read_constants(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
+    """Return the stored tensors of a graph by name."""
+    constants = {tensor.name: numpy_helper.to_array(tensor) for tensor in graph.initializer}
+    for node in graph.node:
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            constants[node.output[0]] = numpy_helper.to_array(node.attribute[0].t)
+    return constants
 
 
 def restore_inputs(model: onnx.ModelProto, nodes: Collection[str]) -> None:
@@ -58,7 +66,7 @@ def restore_inputs(model: onnx.ModelProto, nodes: Collection[str]) -> None:
                 node.input[index] = quantize.input[0]
 
 
-def _role(node: onnx.NodeProto, constants: dict[str, np.ndarray], types: dict[str, int]) -> Role:
+def _role(node: onnx.NodeProto, constants: dict[str, NDArray[Any]], types: dict[str, int]) -> Role:
     stored = [constants[name] for name in node.input if name in constants]
     if node.op_type in LAYERS or (node.op_type in LOOKUPS and node.input[0] in constants):
         return "layer"

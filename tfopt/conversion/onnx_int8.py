@@ -11,11 +11,10 @@ from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from tfopt.conversion import calibration, onnx_float_part
 from tfopt.conversion.conversion_facts import ConversionFacts
-from tfopt.conversion.exact_values import FloatPart
 from tfopt.data.batches import Batch
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.runtimes.onnx import decode_text
-from tfopt.value_types import JsonObject
 
 SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False}
 
@@ -25,13 +24,8 @@ def quantize(
 ) -> ConversionFacts:
     """Write the int8 form of a float32 file, and return metadata for the model card.
 
-    Args:
-        source: The float32 file.
-        target: The file to write; temporary files are written to its folder and removed.
-        feed: Inputs by name, to calibrate on.
-        per_channel: True to give each output channel of a weight its own scale.
-        reduced: True to leave one bit of the weights unused.
-        symmetric: True to quantize activations to int8 with zero point 0 and to keep biases as floats, as for TensorRT.
+    ``reduced`` leaves one bit of the weights unused. ``symmetric`` quantizes activations to int8 with zero point 0 and
+    keeps biases as floats, as for TensorRT. Temporary files are written next to the target and removed.
 
     Raises:
         ComponentError: If the quantizer fails.
@@ -43,8 +37,11 @@ def quantize(
     root.setLevel(logging.ERROR)  # the quantizer recommends the preprocessing that was just done
     try:
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
-        floating = _find_float_part(prepared)
-        stable = _stability(prepared, feed)
+        model = onnx.load(prepared)
+        floating = onnx_float_part.find(model)
+        if floating:
+            onnx.save(model, prepared)  # with the names of its nodes
+        stable = calibration.compare_ranges(*(_ranges(prepared, half) for half in calibration.split_halves(feed)))
         quantize_static(
             prepared,
             target,
@@ -75,14 +72,6 @@ def quantize(
     return {"reduce_range": reduced, "stability": stable, **floating.facts()}
 
 
-def _find_float_part(file: Path) -> FloatPart:
-    model = onnx.load(file)
-    floating = onnx_float_part.find(model)
-    if floating:
-        onnx.save(model, file)  # with the names of its nodes
-    return floating
-
-
 def _with_decoded_texts(batch: Batch) -> Batch:
     return {name: decode_text(name, array) if array.dtype.kind in "OS" else array for name, array in batch.items()}
 
@@ -95,10 +84,6 @@ class _Reader:
 
     def get_next(self) -> Batch | None:
         return next(self._batches, None)
-
-
-def _stability(file: Path, feed: list[Batch]) -> JsonObject:
-    return calibration.compare_ranges(*(_ranges(file, half) for half in calibration.split_halves(feed)))
 
 
 def _ranges(file: Path, feed: list[Batch]) -> calibration.Ranges:

@@ -28,9 +28,7 @@ Floats = NDArray[np.float32]
 def quantize(source: Path, target: Path) -> ConversionFacts:
     """Write the int8 form of a float32 file that has trained ranges, and return metadata for the model card.
 
-    Args:
-        source: The converted file, with pairs of QuantizeLinear and DequantizeLinear around activations.
-        target: The file to write.
+    The file has pairs of QuantizeLinear and DequantizeLinear around activations.
 
     Raises:
         ComponentError: If no kernel was quantized.
@@ -51,12 +49,7 @@ def quantize(source: Path, target: Path) -> ConversionFacts:
 def find_scales(kernel: Floats, axis: int) -> Floats | None:
     """Return scales that divide all weights into integers of at most 127; None if there are none.
 
-    Args:
-        kernel: The weights.
-        axis: The axis of the output channels.
-
-    Returns:
-        One scale if it fits all channels, else one for each channel.
+    There is one scale if it fits all channels, else one for each output channel, which are on ``axis``.
     """
     for by_channel in (kernel.reshape(1, -1), np.moveaxis(kernel, axis, 0).reshape(kernel.shape[axis], -1)):
         largest = np.abs(by_channel).max(1).astype(np.float64)

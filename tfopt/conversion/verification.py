@@ -48,13 +48,9 @@ def verify(
 ) -> Verification:
     """Run both models at batch sizes 1, 3 and 32, check the parity, and return it for the model card.
 
-    Args:
-        parent: The model that was converted.
-        child: The converted file.
-        examples: Real inputs; random ones if None.
-        calibrated: The inputs that the file was calibrated on. They are left out unless there are no others.
-        parameters: Tolerance and seed. Another split than the one for calibration is used if there is one.
-        precision: The precision of the child, which determines the limits if there is no tolerance.
+    They are compared on examples, or random inputs without any: of another split than the one for calibration if there
+    is one, and without the ``calibrated`` inputs unless there are no others. The precision of the child determines the
+    limits if there is no tolerance.
 
     Raises:
         ComponentError: If names, dtypes, shapes or an open batch size changed, or the outputs do not match.
@@ -65,10 +61,8 @@ def verify(
     for name, parity in outputs.items():
         _check_parity(name, parity, precision, parameters.tolerance, with_examples=examples is not None)
     warnings = [text for name, parity in outputs.items() for text in _warnings(name, parity, precision, examples)]
-    return {
-        **{"run": True, **facts, "outputs": {name: parity.facts() for name, parity in outputs.items()}},
-        **({"warnings": warnings} if warnings else {}),
-    }
+    facts = {"run": True, **facts, "outputs": {name: parity.facts() for name, parity in outputs.items()}}
+    return facts | {"warnings": warnings} if warnings else facts
 
 
 def draw_held_out(

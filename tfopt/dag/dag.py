@@ -17,7 +17,8 @@ from typing import Any
 from tfopt.artifacts import Artifact, Evaluation
 from tfopt.component import Component
 from tfopt.declaration.parameters import Parameter
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.measurement.goals import read_goals
 from tfopt.measurement.metric_names import check_goal_metrics
 from tfopt.storage.remote_files import is_remote
@@ -89,6 +90,29 @@ class Step:
             for name, port in self.component.outputs.items()
         }
 
+    @property
+    def used_outputs(self) -> list[StepOutput]:
+        """The outputs of earlier steps among its inputs."""
+        wires = (item for wire in self.inputs.values() for item in (wire if isinstance(wire, tuple) else (wire,)))
+        return [wire for wire in wires if isinstance(wire, StepOutput)]
+
+    def resolve(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the parameters with the pipeline's values in place of placeholders."""
+        return {
+            name: values[value.parameter.name] if isinstance(value, Placeholder) else value
+            for name, value in self.parameters.items()
+        }
+
+    def value(self, name: str, values: Mapping[str, Any], default: object = None) -> Any:
+        """Return a parameter's value; the default if there is no such parameter, None if only the run knows."""
+        declared = self.component.parameters.get(name)
+        if declared is None:
+            return default
+        value = self.parameters.get(name, declared.default)
+        if isinstance(value, Placeholder):
+            value = values.get(value.parameter.name)
+        return declared.names.split(list(value)) if declared.names and value is not None else value
+
 
 @dataclass
 class Dag:
@@ -129,24 +153,24 @@ class Dag:
         values = {name: resolve_source(source, arguments.get(name)) for name, source in self.sources.items()}
         values |= {name: p.check(arguments.get(name, p.default), self.name) for name, p in self.parameters.items()}
         for step in self.steps.values():
-            step.component.check(self.resolve(step, values))
+            step.component.check(step.resolve(values))
         self.check_goals(values)
         return values
 
     def check_goals(self, values: Mapping[str, Any]) -> None:
         """Raise ComponentError for a goal whose metric the evaluation that it is checked on cannot have.
 
-        Args:
-            values: The values of the pipeline's parameters. A goal is not checked if one that it depends on is absent.
+        A goal is not checked if a parameter of the pipeline that it depends on has no value.
         """
         for step in self.steps.values():
-            goals = [name for name, declared in step.component.parameters.items() if _reads_goals(declared)]
+            parameters = step.component.parameters.items()
+            goals = [name for name, declared in parameters if declared.reads and declared.reads.parse is read_goals]
             evaluating = self._evaluating(step)
             if not goals or evaluating is None:
                 continue
-            measured = {name: _value_of(evaluating, name, values, default) for name, default in EVALUATED.items()}
+            measured = {name: evaluating.value(name, values, default) for name, default in EVALUATED.items()}
             for name in goals:
-                texts = _value_of(step, name, values, [])
+                texts = step.value(name, values)
                 if texts is not None and None not in measured.values():
                     try:
                         check_goal_metrics(read_goals(texts), **measured)
@@ -161,28 +185,6 @@ class Dag:
         if wires:
             return self.steps[wires[0].step]
         return step if {"metrics", "objective"} <= step.component.parameters.keys() else None
-
-    def resolve(self, step: Step, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a step's parameters with the pipeline's values in place of placeholders."""
-        return {
-            name: values[value.parameter.name] if isinstance(value, Placeholder) else value
-            for name, value in step.parameters.items()
-        }
-
-
-def _reads_goals(declared: Parameter) -> bool:
-    return declared.reads is not None and declared.reads.parse is read_goals
-
-
-def _value_of(step: Step, name: str, values: Mapping[str, Any], default: Any) -> Any:
-    """Return the value of a step's parameter; the default if it has no such parameter, None if only the run knows."""
-    declared = step.component.parameters.get(name)
-    if declared is None:
-        return default
-    value = step.parameters.get(name, declared.default)
-    if isinstance(value, Placeholder):
-        value = values.get(value.parameter.name)
-    return declared.names.split(list(value)) if declared.names and value is not None else value
 
 
 def resolve_source(source: PipelineInput, path: Any) -> str | None:

@@ -3,9 +3,7 @@
 The records have the step as the attribute ``step_started`` or ``step_ended``, for handlers that show the progress.
 """
 
-import contextlib
 import logging
-from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -16,7 +14,7 @@ from tfopt.reports import notebook_html
 
 log = logging.getLogger(__name__)
 
-running_step: ContextVar[str] = ContextVar("running step", default="")  # of a thread with one of several steps
+running_step: ContextVar[str] = ContextVar("running step", default="")  # of a thread next to others; log lines name it
 
 
 @dataclass
@@ -24,9 +22,6 @@ class Outcome:
     """The result of one step of a finished run.
 
     Attributes:
-        reused: True if the outputs are those of an earlier run.
-        seconds: The time of the step in this run.
-        outputs: The step's artifacts by name.
         inputs: Digests of the artifacts of each input, comparable between runs of one engine; None where the engine
             has none.
     """
@@ -53,16 +48,6 @@ class RunOutcome(dict[str, Outcome]):
         artifacts = [artifact for outcome in self.values() for artifact in outcome.outputs.values()]
         decisions = [artifact._repr_html_() for artifact in artifacts if isinstance(artifact, Decision)]
         return "".join([notebook_html.table(f"Run of {len(self)} steps", columns, rows), *decisions])
-
-
-@contextlib.contextmanager
-def log_as(step: str) -> Iterator[None]:
-    """Let the log lines of this thread name the step that it runs next to other steps."""
-    token = running_step.set(step)
-    try:
-        yield
-    finally:
-        running_step.reset(token)
 
 
 def log_start(dag: Dag, step: str) -> None:

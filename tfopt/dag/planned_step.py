@@ -21,7 +21,6 @@ class PlannedStep:
             outputs as in an earlier run.
         reasons: Why it is not reused for certain.
         seconds: The time of its newest execution in the run's folder; None if there is none.
-        outputs: Paths or addresses of the outputs that are reused.
     """
 
     action: Action
@@ -35,11 +34,8 @@ def why_run(
 ) -> tuple[list[str], list[str]]:
     """Return why a step is run again, and the steps before it on whose outputs it otherwise depends.
 
-    Args:
-        component: The component of the step.
-        differences: How each earlier execution differs from the step. The one that differs least is reported: an input
-            that does not exist yet may turn out to be that of any.
-        unknown: The inputs whose content is unknown, with the names under which they are reported.
+    The earlier execution that differs least is reported: an input that does not exist yet may turn out to be that of
+    any. Inputs of unknown content have the names under which they are reported.
     """
     if component.cache == "never":
         return [ALWAYS], []

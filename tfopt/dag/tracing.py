@@ -18,9 +18,9 @@ import docstring_parser
 
 import tfopt.pipelines
 from tfopt.artifacts import Artifact, LineageStep
-from tfopt.component import Component, Port, find
+from tfopt.component import Component, Port
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Wire
-from tfopt.declaration.library import component_names
+from tfopt.declaration.library import ComponentCalls
 from tfopt.declaration.parameters import (
     DeclaredArgument,
     Parameter,
@@ -29,7 +29,8 @@ from tfopt.declaration.parameters import (
     read_descriptions,
 )
 from tfopt.declaration.step_order import check_steps
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 
 # A pipeline parameter declared so has the type, choices, range, parser and description of the step parameter that it is
 # passed to, and its default unless the pipeline sets another one.
@@ -43,22 +44,12 @@ else:
     ComponentSteps = object
 
 
-class Steps(ComponentSteps):
+class Steps(ComponentCalls, ComponentSteps):
     """Records the steps of a pipeline: ``steps.COMPONENT(name=value, …)`` adds one."""
 
     def __init__(self, dag: Dag) -> None:
         """Record into this DAG."""
         self._dag = dag
-
-    if not TYPE_CHECKING:  # the stub declares every component: type checkers refuse other names
-
-        def __getattr__(self, name: str) -> Callable[..., Step]:
-            """Return the function that adds a step of the component with this name."""
-            return lambda **wires: self(find(name), **wires)
-
-    def __dir__(self) -> list[str]:
-        """List the components, which notebooks complete."""
-        return sorted([*super().__dir__(), *component_names()])
 
     def __call__(self, component: Component, *, id: str | None = None, **wires: Any) -> Step:
         """Add a step of any component, including your own.
@@ -103,7 +94,7 @@ def trace(function: Callable[..., Mapping[str, object] | None]) -> Dag:
     dag.outputs = _returned_outputs(dag, function(Steps(dag), **arguments))
     dag.parameters = {name: _inherited(dag, parameter) for name, parameter in dag.parameters.items()}
     placeholders = {name: Placeholder(parameter) for name, parameter in dag.parameters.items()}
-    dag.steps = {id: replace(step, parameters=_completed(step, placeholders)) for id, step in dag.steps.items()}
+    dag.steps = {id: replace(step, parameters=step.resolve(placeholders)) for id, step in dag.steps.items()}
     dag.check_goals({})  # those that depend on no parameter of the pipeline
     return dag
 
@@ -172,7 +163,12 @@ def _declare(dag: Dag, argument: DeclaredArgument) -> Placeholder:
 
 def _inherited(dag: Dag, parameter: Parameter) -> Parameter:
     """Complete a pipeline parameter from the step parameters that it is passed to."""
-    reached = list(_reached(dag, parameter.name))
+    reached = [
+        step.component.parameters[name]
+        for step in dag.steps.values()
+        for name, value in step.parameters.items()
+        if isinstance(value, Placeholder) and value.parameter.name == parameter.name
+    ]
     if parameter.type is None:
         parameter = _typed(dag, parameter, reached)
     for other in reached:
@@ -194,21 +190,6 @@ def _typed(dag: Dag, parameter: Parameter, reached: list[Parameter]) -> Paramete
     if any((other.default, other.required) != (first.default, first.required) for other in reached):
         raise ComponentError(f"{where} reaches parameters with several defaults", "one default", "set a default")
     return replace(first, name=parameter.name, description=parameter.description or first.description)
-
-
-def _reached(dag: Dag, name: str) -> Iterator[Parameter]:
-    for step in dag.steps.values():
-        for key, value in step.parameters.items():
-            if isinstance(value, Placeholder) and value.parameter.name == name:
-                yield step.component.parameters[key]
-
-
-def _completed(step: Step, placeholders: Mapping[str, Placeholder]) -> dict[str, object]:
-    """Return the parameters of a step with completed placeholders."""
-    return {
-        name: placeholders[value.parameter.name] if isinstance(value, Placeholder) else value
-        for name, value in step.parameters.items()
-    }
 
 
 def _annotated(hint: Any) -> Any:

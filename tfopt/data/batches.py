@@ -20,7 +20,8 @@ from tfopt.data.feature_schema import (
     stored_features,
 )
 from tfopt.data.tfrecords import read_blocks, read_records
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
 Batch = dict[str, NDArray[Any]]

@@ -6,22 +6,71 @@ merges tagged outputs; it shuffles by ``hash(key)``, which for None and text dif
 side inputs that come after a shuffle; and of several branches it runs only the last one.
 """
 
+import argparse
 import contextlib
 import io
 import os
 import re
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any
 
-from tfopt.data.portable_runners import FLINK, SPARK, RunnerArguments, failed_job
+from tfopt.declaration.extensions import Extensions
 from tfopt.errors import ComponentError
 from tfopt.processes.parent_death import PYTHON
 
 DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 
 _ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("beam_pipeline_args", default=())
+
+
+@dataclass(frozen=True)
+class BeamRunner:
+    """Needs of a runner besides its name, as an entry point declares them.
+
+    Attributes:
+        check: Raises ComponentError for arguments with which no pipeline can run, without importing Beam.
+        start: Yields the runner of a pipeline with arguments and Beam's options, or None for Beam's own. Then it stops
+            what it started, and converts errors of the runner.
+    """
+
+    check: Callable[[Sequence[str]], None]
+    start: Callable[[Sequence[str], Any], AbstractContextManager[Any]]
+
+
+# By the name of the runner's class, in lower case as Beam compares it.
+RUNNERS = Extensions(
+    "tfopt.beam_runners",
+    BeamRunner,
+    {
+        "flinkrunner": "tfopt.data.portable_runners.RUNNER",
+        "portablerunner": "tfopt.data.portable_runners.RUNNER",
+        "sparkrunner": "tfopt.data.portable_runners.RUNNER",
+    },
+)
+
+
+def runner_name(arguments: Sequence[str]) -> str:
+    """Return the class of the runner in Beam's arguments, without its module; empty if there is none."""
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--runner", nargs="?")
+    return (parser.parse_known_args(list(arguments))[0].runner or "").rpartition(".")[2]
+
+
+def find_runner(arguments: Sequence[str]) -> BeamRunner | None:
+    """Return what the runner in Beam's arguments needs; None if they name none, or it needs nothing."""
+    name = runner_name(arguments).lower()
+    return RUNNERS[name] if name and name in RUNNERS else None
+
+
+def check_arguments(arguments: Sequence[str]) -> None:
+    """Raise ComponentError for Beam's arguments with which no pipeline can run, without importing Beam."""
+    runner = find_runner(arguments)
+    if runner:
+        runner.check(arguments)
 
 
 @contextlib.contextmanager
@@ -44,25 +93,19 @@ def pipeline() -> Iterator[Any]:
     """Yield a ``beam.Pipeline``, and run it at the end of the block.
 
     Raises:
-        ComponentError: If Java or the job server is missing, or the job failed on Flink or Spark.
+        ComponentError: If the runner lacks something, or its job failed.
         OSError: If a worker raised it, for example for a full disk; with its ``errno``.
         KeyboardInterrupt: If Ctrl-C interrupted a worker.
     """
     import apache_beam as beam
 
-    options = _options()
+    options, arguments = _options(), _ARGUMENTS.get()
+    special = find_runner(arguments)
+    started = special.start(arguments, options) if special else contextlib.nullcontext(_subprocess_runner(options))
     opened = None
     try:
-        with _own_runner(options) as runner, beam.Pipeline(runner=runner, options=options) as opened:
+        with started as runner, _worker_errors(), beam.Pipeline(runner=runner, options=options) as opened:
             yield opened
-    except RuntimeError as error:  # Beam returns a worker's exception as text
-        if str(error).startswith("KeyboardInterrupt"):
-            raise KeyboardInterrupt from error
-        if match := re.search(r"\[Errno (\d+)\] ([^\n\[]*)", str(error)):
-            raise OSError(int(match[1]), match[2].strip()) from error
-        if "failed in state FAILED" in str(error):
-            raise failed_job(error, RunnerArguments.parse(_ARGUMENTS.get())) from error
-        raise
     finally:
         # Dask's runner opens a client for each run and does not close it.
         client = getattr(getattr(opened, "result", None), "client", None)
@@ -127,15 +170,16 @@ def _parsed(arguments: list[str]) -> Any:
 
 
 @contextlib.contextmanager
-def _own_runner(options: Any) -> Iterator[Any]:
-    """Yield a runner that replaces Beam's own with the same name, or None."""
-    if RunnerArguments.parse(_ARGUMENTS.get()).runner not in (FLINK, SPARK):
-        yield _subprocess_runner(options)
-        return
-    from tfopt.data.job_server import started_runner  # imports Apache Beam
-
-    with started_runner(_ARGUMENTS.get(), options) as runner:
-        yield runner
+def _worker_errors() -> Iterator[None]:
+    """Raise the exceptions of workers, which Beam returns as text."""
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error).startswith("KeyboardInterrupt"):
+            raise KeyboardInterrupt from error
+        if match := re.search(r"\[Errno (\d+)\] ([^\n\[]*)", str(error)):
+            raise OSError(int(match[1]), match[2].strip()) from error
+        raise
 
 
 def _subprocess_runner(options: Any) -> Any:

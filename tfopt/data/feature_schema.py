@@ -11,7 +11,8 @@ import numpy as np
 from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
 from tfopt.data import tf_example
 from tfopt.data.tfrecords import read_records
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.reports import report_schema
 from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.storage import remote_files

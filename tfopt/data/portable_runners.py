@@ -1,14 +1,18 @@
-"""Check the arguments of Beam's Flink and Spark runners before a run, without importing Beam, which takes seconds."""
+"""Beam's Flink and Spark runners: checks before a run without importing Beam, which takes seconds; errors; start."""
 
 import argparse
+import contextlib
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlparse
 
-from tfopt.errors import ComponentError, MachineError, first_line
+from tfopt.data.beam_runner import BeamRunner, runner_name
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError, MachineError
 
 FLINK = "FlinkRunner"
 SPARK = "SparkRunner"
@@ -41,26 +45,17 @@ class RunnerArguments:
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> "RunnerArguments":
         """Read Beam's arguments; those that this class does not know are ignored."""
-        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-        names = ("runner", "flink_master", "spark_master_url", "flink_job_server_jar", "spark_job_server_jar")
-        for name in (*names, "job_endpoint", "environment_type"):
-            parser.add_argument(f"--{name}", nargs="?", default="")
-        parser.add_argument("--job_server_java_launcher", nargs="?", default="java")
-        parser.add_argument("--flink_submit_uber_jar", action="store_true")
-        parser.add_argument("--spark_submit_uber_jar", action="store_true")
-        values, _ = parser.parse_known_args(list(arguments))
-        name = (values.runner or "").rpartition(".")[2]
+        name = runner_name(arguments)
         runner = next((runner for runner in (FLINK, SPARK) if runner.lower() == name.lower()), name)
-        is_flink = runner == FLINK
-        return cls(
-            runner,
-            (values.flink_master if is_flink else values.spark_master_url) or "",
-            (values.flink_job_server_jar if is_flink else values.spark_job_server_jar) or "",
-            values.job_server_java_launcher or "",
-            values.flink_submit_uber_jar if is_flink else values.spark_submit_uber_jar,
-            values.job_endpoint or "",
-            values.environment_type or "",
-        )
+        engine, master = ("flink", "flink_master") if runner == FLINK else ("spark", "spark_master_url")
+        options = {"master": master, "jar": f"{engine}_job_server_jar", "java": "job_server_java_launcher"}
+        options |= {"endpoint": "job_endpoint", "environment": "environment_type"}
+        parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+        for field, option in options.items():
+            parser.add_argument(f"--{option}", dest=field, nargs="?", const="", default="")
+        parser.set_defaults(java="java")
+        parser.add_argument(f"--{engine}_submit_uber_jar", dest="submits_jar", action="store_true")
+        return cls(runner=runner, **vars(parser.parse_known_args(list(arguments))[0]))
 
     @property
     def starts_job_server(self) -> bool:
@@ -151,3 +146,30 @@ def failed_job(error: BaseException, options: RunnerArguments) -> ComponentError
         "configuration, restart-strategy.type: fixed-delay)"
     )
     return ComponentError(f"the job failed on {options.runner}: {cause}", "a job that ends, with all its records", fix)
+
+
+@contextlib.contextmanager
+def started_runner(arguments: Sequence[str], options: Any) -> Iterator[None]:
+    """Start a job server for Beam's own runner, if the arguments need one.
+
+    Raises:
+        ComponentError: If Java or the jar is missing, or the job failed.
+    """
+    from tfopt.data.job_server import job_server  # imports Apache Beam
+
+    check_arguments(arguments)
+    needs = RunnerArguments.parse(arguments)
+    try:
+        with job_server(options, flink=needs.runner == FLINK) if needs.starts_job_server else contextlib.nullcontext():
+            yield
+    except RuntimeError as error:
+        if "failed in state FAILED" in str(error):
+            raise failed_job(error, needs) from error
+        if "job server jar" in str(error):
+            raise download_error(error, needs, options.get_all_options()["jar_cache_dir"]) from error
+        if "Service failed to start" in str(error):
+            raise start_error(error, needs) from error
+        raise
+
+
+RUNNER = BeamRunner(check_arguments, started_runner)

@@ -1,4 +1,4 @@
-"""Read TFRecord files, plain or gzipped, and detect truncated files."""
+"""Read TFRecord files, plain or gzipped, and detect truncated files; write the records of a split."""
 
 import gzip
 import itertools
@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 FRAME = 16  # bytes that a TFRecord file adds to each record: length and two checksums
 SMALLEST_GZIP = 18  # bytes of header and trailer
@@ -38,6 +39,17 @@ def read_blocks(files: Iterable[str | Path], size: int) -> Iterator[list[bytes]]
     records = read_records(files)
     while block := list(itertools.islice(records, size)):
         yield block
+
+
+def write_split(folder: Path, split: str, records: Iterable[bytes]) -> None:
+    """Write the serialized records of a split of examples as one file."""
+    import tensorflow as tf
+
+    file = folder / f"Split-{split}" / "data_tfrecord-00000-of-00001"
+    file.parent.mkdir(parents=True)
+    with tf.io.TFRecordWriter(str(file)) as writer:
+        for record in records:
+            writer.write(record)
 
 
 def file_dataset(file: Any) -> Any:

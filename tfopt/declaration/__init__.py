@@ -1,4 +1,1 @@
-"""Component declarations: ports, parameters, and the lookup of components by name.
-
-May import `tfopt.artifacts` and `tfopt.errors`.
-"""
+"""Component declarations: ports, parameters, and the lookup of components by name."""

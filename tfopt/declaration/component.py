@@ -10,8 +10,9 @@ from typing import Annotated, Any, Literal, TypeVar
 import docstring_parser
 
 from tfopt.artifacts import Artifact
-from tfopt.declaration.parameters import Parameter, read_descriptions, read_group, read_parameter
-from tfopt.errors import ComponentError, nearest
+from tfopt.declaration.parameters import Parameter, parameters_schema, read_descriptions, read_group, read_parameter
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
 Kind = type[Artifact]
@@ -61,16 +62,7 @@ Runner = Callable[["Component", Mapping[str, Any]], dict[str, Artifact]]
 
 @dataclass(frozen=True)
 class Port:
-    """One artifact input or output.
-
-    Attributes:
-        name: The argument's name.
-        type: The artifact type.
-        many: True if it is a list of artifacts.
-        optional: True if it may be left out.
-        description: From the docstring.
-        same: True if an output has the type of the first input; see `SameOutput`.
-    """
+    """One artifact input or output, or a list of them (`many`); `same` stands for `SameOutput`."""
 
     name: str
     type: Kind
@@ -86,13 +78,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Resources:
-    """The machine resources of one step.
-
-    Attributes:
-        cpu: Number of cores.
-        memory: A Kubernetes quantity, such as ``4Gi``.
-        gpu: Number of GPUs.
-    """
+    """The machine resources of one step; the memory is a Kubernetes quantity, such as ``4Gi``."""
 
     cpu: float
     memory: str
@@ -112,59 +98,72 @@ class Effect:
     only: Mapping[str, Collection[str]] = field(default_factory=dict)
 
 
-class Component:
-    """A declared function, callable with paths and parameter values."""
+@dataclass(kw_only=True, eq=False)
+class Declaration:
+    """The arguments of ``@component``, the same attributes of a component.
 
-    def __init__(
-        self,
-        function: Callable[..., None],
-        run: Runner,
-        *,
-        image: str,
-        purpose: Purpose | None = None,
-        cache: Cache = "always",
-        beam: bool = False,
-        runs: Collection[str] = (),
-        tolerance: float | None = TOLERANCE,
-        model_signature: bool = False,
-        on_failure: bool = False,
-        effect: Effect | None = None,
-        not_after: Mapping[str, str] | None = None,
-        idempotent: bool = False,
-        resources: Resources,
-        concurrent: bool = False,
-    ) -> None:
-        """Store the function; its signature is read on first use.
+    Attributes:
+        image: The container image it needs: a folder of ``deploy/images``.
+        purpose: The group of ``tfopt list`` that shows it.
+        cache: Where the result of an earlier run may be reused: ``always``; ``local``: not on Kubeflow, whose machines
+            differ (a measurement, a decision); ``never``: the step changes something outside its outputs (a push).
+        beam: True if the work is a Beam pipeline; the component then takes the arguments of a Beam runner.
+        runs: Names of the components that it runs itself; a cached result is not reused after their code changed.
+        tolerance: A model output is compared with the first input, if that is a model: names, dtypes and shapes of
+            inputs and outputs must be the same, and outputs may differ by at most this fraction of their range. None:
+            they may differ (after training, say), but be neither NaN nor constant. See `tfopt.execution.parity_check`.
+        model_signature: Add the parameters of components that load models: ``signature``, the name of the signature
+            that is run or converted, which the function finds as ``model.signature`` and `tfopt.runtimes.load` uses;
+            and ``trust_model_code``, without which `tfopt.keras_models.load` refuses files that contain code.
+        on_failure: Add the parameter ``on_failure``, for components that make a model: with ``row``, one that cannot
+            be made becomes a failed model, so that one candidate does not end a run (`tfopt.execution.failed_models`).
+        effect: What it leaves in the weights of a model that a later step could undo, such as ``Effect("zeros")``.
+        not_after: The effects of earlier steps that it would undo, each with the reason. A model with such a step in
+            its lineage is refused, and so is a DAG. See `tfopt.declaration.step_order`.
+        idempotent: True if a second run finds nothing more to do, so that it undoes no effect that followed the first.
+        cpu: Number of cores that Kubeflow requests for a step; ``--kfp-option`` changes it, memory and gpu.
+        memory: Requested memory as a Kubernetes quantity, such as ``4Gi``.
+        gpu: Number of GPUs.
+        concurrent: True if ``tfopt run --engine process`` may run it at the same time as other such steps: its work is
+            done in child processes, and it measures no time.
+    """
 
-        Args:
-            function: The function that does the work.
-            run: Executes the component on checked arguments; see `tfopt.execution.execute`.
-            image: The container image it needs: a folder of ``deploy/images``.
-            purpose: The group that lists show it in.
-            cache: Where an earlier result may be reused.
-            beam: True if the work is a Beam pipeline.
-            runs: Names of the components that it runs itself.
-            tolerance: How much the outputs of a model it makes may differ; see `tfopt.execution.parity_check`.
-            model_signature: True for `MODEL_PARAMETERS`, of components that load models: the signature becomes
-                `Model.signature`; `tfopt.keras_models.load` refuses code that is not trusted.
-            on_failure: True for the parameter `ON_FAILURE`, which the runner implements.
-            effect: What it leaves in a model that a later step could undo.
-            not_after: The effects of earlier steps that it would undo, with the reasons.
-            idempotent: True if it undoes nothing after it ran before.
-            resources: What Kubeflow requests for a step.
-            concurrent: True if it may run next to other such steps on one machine.
-        """
-        self.function, self.run = function, run
-        self.image, self.cache, self.beam, self.resources = image, cache, beam, resources
-        self.purpose, self.concurrent = purpose, concurrent
-        self.runs, self.tolerance, self.model_signature = tuple(runs), tolerance, model_signature
-        self.on_failure = on_failure
-        self.effect, self.not_after, self.idempotent = effect, dict(not_after or {}), idempotent
-        self.added_parameters = {ON_FAILURE.name: ON_FAILURE} if on_failure else {}
-        self.added_parameters |= MODEL_PARAMETERS if model_signature else {}
-        self.name = self.__name__ = function.__name__
-        self.__doc__, self.__module__ = function.__doc__, function.__module__
-        self.__wrapped__ = function
+    image: str
+    purpose: Purpose | None = None
+    cache: Cache = "always"
+    beam: bool = False
+    runs: Collection[str] = ()
+    tolerance: float | None = TOLERANCE
+    model_signature: bool = False
+    on_failure: bool = False
+    effect: Effect | None = None
+    not_after: Mapping[str, str] = field(default_factory=dict)
+    idempotent: bool = False
+    cpu: float = 1
+    memory: str = "4Gi"
+    gpu: int = 0
+    concurrent: bool = False
+
+
+@dataclass(eq=False, repr=False)
+class Component(Declaration):
+    """A declared function, callable with paths and parameter values. Its signature is read on first use.
+
+    Attributes:
+        function: The function that does the work.
+        run: Executes the component on checked arguments; see `tfopt.execution.execute`.
+    """
+
+    function: Callable[..., None]
+    run: Runner
+
+    def __post_init__(self) -> None:
+        """Take name and documentation from the function."""
+        self.name = self.__name__ = self.function.__name__
+        self.__doc__, self.__module__ = self.function.__doc__, self.function.__module__
+        self.__wrapped__ = self.function
+        self.added_parameters = {ON_FAILURE.name: ON_FAILURE} if self.on_failure else {}
+        self.added_parameters |= MODEL_PARAMETERS if self.model_signature else {}
 
     def __call__(self, *args: Any, **kwargs: Any) -> dict[str, Artifact]:
         """Run the component in this process on paths or artifacts, and return its outputs.
@@ -182,6 +181,11 @@ class Component:
     def path(self) -> str:
         """The import path, ``module:name``, by which any process can load this component."""
         return f"{self.__module__}:{self.name}"
+
+    @property
+    def resources(self) -> Resources:
+        """The machine that Kubeflow requests for a step."""
+        return Resources(self.cpu, self.memory, self.gpu)
 
     @cached_property
     def signature(self) -> inspect.Signature:
@@ -292,13 +296,7 @@ class Component:
             for side, group in (("inputs", self.inputs), ("outputs", self.outputs))
         }
         return {
-            "$schema": "https://json-schema.org/draft/2020-12/schema",
-            "title": self.name,
-            "description": self.summary,
-            "type": "object",
-            "properties": {name: parameter.schema() for name, parameter in self.parameters.items()},
-            "required": [parameter.name for parameter in self.parameters.values() if parameter.required],
-            "additionalProperties": False,
+            **parameters_schema(self.name, self.summary, self.parameters),
             **ports,
             "purpose": self.purpose,
             "image": self.image,

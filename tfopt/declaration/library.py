@@ -3,10 +3,13 @@
 import functools
 import importlib
 import pkgutil
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import tfopt.components
 from tfopt.declaration.component import Component
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 
 def components() -> dict[str, Component]:
@@ -33,3 +36,19 @@ def find(path: str) -> Component:
 def component_names() -> tuple[str, ...]:
     """List the names of the components in ``tfopt.components``."""
     return tuple(sorted(module.name for module in pkgutil.iter_modules(tfopt.components.__path__) if module.ispkg))
+
+
+class ComponentCalls:
+    """A base of callable classes: ``steps.NAME(…)`` calls the object with the component of that name."""
+
+    if not TYPE_CHECKING:  # stubs declare every component: type checkers refuse other names
+
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            """Return the call with the component of this name."""
+            if name.startswith("__"):
+                raise AttributeError(name)
+            return functools.partial(self, find(name))
+
+    def __dir__(self) -> list[str]:
+        """List the components, which notebooks complete."""
+        return sorted([*super().__dir__(), *component_names()])

@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import docstring_parser
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
 PLAIN: dict[Any, JsonObject] = {
@@ -60,7 +61,6 @@ class Reads:
     Attributes:
         parse: The function that the step parses the value with. It is also called when the DAG is built, so that its
             ComponentError is raised before anything runs.
-        example: A valid value.
         mapping: Another form of the text, or of each text of a list.
     """
 
@@ -93,18 +93,11 @@ class Parameter:
     """One declared parameter.
 
     Attributes:
-        name: The name, the same on every engine and on the command line.
         type: ``bool``, ``int``, ``float``, ``str`` or ``list[str]``.
         default: The default value; None if the parameter is required or optional.
-        required: True if the declaration has no default.
-        optional: True if None is allowed.
         choices: The allowed words of a ``Literal``; empty if any value of the type is allowed.
-        between: The allowed range of a number.
-        reads: The parser of a text.
-        description: From the docstring.
         is_tuple: True if a list is passed to the function as a tuple (declared as ``tuple[str, ...]``).
         names: Splits texts of several names; None if a text may contain a comma.
-        is_location: True for a path or an address.
     """
 
     name: str
@@ -140,8 +133,11 @@ class Parameter:
             value = self.names.split(value)
         if (self.choices and value not in self.choices) or (self.between and value not in self.between):
             raise self._refusal(value, owner)
-        if self.reads:
-            self._read(value, owner)
+        try:
+            if self.reads:
+                self.reads.parse(value)
+        except ComponentError as error:
+            raise ComponentError(f"{owner}: {self.name}: {error.received}", error.expected, error.fix) from error
         return value
 
     def parse(self, text: str, owner: str) -> Any:
@@ -188,13 +184,6 @@ class Parameter:
         word = "list of strings" if self.type == list[str] else self.type.__name__
         return f"{word} {self.between}" if self.between else word
 
-    def _read(self, value: Any, owner: str) -> None:
-        assert self.reads
-        try:
-            self.reads.parse(value)
-        except ComponentError as error:
-            raise ComponentError(f"{owner}: {self.name}: {error.received}", error.expected, error.fix) from error
-
     def _refusal(self, value: Any, owner: str) -> ComponentError:
         default = f"'{json.dumps(self.default)}'" if self.type == list[str] else repr(self.default)
         hint = f"pass {self.name}={default} (the default)" if self.default is not None else "change the value"
@@ -208,6 +197,19 @@ def _texts(value: Any, text: str) -> Any:
     if isinstance(value, list):
         return [json.dumps(item) if type(item) in (int, float) else item for item in value]
     return [text] if type(value) in (int, float, bool) else value
+
+
+def parameters_schema(title: str, description: str, parameters: Mapping[str, Parameter]) -> JsonObject:
+    """Return the JSON Schema of an object with these parameters."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": title,
+        "description": description,
+        "type": "object",
+        "properties": {name: parameter.schema() for name, parameter in parameters.items()},
+        "required": [name for name, parameter in parameters.items() if parameter.required],
+        "additionalProperties": False,
+    }
 
 
 def read_parameter(name: str, hint: Any, default: Any, required: bool, description: str) -> Parameter:
@@ -250,14 +252,7 @@ def read_group(group: type) -> dict[str, Parameter]:
 
 @dataclass(frozen=True)
 class DeclaredArgument:
-    """A parameter as it is written: an argument of a function, or a field of a group.
-
-    Attributes:
-        name: The name.
-        hint: The resolved annotation.
-        default: The default value; `MISSING` if there is none.
-        description: From the docstring.
-    """
+    """A parameter as it is written, as an argument of a function or a field of a group; `MISSING` is no default."""
 
     name: str
     hint: Any
@@ -267,8 +262,7 @@ class DeclaredArgument:
     def read(self) -> Parameter:
         """Build the Parameter; see `read_parameter`."""
         required = self.default is MISSING
-        default = None if required else self.default
-        return read_parameter(self.name, self.hint, default, required, self.description)
+        return read_parameter(self.name, self.hint, None if required else self.default, required, self.description)
 
 
 def group_arguments(group: type) -> Iterator[DeclaredArgument]:

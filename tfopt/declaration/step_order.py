@@ -1,7 +1,6 @@
 """Check the order of steps: reject a step that would undo the effect of an earlier one.
 
-Components declare the effects that they leave in a model, and after which they may not run (`@component(effect=…,
-not_after=…)`). The runner of components checks the lineage of a step's input, and a DAG is checked when it is built.
+The runner of components checks the lineage of a step's input, and a DAG is checked when it is built.
 """
 
 from collections.abc import Sequence
@@ -14,24 +13,13 @@ from tfopt.errors import ComponentError
 
 
 def check_order(model: Model, component: Component) -> None:
-    """Raise ComponentError if a component would undo the effect of an earlier step in the model's lineage.
-
-    Args:
-        model: The component's input; its model card is only read if the component may not follow some steps.
-        component: The component.
-    """
-    if component.not_after:
+    """Raise ComponentError if a component would undo the effect of an earlier step in the model's lineage."""
+    if component.not_after:  # otherwise the model card is not read
         check_steps(model.name, applied_steps(model), component)
 
 
 def check_steps(name: str, done: Sequence[LineageStep], component: Component) -> None:
-    """Raise ComponentError if a step would undo the effect of an earlier one.
-
-    Args:
-        name: The model or step named in the error.
-        done: The earlier steps, first to last.
-        component: The component of the step.
-    """
+    """Raise ComponentError if a step would undo the effect of an earlier one."""
     step = component.name
     if component.idempotent and any(previous.component == step for previous in done):
         return

@@ -1,4 +1,1 @@
-"""Run one component: check inputs, stage outputs, write model cards, digest the code for the cache.
-
-May import `tfopt.declaration`, `tfopt.artifacts`, `tfopt.processes`.
-"""
+"""Run one component: check inputs, stage outputs, write model cards, digest the code for the cache."""

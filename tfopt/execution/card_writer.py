@@ -10,9 +10,10 @@ from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_vers
 from tfopt.artifacts.model_card import TRAINED_ON
 from tfopt.data.learned_names import learned_facts
 from tfopt.declaration.component import ON_FAILURE, Component
-from tfopt.execution.learned_names import LABEL
 from tfopt.storage.remote_files import is_remote
 from tfopt.value_types import JsonObject
+
+LABEL = "label"  # the parameter of components that use labels
 
 
 def write_step_card(
@@ -48,7 +49,7 @@ def write_step_card(
     }
     if effect := component.effect_with(parameters):
         facts["effect"] = effect
-    if learned := parent.card.facts.get("learned") if parent else _learned(data, parameters):
+    if learned := parent.card.facts.get("learned") if parent else _learned(data, parameters.get(LABEL)):
         facts["learned"] = learned
     own = cast(JsonObject | None, model.metadata.pop(TRAINED_ON, None))  # engines do not store it
     if not own and parent:
@@ -60,9 +61,8 @@ def write_step_card(
     model.metadata = shown | model.metadata
 
 
-def _learned(data: Examples | None, parameters: Mapping[str, Any]) -> JsonObject:
+def _learned(data: Examples | None, label: Any) -> JsonObject:
     """Return the names in the examples that a new model was trained on."""
-    label = parameters.get(LABEL)
     if data is None or label is None or is_remote(data.uri):
         return {}
     from tfopt.data.feature_schema import read_manifest  # NumPy, which compiling a pipeline must not import

@@ -10,17 +10,20 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact, Examples, Model
-from tfopt.artifacts.outputs import Outputs
+from tfopt.artifacts.base import Outputs
+from tfopt.data.learned_names import check_names
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
+from tfopt.declaration.library import find
 from tfopt.declaration.step_order import check_order
-from tfopt.errors import ComponentError, disk_full_error
-from tfopt.execution.card_writer import write_step_card
+from tfopt.error_messages import disk_full_error
+from tfopt.errors import ComponentError
+from tfopt.execution.card_writer import LABEL, write_step_card
 from tfopt.execution.failed_models import as_row, refuse_failed
-from tfopt.execution.learned_names import check_learned_names
 from tfopt.execution.parity_check import check_parity
 from tfopt.keras_models.model_code import is_trusted, trusted_code
 from tfopt.processes import preloaded_processes
 from tfopt.processes.memory import trim_heap
+from tfopt.processes.subprocess_call import calls_in_this_process, run_in_child
 from tfopt.processes.supervision import recorded_work
 from tfopt.storage import publication, remote_files, staging
 from tfopt.storage.folder_lock import lock_folder
@@ -39,29 +42,42 @@ def execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Art
         ComponentError: If an argument is missing or wrong, or the work fails. No output exists then.
         TypeError: If another component runs this one without declaring it; addressed to that component's author.
     """
-    check_declared(component)
+    _check_declared(component)
     with scratch_folder():
         return _execute(component, arguments)
+
+
+def run_component(name: str, arguments: dict[str, object], *, doing: str, limit_s: float | None = None) -> None:
+    """Run a component, found by name, in a new process that also does its conversions; see `run_in_child`."""
+    component = find(name)
+    _check_declared(component)
+    if component.model_signature and is_trusted():
+        arguments = {**arguments, TRUST_MODEL_CODE.name: True}
+    run_in_child(_run_by_name, name, arguments, doing=doing, limit_s=limit_s)
+
+
+def _run_by_name(name: str, arguments: dict[str, object]) -> None:
+    with calls_in_this_process():
+        find(name)(**arguments)
 
 
 def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Artifact]:
     ports = {**component.inputs, **component.outputs}
     parameters = component.check({name: value for name, value in arguments.items() if name not in ports})
     inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
-    for port in component.outputs.values():
-        if value := arguments.get(port.name):
-            _check_characters(port, os.fspath(value))
-            _remove_interrupted(port.type(os.fspath(value)))
     targets = {port.name: _target(component, port, arguments.get(port.name)) for port in component.outputs.values()}
     _check_distinct(component, targets)
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
     with trusted_code(trusted), _staged(component, targets) as staged:
         if component.model_signature:
             _set_signature([*inputs.values(), *staged.values()], str(parameters[SIGNATURE.name]))
-        with as_row(staged, parameters, _origin(component, inputs, parameters)):
+        models = {name: value.digest for name, value in inputs.items() if isinstance(value, Model)}
+        origin = {"component": component.name, "parameters": parameters, **models}
+        with as_row(staged, parameters, origin):
             refuse_failed(inputs)
-            check_learned_names(inputs, parameters)
-            _check_order(component, inputs)
+            _check_learned_names(inputs, parameters)
+            if isinstance(parent := next(iter(inputs.values()), None), Model):
+                check_order(parent, component)
             if component.purpose not in MEASURING:
                 preloaded_processes.start_ahead()
             outputs = [str(_resolved(target)) for target in targets.values() if not is_remote(target.uri)]
@@ -79,14 +95,23 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     return Outputs(targets)
 
 
-def _check_order(component: Component, inputs: Mapping[str, Any]) -> None:
-    """Raise ComponentError if the component would undo the effect of an earlier step on its first input, the parent."""
-    parent = next(iter(inputs.values()), None)
-    if isinstance(parent, Model):
-        check_order(parent, component)
+def _check_learned_names(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+    """Raise ComponentError if examples number classes or packed columns otherwise than one of the models learned.
+
+    Models of a list are not compared: components have a row for each of them, with its error.
+    """
+    examples = next((value for value in inputs.values() if isinstance(value, Examples)), None)
+    models = {name: value for name, value in inputs.items() if isinstance(value, Model) and not is_remote(value.uri)}
+    if examples is None or is_remote(examples.uri) or not any(model.card.learned for model in models.values()):
+        return
+    from tfopt.data.feature_schema import read_manifest  # NumPy, which compiling a pipeline must not import
+
+    manifest = read_manifest(examples.path)
+    for name, model in models.items():
+        check_names(model.card, manifest, parameters.get(LABEL), f"{name} {model.uri}")
 
 
-def check_declared(component: Component) -> None:
+def _check_declared(component: Component) -> None:
     """Raise TypeError if a component that is running does not declare in ``runs`` that it runs this one.
 
     The declaration is part of the cache key: without it, results would be reused after this component's code changed.
@@ -148,6 +173,11 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
     if not value:
         raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
     target = port.type(os.fspath(value))
+    _check_characters(port, target.uri)
+    if is_remote(target.uri):
+        publication.remove_interrupted_upload(target.uri)
+    else:
+        publication.remove_interrupted(_resolved(target))
     if _has_content(target):
         raise ComponentError(
             f"{component.name}: {port.name}={target.uri} exists",
@@ -234,19 +264,6 @@ def _staging_artifact(target: Artifact, folder: Path) -> Artifact:
     return type(target)(staging.new_path(path.parent, path.name))
 
 
-def _remove_interrupted(target: Artifact) -> None:
-    if is_remote(target.uri):
-        publication.remove_interrupted_upload(target.uri)
-    else:
-        publication.remove_interrupted(_resolved(target))
-
-
 def _resolved(target: Artifact) -> Path:
     """Return the absolute path of an output, which may be a link to an empty folder."""
     return Path(os.path.realpath(target.path))
-
-
-def _origin(component: Component, inputs: Mapping[str, Any], parameters: dict[str, object]) -> dict[str, object]:
-    """Return what distinguishes one failure from another."""
-    models = {name: value.digest for name, value in inputs.items() if isinstance(value, Model)}
-    return {"component": component.name, "parameters": parameters, **models}

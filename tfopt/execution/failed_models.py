@@ -1,7 +1,6 @@
 """Failed models: artifacts that record why a step could not make a model.
 
-A DAG is fixed before it runs. With ``on_failure="row"`` a step that cannot make its model succeeds with such an
-artifact, so that one candidate does not end the run of all others; reports list it. See
+With ``on_failure="row"`` a step that cannot make its model succeeds with such an artifact, which reports list. See
 docs/adr/0012-failed-models.md.
 """
 
@@ -10,13 +9,12 @@ import json
 import logging
 import shutil
 from collections.abc import Iterator, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from tfopt.artifacts import FAILURE, Artifact, Model
 from tfopt.declaration.component import ON_FAILURE
-from tfopt.errors import ComponentError, first_line, machine_error
-
-OnFailure = Literal["raise", "row"]  # for components of others that declare the parameter in their signature
+from tfopt.error_messages import first_line, machine_error
+from tfopt.errors import ComponentError
 
 
 @contextlib.contextmanager
@@ -24,12 +22,7 @@ def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origi
     """Write an exception of the block to the single output instead of raising it, if ``on_failure`` is ``row``.
 
     Errors that are due to the machine (disk space, memory, a missing package) do not describe the model: they are
-    always raised.
-
-    Args:
-        outputs: The staged outputs.
-        parameters: The component's checked parameters.
-        origin: Written next to the error, so that different failures have different digests.
+    always raised. The origin is written next to the error, so that different failures have different digests.
     """
     if parameters.get(ON_FAILURE.name) != "row":
         yield

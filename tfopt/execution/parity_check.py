@@ -1,8 +1,4 @@
-"""Compare a model that a component made with the model it was made from.
-
-A step keeps the names, dtypes and shapes of inputs and outputs, and its outputs stay within the declared tolerance. The
-runner of components calls this for every model output whose component did not verify it already.
-"""
+"""Compare a model that a component made with the model it was made from: names, dtypes, shapes and outputs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,12 +18,8 @@ def check_parity(component: Component, model: Model, inputs: Mapping[str, Any], 
     Skipped if the first input is not a model, if the component copied a whole model artifact, and if it put
     ``verified`` into the metadata itself, as exporters do, which compare on inputs they did not calibrate on.
 
-    Args:
-        component: Declares the tolerance: the largest difference as a fraction of the output's range; None if outputs
-            may differ. A parameter named ``tolerance`` overrides it.
-        model: The staged output.
-        inputs: The component's inputs; its examples are the inputs of the comparison, or random numbers without any.
-        parameters: The component's checked parameters.
+    The tolerance of the component is the largest difference as a fraction of the output's range; None if outputs may
+    differ. A parameter named ``tolerance`` overrides it. Without examples, the inputs are random numbers.
 
     Raises:
         ComponentError: If names, dtypes or shapes differ, outputs are NaN or constant, or differ by more than that.

@@ -13,8 +13,7 @@ class Body:
     """The body of a function as a graph.
 
     Attributes:
-        graph: The nodes. Arguments are Placeholders, and fed. Fetched are returned tensors, nodes with effects, and
-            nodes that the caller waits for.
+        graph: The nodes. Arguments are Placeholders, and fed. Fetched are returned tensors and nodes with effects.
         arguments: The names of the Placeholders, in order.
         returned: The returned tensors, in order.
     """
@@ -51,8 +50,7 @@ def read_body(function: Any, library: Mapping[str, Any]) -> Body | str:
         returned[index] = Tensor(end)
     graph = Graph.of(graph_def, fed=arguments)
     graph.is_body = True
-    fetched = {tensor.node for tensor in returned} | set(function.control_ret.values())
-    fetched |= {
+    fetched = {tensor.node for tensor in returned} | {
         node.name for node in graph.nodes.values() if node.name not in arguments and not has_no_effect(node, library)
     }
     graph.fetched = frozenset(fetched)
@@ -85,7 +83,8 @@ def called_by(node: Node) -> Iterable[str]:
 def write_body(body: Body, like: Any, name: str | None = None) -> Any:
     """Return the FunctionDef of a body with the signature of ``like``, and its name unless ``name`` is given.
 
-    Arguments that the body no longer has are removed from the signature.
+    Arguments that the body no longer has are removed from the signature, and from the nodes that the caller waits for
+    those without effects, such as constants that a law has replaced.
     """
     graph = body.graph
     function = type(like)()
@@ -101,6 +100,10 @@ def write_body(body: Body, like: Any, name: str | None = None) -> Any:
             if old in like.arg_attr:
                 function.arg_attr[place].CopyFrom(like.arg_attr[old])
         function.resource_arg_unique_id.clear()
+        function.attr.pop("_input_shapes", None)  # one for each argument; LiteRT's converter refuses another number
+    for waited in [key for key, node in function.control_ret.items() if node not in graph.fetched]:
+        del function.control_ret[waited]
+    function.signature.control_output[:] = [key for key in like.signature.control_output if key in function.control_ret]
     ends = {tensor.node for tensor in body.returned}
     for node in graph.nodes.values():
         plain_end = node.name in ends and not node.controls

@@ -1,54 +1,79 @@
 """Laws of the graph optimizer: pattern, condition and replacement."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from tfopt.graph.const_arrays import proto_of
 from tfopt.graph.law_order import LawFacts
-from tfopt.graph.matching.pattern import Binding, Op
+from tfopt.graph.matching.pattern import Binding, Op, bindings
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attribute, attributes
 from tfopt.graph.report import Report
 
+INT32 = 3  # the DataType value
+Parts = TypeVar("Parts")
 
-@dataclass(frozen=True)
-class LocalLaw(LawFacts):
-    """A law that rewrites matches of a pattern, ``LAW = LocalLaw((PATTERN,), when, rewrite)``.
 
-    Its file has its name, and a docstring with the equation.
+@dataclass(frozen=True, kw_only=True)
+class Law(LawFacts):
+    """A law of any kind. Its file has its name, and a docstring with the equation.
 
     Attributes:
-        patterns: Left-hand sides; the first that matches is used.
-        when: Returns why the law does not apply to a match, or None. It changes nothing.
-        rewrite: Adds the right-hand side and returns its tensor. It cannot fail and changes no existing node.
         requires: Properties of the graph, as in `ensures` of other laws, without which it matches little.
         ensures: Properties of the graph afterwards.
     """
 
-    patterns: tuple[Op, ...]
-    when: Callable[["Match"], str | None]
-    rewrite: Callable[["Match", "Maker"], Tensor]
     requires: tuple[str, ...] = ("direct edges", "folded constants")
     ensures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class WholeGraphLaw(LawFacts):
+class LocalLaw(Law):
+    """A law that rewrites matches of a pattern, ``LAW = LocalLaw((PATTERN,), when, rewrite)``.
+
+    Attributes:
+        patterns: Left-hand sides; the first that matches is used.
+        when: Returns why the law does not apply to a match, or None. It changes nothing.
+        rewrite: Adds the right-hand side and returns its tensor. It cannot fail and changes no existing node.
+    """
+
+    patterns: tuple[Op, ...]
+    when: Callable[["Match"], str | None]
+    rewrite: Callable[["Match", "Maker"], Tensor]
+
+
+@dataclass(frozen=True)
+class SearchLaw(Law, Generic[Parts]):
+    """A law whose left-hand side is found by a function, ``LAW = SearchLaw(("Pack",), find, rewrite)``.
+
+    It is for roots with any number of inputs or outputs, and for left-hand sides whose nodes read each other's inputs.
+
+    Attributes:
+        ops: Operations of the root, the last node of a match.
+        find: Returns the parts of a match, given the root; or why the law does not apply; or None if nothing matches.
+        rewrite: Adds the right-hand side of a match and returns a tensor for each output of the root.
+        in_frames: The law also holds in graphs with control flow of version 1.
+    """
+
+    ops: tuple[str, ...]
+    find: Callable[[Graph, Node], Parts | str | None]
+    rewrite: Callable[[Parts, "Maker"], list[Tensor]]
+    in_frames: bool = False
+
+
+@dataclass(frozen=True)
+class WholeGraphLaw(Law):
     """A law that works on the whole graph at once, ``LAW = WholeGraphLaw(run)``.
 
     Attributes:
         run: Changes a graph, adds to the report, and returns how often the law was applied.
-        requires: Properties of the graph, as in `ensures` of other laws, without which it matches little.
-        ensures: Properties of the graph afterwards.
     """
 
     run: Callable[[Graph, Report], int]
-    requires: tuple[str, ...] = ()
-    ensures: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +112,14 @@ class Match:
         return attr(self.node(role), name)
 
 
+def matches(graph: Graph, root: Node, patterns: Iterable[Op]) -> Iterator[Match]:
+    """Yield the matches of patterns that end at a node, and whose constants are constant."""
+    for pattern in patterns:
+        for binding in bindings(pattern, graph, Tensor(root.name)):
+            if all(graph.is_constant(binding.tensors[role]) for role in binding.constants):
+                yield Match(graph, binding)
+
+
 @dataclass
 class Maker:
     """Adds the nodes of a right-hand side: named and placed like the root, with the control inputs of its constants.
@@ -107,15 +140,21 @@ class Maker:
 
     def constant(self, role: str, array: NDArray[Any], like: NDArray[Any] | None = None) -> Tensor:
         """Add a constant with the dtype of ``like``; existing constants are never changed."""
-        return self._insert(self.unplaced(role, array if like is None else np.asarray(array).astype(like.dtype)))
-
-    def unplaced(self, role: str, array: NDArray[Any]) -> Node:
-        """Return the node of a new constant without adding it to the graph."""
         from tensorflow.core.framework.attr_value_pb2 import AttrValue
 
-        value = AttrValue(tensor=proto_of(np.asarray(array)))
+        value = AttrValue(tensor=proto_of(np.asarray(array) if like is None else np.asarray(array).astype(like.dtype)))
         attr = {"value": value, "dtype": AttrValue(type=value.tensor.dtype)}
-        return Node(self._name(role), "Const", [], list(self.controls), attr, self.root.device)
+        return self._insert(Node(self._name(role), "Const", [], list(self.controls), attr, self.root.device))
+
+    def typed(self, role: str, array: ArrayLike, like: Node) -> Tensor:
+        """Add a constant with the dtype in the attribute T of a node."""
+        from tensorflow import as_dtype
+
+        return self.constant(role, np.asarray(array, as_dtype(attr(like, "T")).as_numpy_dtype))
+
+    def integers(self, role: str, numbers: int | Iterable[int]) -> Tensor:
+        """Add a constant of dtype int32, `INT32` in attributes: axes, sizes or a permutation."""
+        return self.constant(role, np.asarray(numbers, np.int32))
 
     def node(self, op: str, *inputs: Tensor, like: Node, role: str = "", **changed: Any) -> Tensor:
         """Add a node with the attributes of ``like`` that the operation has, except the changed ones.
@@ -127,10 +166,17 @@ class Maker:
 
     def reshape(self, tensor: Tensor, sizes: Iterable[int | None], like: Node, **changed: Any) -> Tensor:
         """Add a Reshape to sizes; one of them may be open (None)."""
-        numbers = [-1 if size is None else size for size in sizes]
-        shape = self.constant("shape", np.asarray(numbers, np.int32))
-        kind = self.graph.nodes[shape.node].attr["dtype"].type
-        return self.node("Reshape", tensor, shape, like=like, Tshape=kind, **changed)
+        shape = self.integers("shape", [-1 if size is None else size for size in sizes])
+        return self.node("Reshape", tensor, shape, like=like, Tshape=INT32, **changed)
+
+    def broadcast(self, tensor: Tensor, sizes: Iterable[int | None], like: Node, **changed: Any) -> Tensor:
+        """Add a BroadcastTo to known sizes."""
+        shape = self.integers("shape", [size for size in sizes if size is not None])
+        return self.node("BroadcastTo", tensor, shape, like=like, Tidx=INT32, **changed)
+
+    def expand(self, tensor: Tensor, axis: int, like: Node) -> Tensor:
+        """Add an ExpandDims."""
+        return self.node("ExpandDims", tensor, self.integers("axis", axis), like=like, Tdim=INT32)
 
     def again(self, old: Node, *inputs: Tensor) -> Tensor:
         """Add a node that replaces another: the same attributes and name, with other inputs."""
@@ -145,6 +191,11 @@ class Maker:
 
     def _name(self, role: str) -> str:
         return self.graph.fresh(f"{self.root.name}/{role}")
+
+
+def return_input(match: Match, make: Maker) -> Tensor:
+    """Return the tensor x of a pattern: the right-hand side of laws of the form ``f(x) = x``."""
+    return match.tensor("x")
 
 
 def attr(node: Node, name: str, default: Any = None) -> Any:

@@ -11,7 +11,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 FOLDER = Path(__file__).with_name("laws")
 LAST = "\nLAW = "  # the last statement of each file

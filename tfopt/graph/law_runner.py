@@ -2,16 +2,21 @@
 
 import contextlib
 import gc
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import cycle, islice
+from typing import Any
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen, prune_functions
 from tfopt.graph.function_bodies import read_body, write_body
-from tfopt.graph.law import LocalLaw
+from tfopt.graph.law import LocalLaw, Maker, SearchLaw
 from tfopt.graph.laws import laws
-from tfopt.graph.mutable_graph import Graph, GraphDef
+from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.mutable_graph import Graph, GraphDef, Node, Tensor
+from tfopt.graph.op_registry import identity, is_pure, output_types
 from tfopt.graph.report import Report
 from tfopt.graph.rewriter import apply
 
@@ -19,13 +24,7 @@ ROUNDS = 8  # a late law may make an early one applicable; more than three round
 
 
 def run(names: Sequence[str], graph: Graph, report: Report) -> int:
-    """Apply laws in this order, repeatedly until none fires, and return the number of firings.
-
-    Args:
-        names: Names of laws.
-        graph: The graph, changed in place.
-        report: Receives the firings and refusals.
-    """
+    """Change a graph by laws in this order, repeatedly until none fires, and return the number of firings."""
     total = idle = 0
     for name in islice(cycle(names), ROUNDS * len(names)):
         fired = run_law(name, graph, report)
@@ -69,10 +68,8 @@ def optimize(frozen: Frozen, names: Sequence[str], report: Report, *, fast_math:
         else:
             changed.shapes = graph.inferred_shapes  # for the next laws; inferring them takes longer than most laws
         prune_functions(changed.graph)
-        if not _run_in_functions(
-            names, changed.graph, report, fast_math=fast_math
-        ):  # a change in a body may enable laws outside
-            break
+        if not _run_in_functions(names, changed.graph, report, fast_math=fast_math):
+            break  # else, a change in a body may enable laws outside
     prune_functions(changed.graph)
     report.forget_gone(names_in(changed.graph))
     return changed
@@ -121,7 +118,59 @@ def run_law(name: str, graph: Graph, report: Report) -> int:
         raise ComponentError(f"law {name!r}", "the name of a law", nearest(name, laws()))
     law = laws()[name]
     graph.zero_signs.clear()
+    if isinstance(law, SearchLaw):
+        return _apply_search(name, law, graph, report)
     return apply({name: law}, graph, report) if isinstance(law, LocalLaw) else law.run(graph, report)
+
+
+def _apply_search(name: str, law: SearchLaw[Any], graph: Graph, report: Report) -> int:
+    """Apply a law at all nodes of its operations, and at those that it adds; return the number of firings."""
+    fired = 0
+    nodes = graph.of_op(*law.ops) if law.in_frames or not is_framed(graph) else []
+    queue = deque(node.name for node in nodes)
+    while queue:
+        root = graph.nodes.get(queue.popleft())
+        parts = None if root is None else law.find(graph, root)
+        if root is None or parts is None:
+            continue
+        if isinstance(parts, str):
+            report.refuse(name, root.name, parts)
+            continue
+        graph.touched.clear()
+        make = Maker(graph, root, [])
+        _replace(graph, root, law.rewrite(parts, make), make.made)
+        report.fire(name, root.name)
+        fired += 1
+        queue += [near for near in graph.touched if near in graph.nodes and graph.nodes[near].op in law.ops]
+    return fired
+
+
+def _replace(graph: Graph, root: Node, results: list[Tensor], made: list[str]) -> None:
+    """Replace the outputs of a node. A new node takes over its name; the readers of others read existing tensors."""
+    if len(results) == 1 and results[0].node in made:
+        last = graph.remove(results[0].node)
+        graph.remove(root.name)
+        graph.insert(Node(root.name, last.op, last.inputs, root.controls, last.attr, last.device))
+    else:
+        for index, result in enumerate(results):
+            graph.know_shape(result, Tensor(root.name, index))
+            graph.redirect(Tensor(root.name, index), result)
+        graph.remove(root.name)
+        if root.name in graph.fetched:
+            graph.insert(identity(root.name, results[0], output_types(root)[0], root.controls, root.device))
+    _drop_unread(graph, root)
+
+
+def _drop_unread(graph: Graph, root: Node) -> None:
+    """Remove the nodes before a replaced one that nothing reads any more."""
+    queue = [tensor.node for tensor in root.inputs]
+    while queue:
+        node = graph.nodes.get(queue.pop())
+        if node is None or node.name in graph.fed or node.name in graph.fetched or not is_pure(node):
+            continue
+        if not graph.readers(node.name) and not graph.waiting(node.name):
+            graph.remove(node.name)
+            queue += [tensor.node for tensor in node.inputs]
 
 
 def unmet_requirements(names: Sequence[str]) -> dict[str, list[str]]:

@@ -12,7 +12,8 @@ from tfopt.artifacts.model_card import ParityFacts
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, formatted_texts, split_batches, with_words
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.size_inputs import crashing_operations, size_inputs

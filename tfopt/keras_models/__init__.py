@@ -1,6 +1,6 @@
 """Keras 2 and Keras 3 models: load, save, and inspect layers and weights.
 
-May import `tfopt.artifacts` and `tfopt.errors`. The functions of `tfopt.keras_models.io` can be called from here.
+May import `tfopt.artifacts` and what is below it. The functions of `tfopt.keras_models.io` can be called from here.
 """
 
 from tfopt.keras_models.io import (

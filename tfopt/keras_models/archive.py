@@ -4,7 +4,8 @@ import zipfile
 from pathlib import Path
 from typing import IO, Any
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 MAX_UNPACKED = 64 << 20  # bytes that every archive may unpack to
 MAX_RATIO = 50  # of unpacked to packed size beyond that; weights compress to a half or more

@@ -6,7 +6,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 MIN_ALPHA, MAX_ALPHA = 0.05, 4.0
 COUNTED_SIDE = 224  # height and width of the images for which operations are counted

@@ -13,7 +13,8 @@ from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import ParsedFeature
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.keras_models.archive import check_archive, check_weights_file, read_entry
 from tfopt.keras_models.model_code import check_code, is_trusted
 from tfopt.keras_models.quantization_aware import registered_layers

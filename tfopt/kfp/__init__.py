@@ -1,7 +1,6 @@
 """Components and pipelines on Kubeflow Pipelines v2: compiler, client, schedules, and the step in the container.
 
-May import everything except the command line and `tfopt.tfx`. The compiler's names are loaded on first use, because a
-container of a step has no kfp.
+The compiler's names are loaded on first use, because a container of a step has no kfp.
 """
 
 import importlib

@@ -17,7 +17,8 @@ import kfp_server_api
 import urllib3
 from kfp.client.set_volume_credentials import ServiceAccountTokenVolumeCredentials
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 IN_CLUSTER = "http://ml-pipeline.{namespace}.svc.cluster.local:8888"
 PROJECTED_TOKEN = "/var/run/secrets/kubeflow/pipelines/token"  # the default path of the KFP SDK
@@ -26,13 +27,7 @@ POD_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 
 
 class Server:
-    """A Kubeflow Pipelines server, and the namespace of the objects that are created.
-
-    Attributes:
-        client: The kfp SDK's client.
-        namespace: The profile's namespace on a multi-user server, else None.
-        endpoint: The server's address.
-    """
+    """A Kubeflow Pipelines server, with the profile's namespace if it is a multi-user server."""
 
     def __init__(self, endpoint: str, token_file: Path | None = None, namespace: str | None = None) -> None:
         """Connect.

@@ -15,16 +15,18 @@ from kfp.compiler.pipeline_spec_builder import extract_comments_from_pipeline_sp
 
 import tfopt
 from tfopt.component import Component
-from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Value
-from tfopt.declaration.parameters import read_parameter
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Value
+from tfopt.declaration.parameters import Parameter
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.formatting import visible
 from tfopt.kfp.container_components import (
+    add_task,
     container_component,
+    docstring,
     input_artifact,
     kfp_type,
     parameter_arguments,
-    same_artifacts,
     set_signature,
 )
 from tfopt.kfp.images import Images
@@ -49,11 +51,7 @@ def compile_component(
 ) -> None:
     """Write ``component.yaml``.
 
-    Args:
-        component: The declaration.
-        file: The file to write.
-        images: The container images; the project's own if None.
-        counts: The length of list inputs; 1 for those that are not in it.
+    The length of a list input is 1 unless it is in `counts`. The images are the project's own if None.
 
     Raises:
         ComponentError: If a count is for no list input, or less than 1.
@@ -80,14 +78,9 @@ def compile_pipeline(
 ) -> None:
     """Write a DAG as native KFP v2 YAML. Sources become parameters ``NAME_uri``, imported when the run starts.
 
-    Args:
-        dag: The DAG.
-        file: The file to write.
-        images: The container images; the project's own if None.
-        options: The options of the steps and the run.
-        sources: The optional sources that the runs get. The others are left out, because KFP imports every source.
-        as_component: Write a component for another pipeline: the sources are artifacts, and so are the outputs.
-        defaults: Addresses of sources and checked values of parameters, which a run has unless it sets others.
+    Optional sources that are neither in `sources` nor in `defaults` are left out, because KFP imports every source. A
+    run has the defaults, addresses and checked values, unless it sets others. A component for another pipeline
+    (`as_component`) has artifacts as sources and outputs.
 
     Raises:
         ComponentError: If an option does not fit the DAG or the image of a step, or KFP's compiler refuses the DAG.
@@ -95,8 +88,7 @@ def compile_pipeline(
     images, options = images or Images(), options or Options()
     options.check(dag)
     if as_component:
-        _refuse_options_of_runs(dag, options)
-        _refuse_addresses(dag, defaults)
+        _refuse_settings_of_runs(dag, options, defaults)
     placed = place_steps(dag, images, options)
     used = [source for source in dag.sources.values() if not source.optional or source.name in {*sources, *defaults}]
     signature = _signature(dag, used, as_component, defaults)
@@ -115,7 +107,7 @@ def compile_pipeline(
         outputs = {name: tasks[output.step].outputs[output.output] for name, output in dag.outputs.items()}
         return signature.return_annotation(**outputs) if as_component and outputs else None
 
-    set_signature(build, dag.name, _docstring(dag, used), signature)
+    set_signature(build, dag.name, _document(dag, used), signature)
     description = " ".join([dag.description, *(f"{p.name}: {p.description}" for p in dag.parameters.values())])
     decorate = dsl.pipeline(name=pipeline_name(dag), description=description, pipeline_root=options.root)
     try:
@@ -138,8 +130,8 @@ def _call_in_thread(function: Callable[..., Any], argument: Any) -> Any:
         return thread.submit(function, argument).result()
 
 
-def _refuse_options_of_runs(dag: Dag, options: Options) -> None:
-    """Raise ComponentError for an option that the pipeline around a component sets."""
+def _refuse_settings_of_runs(dag: Dag, options: Options, defaults: Mapping[str, Any]) -> None:
+    """Raise ComponentError for the root or a source, which the pipeline around a component has."""
     reused = [f"{name}:reuse" for name in dag.sources if "reuse" in options.of(name)]
     for option in [*(["root"] if options.root else []), *reused]:
         raise ComponentError(
@@ -147,10 +139,6 @@ def _refuse_options_of_runs(dag: Dag, options: Options) -> None:
             "options of steps",
             "leave it out: the pipeline that uses the component has the root, and its steps make the artifacts",
         )
-
-
-def _refuse_addresses(dag: Dag, defaults: Mapping[str, Any]) -> None:
-    """Raise ComponentError for the address of a source, which the pipeline around a component passes as an artifact."""
     for name in dag.sources:
         if name in defaults:
             raise ComponentError(
@@ -173,10 +161,8 @@ def _signature(
             if source.name in defaults:
                 check_address(source.name, defaults[source.name])
         uris = [
-            read_parameter(
-                _uri(source), str, defaults.get(source.name), source.name not in defaults, source.description
-            )
-            for source in sources
+            Parameter(_uri(s), str, defaults.get(s.name), s.name not in defaults, description=s.description)
+            for s in sources
         ]
         return inspect.Signature(list(parameter_arguments([*uris, *declared])))
     inputs = [input_artifact(source.name, source.type) for source in sources]
@@ -186,13 +172,11 @@ def _signature(
     return inspect.Signature([*inputs, *parameters], return_annotation=outputs)
 
 
-def _docstring(dag: Dag, sources: Sequence[PipelineInput]) -> str:
-    """Return the docstring from which KFP reads the descriptions of inputs and outputs."""
-    inputs = [line for s in sources for line in (f"{s.name}: {s.description}", f"{_uri(s)}: {s.description}")]
-    inputs += [f"{parameter.name}: {parameter.description}" for parameter in dag.parameters.values()]
+def _document(dag: Dag, sources: Sequence[PipelineInput]) -> str:
+    inputs = [(name, source.description) for source in sources for name in (source.name, _uri(source))]
+    inputs += [(name, parameter.description) for name, parameter in dag.parameters.items()]
     ports = {name: dag.steps[output.step].component.outputs[output.output] for name, output in dag.outputs.items()}
-    outputs = [f"{name}: {port.description}" for name, port in ports.items()]
-    return "\n    ".join([f"{dag.description}\n\nArgs:", *inputs]) + "\n    ".join(["\n\nReturns:", *outputs])
+    return docstring(dag.description, inputs, [(name, port.description) for name, port in ports.items()])
 
 
 def _uri(source: PipelineInput) -> str:
@@ -254,10 +238,6 @@ def _name_importers(spec: Any, sources: Mapping[str, str]) -> None:
 
     A display name is not enough: KFP's launcher (2.16, 2.17) records an importer under it, and then KFP's driver, which
     looks for the task's key, does not find the imported artifact.
-
-    Args:
-        spec: The PipelineSpec.
-        sources: The name of the source by key of the task.
     """
     tasks = spec.root.dag.tasks
     keys = {key: name.replace("_", "-") for key, name in sources.items() if name.replace("_", "-") not in tasks}
@@ -276,21 +256,9 @@ def _name_importers(spec: Any, sources: Mapping[str, str]) -> None:
 
 def _task(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
     wires = _wires(step, sources, tasks)
-    values = {
-        name: arguments[value.parameter.name] if isinstance(value, Placeholder) else value
-        for name, value in step.parameters.items()
-        if value is not None
-    }
+    values = {name: value for name, value in step.resolve(arguments).items() if value is not None}
     lengths = {name: len(wire) for name, wire in step.inputs.items() if isinstance(wire, tuple)}
-    optional = {port.name for port in step.component.inputs.values() if port.optional}
-    optional |= {name for name, p in step.component.parameters.items() if p.optional and p.default is None}
-    unset = optional - values.keys() - wires.keys()
-    same = same_artifacts(wires)
-    own_wires = {name: wire for name, wire in wires.items() if name not in same}
-    task = container_component(step.component, lengths, unset=unset, same=same)(**own_wires, **values)
-    task.set_display_name(step.id)
-    task.set_caching_options(step.component.cache == "always")
-    return task
+    return add_task(step.component, lengths, wires, values).set_display_name(step.id)
 
 
 def _wires(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any]) -> dict[str, object]:

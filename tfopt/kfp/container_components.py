@@ -4,7 +4,7 @@ A step's container runs ``python -P -m tfopt.run NAME --executor-input {{$}}``, 
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Optional
 
@@ -16,9 +16,8 @@ from kfp.dsl.pipeline_channel import PipelineArtifactChannel
 from tfopt import artifacts
 from tfopt.component import Component, Port
 from tfopt.declaration.parameters import Parameter
-from tfopt.kfp.container_entry import page_output
+from tfopt.kfp.container_entry import classification_outputs, page_output
 from tfopt.kfp.images import Images
-from tfopt.kfp.visualizations import classification_outputs
 
 TYPES: dict[type[artifacts.Artifact], type[dsl.Artifact]] = {
     artifacts.Artifact: dsl.Artifact,
@@ -39,16 +38,10 @@ def container_component(
 ) -> Callable[..., Any]:
     """Build the KFP component of a declaration.
 
-    Args:
-        component: The declaration.
-        lengths: The length of each list input; it becomes one KFP input per element, ``NAME_1``, ``NAME_2``, …
-        images: The container images; the project's own if None.
-        unset: Parameters and inputs to leave out. An optional number or artifact that has no value is left out of a
-            compiled DAG, because KFP's local engine (2.16) fails on it.
-        collected: Elements of list inputs, such as ``candidates_2``, that are lists of artifacts themselves. Their
-            lengths are known when the step runs.
-        same: Inputs to leave out because they are the artifact of another input, by that input. KFP's driver (2.16)
-            refuses a task that gets one artifact twice.
+    A list input becomes one KFP input per element, ``NAME_1``, ``NAME_2``, …; some of these may be lists of artifacts
+    themselves (`collected`), whose lengths are known when the step runs. An optional number or artifact without a value
+    is left out (`unset`), because KFP's local engine (2.16) fails on it, and so is an input that is the artifact of
+    another one (`same`), because KFP's driver (2.16) refuses a task that gets one artifact twice.
     """
     image = (images or Images()).of(component.image)
     is_shipped = component.__module__.startswith("tfopt.components.")
@@ -64,13 +57,44 @@ def container_component(
             args=["--executor-input", dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER, *repeated],
         )
 
-    parameters = [parameter for name, parameter in component.parameters.items() if name not in unset]
-    arguments = [*_artifact_arguments(component, lengths, {*unset, *same}, collected), *parameter_arguments(parameters)]
-    set_signature(build, component.name, _docstring(component, lengths, collected), inspect.Signature(arguments))
+    inputs = [(name, port) for port in component.inputs.values() for name in _kfp_inputs(port, lengths)]
+    outputs = list(_outputs(component, lengths, collected))
+    arguments = [
+        input_artifact(name, port.type, is_optional=port.optional, is_list=name in collected)
+        for name, port in inputs
+        if {name, port.name}.isdisjoint({*unset, *same})
+    ]
+    arguments += [_argument(name, KfpOutput[kind]) for name, kind, _ in outputs]
+    arguments += parameter_arguments([p for name, p in component.parameters.items() if name not in unset])
+    described = [(name, port.description) for name, port in inputs]
+    described += [(name, parameter.description) for name, parameter in component.parameters.items()]
+    doc = docstring(component.summary, described, ((name, text) for name, _, text in outputs))
+    set_signature(build, component.name, doc, inspect.Signature(arguments))
     return dsl.container_component(build)  # type: ignore[no-any-return]
 
 
-def same_artifacts(wires: Mapping[str, Any]) -> dict[str, str]:
+def add_task(
+    component: Component,
+    lengths: Mapping[str, int],
+    wires: Mapping[str, object],
+    values: Mapping[str, object],
+    images: Images | None = None,
+) -> dsl.PipelineTask:
+    """Add a task to the KFP pipeline that is being built.
+
+    Wires are the artifact of each KFP input: of ``NAME``, or of ``NAME_1``, ``NAME_2``, … of a list input.
+    """
+    optional = {port.name for port in component.inputs.values() if port.optional}
+    optional |= {name for name, p in component.parameters.items() if p.optional and p.default is None}
+    unset = optional - values.keys() - wires.keys()
+    collected = {name for name, wire in wires.items() if getattr(wire, "is_artifact_list", False)}
+    same = _same_artifacts(wires)
+    own_wires = {name: wire for name, wire in wires.items() if name not in same}
+    task = container_component(component, lengths, images, unset, collected, same)(**own_wires, **values)
+    return task.set_caching_options(component.cache == "always")
+
+
+def _same_artifacts(wires: Mapping[str, Any]) -> dict[str, str]:
     """Return the inputs that get the artifact of an earlier input, by that input; lists of artifacts are left out."""
     first: dict[tuple[str | None, str], str] = {}
     same: dict[str, str] = {}
@@ -81,20 +105,22 @@ def same_artifacts(wires: Mapping[str, Any]) -> dict[str, str]:
     return same
 
 
-def _artifact_arguments(
-    component: Component, lengths: Mapping[str, int], unset: Collection[str], collected: Collection[str]
-) -> Iterator[inspect.Parameter]:
-    for port in component.inputs.values():
-        for name in _kfp_inputs(port, lengths):
-            if name in unset or port.name in unset:
-                continue
-            yield input_artifact(name, port.type, is_optional=port.optional, is_list=name in collected)
+def _outputs(
+    component: Component, lengths: Mapping[str, int], collected: Collection[str]
+) -> Iterator[tuple[str, type[dsl.Artifact], str]]:
+    """Yield name, type and description of each KFP output."""
     for port in component.outputs.values():
-        yield _argument(port.name, KfpOutput[kfp_type(port.type)])
+        yield port.name, kfp_type(port.type), port.description
         if port.type.page:
-            yield _argument(page_output(port.name), KfpOutput[dsl.HTML])
-    for name in _classification_outputs(component, lengths, collected):
-        yield _argument(name, KfpOutput[dsl.ClassificationMetrics])
+            yield page_output(port.name), dsl.HTML, f"The HTML report of {port.name}."
+    # without those of collected models, whose number is unknown
+    single = {
+        port.name: [name for name in _kfp_inputs(port, lengths) if name not in collected]
+        for port in component.inputs.values()
+    }
+    for name, (output, _) in classification_outputs(component, single).items():
+        text = f"Confusion matrix of {name.removeprefix(f'{output}_')}; for two classes also its ROC curve."
+        yield name, dsl.ClassificationMetrics, text
 
 
 def parameter_arguments(parameters: Collection[Parameter]) -> Iterator[inspect.Parameter]:
@@ -127,37 +153,13 @@ def kfp_type(type: type[artifacts.Artifact]) -> type[dsl.Artifact]:
     return next(TYPES[base] for base in type.__mro__ if base in TYPES)
 
 
-def _all_kfp_inputs(component: Component, lengths: Mapping[str, int]) -> dict[str, list[str]]:
-    return {port.name: _kfp_inputs(port, lengths) for port in component.inputs.values()}
-
-
 def _kfp_inputs(port: Port, lengths: Mapping[str, int]) -> list[str]:
     return [f"{port.name}_{index + 1}" for index in range(lengths.get(port.name, 0))] if port.many else [port.name]
 
 
-def _classification_outputs(
-    component: Component, lengths: Mapping[str, int], collected: Collection[str]
-) -> dict[str, tuple[str, int]]:
-    """Return the outputs for confusion matrices, without those of collected models, whose number is unknown."""
-    kfp_inputs = _all_kfp_inputs(component, lengths)
-    single = {port: [name for name in names if name not in collected] for port, names in kfp_inputs.items()}
-    return classification_outputs(component, single)
-
-
-def _docstring(component: Component, lengths: Mapping[str, int], collected: Collection[str]) -> str:
-    """Return the docstring with a section ``Returns:``, from which KFP reads the outputs' descriptions."""
-    kfp_inputs = _all_kfp_inputs(component, lengths)
-    inputs = [(name, port.description) for port in component.inputs.values() for name in kfp_inputs[port.name]]
-    inputs += [(name, parameter.description) for name, parameter in component.parameters.items()]
-    outputs = [(name, port.description) for name, port in component.outputs.items()]
-    outputs += [
-        (page_output(name), f"The HTML report of {name}.") for name, port in component.outputs.items() if port.type.page
-    ]
-    outputs += [
-        (name, f"Confusion matrix of {name.removeprefix(f'{output}_')}; for two classes also its ROC curve.")
-        for name, (output, _) in _classification_outputs(component, lengths, collected).items()
-    ]
-    lines = [component.summary, "", "Args:", *(f"    {name}: {text}" for name, text in inputs)]
+def docstring(summary: str, inputs: Iterable[tuple[str, str]], outputs: Iterable[tuple[str, str]]) -> str:
+    """Return a docstring from which KFP reads the descriptions of inputs and outputs."""
+    lines = [summary, "", "Args:", *(f"    {name}: {text}" for name, text in inputs)]
     return "\n".join([*lines, "", "Returns:", *(f"    {name}: {text}" for name, text in outputs)])
 
 

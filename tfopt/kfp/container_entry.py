@@ -12,10 +12,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from tfopt.artifacts import Artifact, Evaluation
+from tfopt.artifacts import Artifact, Evaluation, Model
 from tfopt.component import Component, Port
-from tfopt.errors import ComponentError, first_line
-from tfopt.kfp.visualizations import classification_metrics, classification_outputs
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
+from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import is_remote
 
 log = logging.getLogger(__name__)
@@ -24,17 +25,16 @@ log = logging.getLogger(__name__)
 def run_step(component: Component, executor_input: str, same: Mapping[str, str] = MappingProxyType({})) -> None:
     """Run a component with the inputs and outputs of KFP's ExecutorInput, and write its ExecutorOutput.
 
-    Args:
-        component: The component.
-        executor_input: KFP's message.
-        same: Inputs that are not in the message because they are the artifact of another input, by that input.
+    Inputs in `same` are not in the message, because they are the artifact of another input, by that input.
 
     Raises:
         ComponentError: If the component raises it or ends the process, the message is not an ExecutorInput, or an input
             does not exist at its address. Then no output file is written, and the step fails.
     """
     message_inputs, message_outputs = _parse_message(executor_input, component)
-    sources = _source_artifacts(message_inputs.get("artifacts", {}))
+    entries = message_inputs.get("artifacts", {})
+    # one artifact for each KFP input, or those that KFP collected from the iterations of a loop
+    sources = {name: entry["artifacts"] for name, entry in entries.items() if entry.get("artifacts")}
     sources |= {name: sources[other] for name, other in same.items() if other in sources}
     keys = {port.name: _input_keys(port, sources) for port in component.inputs.values()}
     targets = {name: entry["artifacts"][0] for name, entry in message_outputs["artifacts"].items()}
@@ -51,7 +51,7 @@ def run_step(component: Component, executor_input: str, same: Mapping[str, str] 
     models = {name: [key for key in names for _ in sources[key]] for name, names in keys.items()}
     for name, (source, index) in classification_outputs(component, models).items():
         if name in targets:
-            metrics = classification_metrics(Evaluation(outputs[source].uri).load(), index)
+            metrics = _classification_metrics(Evaluation(outputs[source].uri).load(), index)
             _target_file(targets[name]).write_text(json.dumps(metrics))
             written[name] = {"artifacts": [{**targets[name], "metadata": metrics}]}
     file = Path(message_outputs["outputFile"])
@@ -62,6 +62,45 @@ def run_step(component: Component, executor_input: str, same: Mapping[str, str] 
 def page_output(output: str) -> str:
     """Return the KFP output with the HTML report of an output: the interface renders artifacts that are one file."""
     return f"{output}_page"
+
+
+def classification_outputs(component: Component, inputs: Mapping[str, list[str]]) -> dict[str, tuple[str, int]]:
+    """Return the additional outputs, each with the output it is computed from and the model's index in its JSON.
+
+    KFP's interface draws one confusion matrix from an artifact's metadata, so each evaluated model gets an output:
+    ``evaluation_baseline``, ``evaluation_candidates_1``, … A declared input has several KFP inputs if it is a list, and
+    none if it is optional and not set.
+    """
+    models = [
+        name for port in component.inputs.values() if issubclass(port.type, Model) for name in inputs.get(port.name, [])
+    ]
+    return {
+        f"{port.name}_{model}": (port.name, index)
+        for port in component.outputs.values()
+        if issubclass(port.type, Evaluation)
+        for index, model in enumerate(models)
+    }
+
+
+def _classification_metrics(evaluation: EvaluationReport, index: int) -> dict[str, object]:
+    """Return the metadata of a ``system.ClassificationMetrics``, as kfp's ``dsl.ClassificationMetrics`` builds it."""
+    model = evaluation.models[index]
+    metadata: dict[str, object] = {"model": model.name}
+    if model.confusion:
+        metadata["confusionMatrix"] = {
+            "annotationSpecs": [{"displayName": name} for name in evaluation.classes],
+            "rows": [{"row": row} for row in model.confusion],
+        }
+    if model.roc:
+        metadata["confidenceMetrics"] = [
+            {
+                "confidenceThreshold": point.threshold,
+                "recall": point.true_positive_rate,
+                "falsePositiveRate": point.false_positive_rate,
+            }
+            for point in model.roc
+        ]
+    return metadata
 
 
 def read_parameter_value(component: Component, name: str, value: Any) -> Any:
@@ -75,7 +114,6 @@ def read_parameter_value(component: Component, name: str, value: Any) -> Any:
 
 
 def _parse_message(executor_input: str, component: Component) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the inputs and outputs of an ExecutorInput."""
     try:
         message = json.loads(executor_input)
         inputs, outputs = message.get("inputs", {}), message["outputs"]
@@ -90,11 +128,6 @@ def _parse_message(executor_input: str, component: Component) -> tuple[dict[str,
             "run the step from its compiled pipeline or component.yaml, of this version",
         )
     return inputs, outputs
-
-
-def _source_artifacts(entries: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """Return the artifacts of each KFP input: one, or those that KFP collected from the iterations of a loop."""
-    return {name: entry["artifacts"] for name, entry in entries.items() if entry.get("artifacts")}
 
 
 def _parameter_values(component: Component, message_values: Mapping[str, Any]) -> dict[str, object]:
@@ -113,7 +146,6 @@ def _input_keys(port: Port, sources: Mapping[str, Any]) -> list[str]:
 
 
 def _input_paths(port: Port, keys: list[str], sources: Mapping[str, Any]) -> Any:
-    """Return the local path of an input, or the paths of a list."""
     paths = [_existing_path(port, artifact["uri"]) for key in keys for artifact in sources[key]]
     return paths if port.many else next(iter(paths), None)
 

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 import cron_descriptor
 import croniter
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 
 EXAMPLE = "0 0 3 * * 1"
 _24_HOURS = cron_descriptor.Options()

@@ -1,7 +1,5 @@
 """The shipped components as tasks of a pipeline that is written with Kubeflow's own SDK.
 
-from collections.abc import Mapping
-from collections.abc import Mapping
 from tfopt.kfp import steps
 
 @dsl.pipeline
@@ -13,16 +11,16 @@ def ours(...):
 A list input takes single artifacts, ``dsl.Collected(…)`` of a loop, or a list of both.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from kfp import dsl
 from kfp.dsl.pipeline_channel import PipelineChannel
 
-from tfopt.component import Component, find
-from tfopt.declaration.library import component_names
-from tfopt.errors import ComponentError, nearest
-from tfopt.kfp.container_components import container_component, same_artifacts
+from tfopt.component import Component
+from tfopt.declaration.library import ComponentCalls
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
+from tfopt.kfp.container_components import add_task
 from tfopt.kfp.images import Images
 
 if TYPE_CHECKING:
@@ -31,73 +29,56 @@ else:
     ComponentNodes = object
 
 
-class Steps(ComponentNodes):
+class Steps(ComponentCalls, ComponentNodes):
     """Components as functions that add a task: ``steps.NAME(input=artifact, parameter=value)``."""
 
     def __init__(self, *images: str) -> None:
         """Use images of your registry: references as for ``tfopt compile --image``; none for the project's own."""
         self._images = Images(images)
 
-    if not TYPE_CHECKING:  # the stub declares every component: type checkers refuse other names
+    def __call__(self, component: Component, /, **arguments: Any) -> Any:
+        """Add a task of any component; values that are known now are checked, others when the step runs.
 
-        def __getattr__(self, name: str) -> Callable[..., Any]:
-            """Return the function that adds a task of the component with this name."""
-            if name.startswith("__"):
-                raise AttributeError(name)
-            component = find(name)
-            return lambda **arguments: _task(component, self._images, arguments)
-
-    def __dir__(self) -> list[str]:
-        """List the components, which notebooks complete."""
-        return sorted([*super().__dir__(), *component_names()])
+        Raises:
+            ComponentError: If a name is unknown, an input is missing, a list input is no list, or a value is not
+                allowed.
+        """
+        for name in arguments:
+            names = [*component.inputs, *component.parameters]
+            if name not in names:
+                raise ComponentError(f"{component.name}: {name}", "an input or a parameter", nearest(name, names))
+        passed = {name: value for name, value in arguments.items() if value is not None}
+        wires: dict[str, object] = {}
+        lengths: dict[str, int] = {}
+        for port in component.inputs.values():
+            value = passed.pop(port.name, None)
+            if port.many and getattr(value, "is_artifact_list", False):
+                value = [value]  # of dsl.Collected, or a list of artifacts that the pipeline gets
+            is_list = isinstance(value, list | tuple)
+            if not port.optional and (value is None or (is_list and not value)):
+                raise ComponentError(f"{component.name}: no {port.name}", port.type.__name__, f"pass {port.name}=…")
+            if not port.many and (is_list or getattr(value, "is_artifact_list", False)):
+                raise ComponentError(f"{component.name}: {port.name} is a list", "one artifact", "pass one of them")
+            if port.many and value is not None and not is_list:
+                raise ComponentError(f"{component.name}: {port.name} is one artifact", "a list", "add brackets")
+            if port.many:
+                lengths[port.name] = len(value or ())
+                wires |= {f"{port.name}_{index}": _copied(item) for index, item in enumerate(value or (), 1)}
+            elif value is not None:
+                wires[port.name] = value
+        values = {
+            name: value
+            if isinstance(value, PipelineChannel)
+            else component.parameters[name].check(value, component.name)
+            for name, value in passed.items()
+        }
+        for parameter in component.parameters.values():
+            if parameter.required and parameter.name not in values:
+                raise ComponentError(f"{component.name}: no {parameter.name}", parameter.expected, "pass a value")
+        return add_task(component, lengths, wires, values, self._images)
 
 
 steps = Steps()
-
-
-def _task(component: Component, images: Images, arguments: dict[str, Any]) -> Any:
-    """Add a task; values that are known now are checked, others when the step runs.
-
-    Raises:
-        ComponentError: If a name is unknown, an input is missing, a list input is no list, or a value is not allowed.
-    """
-    for name in arguments:
-        names = [*component.inputs, *component.parameters]
-        if name not in names:
-            raise ComponentError(f"{component.name}: {name}", "an input or a parameter", nearest(name, names))
-    passed = {name: value for name, value in arguments.items() if value is not None}
-    wires: dict[str, object] = {}
-    lengths: dict[str, int] = {}
-    for port in component.inputs.values():
-        value = passed.pop(port.name, None)
-        if port.many and getattr(value, "is_artifact_list", False):
-            value = [value]  # of dsl.Collected, or a list of artifacts that the pipeline gets
-        is_list = isinstance(value, list | tuple)
-        if not port.optional and (value is None or (is_list and not value)):
-            raise ComponentError(f"{component.name}: no {port.name}", port.type.__name__, f"pass {port.name}=…")
-        if not port.many and (is_list or getattr(value, "is_artifact_list", False)):
-            raise ComponentError(f"{component.name}: {port.name} is a list", "one artifact", "pass one of them")
-        if port.many and value is not None and not is_list:
-            raise ComponentError(f"{component.name}: {port.name} is one artifact", "a list", "add brackets")
-        if port.many:
-            lengths[port.name] = len(value or ())
-            wires |= {f"{port.name}_{index}": _copied(item) for index, item in enumerate(value or (), 1)}
-        elif value is not None:
-            wires[port.name] = value
-    values = {
-        name: value if isinstance(value, PipelineChannel) else component.parameters[name].check(value, component.name)
-        for name, value in passed.items()
-    }
-    for parameter in component.parameters.values():
-        if parameter.required and parameter.name not in values:
-            raise ComponentError(f"{component.name}: no {parameter.name}", parameter.expected, "pass a value")
-    optional = {port.name for port in component.inputs.values() if port.optional}
-    optional |= {name for name, parameter in component.parameters.items() if parameter.optional}
-    collected = {name for name, wire in wires.items() if getattr(wire, "is_artifact_list", False)}
-    same = same_artifacts(wires)
-    build = container_component(component, lengths, images, optional - wires.keys() - values.keys(), collected, same)
-    own_wires = {name: wire for name, wire in wires.items() if name not in same}
-    return build(**own_wires, **values).set_caching_options(component.cache == "always")
 
 
 def _copied(artifact: Any) -> Any:

@@ -4,12 +4,13 @@ They are declared by the component and changed by ``--kfp-option``. A step that 
 the step that built the engines, because an engine runs only on such a machine.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tfopt.artifacts import TensorRTModel
-from tfopt.dag.dag import Dag, Step, StepOutput
-from tfopt.errors import ComponentError, nearest
+from tfopt.dag.dag import Dag, Step
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.kfp.images import CUDA_KINDS, KINDS, Images, is_reference
 from tfopt.kfp.pod_options import IMAGE_USER, NON_ROOT, Options
 
@@ -49,7 +50,7 @@ def _engine_builders(dag: Dag) -> dict[str, list[str]]:
     held: dict[tuple[str, str], list[str]] = {}  # for each output the builders of the engines that it may be
     builders: dict[str, list[str]] = {}
     for step in dag.steps.values():
-        read = [id for value in _inputs(step) for id in held.get((value.step, value.output), ())]
+        read = [id for used in step.used_outputs for id in held.get((used.step, used.output), ())]
         builders[step.id] = list(dict.fromkeys(read))
         for name, output in step.outputs.items():
             if issubclass(output.type, TensorRTModel):
@@ -59,13 +60,7 @@ def _engine_builders(dag: Dag) -> dict[str, list[str]]:
     return builders
 
 
-def _inputs(step: Step) -> Iterator[StepOutput]:
-    for wire in step.inputs.values():
-        yield from (value for value in (wire if isinstance(wire, tuple) else (wire,)) if isinstance(value, StepOutput))
-
-
 def _engine_placement(step: str, builders: Mapping[str, Mapping[str, Any]], options: Options) -> dict[str, object]:
-    """Return the options that a step gets from the steps that built its engines."""
     placement: dict[str, object] = {}
     for key in PLACEMENT:
         settings = {id: values.get(key) for id, values in builders.items()}

@@ -12,7 +12,8 @@ from types import MappingProxyType
 from typing import Any
 
 from tfopt.dag.dag import Dag
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.kfp.images import REFERENCE
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -98,9 +99,7 @@ class Options:
     def of(self, step: str, placement: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         """Return the options of a step or source by key: a text, or a list or mapping of texts for repeatable keys.
 
-        Args:
-            step: Its name.
-            placement: Options of another step. They replace those for all steps, but not those of the step itself.
+        Options of another step (`placement`) replace those for all steps, but not those of the step itself.
         """
         values: dict[str, Any] = {}
         self._add(values, None)

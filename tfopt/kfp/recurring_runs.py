@@ -1,28 +1,23 @@
 """Recurring runs on a Kubeflow Pipelines server, one per name; the API has no update, so changed ones are replaced."""
 
-from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.kfp.client import Server
 from tfopt.kfp.cron import Cron
 from tfopt.kfp.pod_options import Options
 from tfopt.kfp.submit import Upload
 
 
-@dataclass(frozen=True)
-class PutResult:
-    """The result of `put_schedule`: its action (created, replaced or unchanged), and whether the schedule is paused."""
-
-    action: str
-    paused: bool
-
-
-def put_schedule(server: Server, name: str, cron: Cron, uploaded: Upload, options: Options) -> PutResult:
+def put_schedule(server: Server, name: str, cron: Cron, uploaded: Upload, options: Options) -> tuple[str, bool]:
     """Make a recurring run the only one of its name, with one run active at a time and no catch-up of missed times.
 
     An equal recurring run is left unchanged. A different one is replaced: the new one is created before the old one is
     deleted, so that a failure in between does not lose the schedule. A paused schedule stays paused.
+
+    Returns:
+        ``created``, ``replaced`` or ``unchanged``, and whether the schedule is paused.
 
     Raises:
         ComponentError: If the name is empty or too long, or the server refuses.
@@ -31,9 +26,10 @@ def put_schedule(server: Server, name: str, cron: Cron, uploaded: Upload, option
         raise ComponentError(f"--name {name!r}", "1 to 128 characters", "pass --name NAME")
     old = _named(server, name)
     paused = bool(old) and all(_is_paused(recurring_run) for recurring_run in old)
-    facts = _facts(cron.text, uploaded, options)
+    run = (uploaded.experiment, uploaded.version, uploaded.parameters, options.root, options.service_account)
+    facts = (cron.text, *run, 1, True)  # with one active run, and no missed ones
     if len(old) == 1 and _facts_of(old[0]) == facts:
-        return PutResult("unchanged", paused)
+        return "unchanged", paused
     with server.translated_errors(f"create schedule {name}"):
         server.client.create_recurring_run(
             uploaded.experiment,
@@ -49,28 +45,30 @@ def put_schedule(server: Server, name: str, cron: Cron, uploaded: Upload, option
             service_account=options.service_account,
         )
     for recurring_run in old:
-        _delete(server, recurring_run)
-    return PutResult("replaced" if old else "created", paused)
+        with server.translated_errors(f"delete schedule {name}"):
+            server.client.delete_recurring_run(recurring_run.recurring_run_id)
+    return ("replaced" if old else "created"), paused
 
 
-def pause(server: Server, name: str) -> None:
-    """Start no more runs; an active run continues."""
-    for recurring_run in _existing(server, name):
-        with server.translated_errors(f"pause {name}"):
-            server.client.disable_recurring_run(recurring_run.recurring_run_id)
+def change_schedule(server: Server, name: str, action: Literal["pause", "resume", "delete"]) -> None:
+    """Start no more runs, start runs again from the next matching time on, or delete a schedule; its runs remain.
 
-
-def resume(server: Server, name: str) -> None:
-    """Start runs again, from the next matching time on."""
-    for recurring_run in _existing(server, name):
-        with server.translated_errors(f"resume {name}"):
-            server.client.enable_recurring_run(recurring_run.recurring_run_id)
-
-
-def delete(server: Server, name: str) -> None:
-    """Delete a schedule; its runs remain."""
-    for recurring_run in _existing(server, name):
-        _delete(server, recurring_run)
+    Raises:
+        ComponentError: If there is no such schedule, or the server refuses.
+    """
+    recurring_runs = _named(server, name)
+    if not recurring_runs:
+        names = [schedule["name"] for schedule in list_schedules(server)]
+        raise ComponentError(f"no schedule named {name}", "one that exists", nearest(name, names))
+    client = server.client
+    change = {
+        "pause": client.disable_recurring_run,
+        "resume": client.enable_recurring_run,
+        "delete": client.delete_recurring_run,
+    }[action]
+    for recurring_run in recurring_runs:
+        with server.translated_errors(f"{action} schedule {name}"):
+            change(recurring_run.recurring_run_id)
 
 
 class Schedule(TypedDict):
@@ -94,27 +92,8 @@ def _named(server: Server, name: str) -> list[Any]:
     return server.list_all(server.client.list_recurring_runs, "recurring_runs", name, **settings)
 
 
-def _existing(server: Server, name: str) -> list[Any]:
-    recurring_runs = _named(server, name)
-    if not recurring_runs:
-        names = [schedule["name"] for schedule in list_schedules(server)]
-        raise ComponentError(f"no schedule named {name}", "one that exists", nearest(name, names))
-    return recurring_runs
-
-
-def _delete(server: Server, recurring_run: Any) -> None:
-    with server.translated_errors(f"delete schedule {recurring_run.display_name}"):
-        server.client.delete_recurring_run(recurring_run.recurring_run_id)
-
-
-def _facts(cron: str, uploaded: Upload, options: Options) -> tuple[Any, ...]:
-    """Return what two equal recurring runs share."""
-    run = (uploaded.experiment, uploaded.version, uploaded.parameters, options.root, options.service_account)
-    return (cron, *run, 1, True)
-
-
 def _facts_of(recurring_run: Any) -> tuple[Any, ...]:
-    """Return the same as `_facts` for a recurring run on the server."""
+    """Return what two equal recurring runs share."""
     reference, config = recurring_run.pipeline_version_reference, recurring_run.runtime_config
     return (
         _cron(recurring_run),

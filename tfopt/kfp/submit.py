@@ -1,13 +1,17 @@
 """Upload of a DAG to a Kubeflow Pipelines server, and the start and monitoring of its runs."""
 
+import contextlib
 import hashlib
-import itertools
 import logging
+import signal
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import kfp_server_api
@@ -20,7 +24,6 @@ from tfopt.errors import ComponentError
 from tfopt.kfp import compiler
 from tfopt.kfp.client import Server
 from tfopt.kfp.images import Images
-from tfopt.kfp.interruption import recorded_signals
 from tfopt.kfp.pod_options import Options
 from tfopt.storage import remote_files
 
@@ -45,13 +48,7 @@ def upload(
 ) -> Upload:
     """Compile a DAG and upload it; a version is identified by its YAML, so equal YAML is uploaded once.
 
-    Args:
-        server: The server.
-        dag: The DAG.
-        values: A value for each source (an address that the cluster can read) and parameter.
-        images: The container images of the steps.
-        options: The options of the steps and the run.
-        experiment: The experiment's name; the pipeline's name if None.
+    Sources have addresses that the cluster can read. The experiment has the name of the pipeline if None.
 
     Raises:
         ComponentError: If a value is not allowed, the DAG does not compile, or the server refuses.
@@ -85,11 +82,6 @@ def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str,
     """Upload the local sources below an address, and return the values with their addresses instead of their paths.
 
     The address contains a digest of the content: a source that is there already, complete, is not uploaded again.
-
-    Args:
-        dag: The DAG.
-        values: Values of sources and parameters.
-        folder: An address that this machine can write and the cluster can read.
 
     Raises:
         ComponentError: If a path has no artifact of the source's type, or the address cannot be written.
@@ -147,7 +139,7 @@ def wait_for_run(server: Server, run_id: str, seconds: float = 5.0) -> str:
         KeyboardInterrupt: If the process received SIGINT, also in a finalizer, where Python ignores exceptions.
     """
     logged: dict[str, str] = {}
-    with recorded_signals() as raise_again:
+    with _recorded_signals() as raise_again:
 
         def pause() -> None:
             raise_again()
@@ -165,18 +157,52 @@ def wait_for_run(server: Server, run_id: str, seconds: float = 5.0) -> str:
             pause()
 
 
+@contextlib.contextmanager
+def _recorded_signals() -> Iterator[Callable[[], None]]:
+    """Record SIGINT and SIGTERM besides calling their handlers, and yield a function that calls the handlers again.
+
+    Python ignores an exception in a finalizer or weakref callback, and libraries end many calls in one. A loop that
+    waits calls the function before each pause; it does nothing if no signal was received.
+    """
+    received: list[Callable[[], object]] = []
+
+    def handle_again() -> None:
+        for handle in received:
+            handle()
+
+    if threading.current_thread() is not threading.main_thread():  # only that one receives signals
+        yield handle_again
+        return
+    present = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # the others are ignored, or have the kernel's default
+    handlers = {int(number): handler for number, handler in present.items() if callable(handler)}
+
+    def record(number: int, frame: FrameType | None) -> None:
+        received.append(partial(handlers[number], number, None))
+        handlers[number](number, frame)
+
+    try:
+        for number in handlers:
+            signal.signal(number, record)
+        yield handle_again
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 def _poll(server: Server, run_id: str, pause: Callable[[], None]) -> Any:
     """Return the run as the server describes it, after pauses while the server is temporarily unavailable."""
-    for failures in itertools.count(1):
+    failures = 0
+    while True:
         try:
             with server.translated_errors(f"watch run {run_id}"):
                 return server.client.get_run(run_id)
         except ComponentError as error:
+            failures += 1
             if not _is_temporary(error) or failures > _MAX_FAILED_POLLS:
                 raise
             log.info("%s; trying again", error.received)
             pause()
-    raise AssertionError  # the loop has no end
 
 
 def _pipeline_id(server: Server, name: str, description: str) -> str:

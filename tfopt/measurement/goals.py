@@ -21,7 +21,8 @@ from typing import Any, Literal
 
 from tfopt import formatting
 from tfopt.declaration.parameters import MappingForm
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import records_needed, spread_of_record
 from tfopt.measurement.model_measurements import Estimate, ModelMeasurements, slice_metric
 from tfopt.model_store.run_history import HistoricalMedian

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY, Goal, slice_of
 from tfopt.metric_table import COSTS, ERROR, task_metrics
 

@@ -3,11 +3,9 @@
 `push_model` writes it and `select_model` reads it (docs/adr/0013-run-history-in-the-destination.md).
 """
 
-import contextlib
 import datetime
 import hashlib
 import json
-import os
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,16 +17,10 @@ from tfopt.errors import ComponentError
 from tfopt.metric_table import SIZES, names_of_kind
 from tfopt.reports import report_schema
 from tfopt.reports.benchmark_report import BenchmarkReport
-from tfopt.reports.decision_report import (
-    MeasurementConditions,
-    ModelDecision,
-    QualityConditions,
-    Role,
-    SpeedConditions,
-)
+from tfopt.reports.decision_report import MeasurementConditions, ModelDecision, QualityConditions, Role, SpeedConditions
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.reports.pushed_report import PushedReport
-from tfopt.storage import remote_files, staging
+from tfopt.storage import remote_files
 
 FOLDER = "history"
 MIN_RUNS = 3  # with fewer comparable runs, no regression is reported
@@ -46,10 +38,6 @@ class ModelRecord:
     """The metrics of one model of a run.
 
     Attributes:
-        name: Name of the model.
-        digest: Digest of its files.
-        format: Its format.
-        metrics: The values of its metrics by name.
         disturbed: Metrics of speed that other processes disturbed: later runs are not compared with them.
     """
 
@@ -73,9 +61,6 @@ class RunRecord:
         time: When the run was recorded, ISO 8601 in UTC.
         blessed: True if the selected model was blessed and pushed.
         version: The version that it was pushed as, or None.
-        conditions: The conditions of the measurements.
-        winner: The selected model.
-        parent: The baseline.
         reason: Why the selected model was pushed or not; empty in records of earlier versions.
     """
 
@@ -96,13 +81,7 @@ class RunRecord:
 
 @dataclass(frozen=True)
 class HistoricalMedian:
-    """The median of a metric over earlier runs.
-
-    Attributes:
-        value: The median.
-        half_interval: Half of the 95 % interval of that median.
-        runs: The number of runs.
-    """
+    """The median of a metric over a number of earlier runs, and half of its 95 % interval."""
 
     value: float
     half_interval: float
@@ -113,12 +92,15 @@ class HistoricalMedian:
 class RunHistory:
     """The last blessed runs, oldest first, and the measurement conditions of the current run."""
 
-    runs: Sequence[RunRecord] = ()
-    conditions: MeasurementConditions | None = None
+    runs: Sequence[RunRecord]
+    conditions: MeasurementConditions
 
     def values(self, role: Role, metric: str) -> list[float | None]:
         """List a metric of each run's winner or parent; None where it is missing, disturbed or not comparable."""
-        return [run.model(role).undisturbed(metric) if self._is_comparable(run, metric) else None for run in self.runs]
+        return [
+            run.model(role).undisturbed(metric) if is_comparable(run.conditions, self.conditions, metric) else None
+            for run in self.runs
+        ]
 
     def reference(self, role: Role, metric: str) -> HistoricalMedian | None:
         """Compute the median that a metric is compared with; None if fewer than `MIN_RUNS` runs are comparable."""
@@ -129,12 +111,9 @@ class RunHistory:
         deviation = MAD_TO_DEVIATION * statistics.median(abs(value - median) for value in values)
         return HistoricalMedian(median, MEDIAN_HALF_INTERVAL * deviation / len(values) ** 0.5, len(values))
 
-    def _is_comparable(self, run: RunRecord, metric: str) -> bool:
-        return metric in SIZES or bool(self.conditions and is_comparable(run.conditions, self.conditions, metric))
-
 
 def measurement_conditions(evaluation: EvaluationReport, benchmark: BenchmarkReport) -> MeasurementConditions:
-    """Return what two runs must share for their metrics to be comparable: task and data, CPU and benchmark settings."""
+    """Return what two runs must share for their metrics to be comparable."""
     cpu = benchmark.environment.get("cpu") or {}
     return MeasurementConditions(
         QualityConditions(evaluation.task, evaluation.label, evaluation.split),
@@ -150,11 +129,7 @@ def is_comparable(one: MeasurementConditions, other: MeasurementConditions, metr
 
 
 def read_runs(destination: str | Path, last: int) -> list[RunRecord]:
-    """Read the last blessed runs of a destination, oldest first; an empty list if it has no run history.
-
-    Raises:
-        ComponentError: If a file in the history is not the record of a run.
-    """
+    """Read the last blessed runs of a destination, oldest first; see `read_all_runs` for errors."""
     # Numbers of versions grow; the clock of a machine may have been set back.
     blessed = (run for run in read_all_runs(destination) if run.blessed)
     return sorted(blessed, key=lambda run: (run.version or 0, run.time, run.decision))[-last:]
@@ -177,11 +152,6 @@ def read_all_runs(destination: str | Path) -> list[RunRecord]:
 def write_run(destination: str | Path, decision: Decision, pushed: PushedReport) -> str:
     """Write the record of a run and return its path; the record of the same decision stays (a step may be retried).
 
-    Args:
-        destination: The folder of pushed versions, or its address.
-        decision: The decision of this run.
-        pushed: The result of the push.
-
     Raises:
         OSError: If the folder cannot be written. It then has no file of this run.
         ComponentError: If the object store cannot be written.
@@ -194,37 +164,17 @@ def write_run(destination: str | Path, decision: Decision, pushed: PushedReport)
         blessed=content.blessed and pushed.pushed and not pushed.fallback,
         version=pushed.version,
         conditions=content.conditions,
-        winner=_model_record(content.chosen),
-        parent=_model_record(content.parent),
+        winner=_record(content.chosen),
+        parent=_record(content.parent),
         reason=pushed.reason,
     )
     text = json.dumps(report_schema.dump(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-    name = f"{FOLDER}/{digest[:16]}.json"
-    if remote_files.is_remote(str(destination)):
-        address = remote_files.join(str(destination), name)
-        remote_files.create_file(address, text.encode())
-        return address
-    return str(_create_file(Path(destination).expanduser() / name, text))
+    address = remote_files.join(str(destination), f"{FOLDER}/{digest[:16]}.json")
+    remote_files.create_file(address, text.encode())
+    return address
 
 
-def _create_file(file: Path, text: str) -> Path:
-    """Write a file to the disk that appears complete, unless there is one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    staging.remove_abandoned(file.parent)
-    stage = staging.new_path(file.parent)
-    try:
-        with stage.open("x") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(stage, file)  # atomic, and never replaces an existing file
-    finally:
-        stage.unlink(missing_ok=True)
-    return file
-
-
-def _model_record(model: ModelDecision) -> ModelRecord:
+def _record(model: ModelDecision) -> ModelRecord:
     return ModelRecord(model.name, model.digest, model.format, model.metrics, model.disturbed)
 
 

@@ -22,10 +22,9 @@ RECIPE = "recipe"
 
 
 def store_model(destination: str | Path, trained: KerasModel) -> str:
-    """Store a Keras model instead of the previous one; readers see one of them, complete, at every moment.
+    """Store a Keras model instead of the previous one, and return the path or address that leads to it.
 
-    Returns:
-        The path or address that leads to the model.
+    Readers see one of them, complete, at every moment.
 
     Raises:
         OSError: If the folder cannot be written.
@@ -36,14 +35,10 @@ def store_model(destination: str | Path, trained: KerasModel) -> str:
     folder = Path(destination).expanduser()
     copy, link = folder / f".{_copy_name(trained)}", folder / LINK
     with lock_folder(folder):  # another push could remove the copy before the link points to it
-        staging.remove_abandoned(folder)
         if not copy.exists():
-            stage = staging.new_path(folder)
-            try:
+            with staging.staged_folder(folder) as stage:
                 staging.link_tree(trained.path, stage)
                 stage.rename(copy)
-            finally:
-                shutil.rmtree(stage, ignore_errors=True)
         new_link = staging.new_path(folder)
         new_link.symlink_to(copy.name)
         new_link.replace(link)
@@ -65,47 +60,26 @@ def load_model(destination: str | Path) -> KerasModel | None:
 
 
 def store_recipe(destination: str | Path, recipe: Recipe, served: str | None) -> str:
-    """Store the recipe of a search instead of the previous one, and record whether the selected model is served.
+    """Store the recipe of a search instead of the previous one, and return its path or address.
 
-    Args:
-        destination: The folder of pushed versions, or its address.
-        recipe: The recipe from `tune_recipe`.
-        served: The digest of the model that is the newest version after this run; None if the run pushed nothing.
-
-    Returns:
-        The path or address of the recipe.
-
-    Raises:
-        OSError: If the folder cannot be written. The previous recipe is then unchanged.
-        ComponentError: If the object store cannot be written.
+    It records whether the selected model is served: ``served`` is the digest of the newest version after this run, None
+    if the run pushed nothing. See `store_model` for errors; the previous recipe is then unchanged.
     """
     content = recipe.read()
     content |= {"served": served == content["decision"]["selected_digest"]}
     address = remote_files.join(str(destination), RECIPE)
-    if remote_files.is_remote(address):
-        with tempfile.TemporaryDirectory(prefix="tfopt-") as local:
-            Recipe(local).write(content)
-            remote_files.upload(Path(local), address)
-        return address
-    folder = Path(address).expanduser()
-    folder.mkdir(parents=True, exist_ok=True)
-    staging.remove_abandoned(folder)
-    stage = Recipe(staging.new_path(folder))
-    try:
-        stage.write(content)
-        (stage.path / Recipe.file).replace(folder / Recipe.file)
-    finally:
-        shutil.rmtree(stage.path, ignore_errors=True)
-    return str(folder)
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as local:
+        Recipe(local).write(content)
+        remote_files.write_file(f"{address}/{Recipe.file}", Path(local, Recipe.file).read_bytes())
+    return address
 
 
 def load_recipe(destination: str | Path) -> Recipe | None:
     """Load the stored recipe of a destination; None if no search was pushed from yet."""
     address = remote_files.join(str(destination), RECIPE)
-    if remote_files.is_remote(address):
-        return Recipe.open(remote_files.local_copy(address)) if remote_files.list_remote_files(address) else None
-    folder = Path(address).expanduser()
-    return Recipe.open(folder) if (folder / Recipe.file).is_file() else None
+    if remote_files.read_file(f"{address}/{Recipe.file}") is None:
+        return None
+    return Recipe.open(Path(remote_files.local_copy(address)).expanduser())
 
 
 def _copy_name(trained: KerasModel) -> str:

@@ -1,4 +1,1 @@
-"""Engine that runs a DAG in this process, without TFX and ML Metadata: `tfopt.process_engine.runner`.
-
-May import `tfopt.dag` and what is below it.
-"""
+"""Engine that runs a DAG in this process, without TFX and ML Metadata: `tfopt.process_engine.runner`."""

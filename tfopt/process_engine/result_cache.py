@@ -36,13 +36,7 @@ TICK_NS = 1_000_000  # a difference between modification times that file systems
 
 @dataclass(frozen=True)
 class StoredOutput:
-    """An output of an execution.
-
-    Attributes:
-        path: Its folder, relative to that of the run, which may be moved.
-        digest: Digest of its content.
-        metadata: Metadata of the artifact.
-    """
+    """An output of an execution; its path is relative to the folder of the run, which may be moved."""
 
     path: str
     digest: str
@@ -54,12 +48,8 @@ class Execution:
     """The record of one execution of a step: all that its result depends on, and the result.
 
     Attributes:
-        component: Import path of the component.
         code: Digest of the code that the component can reach.
         inputs: Content digests of the artifacts of each input; None if a remote file has no digest.
-        parameters: Parameters of the component.
-        outputs: The outputs by name.
-        seconds: Time of the execution.
         finished: Time of its end, in UTC.
         code_parts: What the digest of the code was made of; None in records of earlier versions.
     """
@@ -83,12 +73,8 @@ class StepResults:
     ) -> None:
         """Compute the key of the result.
 
-        Args:
-            root: The run's folder.
-            step: The step.
-            inputs: Content digests of the artifacts of each input; None if it is unknown: a remote file has none, and
-                in a plan an artifact that does not exist yet.
-            parameters: All parameters of the component.
+        The digest of an input is None if it is unknown: a remote file has none, and in a plan an artifact that does not
+        exist yet.
         """
         self._root, self._step = root, step
         self._code = code_digest.describe(step.component, parameters)
@@ -102,23 +88,15 @@ class StepResults:
         self._key = self._name = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:16]
         self._records = root / "executions" / step.id
 
-    def find(self) -> dict[str, Artifact] | None:
+    def find(self, *, mark_used: bool = False) -> dict[str, Artifact] | None:
         """Return the outputs of an earlier execution that may be reused; None if there is none."""
-        match = self._find()
-        return match and match[1]
-
-    def reuse(self) -> dict[str, Artifact] | None:
-        """Return what `find` returns, and make it the newest result of the step."""
-        match = self._find()
-        if match:
-            _mark_used(match[0])
-        return match and match[1]
-
-    def _find(self) -> tuple[Path, dict[str, Artifact]] | None:
         unknown = any(digest is None for digests in self._inputs.values() for digest in digests)
         if unknown or self._step.component.cache == "never":
             return None
-        return next(self._unchanged(), None)
+        record, outputs = next(self._unchanged(), (None, None))
+        if record and mark_used:
+            _mark_used(record)
+        return outputs
 
     def executions(self) -> list[Execution]:
         """Return the records of all earlier executions of the step, newest first, without damaged ones."""
@@ -209,12 +187,7 @@ class StepResults:
 
 
 def find_old_records(root: Path, keep: int) -> tuple[list[Path], list[Path]]:
-    """Return the records of all executions but the last ones of each step, and the records of these.
-
-    Args:
-        root: The run's folder.
-        keep: Number of executions of each step that remain.
-    """
+    """Return the records of all executions but the last `keep` ones of each step, and the records of these."""
     old: list[Path] = []
     remaining: list[Path] = []
     for folder in root.glob("executions/*"):

@@ -1,4 +1,4 @@
-"""Execution of a DAG in this process and its children, with results and their records in the run's folder."""
+"""Run a DAG in this process and its children, with results and their records in the run's folder, or plan that."""
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
@@ -9,9 +9,10 @@ from typing import Any
 from tfopt.artifacts import Artifact
 from tfopt.dag.dag import Dag, Step, Value
 from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
+from tfopt.dag.planned_step import Action, PlannedStep, after, why_run
 from tfopt.data import beam_runner
 from tfopt.declaration.component import Component
-from tfopt.process_engine.result_cache import StepResults
+from tfopt.process_engine.result_cache import Execution, StepResults
 from tfopt.process_engine.scheduler import run_steps
 from tfopt.processes.preloaded_processes import preloading
 from tfopt.storage import remote_files
@@ -44,14 +45,14 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
         artifacts: dict[Value, Artifact] = {
             source: source.type(values[name]) for name, source in dag.sources.items() if values[name] is not None
         }
-        digests = {source: source_digest(artifact) for source, artifact in artifacts.items()}
+        digests = {source: _source_digest(artifact) for source, artifact in artifacts.items()}
 
         def start(step: Step) -> Callable[[], Outcome]:
             log_start(dag, step.id)
-            present = present_inputs(step, artifacts)
+            present = _present_inputs(step, artifacts)
             inputs = {name: [digests[value] for value in values] for name, values in present.items()}
             paths = {name: [artifacts[value].uri for value in values] for name, values in present.items()}
-            parameters = dag.resolve(step, values)
+            parameters = step.resolve(values)
             # In this thread: Python 3.11 fails when two threads parse source code, which the digest of the code does.
             results = StepResults(root, step, inputs, step.component.check(parameters))
             return partial(_run_step, step.component, results, inputs, paths, parameters)
@@ -67,6 +68,42 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
     return RunOutcome({step: ended[step] for step in dag.steps})
 
 
+def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedStep]:
+    """Return what `run` with these arguments would do with each step; nothing is written.
+
+    Raises:
+        ComponentError: If a value is not allowed.
+    """
+    values, root = dag.values(values), root.absolute()
+    sources = {source: source.type(values[name]) for name, source in dag.sources.items() if values[name] is not None}
+    digests: dict[Value, str | None] = {source: _source_digest(artifact) for source, artifact in sources.items()}
+    steps: dict[str, PlannedStep] = {}
+    for step in dag.steps.values():
+        inputs = _present_inputs(step, digests)
+        content = {name: [digests[value] for value in listed] for name, listed in inputs.items()}
+        results = StepResults(root, step, content, step.component.check(step.resolve(values)))
+        outputs = results.find()
+        digests |= {output: outputs[name].content_digest if outputs else None for name, output in step.outputs.items()}
+        executions = results.executions()
+        seconds = executions[0].seconds if executions else None
+        if outputs:
+            steps[step.id] = PlannedStep("reuse", [], seconds, {name: output.uri for name, output in outputs.items()})
+        else:
+            unknown = [(name, value) for name, listed in inputs.items() for value in listed if digests[value] is None]
+            steps[step.id] = PlannedStep(*_action(step, results, executions, unknown), seconds)
+    return steps
+
+
+def _action(
+    step: Step, results: StepResults, executions: list[Execution], unknown: list[tuple[str, Value]]
+) -> tuple[Action, list[str]]:
+    """Return what happens with a step without a result to reuse, and why; `unknown` are inputs without a digest."""
+    reasons, steps = why_run(step.component, map(results.differences, executions), unknown)
+    if reasons:
+        return "run", reasons
+    return ("depends", [after(steps)]) if steps else ("run", [results.repetition()])
+
+
 def _run_step(
     component: Component,
     results: StepResults,
@@ -74,17 +111,9 @@ def _run_step(
     paths: Mapping[str, list[str]],
     parameters: Mapping[str, Any],
 ) -> Outcome:
-    """Return the outcome of a step: an earlier result if there is one, else that of an execution.
-
-    Args:
-        component: The component of the step.
-        results: Its earlier results.
-        inputs: Digests of the artifacts of each input.
-        paths: Paths or addresses of the artifacts of each input.
-        parameters: Values of the parameters that the pipeline passes.
-    """
+    """Return the outcome of a step: an earlier result if there is one, else that of an execution."""
     start = time.monotonic()
-    outputs = results.reuse()
+    outputs = results.find(mark_used=True)
     if outputs is not None:
         return Outcome(True, time.monotonic() - start, outputs, inputs)
     arguments = {name: listed if component.inputs[name].many else listed[0] for name, listed in paths.items()}
@@ -93,14 +122,14 @@ def _run_step(
     return Outcome(False, time.monotonic() - start, outputs, inputs)
 
 
-def present_inputs(step: Step, available: Container[Value]) -> dict[str, list[Value]]:
+def _present_inputs(step: Step, available: Container[Value]) -> dict[str, list[Value]]:
     """Return the artifacts of each input of a step; an optional source without a path is not available."""
     wires = {name: wire if isinstance(wire, tuple) else (wire,) for name, wire in step.inputs.items()}
     present = {name: [value for value in wire if value in available] for name, wire in wires.items()}
     return {name: values for name, values in present.items() if values}
 
 
-def source_digest(artifact: Artifact) -> str | None:
+def _source_digest(artifact: Artifact) -> str | None:
     """Return a digest of a source's name, which may determine how it is read, and content; None if it is unknown."""
     if not remote_files.is_remote(artifact.uri):
         return f"{artifact.path.name} {artifact.content_digest}"

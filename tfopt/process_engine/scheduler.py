@@ -1,8 +1,7 @@
 """Order of the steps of a run: independent ones side by side where they may be, the others one at a time.
 
-A step may run next to others if its component declares it (`concurrent` of `tfopt.component`): its work is done in
-child processes, and it measures no time. Every other step runs alone, in the main thread, so that nothing disturbs a
-measurement.
+A step may run next to others if its component declares it (`concurrent` of `tfopt.component`). Every other step runs
+alone, in the main thread, so that nothing disturbs a measurement.
 """
 
 import contextvars
@@ -12,8 +11,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 import psutil
 
-from tfopt.dag.dag import Step, StepOutput
-from tfopt.dag.outcome import Outcome, log_as
+from tfopt.dag.dag import Step
+from tfopt.dag.outcome import Outcome, running_step
 from tfopt.declaration.component import TRUST_MODEL_CODE
 from tfopt.processes.preloaded_processes import end_calls
 
@@ -64,7 +63,7 @@ def _run_steps(
     waiting, done = list(steps), set[str]()
     free = psutil.virtual_memory().available
     while waiting or running:
-        ready = [step for step in waiting if _needs(step) <= done]
+        ready = [step for step in waiting if done.issuperset(output.step for output in step.used_outputs)]
         for step in [step for step in ready if jobs > 1 and step.component.concurrent]:
             if len(running) < jobs and _fits(step, running.values(), free):
                 waiting.remove(step)
@@ -89,14 +88,8 @@ def _fits(step: Step, others: Collection[Step], free: int) -> bool:
 
 
 def _named(step: Step, run: Callable[[], Outcome]) -> Outcome:
-    with log_as(step.id):
-        return run()
-
-
-def _needs(step: Step) -> set[str]:
-    """Return the IDs of the steps whose outputs a step uses."""
-    wires = (item for wire in step.inputs.values() for item in (wire if isinstance(wire, tuple) else (wire,)))
-    return {wire.step for wire in wires if isinstance(wire, StepOutput)}
+    running_step.set(step.id)  # in a context of its own
+    return run()
 
 
 def _memory(step: Step) -> int:

@@ -9,6 +9,4 @@
 | end a process with its parent | `parent_death` |
 | describe how a process ended; notice the death of the command itself | `exit_status`; `supervision` |
 | measure or return memory of this process | `memory` |
-
-May import `tfopt.errors` only.
 """

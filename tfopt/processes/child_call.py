@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tfopt.errors import ComponentError, first_line, machine_error
+from tfopt.error_messages import first_line, machine_error
+from tfopt.errors import ComponentError
 from tfopt.processes.parent_death import die_with_parent
 from tfopt.processes.startup import speed_up_imports
 

@@ -31,10 +31,6 @@ class ForkedWorker(WorkerClient):
     def __init__(self, origin: WorkerProcess, log: Path) -> None:
         """Fork the worker.
 
-        Args:
-            origin: The fork server.
-            log: The file that the worker's output is appended to.
-
         Raises:
             WorkerDied: If the fork server has ended.
         """
@@ -101,7 +97,9 @@ class _Origin:
         try:
             die_with_parent(own)
             self._pipe.close()
-            _redirect_output(log)
+            with Path(log).open("ab") as stream:
+                os.dup2(stream.fileno(), 1)
+                os.dup2(stream.fileno(), 2)
             serve_calls(Connection(descriptor), self._worker())
             status = 0
         except BaseException:  # an exception must not leave this frame, or the fork would continue as the fork server
@@ -114,9 +112,3 @@ class _Origin:
 
     def wait(self, pid: int) -> int:
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-
-
-def _redirect_output(log: str) -> None:
-    with Path(log).open("ab") as stream:
-        os.dup2(stream.fileno(), 1)
-        os.dup2(stream.fileno(), 2)

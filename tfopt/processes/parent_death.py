@@ -10,11 +10,7 @@ PYTHON = (sys.executable, "-P")  # without the working folder in the search path
 
 
 def die_with_parent(parent: int) -> None:
-    """Let the kernel kill this process when the thread that started it ends; exit at once if it has already ended.
-
-    Args:
-        parent: Process ID of the process that started this one.
-    """
+    """Let the kernel kill this process when the thread that started it ends; exit at once if it has already ended."""
     if sys.platform == "linux":  # other systems have no equivalent
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:

@@ -1,8 +1,7 @@
 """Processes that have imported TensorFlow, from which `run_in_child` and `start_worker` fork during a run.
 
-A conversion of a small model takes a second, and the import of TensorFlow in a new process takes four. The servers
-import it once for each environment and run nothing else, so a fork is as independent as a new process: its crash, its
-leaks or its lack of memory end the fork only.
+The servers import it once for each environment and run nothing else, so a fork is as independent as a new process: its
+crash, its leaks or its lack of memory end the fork only.
 """
 
 import contextlib
@@ -29,7 +28,6 @@ PRELOADED = (
     "tensorflow",
     "keras",
     "tfopt.component",
-    "tfopt.execution.isolated",
     "tfopt.execution.parity_check",
     "tfopt.keras_models",
     "tfopt.measurement.parity",
@@ -129,10 +127,7 @@ def fork_call(environment: Mapping[str, str], log: Path) -> "ForkedCall | None":
 def start_worker(module: str, *, log: Path, environment: Mapping[str, str]) -> WorkerClient:
     """Start a worker in a process of its own: during a run a fork, else a new process.
 
-    Args:
-        module: It has a class ``Worker`` and, as a program, serves the calls of one (see `WorkerProcess`).
-        log: File for its output.
-        environment: Environment variables that replace those of this process.
+    The module has a class ``Worker`` and, as a program, serves the calls of one (see `WorkerProcess`).
     """
     if fork := fork_call({**os.environ, **environment}, log):
         fork.call("use_worker", module)
@@ -141,11 +136,7 @@ def start_worker(module: str, *, log: Path, environment: Mapping[str, str]) -> W
 
 
 class PreloadedProcesses:
-    """The servers of a run, one for each environment, the last used one last.
-
-    Attributes:
-        is_ended: True after `end`.
-    """
+    """The servers of a run, one for each environment, the last used one last."""
 
     is_ended = False
 
@@ -206,11 +197,7 @@ def _server_key(environment: Mapping[str, str]) -> frozenset[tuple[str, str]]:
 
 
 class ForkedCall(ForkedWorker):
-    """A forked process that makes one call and ends, or serves the calls of a worker.
-
-    Attributes:
-        is_finished: True after its end.
-    """
+    """A forked process that makes one call and ends, or serves the calls of a worker."""
 
     is_finished = False
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from tfopt.errors import ComponentError, MachineError, disk_full_error
+from tfopt.error_messages import disk_full_error
+from tfopt.errors import ComponentError, MachineError
 from tfopt.processes.child_call import read_answer, write_call
 from tfopt.processes.exit_status import describe_exit, last_line, last_lines
 from tfopt.processes.parent_death import PYTHON
@@ -38,11 +39,9 @@ def run_in_child(
 ) -> T:
     """Call a module-level function in a child process and return its (picklable) result.
 
-    The child is a new Python process, or during a run a fork of one with TensorFlow (`preloaded_processes`).
-
-    Within `calls_in_this_process` there is no child, unless it needs other variables or has a limit.
-
-    The child and its own children are killed when this process ends, even when it is killed.
+    The child is a new Python process, or during a run a fork of one with TensorFlow (`preloaded_processes`). It and its
+    own children are killed when this process ends, even when it is killed. Within `calls_in_this_process` there is no
+    child, unless it needs other variables or has a limit.
 
     Args:
         function: Imported in the child by its module and name.
@@ -123,11 +122,6 @@ def run_isolated(function: Callable[..., T], *arguments: Any, doing: str) -> T:
     TensorFlow keeps gigabytes of graphs and compiled programs until its process ends, and a run has many steps. Outside
     of a run, another process would import TensorFlow again, and lack classes that the caller registered with Keras.
 
-    Args:
-        function: See `run_in_child`.
-        arguments: Picklable arguments.
-        doing: Description of the work for the error.
-
     Raises:
         ComponentError: See `run_in_child`.
     """
@@ -137,7 +131,6 @@ def run_isolated(function: Callable[..., T], *arguments: Any, doing: str) -> T:
 
 
 def _run(call: Path, answer: Path, log: Path, environment: Mapping[str, str], limit_s: float | None) -> int:
-    """Run the child to its end and return its exit status."""
     if fork := fork_call(environment, log):
         return fork.run(call, answer, limit_s)
     with log.open("wb") as stream:

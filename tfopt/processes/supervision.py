@@ -43,7 +43,6 @@ class Death:
     """The end of a program that neither returned nor raised an exception.
 
     Attributes:
-        status: Exit status, negative for a signal.
         work: Description given to `recorded_work` of what it was working on; empty if it had not begun.
         line: The user's line that crashed, as ``FILE, line N, in FUNCTION``; empty if unknown.
     """

@@ -33,11 +33,7 @@ class WorkerDied(CallFailed):
 
 
 class WorkerClient(abc.ABC):
-    """The parent's side of a worker process.
-
-    Attributes:
-        log: The file with the worker's output.
-    """
+    """The parent's side of a worker process."""
 
     def __init__(self, pipe: Connection, log: Path) -> None:
         """Use this pipe for calls."""
@@ -47,10 +43,7 @@ class WorkerClient(abc.ABC):
     def call(self, name: str, *arguments: Any, descriptor: int | None = None) -> Any:
         """Call a method of the worker and return its result.
 
-        Args:
-            name: Name of the method.
-            arguments: Picklable arguments.
-            descriptor: An open file that is sent with the call; the method receives it from the pipe.
+        An open file that is sent with the call (`descriptor`) arrives in the pipe.
 
         Raises:
             CallFailed: If the method raised an exception.
@@ -96,14 +89,7 @@ class WorkerProcess(WorkerClient):
     """A worker in a new Python process."""
 
     def __init__(self, module: str, *words: str, log: Path, environment: Mapping[str, str] | None = None) -> None:
-        """Start the process.
-
-        Args:
-            module: Run with ``python -m``; it calls `serve_calls` with the file descriptor in its first argument.
-            words: Further command-line arguments.
-            log: File for its output.
-            environment: Environment variables that replace those of this process.
-        """
+        """Start ``python -m MODULE``, which calls `serve_calls` with the file descriptor in its first argument."""
         ours, theirs = socket.socketpair()
         with theirs, log.open("wb") as stream:
             self._process = subprocess.Popen(

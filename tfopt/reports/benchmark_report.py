@@ -10,13 +10,9 @@ MOST_DISTURBED = 0.15  # share of the rounds; with more, an interval of 60 round
 
 @dataclass(frozen=True)
 class Latency:
-    """Latency of a model at one batch size.
+    """Latency of a model at one batch size, in milliseconds.
 
     Attributes:
-        p50: Median, in milliseconds.
-        p90: 90th percentile, in milliseconds.
-        p99: 99th percentile, in milliseconds.
-        mean: Mean, in milliseconds.
         samples: Number of recorded calls.
         disturbed: Share of the time that the model waited for its cores, because other processes used them.
         stable: True if the measurement is repeatable: warmed up, rounds close together, machine free.
@@ -44,8 +40,6 @@ class SpeedupEstimate:
 
     Attributes:
         value: Estimate; 2 is twice as fast.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
         verdict: The comparison with the other model. If it is ``unstable``, value and interval are those of the
             disturbed rounds: they may be far from the ratio on a quiet machine.
     """
@@ -68,9 +62,7 @@ class SaturationRange:
     Attributes:
         low: Every smaller size has a throughput that is significantly lower than a larger one's, by more than `gain`.
         high: No larger size has a throughput higher by `gain`, significantly; None if this holds for no size.
-        largest: The largest measured size.
         gain: Relative growth of throughput that counts.
-        summary: The range in words.
     """
 
     low: int
@@ -85,25 +77,16 @@ class ModelBenchmark:
     """The measurements of one model. Keys of the dictionaries are batch sizes.
 
     Attributes:
-        name: Name of the model, unique in the report.
-        digest: Digest of the model's files.
-        format: Format of the model.
         error: The reason why the model was not measured, or None.
         environment: Environment variables that the model was run with.
         sizes: Bytes of the model's files, ``raw`` and ``gzipped``; of a Keras file, without its optimizer's state.
-        import_seconds: Seconds to import the runtime.
-        load_seconds: Seconds to load the model.
-        first_call_seconds: Seconds of the first call.
         runtime_memory_bytes: Peak memory after the import of the runtime.
-        peak_memory_bytes: Peak memory of the process.
-        latency: Latency.
         throughput: Examples a second.
         rounds: Rounds that the model was measured in; fewer than all if its comparisons were decided.
         speedup: Speedup over the baseline; empty for the baseline.
         over_fastest: Speedup over the fastest model, from the rounds of both; less than 1 for a slower one. The fastest
             model itself lacks the batch size.
         saturation: The batch sizes between which throughput saturates; None for fewer than two.
-        notes: Remarks on the measurement.
     """
 
     name: str
@@ -132,7 +115,6 @@ class BenchmarkReport:
 
     Attributes:
         environment: Fingerprint of the machine, its load, and the configuration of TensorFlow.
-        baseline: Name of the baseline.
         batch_sizes: Measured batch sizes, ascending.
         threads: Threads, and cores, of each model.
         seconds: Measuring time of each model.

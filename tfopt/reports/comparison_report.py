@@ -10,11 +10,7 @@ from tfopt.value_types import JsonObject
 
 @dataclass(frozen=True)
 class FailedMeasurement:
-    """A backbone that could not be measured in a runtime.
-
-    Attributes:
-        error: The reason.
-    """
+    """A backbone that could not be measured in a runtime."""
 
     error: str
 
@@ -24,12 +20,8 @@ class ShortTraining:
     """The training of the backbones, and the evaluation after it.
 
     Attributes:
-        epochs: Number of epochs.
         records: Largest number of examples per epoch.
-        batch_size: Examples per step.
         split: Split of the evaluation.
-        counts: Number of evaluated records.
-        interval: Computation of the confidence intervals.
         best: The backbone with the best validation, which the others are compared with.
     """
 
@@ -51,10 +43,8 @@ class BackboneResult:
         builder: Name of its function in ``keras.applications``.
         alpha: Width multiplier.
         module: Path of its Python module, relative to the report's folder.
-        chosen: True for the selected backbone.
         passed: True if it meets all goals.
         reasons: Goals that it misses, or why it was not measured or not trained.
-        pareto: True if it is on the Pareto front.
         error: Why it was not measured, or None.
         parameters: Number of parameters; None if it could not be built.
         flops: Floating-point operations for one example; None if it could not be built.
@@ -101,25 +91,16 @@ class ComparisonReport:
     """The content of ``comparison.json``.
 
     Attributes:
-        chosen: The selected backbone.
-        reason: Why it was selected.
-        meets_goals: True if it meets all goals.
         task: ``classification`` or ``regression``.
         classes: Number of values of the head.
-        image: The image feature.
-        label: The label feature.
         stored_size: Height, width and channels of the images in the examples.
         input_size: Height, width and channels that the backbones read.
-        goals: Goals as passed.
         objective: The metric that the selected backbone is best at.
         confidence: ``interval`` or ``point``.
         formats: Measured formats.
         left_out: Formats that were not measured, with the reason.
-        training: The training; None if nothing was trained.
         metric: The metric of quality; None if nothing was trained.
-        threads: Threads of each measured model.
         seed: Seed of weights, examples and the order of the turns.
-        backbones: Results of each backbone.
         minutes: Time budget of the comparison.
         environment: Fingerprint of the machine; empty if nothing was measured.
     """

@@ -11,13 +11,7 @@ Role = Literal["winner", "parent"]
 
 @dataclass(frozen=True)
 class QualityConditions:
-    """Conditions under which quality metrics of two runs are comparable: all values are equal.
-
-    Attributes:
-        task: Task of the evaluation.
-        label: Label feature.
-        split: Evaluated split.
-    """
+    """Conditions under which quality metrics of two runs are comparable: all values are equal."""
 
     task: str | None
     label: str | None
@@ -26,13 +20,7 @@ class QualityConditions:
 
 @dataclass(frozen=True)
 class SpeedConditions:
-    """Conditions under which speed metrics of two runs are comparable: all values are equal.
-
-    Attributes:
-        cpu: Model of the CPU.
-        threads: Threads of each model.
-        batch_sizes: Measured batch sizes.
-    """
+    """Conditions under which speed metrics of two runs are comparable: all values are equal."""
 
     cpu: str | None
     threads: int | None
@@ -52,15 +40,9 @@ class ModelDecision:
     """The decision on one model.
 
     Attributes:
-        name: Name of the model, unique in the report.
-        digest: Digest of the model's files.
-        format: Format of the model.
         parent: True for the baseline.
         passed: True if it was measured and meets every goal.
-        pareto: True if it is on the Pareto front of quality, latency and size.
-        chosen: True for the selected model.
         reasons: Why it was selected or not, the most important reason first.
-        metrics: The values of its metrics by name.
         missed_by: By how much it misses each goal or, if it meets all of them, the selected model.
         summary: The most important reason in a few words.
         disturbed: Metrics of speed that were not compared, because other processes used the machine.
@@ -104,14 +86,8 @@ class Trend:
     """A watched metric of the winner or the parent, over the earlier runs and in this one.
 
     Attributes:
-        goal: The watched goal.
-        metric: Its metric.
         who: The model's role in each run.
-        name: Name of the model in this run.
         earlier: The values in earlier runs, oldest first; None where they are missing or not comparable.
-        value: The value in this run.
-        low: Lower end of its interval.
-        high: Upper end of its interval.
         median: The median of the earlier values; None if too few are comparable.
         regression: The sentence that reports a regression, or None.
         disturbed: True if the value is not compared, because other processes used the machine.
@@ -137,7 +113,6 @@ class HistoryComparison:
     Attributes:
         runs: These runs, oldest first.
         fewest: The number of comparable runs below which no regression is reported.
-        trends: The watched metrics.
         regressions: The sentences of all regressions.
     """
 
@@ -154,7 +129,6 @@ class ConstantRow:
     Attributes:
         name: Its name, such as ``always class 3``.
         metric: The main metric of the evaluation.
-        value: Its value.
     """
 
     name: str
@@ -167,17 +141,13 @@ class DecisionReport:
     """The content of ``decision.json``.
 
     Attributes:
-        selected: Name of the selected model.
         blessed: True if it may be pushed.
-        reason: The decision in one sentence.
         objective: The objective, as it was passed.
         goals: The goals, as they were passed.
         confidence: ``interval``, or ``estimate`` (``point``) if goals were compared with measured values.
         layout: The serving layout that the selected model must fit.
         watch: The watched goals, as they were passed.
         models: All models, the baseline first.
-        conditions: The conditions of the measurements.
-        history: The comparison with recent blessed runs.
         selected_digest: Digest of the output ``selected``.
         constant: The constant model; None if it was not evaluated.
         notes: The notes of the evaluation: what weakens its metrics, each with a number.
@@ -228,8 +198,6 @@ class BlessingReport:
     """The content of ``blessing.json``.
 
     Attributes:
-        blessed: True if the model may be pushed.
-        reason: The reason of the decision.
         model_digest: Digest of the model that it is about; None for a blessing of TFX's Evaluator.
         parent_blessed: True if the baseline may be pushed instead of a model that cannot be served; None, which counts
             as True, in files that do not state it.

@@ -9,9 +9,6 @@ class Estimate:
     """A value with its confidence interval.
 
     Attributes:
-        value: The value.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
         no_bound: Why the interval is no bound and proves nothing; None if it is one.
     """
 
@@ -37,7 +34,6 @@ class Metric(Estimate):
     """A metric with its confidence interval.
 
     Attributes:
-        higher_is_better: True if a higher value is better.
         resolution: Largest error of the value, if it is computed from a histogram.
     """
 
@@ -65,10 +61,6 @@ class SliceMetrics:
     """The metrics of a model over the records with one value of a slice feature.
 
     Attributes:
-        feature: The slice feature.
-        value: Its value.
-        count: Number of records.
-        metrics: Metrics by name.
         delta: Differences to the baseline by metric; empty for the baseline.
     """
 
@@ -84,18 +76,12 @@ class ModelEvaluation:
     """The evaluation of one model; everything after the notes is empty if there is an error.
 
     Attributes:
-        name: Name of the model, unique in the report.
-        digest: Digest of the model's files.
-        format: Format of the model.
         error: The reason why it was not evaluated, or None.
-        notes: Remarks on the evaluation.
-        metrics: Metrics by name.
         delta: Differences to the baseline by metric; empty for the baseline.
         parity: ``max_abs_error``, ``mean_abs_error`` and ``agreement`` of the outputs with the baseline's; empty for
             the baseline.
         confusion: Number of records by true class (row) and predicted class (column).
         roc: ROC curve, if there are two classes.
-        slices: Metrics of slices.
         over_constant: Differences to the constant model by metric; empty without one.
     """
 
@@ -119,7 +105,6 @@ class ConstantModel:
 
     Attributes:
         name: Its name in tables, such as ``always class 3``.
-        metrics: Metrics by name.
     """
 
     name: str
@@ -134,7 +119,6 @@ class RecordCounts:
         read: Records in the files.
         evaluated: Records that the metrics are computed from.
         skipped: Records that could not be used.
-        skipped_because: Skipped records by reason.
         distinct: Number of different records among the evaluated ones; None if there are too many to compare all.
     """
 
@@ -150,10 +134,8 @@ class IntervalMethod:
     """The computation of the confidence intervals.
 
     Attributes:
-        method: Name of the method.
         replicates: Number of bootstrap replicates.
         level: Probability that the intervals of a metric hold for all candidates together.
-        seed: Seed of the bootstrap.
         candidates: Number of models that the intervals hold for together: the candidates, or those that they were
             selected from; each interval has the error ``(1 - level) / candidates``.
     """
@@ -170,16 +152,11 @@ class EvaluationReport:
     """The content of ``evaluation.json``.
 
     Attributes:
-        split: Split that the models are evaluated on.
         chosen_on_it: Names of the models whose best epoch was chosen on this split.
-        label: Label feature.
         task: ``classification``, ``binary``, ``multi_label``, ``regression`` or ``other``.
         output: Evaluated output of the baseline.
         output_kind: ``numbers``, ``logits`` or ``probabilities``.
         classes: Names of the rows and columns of the confusion matrices.
-        counts: Number of records.
-        interval: Computation of the confidence intervals.
-        baseline: Name of the baseline.
         models: The models, the baseline first.
         metrics: The user's metrics, as they were named in the parameter.
         constant: The constant model; None for the task ``other``.

@@ -9,12 +9,7 @@ from typing import Any, ClassVar
 
 @dataclass(frozen=True)
 class SparseParts:
-    """The stored features of a sparse feature.
-
-    Attributes:
-        positions: The feature with the positions of the values.
-        values: The feature with the values.
-    """
+    """The stored features of a sparse feature."""
 
     positions: str
     values: str
@@ -32,10 +27,6 @@ class FeatureStatistics:
         distinct: Number of different words.
         distinct_is_exact: False if there are more words than are counted.
         top: The most frequent words, each with its count.
-        min: Smallest number.
-        max: Largest number.
-        mean: Mean of the numbers.
-        std: Standard deviation of the numbers.
     """
 
     dtype: str = ""
@@ -58,7 +49,6 @@ class RejectedRow:
     Attributes:
         file: Name of the file, relative to the data.
         line: Line or index of the row, from 1; 0 for a whole file.
-        reason: Why it was rejected.
     """
 
     file: str
@@ -71,7 +61,6 @@ class RejectedRows:
     """The rows that are not among the examples.
 
     Attributes:
-        count: Number of rows.
         shown: The first ones.
     """
 
@@ -86,13 +75,11 @@ class ExamplesManifest:
     Attributes:
         splits: Number of examples by split.
         features: Statistics by feature.
-        label: The label feature.
         label_counts: For each split, the number of examples by class index.
         classes: Names of the classes, by index.
         packed: For each packed feature, the names of its columns, in their order.
         notes: Remarks on the data, each with a number.
         read: Number of rows in the data.
-        rejected: Rejected rows.
         dropped: Number of rows that were left out because a value is missing; None if such rows are written.
         seed: Seed of the assignment of rows to splits.
     """

@@ -6,12 +6,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class ParameterCount:
-    """The floating-point constants with more than one value.
-
-    Attributes:
-        count: Number of values.
-        bytes: Their bytes.
-    """
+    """Number and bytes of the values of all floating-point constants with more than one value."""
 
     count: int
     bytes: int
@@ -22,7 +17,6 @@ class FlopCount:
     """Floating-point operations for one example; a multiplication and an addition are two.
 
     Attributes:
-        total: Of all counted nodes.
         by_op: By TensorFlow op, the largest first.
         not_counted: Number of nodes by op whose op or shapes are unknown.
     """
@@ -37,8 +31,6 @@ class NodeCost:
     """The cost of a node.
 
     Attributes:
-        node: Name of the node.
-        op: TensorFlow op.
         flops: Floating-point operations; None if they are not counted.
         bytes: Bytes read and written, of tensors with a known size.
         output: Shape of the first output.
@@ -53,12 +45,7 @@ class NodeCost:
 
 @dataclass(frozen=True)
 class UnfoldableBatchNorm:
-    """A batch norm that cannot be folded.
-
-    Attributes:
-        batch_norm: Name of its first node.
-        why: The reason.
-    """
+    """A batch norm that cannot be folded, by the name of its first node."""
 
     batch_norm: str
     why: str
@@ -69,7 +56,6 @@ class BatchNormCount:
     """The batch norms of a model.
 
     Attributes:
-        found: Number of batch norms.
         foldable: Number of batch norms that can be folded into a kernel.
         stay: The others.
     """
@@ -99,8 +85,6 @@ class UnalignedKernel:
     """A kernel with a number of channels that is not a multiple of 8.
 
     Attributes:
-        node: Name of the node.
-        op: TensorFlow op.
         reads: Number of input channels.
         gives: Number of output channels.
     """
@@ -116,9 +100,6 @@ class KernelSparsity:
     """The zeros of a kernel.
 
     Attributes:
-        node: Name of the node.
-        size: Number of weights.
-        zeros: Number of zeros.
         two_of_four: True if at most two of every four neighbors along the input channels are not zero.
     """
 
@@ -133,7 +114,6 @@ class Sparsity:
     """The zeros of all kernels.
 
     Attributes:
-        zeros: Number of zeros.
         fraction: Share of the weights that are zero.
         two_of_four: Number of kernels with 2:4 sparsity.
         kernels: Kernels with at least a tenth of zeros, those with the most zeros first.
@@ -151,7 +131,6 @@ class CostBudget:
 
     Attributes:
         mflops: Million floating-point operations for one example.
-        parameters: Number of parameters.
     """
 
     mflops: float | None
@@ -180,7 +159,6 @@ class LighterBackbones:
     Attributes:
         task: The task; None if the signature is not that of an image classifier.
         reason: Why no task was recognized, or None.
-        budget: The limits.
         model_fits: True if the model is within the limits.
         fitting: Backbones within the limits, those with the most operations first.
     """
@@ -197,9 +175,6 @@ class NonFiniteWeight:
     """A constant with NaN or infinite values.
 
     Attributes:
-        node: Name of its node.
-        size: Number of its values.
-        nan: Number of NaN.
         infinite: Number of infinite values; a mask may have them on purpose.
     """
 
@@ -227,23 +202,15 @@ class InspectionReport:
     """The content of ``inspection.json``.
 
     Attributes:
-        model: Name of the model.
-        digest: Digest of the model's files.
-        signature: The inspected signature.
         inputs: Dtype and shape of each input.
         outputs: Dtype and shape of each output.
         assumed: The shapes of inputs that leave dimensions open, as they were assumed for the counts.
         ops: Number of nodes by op, the most frequent first.
-        parameters: Parameters.
-        flops: Floating-point operations.
         bytes_moved: Bytes that all nodes read and write.
         busiest: The nodes with the most floating-point operations.
-        batch_norms: Batch norms.
         quantizable: The part that integer kernels cover.
         xnnpack: The part that XNNPACK covers.
         channels: Kernels with channels that are not multiples of 8.
-        sparsity: Zeros.
-        backbones: Lighter backbones.
         non_finite: Weights with NaN or infinite values.
         advice: The next commands, those with the largest expected gain first.
     """

@@ -13,11 +13,8 @@ class PushedReport:
         destination: The folder of versions.
         version: Number of the version; None if nothing was pushed.
         path: Folder of the version; None if nothing was pushed.
-        layout: The serving layout.
         reason: ``blessed``, or why nothing, no new version, or the fallback was pushed.
         previous: Number of the version that was the newest before.
-        model: Name of the model.
-        digest: Digest of the model's files.
         environment: Environment variables that its server must be started with.
         fallback: True if the parent was pushed instead of the model.
         blessing: The reason of the blessing.

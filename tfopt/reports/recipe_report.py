@@ -37,8 +37,6 @@ class WinningRecipe:
     Attributes:
         name: The steps in one line.
         choices: The choices that lead to the steps.
-        steps: The components.
-        commands: The commands that run them.
     """
 
     name: str
@@ -56,11 +54,8 @@ class TrialReport:
         choices: The choices that lead to the steps.
         state: ``measured``, ``not measured``, ``given up`` or ``not made``.
         reason: The result in one line, or why it was not measured.
-        seconds: Duration of the trial.
-        meets_goals: True if it meets all goals.
         proven_better: True if it is significantly better than the parent at the objective.
         finalist: True if it was measured again in the last round.
-        winner: True if its model was selected.
         score: The value that the search minimizes.
         beside_parent: Metrics relative to the parent; None if they were not measured.
         metrics: Values of its metrics; empty if they were not measured.
@@ -89,9 +84,7 @@ class EarlierTrial:
     Attributes:
         name: The steps in one line.
         choices: The choices that lead to the steps.
-        seconds: Duration of the trial.
         beside_parent: Metrics relative to the parent of its run.
-        metrics: Values of its metrics.
         time: When its run ended, ISO 8601.
         parent: Digest of the parent of its run.
         examples: Digest of the examples of its run.
@@ -120,13 +113,8 @@ class RecipeReport:
     Attributes:
         reason: The result in one sentence.
         winner: The recipe of the selected model; None if that is the parent.
-        blessed: True if the selected model may be pushed.
         reused: True if the recipe of the earlier run was good enough.
         stopped: Why the search stopped.
-        goals: The goals, as they were passed.
-        objective: The objective, as it was passed.
-        formats: The formats that were searched.
-        seed: Seed of the search.
         examples: Digest of the examples.
         time: When the run ended, ISO 8601.
         minutes: Duration of the search.

@@ -16,7 +16,8 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, Protocol, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject, JsonValue
 
 VERSION_KEY = "schema_version"
@@ -76,17 +77,14 @@ def parse(report_type: type[T], content: JsonObject, source: str) -> T:
     Raises:
         ComponentError: If the content has another version or does not fit the class; the message names ``source``.
     """
+    fix = "run the step that writes it again, with this version of tfopt"
     version = content.get(VERSION_KEY, 1) if isinstance(content, dict) else 1
     if version != report_type.schema_version or isinstance(version, bool):
-        raise ComponentError(
-            f"{source}: {VERSION_KEY} {version!r}",
-            f"{VERSION_KEY} {report_type.schema_version} of {report_type.__name__}",
-            "run the step that writes it again, with this version of tfopt",
-        )
+        expected = f"{VERSION_KEY} {report_type.schema_version} of {report_type.__name__}"
+        raise ComponentError(f"{source}: {VERSION_KEY} {version!r}", expected, fix)
     try:
         report: T = _from_json(report_type, content, report_type.__name__)
     except (TypeError, ValueError) as error:
-        fix = "run the step that writes it again, with this version of tfopt"
         raise ComponentError(f"{source}: {error}", f"the keys and types of {report_type.__name__}", fix) from error
     return report
 

@@ -14,9 +14,6 @@ class ServedLatency:
         concurrency: Number of clients.
         batch_size: Records per request.
         calls: Number of requests.
-        p50_ms: Median latency of a request, in milliseconds.
-        p99_ms: 99th percentile.
-        requests_per_second: Throughput of all clients.
     """
 
     concurrency: int
@@ -45,10 +42,6 @@ class ServedModel:
     """The serving test of one model.
 
     Attributes:
-        name: Name of the model.
-        digest: Digest of the model's files.
-        format: Format of the model.
-        layout: Serving layout.
         server: The software that served it; empty if it was not loaded.
         blessed: True if it may be pushed.
         reason: A summary, or why it may not be pushed.

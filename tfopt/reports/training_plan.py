@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 from tfopt.reports.benchmark_report import SpeedupEstimate
+from tfopt.reports.evaluation_report import Estimate
 from tfopt.value_types import JsonObject
 
 
@@ -37,22 +38,12 @@ class StepParts:
         wait: Added by the input.
         host: Added by Python.
         device: The model's operations.
-        all: The whole step.
     """
 
     wait: float
     host: float
     device: float
     all: float
-
-
-@dataclass(frozen=True)
-class TimeRatio:
-    """The time of a step divided by the time of one of its parts, with its 99 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -65,7 +56,7 @@ class PartTime:
     """
 
     ms: float
-    step_over_it: TimeRatio | None
+    step_over_it: Estimate | None
 
 
 @dataclass(frozen=True)
@@ -75,8 +66,6 @@ class LoopTime:
     Attributes:
         where: ``step`` or ``preprocess``.
         kind: ``python``, ``map_fn``, ``while`` or ``unrolled``.
-        line: The line in the module.
-        code: The text of that line.
         independent: True if no round needs another one; None if there are no rounds.
         copies: Number of copies of the most frequent operation.
         runs: The fraction of all executed operations that belongs to this line; those in a loop count per round.
@@ -100,13 +89,11 @@ class VariationResult:
     """The measurement of a change.
 
     Attributes:
-        name: A description of the change.
         where: Who can make it: see `Variation`.
         note: Why it is not in the plan.
         settings: The settings that a plan may contain, and the batch size, with the change.
         speedup: Speedup over the unchanged training; None if it was not measured.
         example_us: Microseconds per example (median); None if it was not measured.
-        memory_bytes: Peak memory of the process.
         error: Why it was not measured, or None.
     """
 
@@ -139,7 +126,6 @@ class TrainingPlanReport(PlannedSettings):
     """The content of ``plan.json``.
 
     Attributes:
-        bottleneck: The bottleneck.
         findings: The sentences of the report, the bottleneck first.
         baseline: The settings of the unchanged training.
         step_ms: The parts of a step.
@@ -148,12 +134,9 @@ class TrainingPlanReport(PlannedSettings):
         fixed_ms: Milliseconds of a step without any example, extrapolated.
         operations_ms: Milliseconds of operations per step by kind, summed over threads, the longest first.
         layers_ms: The same by layer, with its gradients, and of the optimizer.
-        loops: Loops and Python calls of the module.
-        trials: The changes that were measured.
         memory_bytes: Peak memory of the process and of each GPU.
         examples: Number of examples of the split ``train``.
         first_step_s: Seconds of the first step, with tracing and compilation.
-        devices: The devices that were used.
         interval: Method, level and ``min_effect`` of the confidence intervals.
     """
 

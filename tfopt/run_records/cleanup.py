@@ -1,14 +1,12 @@
 """Find and remove, in the folder of a run, the results of steps that newer executions replace."""
 
-import contextlib
 import shutil
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tfopt.process_engine.result_cache import find_old_records, output_paths
 from tfopt.run_records.metadata_cleanup import find_old_executions, remove_old_executions
-from tfopt.run_records.run_record import locked_if_idle
+from tfopt.run_records.run_record import freed_bytes, locked_if_idle
 from tfopt.storage.run_folder import METADATA
 
 
@@ -17,8 +15,6 @@ class OldResults:
     """Results of earlier runs in a folder.
 
     Attributes:
-        records: Files of old executions of the engine without TFX.
-        executions: Number of old executions, of all engines.
         outputs: Outputs that only these executions have, those that no execution has (of killed runs), and the folders
             in which TFX executed them.
         bytes: What removing the outputs frees; a file with other links frees nothing.
@@ -33,9 +29,7 @@ class OldResults:
 def find_old_results(root: Path, keep: int) -> OldResults:
     """Find the results of a run's folder that neither the last executions of their step nor later steps use.
 
-    Args:
-        root: The folder of a run.
-        keep: Number of executions of each step that remain; a run that reuses a result counts as one.
+    `keep` executions of each step remain; a run that reuses a result counts as one.
 
     Raises:
         ComponentError: If the metadata store cannot be read.
@@ -51,17 +45,17 @@ def find_old_results(root: Path, keep: int) -> OldResults:
         outputs += [path for path in folders if path.name.isdecimal() and int(path.name) not in stored.remaining]
     paths = (path for path in root.absolute().glob("artifacts/*/*/*") if not _is_hidden(path))
     outputs += [path for path in paths if _place(path) not in used]
-    return OldResults(records, executions, outputs, _freed_bytes(outputs))
+    return OldResults(records, executions, outputs, freed_bytes(outputs))
 
 
-def remove_old_results(root: Path, keep: int) -> OldResults | None:
-    """Remove what `find_old_results` finds, and return it; None if a run is active there.
+def remove_old_results(root: Path, keep: int) -> bool:
+    """Remove what `find_old_results` finds; return False, and remove nothing, if a run is active there.
 
     Records are removed before outputs, so after a kill each record still has its outputs, and the next call goes on.
     """
     with locked_if_idle(root) as is_idle:
         if not is_idle:
-            return None
+            return False
         old = find_old_results(root, keep)
         for record in old.records:
             record.unlink()
@@ -69,7 +63,7 @@ def remove_old_results(root: Path, keep: int) -> OldResults | None:
             remove_old_executions(root / METADATA, keep)
         for path in old.outputs:
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        return old
+        return True
 
 
 def _place(output: Path) -> tuple[str, ...]:
@@ -79,17 +73,3 @@ def _place(output: Path) -> tuple[str, ...]:
 
 def _is_hidden(path: Path) -> bool:
     return path.name.startswith(".") or path.parent.name.startswith(".")
-
-
-def _freed_bytes(paths: Iterable[Path]) -> int:
-    links: dict[tuple[int, int], int] = {}
-    freed = 0
-    for path in paths:
-        for file in (path, *path.rglob("*")):
-            with contextlib.suppress(FileNotFoundError):
-                status = file.lstat()
-                key = status.st_dev, status.st_ino
-                links[key] = links.get(key, 0) + 1
-                if file.is_file() and links[key] == status.st_nlink:
-                    freed += status.st_size
-    return freed

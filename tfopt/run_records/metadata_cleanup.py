@@ -19,7 +19,6 @@ class OldExecutions:
     """Executions that newer ones of the same step replace.
 
     Attributes:
-        ids: Their numbers.
         remaining: Numbers of all other executions.
         artifacts: Numbers of the artifacts that no other execution has as input or output.
         used: Paths and addresses of all other artifacts.
@@ -34,9 +33,7 @@ class OldExecutions:
 def find_old_executions(file: Path, keep: int) -> OldExecutions:
     """Find the executions of each step that are neither among its last ones nor among its last successful ones.
 
-    Args:
-        file: The file of the metadata store.
-        keep: Number of each that remain. The numbers of executions give their order; the machine's clock may be wrong.
+    `keep` of each remain. The numbers of executions give their order; the machine's clock may be wrong.
 
     Raises:
         ComponentError: If the store has other tables.

@@ -5,7 +5,7 @@ import json
 import os
 import platform
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +15,8 @@ import tfopt
 from tfopt.artifacts import Artifact, Decision, Pushed
 from tfopt.dag.dag import Dag, PipelineInput
 from tfopt.dag.outcome import Outcome
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
 from tfopt.reports import report_schema
@@ -32,24 +33,15 @@ class RunRecord:
     """The last run in a folder.
 
     Attributes:
-        pipeline: Name of the pipeline.
         state: ``running`` until the run ends; a killed run leaves it so.
         started: Time in UTC.
-        host: Name of the machine.
-        process: Number of the process.
-        version: Version of tfopt.
         ended: Time in UTC; None while it runs.
-        error: What a failed run received.
-        selected: Name of the selected model.
         pushed: Folder or address of the pushed version.
         report: Path of the report, relative to the run's folder if it is in it.
         engine: The engine; empty, as the fields below, in records of earlier versions.
-        sources: The path or address of each source.
-        parameters: The value of each parameter.
-        inputs: Digest of each source, comparable between runs of one engine; empty if the run did not succeed.
-        code: Digest of the source files of each step's component; likewise.
-        python: Version of Python; likewise.
-        packages: Versions of the packages that this code imports; likewise.
+        inputs: Digest of each source, comparable between runs of one engine; empty, as code, python and packages, if
+            the run did not succeed.
+        code: Digest of the source files of each step's component.
     """
 
     schema_version: ClassVar[int] = 1
@@ -91,24 +83,16 @@ class _BusyError(Exception):
 
 @contextlib.contextmanager
 def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[RunResults]:
-    """Record a run, at its start and at its end; the block adds the fields of a successful run to the mapping.
-
-    Args:
-        root: The run's folder, which exists.
-        pipeline: Name of the pipeline.
-        facts: Further fields of `RunRecord`.
-    """
+    """Record a run, at its start and at its end; the block adds the fields of a successful run to the mapping."""
     record = RunRecord(pipeline, "running", _now(), platform.node(), os.getpid(), tfopt.__version__, **facts)
     _write(root, record)
     results: RunResults = {}
     try:
         yield results
-    except ComponentError as error:
-        _write(root, replace(record, state="failed", ended=_now(), error=first_line(error).removeprefix("received: ")))
-        raise
     except BaseException as error:
         state: State = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
-        _write(root, replace(record, state=state, ended=_now(), error=first_line(error)))
+        text = first_line(error).removeprefix("received: ")  # of a ComponentError
+        _write(root, replace(record, state=state, ended=_now(), error=text))
         raise
     _write(root, replace(record, state="succeeded", ended=_now(), **results))
 
@@ -118,7 +102,7 @@ def run_facts(dag: Dag, values: Mapping[str, Any], outcomes: Mapping[str, Outcom
     inputs: dict[str, str | None] = {}
     code: dict[str, Code] = {}
     for step in dag.steps.values():
-        code[step.id] = code_digest.describe(step.component, step.component.check(dag.resolve(step, values)))
+        code[step.id] = code_digest.describe(step.component, step.component.check(step.resolve(values)))
         for name, wire in step.inputs.items():
             if isinstance(wire, PipelineInput) and name in outcomes[step.id].inputs:
                 (inputs[wire.name],) = outcomes[step.id].inputs[name]
@@ -176,9 +160,7 @@ def read_records(folder: Path) -> dict[Path, RunRecord]:
 def old_runs(records: Mapping[Path, RunRecord], keep: int) -> list[Path]:
     """Return the folders that `remove_run` may remove: all but the newest of each pipeline, and running ones.
 
-    Args:
-        records: From `read_records`, the newest first.
-        keep: Number of folders of each pipeline that remain.
+    `keep` folders of each pipeline remain. The records are the newest first.
     """
     counts: dict[str, int] = {}
     old = []
@@ -222,15 +204,19 @@ def locked_if_idle(root: Path) -> Iterator[bool]:
         yield is_idle
 
 
-def content_size(root: Path) -> int:
-    """Return the bytes of what `remove_run` removes; files with several links count once."""
-    sizes = {}
-    for name in CONTENT:
-        for path in (root / name, *(root / name).rglob("*")):
-            if path.is_file() and not path.is_symlink():
-                status = path.stat()
-                sizes[status.st_dev, status.st_ino] = status.st_size
-    return sum(sizes.values())
+def freed_bytes(paths: Iterable[Path]) -> int:
+    """Return what removing files and folders frees; a file with other links frees nothing."""
+    links: dict[tuple[int, int], int] = {}
+    freed = 0
+    for path in paths:
+        for file in (path, *path.rglob("*")):
+            with contextlib.suppress(FileNotFoundError):
+                status = file.lstat()
+                key = status.st_dev, status.st_ino
+                links[key] = links.get(key, 0) + 1
+                if file.is_file() and links[key] == status.st_nlink:
+                    freed += status.st_size
+    return freed
 
 
 def _state(root: Path, record: RunRecord) -> State:

@@ -71,11 +71,7 @@ def format_variables(variables: Mapping[str, str]) -> str:
 
 
 def has_onednn(cpuinfo: Path = Path("/proc/cpuinfo")) -> bool:
-    """Return True if TensorFlow uses oneDNN on this machine in a process with this environment.
-
-    Args:
-        cpuinfo: Linux's description of the CPU.
-    """
+    """Return True if TensorFlow uses oneDNN on this machine in a process with this environment."""
     setting = os.environ.get(ONEDNN)
     if setting:
         return setting.lower() not in ("0", "false")

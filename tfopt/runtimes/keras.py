@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from tfopt import keras_models
 from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.runtimes.runtime import Arrays, Runtime
 from tfopt.runtimes.saved_model import set_threads, to_tensor_spec
 
@@ -14,6 +15,11 @@ from tfopt.runtimes.saved_model import set_threads, to_tensor_spec
 def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
     """Load the Keras model; it has a single signature, so the name is ignored."""
     return KerasRuntime(model, threads)
+
+
+def input_specs(model: keras_models.KerasObject) -> dict[str, TensorSpec]:
+    """Return the inputs of the function that serves a Keras model."""
+    return {name: to_tensor_spec(spec) for name, spec in keras_models.serving_function(model)[1].items()}
 
 
 class KerasRuntime(Runtime):

@@ -8,12 +8,12 @@ import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import SavedModel
-from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec, describe_specs, record_input, same_shape
+from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, describe_specs, record_input, same_shape
 from tfopt.data.batches import parse_features
 from tfopt.data.sample_inputs import random_batch
 from tfopt.errors import ComponentError
+from tfopt.runtimes.keras import input_specs
 from tfopt.runtimes.runtime import Runtime
-from tfopt.runtimes.saved_model import to_tensor_spec
 
 COMPARED_RECORDS = 16
 TOLERANCE = 1e-3  # of the largest value: both run the same layers
@@ -29,12 +29,7 @@ def save_as_served(
 ) -> None:
     """Save a changed Keras model with the signature of its parent: names of outputs, and records if it parses these.
 
-    Args:
-        changed: The model to save.
-        folder: The artifact folder.
-        model: The parent.
-        parent: The parent, loaded.
-        keras_model: The parent's Keras form.
+    ``model`` is the parent's artifact, ``parent`` its runtime, and ``keras_model`` its Keras form.
 
     Raises:
         ComponentError: If the SavedModel has signatures, inputs or outputs that the Keras model does not have, or
@@ -91,7 +86,7 @@ def _parsed_inputs(
     if records is None:
         return None
     dense = {key: feature for key, feature in records[1].features.items() if feature.kind == "dense"}
-    own = {key: to_tensor_spec(spec) for key, spec in keras_models.serving_function(keras_model)[1].items()}
+    own = input_specs(keras_model)
     fits = all(key in dense and dense[key].dtype == spec.dtype for key, spec in own.items())
     return (records[0], dense) if fits else None
 
@@ -118,15 +113,14 @@ def _check_parsed(model: SavedModel, parent: Runtime, names: list[str]) -> None:
 def _check_inputs(parent: Runtime, keras_model: keras_models.KerasObject) -> None:
     if _parsed_inputs(parent, keras_model):
         return
-    specs = {name: to_tensor_spec(spec) for name, spec in keras_models.serving_function(keras_model)[1].items()}
-    same = set(specs) == set(parent.inputs)
-    if not same or not all(_equal(spec, parent.inputs[name]) for name, spec in specs.items()):
+    specs = input_specs(keras_model)
+    served = parent.inputs
+    if set(specs) != set(served) or not all(
+        own.dtype == served[name].dtype and len(own.shape) == len(served[name].shape) and same_shape(own, served[name])
+        for name, own in specs.items()
+    ):
         raise ComponentError(
             f"serving_default takes {describe_specs(parent.inputs)}",
             f"the inputs of the Keras form: {describe_specs(specs)}",
             "export the Keras model with its own inputs, or give its .keras file alone",
         )
-
-
-def _equal(own: TensorSpec, served: TensorSpec) -> bool:
-    return own.dtype == served.dtype and len(own.shape) == len(served.shape) and same_shape(own, served)

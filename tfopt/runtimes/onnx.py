@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.runtimes.runtime import Arrays, Runtime
 
 # ONNX Runtime's names of dtypes that numpy names differently.
@@ -29,11 +30,8 @@ class OnnxRuntime(Runtime):
     def __init__(self, model: Model, threads: int | None = None, *, unfused: bool = False) -> None:
         """Load the model; see `tfopt.runtimes.load`.
 
-        Args:
-            model: The model.
-            threads: Number of threads per call; None for ONNX Runtime's default.
-            unfused: Compute quantized operations in float32, between the nodes that quantize and dequantize. The
-                8-bit kernels overflow on CPUs without VNNI, where they add two products in 16 bits.
+        ``unfused`` computes quantized operations in float32, between the nodes that quantize and dequantize. The 8-bit
+        kernels overflow on CPUs without VNNI, where they add two products in 16 bits.
         """
         import onnxruntime
 

@@ -7,22 +7,18 @@ from typing import Any, Self
 
 from numpy.typing import NDArray
 
-from tfopt.artifacts.tensor_spec import TensorSpec, dtype_name
-from tfopt.errors import ComponentError, nearest
+from tfopt.artifacts.tensor_spec import TensorSpec, describe_specs, dtype_name
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 Arrays = Mapping[str, NDArray[Any]]
 
 
 class Runtime(abc.ABC):
-    """A loaded model.
-
-    Attributes:
-        inputs: Dtype and shape of each input by name.
-        outputs: Dtype and shape of each output by name, in the order of the signature.
-    """
+    """A loaded model."""
 
     inputs: dict[str, TensorSpec]
-    outputs: dict[str, TensorSpec]
+    outputs: dict[str, TensorSpec]  # in the order of the signature
     _checked: Mapping[str, Any] = MappingProxyType({})
 
     def run(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
@@ -43,9 +39,10 @@ class Runtime(abc.ABC):
 
     def check(self, arrays: Arrays) -> None:
         """Raise ComponentError unless names, dtypes and shapes are those of `inputs`."""
+        expected = f"inputs {describe_specs(self.inputs)}"
         for name, spec in self.inputs.items():
             if name not in arrays:
-                raise ComponentError(f"no input {name!r}", f"inputs {self._expected()}", nearest(name, arrays))
+                raise ComponentError(f"no input {name!r}", expected, nearest(name, arrays))
             array = arrays[name]
             fits = not spec.ranked or _fits(array.shape, spec.shape)
             dtype = dtype_name(array)
@@ -56,7 +53,7 @@ class Runtime(abc.ABC):
                 )
         for name in arrays:
             if name not in self.inputs:
-                raise ComponentError(f"input {name!r}", f"inputs {self._expected()}", nearest(name, self.inputs))
+                raise ComponentError(f"input {name!r}", expected, nearest(name, self.inputs))
 
     def close(self) -> None:  # noqa: B027  (most runtimes have nothing to release)
         """Release the model's resources."""
@@ -68,9 +65,6 @@ class Runtime(abc.ABC):
     def __exit__(self, *_: object) -> None:
         """Close the runtime."""
         self.close()
-
-    def _expected(self) -> str:
-        return ", ".join(f"{name}: {spec}" for name, spec in self.inputs.items())
 
 
 def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:

@@ -16,7 +16,8 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.saved_model_proto import asset_files
 from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import read_text_inputs
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.runtimes.runtime import Arrays, Runtime
 
 INITIALIZER = "saved_model_main_op"  # the collection that names the initialization op

@@ -50,12 +50,7 @@ class TensorRTRuntime(Runtime):
     """
 
     def __init__(self, plan: Path, *, host_code: bool) -> None:
-        """Load the engine; see `load`.
-
-        Args:
-            plan: The serialized engine.
-            host_code: Allow host code in the engine, which version-compatible engines contain.
-        """
+        """Load the engine; see `load`. Version-compatible engines contain host code."""
         import tensorrt as trt
 
         from tfopt.tensorrt.messages import Messages, load_plugins  # imports TensorRT
@@ -101,7 +96,11 @@ class TensorRTRuntime(Runtime):
 
     def _run(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         stream = int(self._buffers.stream)
-        self._choose(select_profile(self._profiles, arrays, self._chosen), stream)
+        profile = select_profile(self._profiles, arrays, self._chosen)
+        if profile != self._chosen:
+            self._context.set_optimization_profile_async(profile, stream)
+            self._buffers.wait()
+            self._chosen = profile
         inputs = {name: np.asarray(arrays[name], order="C") for name in self.inputs}  # must live until `wait` returns
         for name, array in inputs.items():
             if not self._context.set_input_shape(name, array.shape):
@@ -122,12 +121,6 @@ class TensorRTRuntime(Runtime):
             self._buffers.download(name, array)
         self._buffers.wait()
         return results
-
-    def _choose(self, profile: int, stream: int) -> None:
-        if profile != self._chosen:
-            self._context.set_optimization_profile_async(profile, stream)
-            self._buffers.wait()
-            self._chosen = profile
 
     def _result(self, name: str) -> NDArray[Any]:
         """Allocate one output on the host and on the device."""

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
 from tfopt.runtimes.runtime import Arrays, Runtime
 
 
@@ -71,10 +72,8 @@ class TFLiteRuntime(Runtime):
         signatures = self._interpreter.get_signature_list()
         self.signature = signature if signatures else None
         self._runner = None
-        inputs, outputs = (
-            _by_name(self._interpreter.get_input_details()),
-            _by_name(self._interpreter.get_output_details()),
-        )
+        ends = self._interpreter.get_input_details(), self._interpreter.get_output_details()
+        inputs, outputs = ({detail["name"]: detail for detail in details} for details in ends)
         if signatures:  # without signatures, inputs and outputs are identified by tensor names
             runner = self._interpreter.get_signature_runner(_choose(signatures, signature, model))
             inputs, outputs = runner.get_input_details(), runner.get_output_details()
@@ -138,10 +137,6 @@ def _choose(signatures: Collection[str], name: str, model: Model) -> str:
     if name not in signatures:
         raise ComponentError(f"{model.uri}: no signature {name!r}", "one of its signatures", nearest(name, signatures))
     return name
-
-
-def _by_name(details: list[_Detail]) -> dict[str, _Detail]:
-    return {detail["name"]: detail for detail in details}
 
 
 def _spec(detail: _Detail) -> TensorSpec:

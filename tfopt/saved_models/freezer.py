@@ -4,10 +4,11 @@ import re
 from dataclasses import replace
 from typing import Any
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, nodes, prune_functions
-from tfopt.graph.laws import freeze_learning_phase
+from tfopt.graph.law_runner import run_law
 from tfopt.graph.mutable_graph import Graph, NodeDef
 from tfopt.graph.op_registry import definition
 from tfopt.graph.report import Report
@@ -116,7 +117,7 @@ def _leave_training(frozen: Frozen) -> None:
     """Set learning-phase placeholders that are no inputs to inference: without a value the graph cannot be run."""
     ends = {end.node for signature in frozen.signatures.values() for end in signature.inputs.values()}
     graph = Graph.of(frozen.graph, fed=ends)
-    if freeze_learning_phase.run(graph, Report()):
+    if run_law("freeze_learning_phase", graph, Report()):
         frozen.graph = graph.to_graph_def()
 
 

@@ -18,7 +18,8 @@ from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
 from tfopt.keras_models.io import place_saved_model
 from tfopt.saved_models import freezer as freezing

@@ -18,7 +18,8 @@ from typing import Any
 from tfopt.artifacts.saved_model_proto import functions_called
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.data.text_inputs import read_parse_op
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, prune_functions
 from tfopt.graph.law_order import NORMALIZING
 from tfopt.graph.law_runner import optimize

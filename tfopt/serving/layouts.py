@@ -12,10 +12,16 @@ from tfopt.errors import ComponentError
 from tfopt.serving import tflite_metadata, warm_up
 
 SAVED_MODEL = {"tf_serving": "", "triton": "model.savedmodel/", "plain": "saved_model/"}
-# The formats that a layout can hold; a layout that is not here can hold every format.
+# The formats that a layout can hold, in words too; a layout that is not here can hold every format.
 SUPPORTED_FORMATS = {
-    "tf_serving": [name for name, format in FORMATS.items() if format.tf_serving],
-    "triton": [name for name, format in FORMATS.items() if format.triton],
+    "tf_serving": (
+        [name for name, format in FORMATS.items() if format.tf_serving],
+        "a SavedModel or a LiteRT model, which is what TensorFlow Serving loads",
+    ),
+    "triton": (
+        [name for name, format in FORMATS.items() if format.triton],
+        "a SavedModel, ONNX, OpenVINO or TensorRT model, for which Triton has backends",
+    ),
 }
 
 
@@ -38,7 +44,7 @@ def resolve_layout(model: Model, layout: str) -> str:
 
 def supports_format(layout: str, format: str) -> bool:
     """Return True if a layout can hold a format."""
-    return format in SUPPORTED_FORMATS.get(layout, (format,))
+    return layout not in SUPPORTED_FORMATS or format in SUPPORTED_FORMATS[layout][0]
 
 
 def version_files(model: Model, layout: str) -> dict[str, Path]:
@@ -47,17 +53,11 @@ def version_files(model: Model, layout: str) -> dict[str, Path]:
     Raises:
         ComponentError: If the layout cannot hold the model's format.
     """
-    if layout == "tf_serving" and not supports_format(layout, model.format):
+    if not supports_format(layout, model.format):
         raise ComponentError(
-            f"{model.uri}: format {model.format}, layout='tf_serving'",
-            "a SavedModel or a LiteRT model, which is what TensorFlow Serving loads",
+            f"{model.uri}: format {model.format}, layout={layout!r}",
+            SUPPORTED_FORMATS[layout][1],
             "pass layout='plain' or 'auto', or export the model first",
-        )
-    if layout == "triton" and not supports_format(layout, model.format):
-        raise ComponentError(
-            f"{model.uri}: format {model.format}, layout='triton'",
-            "a SavedModel, ONNX, OpenVINO or TensorRT model, for which Triton has backends",
-            "pass layout='plain', or export the model first",
         )
     if layout != "plain" and model.preprocessing:
         raise ComponentError(
@@ -88,20 +88,11 @@ class VersionFacts(TypedDict, total=False):
 
 
 def write_version(model: Model, layout: str, folder: Path, examples: Examples | None, requests: int) -> VersionFacts:
-    """Copy a model into a version folder and write the additional files that its server reads.
-
-    Args:
-        model: A model in a format that the layout can hold (see `version_files`).
-        layout: ``tf_serving``, ``triton`` or ``plain``.
-        folder: The version folder; created if it does not exist.
-        examples: Source of the warm-up requests and the class names.
-        requests: The largest number of warm-up requests.
-
-    Returns:
-        What was written besides the model, or why nothing was: ``warm_up``, and ``labels`` for a plain LiteRT file.
+    """Copy a model into a version folder, and write warm-up requests and class names of the examples for its server.
 
     Raises:
-        ComponentError: If the examples do not fit the model, or a plain LiteRT file cannot be read.
+        ComponentError: If the layout cannot hold the format, the examples do not fit the model, or a plain LiteRT file
+            cannot be read.
     """
     copy_model(model, layout, folder)
     facts: VersionFacts = {"warm_up": warm_up.record_requests(model, layout, folder, examples, requests)}

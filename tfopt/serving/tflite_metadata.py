@@ -23,7 +23,7 @@ def write_metadata(model: Model, folder: Path, examples: Examples | None) -> str
         ComponentError: If LiteRT cannot load the file.
     """
     signature, inputs, outputs = stored_tensors(model)
-    classes = _class_names(examples)
+    classes = read_manifest(examples.path).classes or [] if examples else []
     labelled = [name for name, facts in outputs.items() if classes and facts["shape"][-1:] == [len(classes)]]
     if labelled:
         (folder / LABELS).write_text("".join(f"{name}\n" for name in classes))
@@ -36,7 +36,3 @@ def write_metadata(model: Model, folder: Path, examples: Examples | None) -> str
     if labelled:
         return f"{len(classes)} classes of the examples, for {', '.join(labelled)}"
     return f"none: no output has {len(classes)} values" if classes else "none: no examples that name their classes"
-
-
-def _class_names(examples: Examples | None) -> list[str]:
-    return (read_manifest(examples.path).classes or []) if examples else []

@@ -39,7 +39,7 @@ def written_config(model: Model, folder: Path, scheduling: Scheduling, parameter
         if before is None:
             target.unlink(missing_ok=True)
         elif before != target.read_text():
-            _replace_text(target, before)
+            staging.replace_file(target, before.encode())
         raise
 
 
@@ -48,11 +48,8 @@ def write_config(
 ) -> None:
     """Write ``config.pbtxt`` into the folder of a model, by one rename; a file without `HEADER` is not changed.
 
-    Args:
-        model: A model in a format for which Triton has a backend; its signature `Model.signature` is served.
-        folder: The folder of versions; its name is the model's name in Triton.
-        scheduling: The scheduler's settings.
-        parameters: Texts for ``parameters``, which Triton returns with the configuration.
+    The name of the folder of versions is the model's name in Triton. ``parameters`` are texts that Triton returns with
+    the configuration.
 
     Raises:
         ComponentError: If Triton cannot express the signature.
@@ -73,7 +70,7 @@ def write_config(
     )
     text = HEADER + config + "".join(entries)
     if text != previous:  # a server that watches the file would load the model again
-        _replace_text(target, text)
+        staging.replace_file(target, text.encode())
 
 
 def largest_batch(model: Model) -> int | None:
@@ -111,15 +108,6 @@ def config_text(
         *([f"dynamic_batching {{ {delay}}}"] if batched else []),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _replace_text(target: Path, text: str) -> None:
-    stage = staging.new_path(target.parent)
-    try:
-        stage.write_text(text)
-        stage.rename(target)
-    finally:
-        stage.unlink(missing_ok=True)
 
 
 def _tensor(side: str, name: str, spec: TensorSpec, batched: bool) -> str:

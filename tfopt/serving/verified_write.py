@@ -25,17 +25,8 @@ def write_verified(
 ) -> Verification:
     """Write a frozen model as a SavedModel below ``target``, load it again, and compare it with its baseline.
 
-    Args:
-        baseline: The model before it was rewritten.
-        rewritten: The model to write.
-        target: The artifact folder.
-        examples: Inputs for the comparison; None for random ones.
-        tolerance: The largest difference as a fraction of an output's range; None for that of the model's dtypes.
-        what: The rewritten model in an error message.
-        fix: What to do if an output differs.
-
-    Returns:
-        The parity of each output of each signature, and the source of the inputs.
+    Without examples, the inputs are random. The tolerance is a fraction of an output's range; None for that of the
+    model's dtypes. The error message calls the rewritten model ``what``, and has the third part ``fix``.
 
     Raises:
         ComponentError: If an output differs by more than the tolerance, or the baseline cannot be run.

@@ -14,7 +14,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.errors import ComponentError, MachineError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError, MachineError
 from tfopt.storage import remote_files
 
 FOLDER = "versions"
@@ -33,39 +34,30 @@ def check_key(key: str | None) -> None:
             _sign(Path(folder, "1"), key)
 
 
-def describe_version(version: Path, signing_key: str | None = None) -> dict[str, bytes]:
-    """Return the files that describe a version, by their path in its destination: manifest and signature.
-
-    Args:
-        version: The folder of the version, whose name is its number.
-        signing_key: A file with a private key on an elliptic curve, in PEM.
-    """
-    files = {f"{FOLDER}/{version.name}{MANIFEST}": _manifest(version).encode()}
-    if signing_key:
-        files[f"{FOLDER}/{version.name}{SIGNATURE}"] = _sign(version, signing_key)
-    return files
-
-
-def renewed_signature(path: Path, signing_key: str) -> bytes | None:
-    """Return a signature for a pushed version that is not signed with this key; None if it is.
+def write_description(version: Path, destination: str, signing_key: str | None) -> None:
+    """Write manifest and signature of a version into its destination, unless they are there, with this key.
 
     Raises:
-        ComponentError: If the version is not what its manifest says: only that may be signed again.
+        ComponentError: If a version to sign again is not what its manifest says.
     """
-    folder, version = _locate(path)
-    signature, renewed = _read(f"{folder}/{FOLDER}/{version.name}{SIGNATURE}"), _sign(version, signing_key)
-    if signature and _key_of(signature) == _key_of(renewed):
-        return None
-    verify_version(path)
-    return renewed
+    name = remote_files.join(destination, f"{FOLDER}/{version.name}")
+    if remote_files.read_file(f"{name}{MANIFEST}") is None:
+        if signing_key:
+            remote_files.write_file(f"{name}{SIGNATURE}", _sign(version, signing_key))
+        remote_files.write_file(
+            f"{name}{MANIFEST}", _manifest(version).encode()
+        )  # the last one, so that both are there
+    elif signing_key:
+        before, signature = remote_files.read_file(f"{name}{SIGNATURE}"), _sign(version, signing_key)
+        if not before or _key_of(before) != _key_of(signature):
+            verify_version(version)
+            remote_files.write_file(f"{name}{SIGNATURE}", signature)
 
 
 def verify_version(path: Path, public_key: str | None = None) -> None:
-    """Compare a pushed version with its manifest and signature.
+    """Compare a pushed version with its manifest, and with its signature if there is a file with a public key (PEM).
 
-    Args:
-        path: The folder of the version, a file or folder in it, or a link to it; also the local copy of an address.
-        public_key: A file with the public key that the version must be signed for, in PEM.
+    The path is the folder of the version, a file or folder in it, or a link to it; also the local copy of an address.
 
     Raises:
         ComponentError: If a file is missing, changed or added, there is no manifest, or the signature is not of this
@@ -73,7 +65,7 @@ def verify_version(path: Path, public_key: str | None = None) -> None:
     """
     folder, version = _locate(path)
     name = version.name
-    manifest = _read(f"{folder}/{FOLDER}/{name}{MANIFEST}")
+    manifest = remote_files.read_file(f"{folder}/{FOLDER}/{name}{MANIFEST}")
     if manifest is None:
         raise ComponentError(
             f"{folder}: no {FOLDER}/{name}{MANIFEST}",
@@ -81,7 +73,7 @@ def verify_version(path: Path, public_key: str | None = None) -> None:
             "push the model again: versions of older releases, and pushes that were killed, have none",
         )
     _compare(_digests(manifest.decode(errors="replace"), name), _digests(_manifest(version), name), f"{folder}/{name}")
-    signature = _read(f"{folder}/{FOLDER}/{name}{SIGNATURE}")
+    signature = remote_files.read_file(f"{folder}/{FOLDER}/{name}{SIGNATURE}")
     if public_key:
         _verify_signature(version, f"{folder}/{name}", signature, public_key)
     elif signature:
@@ -150,12 +142,6 @@ def _locate(path: Path) -> tuple[str, Path]:
         "a version that push_model wrote: DESTINATION/NUMBER, or a file in it",
         "pass the version, or leave out verify for a model that was not pushed",
     )
-
-
-def _read(address: str) -> bytes | None:
-    if remote_files.is_remote(address):
-        return remote_files.read_file(address)
-    return Path(address).read_bytes() if Path(address).is_file() else None
 
 
 def _sign(version: Path, key: str) -> bytes:

@@ -1,9 +1,12 @@
 """Warm-up requests, which TensorFlow Serving runs before it serves a version: a TFRecord file of PredictionLog.
 
-Source: tensorflow.org/tfx/serving/saved_model_warmup.
+Source: tensorflow.org/tfx/serving/saved_model_warmup; ``prediction_log.proto``, ``predict.proto``, ``model.proto`` of
+``tensorflow_serving/apis``, whose package requires the whole of TensorFlow. Without the fields that a request does not
+need, the encoding is the same.
 """
 
 from collections.abc import Iterable, Iterator
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -13,21 +16,23 @@ from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
-from tfopt.serving import prediction_log
+from tfopt.storage.protobuf_messages import message_classes
 
 FILE = Path("assets.extra", "tf_serving_warmup_requests")
 MAX_REQUESTS = 1000  # TensorFlow Serving reads no more
+MESSAGES = {
+    "ModelSpec": "string name = 1; string signature_name = 3",
+    "PredictRequest": "ModelSpec model_spec = 1; map<string, .tensorflow.TensorProto> inputs = 2",
+    "PredictLog": "PredictRequest request = 1",
+    "PredictionLog": "PredictLog predict_log = 6",
+}
 
 
 def record_requests(model: Model, layout: str, folder: Path, examples: Examples | None, count: int) -> str:
     """Record requests of one example each, unless the model has its own; return what was recorded, or why nothing.
 
-    Args:
-        model: The model to serve; loaded for its signature.
-        layout: Only TensorFlow Serving reads such a file, and only in the folder of a SavedModel.
-        folder: The version folder.
-        examples: Source of the requests; a split that the model was not trained on is preferred.
-        count: The largest number of examples; more if the model has a larger fixed batch size.
+    Only TensorFlow Serving reads them, in the folder of a SavedModel. There are at most ``count`` examples, more if the
+    model has a larger fixed batch size, of a split that the model was not trained on if there is one.
 
     Raises:
         ComponentError: If the examples do not fit the model.
@@ -52,7 +57,7 @@ def write_requests(folder: Path, batches: Iterable[Batch], signature: str = SERV
     file.parent.mkdir(parents=True, exist_ok=True)
     with tf.io.TFRecordWriter(str(file)) as writer:
         for batch in islice(batches, MAX_REQUESTS):
-            log = prediction_log.prediction_log()
+            log = _classes()["PredictionLog"]()
             log.predict_log.request.CopyFrom(predict_request(batch, signature=signature))
             writer.write(log.SerializeToString())
 
@@ -62,7 +67,7 @@ def read_requests(folder: Path) -> Iterator[Batch]:
     import tensorflow as tf
 
     for record in tf.data.TFRecordDataset(str(folder / FILE)).as_numpy_iterator():
-        log = prediction_log.prediction_log()
+        log = _classes()["PredictionLog"]()
         log.ParseFromString(record)
         request = log.predict_log.request
         yield {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
@@ -72,8 +77,15 @@ def predict_request(batch: Batch, model: str = "", signature: str = SERVING_DEFA
     """Build a ``PredictRequest`` for a signature of a model."""
     import tensorflow as tf
 
-    request = prediction_log.predict_request()
+    request = _classes()["PredictRequest"]()
     request.model_spec.name, request.model_spec.signature_name = model, signature
     for name, array in batch.items():
         request.inputs[name].CopyFrom(tf.make_tensor_proto(array))
     return request
+
+
+@cache
+def _classes() -> dict[str, Any]:
+    from tensorflow.core.framework import tensor_pb2  # registers TensorProto in the default pool
+
+    return message_classes("tfopt.serving", MESSAGES, imports=[tensor_pb2.DESCRIPTOR])

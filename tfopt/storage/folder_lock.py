@@ -11,11 +11,8 @@ from pathlib import Path
 def lock_folder(folder: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Hold an exclusive lock on a folder against other processes and threads of this machine.
 
-    On file systems without locks on folders, such as NFS, the block runs without a lock.
-
-    Args:
-        folder: An existing folder.
-        on_wait: Called before waiting if the lock is not free.
+    On file systems without locks on folders, such as NFS, the block runs without a lock. ``on_wait`` is called before
+    waiting if the lock is not free.
     """
     descriptor = os.open(folder, os.O_RDONLY)
     try:

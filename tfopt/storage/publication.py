@@ -60,11 +60,7 @@ def remove_interrupted(target: Path) -> None:
 
 
 def upload(staged: Path, address: str) -> None:
-    """Copy a staged output to an address; as long as that lasts, a file next to it names this process.
-
-    Raises:
-        ComponentError: If the address cannot be written.
-    """
+    """Copy a staged output to an address; as long as that lasts, a file next to it names this process."""
     remote_files.write_file(_uploading(address), staging.new_path(Path()).name.encode())
     remote_files.upload(staged, address)
     remote_files.remove(_uploading(address))

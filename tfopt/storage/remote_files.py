@@ -1,4 +1,8 @@
-"""Files of object stores and other remote file systems, by address (``s3://…``, ``gs://…``, …), with fsspec."""
+"""Files of object stores and other remote file systems, by address (``s3://…``, ``gs://…``, …), with fsspec.
+
+`open_file`, `read_file`, `write_file`, `create_file`, `remove` and `local_copy` also take local paths. All functions
+raise ComponentError if a store cannot be reached or refuses access.
+"""
 
 import atexit
 import contextlib
@@ -15,28 +19,23 @@ from functools import cache
 from pathlib import Path
 from typing import IO, Any, cast
 
-from tfopt.errors import ComponentError, first_line, nearest
+from tfopt.error_messages import first_line, nearest
+from tfopt.errors import ComponentError
+from tfopt.storage import staging
 
 EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "gcs": "gs", "abfs": "abfs", "abfss": "abfs", "az": "abfs"}
 VERSION_KEYS = (
-    "ETag",
-    "etag",
-    "md5Hash",
-    "LastModified",
-    "last_modified",
-    "updated",
-    "mtime",
-    "modificationTime",
-    "created",
+    *("ETag", "etag", "md5Hash"),
+    *("LastModified", "last_modified", "updated", "mtime", "modificationTime", "created"),
 )
 
-# What a scheme without an extra needs; HDFS's own protocol is a library of Hadoop, which pip does not install.
-LIBRARIES = {
+# How to install what reads a scheme; HDFS's own protocol is a library of Hadoop, which pip does not install.
+FIXES = {scheme: f"pip install 'tfopt[{extra}]'" for scheme, extra in EXTRAS.items()} | {
     "hdfs": "install Java and Hadoop's client libraries, and set JAVA_HOME, HADOOP_HOME and CLASSPATH (the output of "
     "`hadoop classpath --glob`), or pass webhdfs://HOST:PORT/PATH, which needs neither",
     "webhdfs": "pip install requests",
 }
-LIBRARIES["arrow_hdfs"] = LIBRARIES["hdfs"]
+FIXES["arrow_hdfs"] = FIXES["hdfs"]
 
 PATTERN = "*?[\\"  # in paths that TensorFlow or Beam read and write
 ANSWER_S = 20.0  # until a store has answered for the first time; libraries retry for minutes
@@ -90,20 +89,12 @@ def check_characters(path: str, refused: str = PATTERN) -> None:
 
 
 def list_remote_files(uri: str) -> dict[str, int]:
-    """Return the files at or below an address, sorted, with their sizes in bytes; empty if there are none.
-
-    Raises:
-        ComponentError: If the address cannot be listed.
-    """
+    """Return the files at or below an address, sorted, with their sizes in bytes; empty if there are none."""
     return {file: int(facts["size"] or 0) for file, facts in _list(uri).items()}
 
 
 def list_names(uri: str) -> list[str]:
-    """Return the names of files and folders directly below an address; empty if there are none.
-
-    Raises:
-        ComponentError: If the address cannot be listed.
-    """
+    """Return the names of files and folders directly below an address; empty if there are none."""
     with _connected(uri) as store:
         store.invalidate_cache()
         try:
@@ -139,7 +130,7 @@ def local_copy(uri: str) -> str:
     """Return a local path with the same content; an address is copied once per process and version of its content.
 
     Raises:
-        ComponentError: If there is nothing at the address, or it cannot be read.
+        ComponentError: If there is nothing at the address.
     """
     if not is_remote(uri):
         return uri
@@ -163,11 +154,7 @@ def address_of(path: str) -> str | None:
 
 
 def download(uri: str, target: Path) -> None:
-    """Copy the file at an address, or all files below it, to a local path.
-
-    Raises:
-        ComponentError: If the address cannot be read.
-    """
+    """Copy the file at an address, or all files below it, to a local path."""
     names = {file: target / file.removeprefix(uri.rstrip("/")).lstrip("/") for file in _list(uri)}
     for path in names.values():
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -180,25 +167,22 @@ def upload(source: Path, uri: str) -> None:
 
     The file that makes a folder loadable (``saved_model.pb``, the model card) is not in a subfolder, so readers that do
     not wait for the end of the copy find it last.
-
-    Raises:
-        ComponentError: If the address cannot be written.
     """
     files = sorted(path for path in source.rglob("*") if path.is_file()) if source.is_dir() else [source]
-    nested = [path for path in files if source.is_dir() and path.parent != source]
     with _connected(uri) as store:
-        for group in (nested, [path for path in files if path not in nested]):
-            names = [join(uri, path.relative_to(source).as_posix()) if path != source else uri for path in group]
+        for last in (False, True):
+            group = [path for path in files if (path.parent == source) == last]
+            names = [uri if path == source else join(uri, path.relative_to(source).as_posix()) for path in group]
             if group:
                 store.put([str(path) for path in group], [store._strip_protocol(name) for name in names])
 
 
 @contextlib.contextmanager
 def open_file(uri: str, mode: str = "rb") -> Iterator[IO[bytes]]:
-    """Open the file at an address, or at a local path, to read (``rb``) or write (``wb``) its bytes.
+    """Open the file at an address to read (``rb``) or write (``wb``) its bytes.
 
     Raises:
-        ComponentError: If the store cannot be reached, refuses access, or has no such file.
+        ComponentError: If the store has no such file.
     """
     if not is_remote(uri):
         if mode == "wb":
@@ -213,11 +197,10 @@ def open_file(uri: str, mode: str = "rb") -> Iterator[IO[bytes]]:
 
 
 def read_file(uri: str) -> bytes | None:
-    """Return the content of the file at an address; None if there is no file.
-
-    Raises:
-        ComponentError: If the store cannot be reached, or refuses access.
-    """
+    """Return the content of the file at an address; None if there is no file."""
+    if not is_remote(uri):
+        file = Path(uri).expanduser()
+        return file.read_bytes() if file.is_file() else None
     with _connected(uri) as store:
         store.invalidate_cache()
         try:
@@ -227,11 +210,10 @@ def read_file(uri: str) -> bytes | None:
 
 
 def write_file(uri: str, content: bytes) -> None:
-    """Write the file at an address; an existing file is replaced.
-
-    Raises:
-        ComponentError: If the store cannot be reached, or refuses access.
-    """
+    """Write the file at an address; an existing file is replaced."""
+    if not is_remote(uri):
+        staging.replace_file(Path(uri).expanduser(), content)
+        return
     with _connected(uri) as store:
         store.pipe_file(store._strip_protocol(uri), content)
 
@@ -240,10 +222,9 @@ def create_file(uri: str, content: bytes) -> bool:
     """Write a new file at an address by a conditional write of the store; return False if there is a file already.
 
     Some stores ignore the condition: see `check_conditional_writes`.
-
-    Raises:
-        ComponentError: If the store cannot be reached, or refuses access.
     """
+    if not is_remote(uri):
+        return staging.create_file(Path(uri).expanduser(), content)
     with _connected(uri) as store:
         try:
             store.pipe_file(store._strip_protocol(uri), content, mode="create")
@@ -258,20 +239,17 @@ def check_conditional_writes(uri: str) -> None:
     Raises:
         ComponentError: If it does not, or the store cannot be written.
     """
-    if _emulates_conditions(uri) or _overwrites(join(uri, f".probe-{uuid.uuid4().hex}")):
+    from fsspec import AbstractFileSystem
+
+    with _connected(uri) as store:
+        # fsspec's own asks for the file before it writes it: a process that writes in between goes unnoticed.
+        supported = getattr(store.pipe_file, "__func__", None) is not AbstractFileSystem.pipe_file
+    if not supported or _overwrites(join(uri, f".probe-{uuid.uuid4().hex}")):
         raise ComponentError(
             f"{uri}: the store has no conditional writes, so concurrent pushes could overwrite each other",
             "a store that writes a file only if there is none, as S3, Google Cloud Storage and Azure do",
             "use such a store, or mount this one and pass its path",
         )
-
-
-def _emulates_conditions(uri: str) -> bool:
-    """Return True if fsspec asks for the file before it writes it: a process that writes in between goes unnoticed."""
-    from fsspec import AbstractFileSystem
-
-    with _connected(uri) as store:
-        return getattr(store.pipe_file, "__func__", None) is AbstractFileSystem.pipe_file
 
 
 def _overwrites(probe: str) -> bool:
@@ -286,11 +264,7 @@ def _overwrites(probe: str) -> bool:
 
 
 def remove(uri: str) -> None:
-    """Delete the file at an address, or all files below it; it is no error if there are none.
-
-    Raises:
-        ComponentError: If the store cannot be reached, or refuses access.
-    """
+    """Delete the file at an address, or all files below it; it is no error if there are none."""
     if not is_remote(uri):
         path = Path(uri)
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
@@ -330,25 +304,17 @@ def _connected(uri: str) -> Iterator[Any]:
         raise
     except FileNotFoundError as error:
         raise ComponentError(f"{uri}: no such file or folder", "an address with content", "check it") from error
-    except ImportError as error:
-        package = f"the package that reads {scheme}://"
-        raise ComponentError(f"{uri}: {first_line(error)}", package, _fix(scheme)) from error
     except Exception as error:
-        if re.match("(Unable|Prior attempt) to load lib", str(error)):  # pyarrow's, of libjvm and libhdfs
-            libraries = f"the libraries that read {scheme}://"
-            raise ComponentError(f"{uri}: {first_line(error)}", libraries, _fix(scheme)) from error
+        # The second text is pyarrow's, of libjvm and libhdfs.
+        if isinstance(error, ImportError) or re.match("(Unable|Prior attempt) to load lib", str(error)):
+            what = "package that reads" if isinstance(error, ImportError) else "libraries that read"
+            fix = FIXES.get(scheme, f"install the package for {scheme}")
+            raise ComponentError(f"{uri}: {first_line(error)}", f"the {what} {scheme}://", fix) from error
         raise ComponentError(
-            f"{uri}: {first_line(error) or type(error).__name__}",
+            f"{uri}: {first_line(error)}",
             "an address that fsspec can read or write (s3, gs, abfs, hdfs, …)",
             "check it, your credentials and the network",
         ) from error
-
-
-def _fix(scheme: str) -> str:
-    """Return how to install what reads the addresses of a scheme."""
-    if scheme in EXTRAS:
-        return f"pip install 'tfopt[{EXTRAS[scheme]}]'"
-    return LIBRARIES.get(scheme, f"install the package for {scheme}")
 
 
 def _options(scheme: str) -> dict[str, Any]:

@@ -12,14 +12,7 @@ log = logging.getLogger(__name__)
 
 RECORD = "run.json"  # of the command
 METADATA = "metadata.sqlite"  # of TFX
-CONTENT = (
-    "artifacts",
-    "executions",
-    METADATA,
-    "run.log",
-    "run.log.1",
-    RECORD,
-)  # what a run writes into its folder
+CONTENT = ("artifacts", "executions", METADATA, "run.log", "run.log.1", RECORD)  # what a run writes into its folder
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """Hidden names for unfinished files and folders, removal of those of ended processes, and copies by hard links."""
 
+import contextlib
 import fcntl
 import glob
 import os
@@ -8,6 +9,7 @@ import shutil
 import socket
 import time
 import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 STALE_S = 86_400.0  # age from which a staging path of another machine is abandoned: its processes cannot be checked
@@ -17,10 +19,8 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")  # the same in all containers of 
 def new_path(folder: Path, target: str = "") -> Path:
     """Return a unique path in a folder that servers and readers ignore.
 
-    Args:
-        folder: Where to stage.
-        target: Name of the folder that will be made there. Its staging folder must be held by `lock_folder` while it
-            is in use, so that it is also recognized as abandoned if its process was in another container.
+    If a folder ``target`` will be made there, the staging folder must be held by `lock_folder` while it is in use, so
+    that it is also recognized as abandoned if its process was in another container.
     """
     return folder / f"{_prefix(target)}{socket.gethostname()}-{os.getpid()}-{_boot()}{uuid.uuid4().hex}"
 
@@ -28,9 +28,7 @@ def new_path(folder: Path, target: str = "") -> Path:
 def remove_abandoned(folder: Path, target: str = "") -> None:
     """Remove staging paths of ended processes from a folder; those of other machines after `STALE_S`.
 
-    Args:
-        folder: The folder.
-        target: Name of the folder for which they were made; ``*`` for all, otherwise taken literally.
+    They were made for a folder with the name ``target``; ``*`` for all, otherwise taken literally.
     """
     pattern = _prefix(target) if target == "*" else glob.escape(_prefix(target))
     for path in filter(_is_abandoned, folder.glob(f"{pattern}*")):
@@ -84,6 +82,45 @@ def _prefix(target: str = "") -> str:
 
 def _boot() -> str:
     return BOOT.read_text()[:8] if BOOT.is_file() else "unknown"
+
+
+@contextlib.contextmanager
+def staged_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty hidden folder in a folder, which is created, and remove what is left of it at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(folder)
+    stage = new_path(folder)
+    stage.mkdir()
+    try:
+        yield stage
+    finally:
+        shutil.rmtree(stage, ignore_errors=True)
+
+
+def replace_file(file: Path, content: bytes) -> None:
+    """Write a file to the disk, which appears complete, and replaces an existing one."""
+    _write_staged(file, content, Path.replace)
+
+
+def create_file(file: Path, content: bytes) -> bool:
+    """Write a new file to the disk, which appears complete; return False if there is a file already."""
+    try:
+        _write_staged(file, content, os.link)  # atomic, and never replaces an existing file
+    except FileExistsError:
+        return False
+    return True
+
+
+def _write_staged(file: Path, content: bytes, place: Callable[[Path, Path], object]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    remove_abandoned(file.parent)
+    stage = new_path(file.parent)
+    try:
+        stage.write_bytes(content)
+        sync(stage)
+        place(stage, file)
+    finally:
+        stage.unlink(missing_ok=True)
 
 
 def sync_tree(folder: Path) -> None:

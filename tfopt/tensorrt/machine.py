@@ -3,7 +3,8 @@
 import importlib
 from dataclasses import dataclass
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.tensorrt import nvidia
 
 INSTALL = (
@@ -14,19 +15,12 @@ INSTALL = (
 
 @dataclass(frozen=True)
 class Machine:
-    """The properties that an engine depends on.
+    """The properties that an engine depends on."""
 
-    Attributes:
-        tensorrt: TensorRT's version, ``10.11.0.33``.
-        compute_capability: Compute capability of the first GPU that CUDA sees, ``9.0``.
-        gpu: Name of that GPU.
-        driver: The driver's version, ``570.86.15``.
-    """
-
-    tensorrt: str
-    compute_capability: str
-    gpu: str
-    driver: str
+    tensorrt: str  # version, ``10.11.0.33``
+    compute_capability: str  # of the first GPU that CUDA sees, ``9.0``
+    gpu: str  # name of that GPU
+    driver: str  # version, ``570.86.15``
 
 
 def detect_machine() -> Machine:

@@ -6,19 +6,15 @@ from typing import Any
 
 import tensorrt as trt
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.tensorrt.machine import INSTALL
 
 LEVELS = {"INTERNAL_ERROR": logging.ERROR, "ERROR": logging.ERROR, "WARNING": logging.WARNING}
 
 
 class Messages:
-    """A logger for TensorRT that forwards messages to Python's logging and records errors.
-
-    Attributes:
-        errors: The error messages so far.
-        logger: The logger for TensorRT's classes.
-    """
+    """A logger for TensorRT's classes that forwards messages to Python's logging and records ``errors``."""
 
     def __init__(self) -> None:
         """Create the logger."""

@@ -4,7 +4,8 @@ import re
 import shutil
 import subprocess
 
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
 FIX = "run this on a machine with a GPU (on Kubeflow the step requests one), or use export_onnx or export_openvino"

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from math import prod
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 Shape = tuple[int, ...]
 Range = tuple[Shape, Shape, Shape]  # smallest, usual, largest
@@ -18,11 +19,7 @@ SYNTAX = "NAME=MIN:OPT:MAX in sizes such as 1x224x224x3, or NAME=SIZES for all t
 
 @dataclass(frozen=True)
 class Profile:
-    """A range of shapes for every input.
-
-    Attributes:
-        ranges: Ranges by input name.
-    """
+    """A range of shapes for every input, by name."""
 
     ranges: Mapping[str, Range]
 
@@ -81,12 +78,7 @@ def derive_profile(
 ) -> Profile:
     """Return the profile of a signature from the requested shapes, the batch sizes and the examples.
 
-    Args:
-        specs: The model's inputs; the first size is the batch size, None if it is dynamic.
-        requested: Shapes from `parse_shapes`.
-        stored: The features of the examples (`tfopt.data.batches.feature_specs`); None without examples.
-        usual_batch: The batch size to optimize for.
-        largest_batch: The largest batch size.
+    ``stored`` are the features of the examples, None without examples.
 
     Raises:
         ComponentError: If a requested shape does not fit its input or excludes a batch size of 1, or the range of a

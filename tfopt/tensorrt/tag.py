@@ -9,38 +9,19 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from tfopt.artifacts.models import TAG
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.tensorrt.machine import Machine
 
 AGAIN = "convert the model again on this machine: tfopt convert_tensorrt"
 
 
 @dataclass(frozen=True)
-class CompatibilityTag:
-    """The machine that an engine was built for, and its limits.
+class CompatibilityTag(Machine):
+    """The machine that an engine was built for, and its limits."""
 
-    Attributes:
-        tensorrt: TensorRT's version; see `Machine`.
-        compute_capability: See `Machine`.
-        gpu: See `Machine`.
-        driver: See `Machine`.
-        version_compatible: True if later versions of TensorRT may load the engine.
-        largest_batch: Largest batch size, if it is dynamic; None in older tags.
-    """
-
-    tensorrt: str
-    compute_capability: str
-    gpu: str
-    driver: str
-    version_compatible: bool = False
-    largest_batch: int | None = None
-
-    @classmethod
-    def for_machine(
-        cls, machine: Machine, *, version_compatible: bool, largest_batch: int | None = None
-    ) -> "CompatibilityTag":
-        """Return the tag of an engine that was built on a machine."""
-        return cls(**asdict(machine), version_compatible=version_compatible, largest_batch=largest_batch)
+    version_compatible: bool = False  # True if later versions of TensorRT may load the engine
+    largest_batch: int | None = None  # None if it is not dynamic
 
     @classmethod
     def read(cls, plan: Path) -> "CompatibilityTag | None":

@@ -25,10 +25,7 @@ REUSABLE = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
 def reject_unusable(config: Any, implementations: Collection[str], property_name: str) -> None:
     """Mark executions as failed whose outputs were removed or changed, or hold a model that could not be made.
 
-    Args:
-        config: Connection of the metadata store.
-        implementations: Values of that property of the executions that may be reused.
-        property_name: Name of the custom property with the digest of the code.
+    Only those are examined whose custom property `property_name` is one of `implementations`: TFX reuses no others.
 
     Raises:
         MachineError: If the store is damaged.
@@ -46,7 +43,8 @@ def reject_unusable(config: Any, implementations: Collection[str], property_name
             if execution.last_known_state in REUSABLE
             and execution.custom_properties[property_name].string_value in implementations
         }
-        outputs = [event for event in store.get_events_by_execution_ids(list(executions)) if _is_output(event)]
+        events = store.get_events_by_execution_ids(list(executions))
+        outputs = [event for event in events if event.type == mlmd.Event.OUTPUT]
         artifacts = store.get_artifacts_by_id(list({event.artifact_id for event in outputs}))
         unusable = {artifact.id for artifact in artifacts if defect(artifact)}
         rejected = [executions[id] for id in {event.execution_id for event in outputs if event.artifact_id in unusable}]
@@ -62,10 +60,6 @@ def damaged_store(file: str, error: RuntimeError) -> MachineError:
         "the metadata store of earlier runs",
         "use another --root, or remove the file, and no earlier result is reused",
     )
-
-
-def _is_output(event: Any) -> bool:
-    return bool(event.type == mlmd.Event.OUTPUT)
 
 
 def defect(artifact: Any) -> str | None:

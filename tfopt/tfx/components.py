@@ -7,7 +7,7 @@ pusher = Pusher(model=folded.outputs["folded"], …)
 
 import json
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ from tfx.types import component_spec, standard_artifacts
 from tfopt import artifacts
 from tfopt.component import Component, Port, find
 from tfopt.data import beam_runner
-from tfopt.declaration.library import component_names
+from tfopt.declaration.library import ComponentCalls
 from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
@@ -27,37 +27,30 @@ from tfopt.storage.remote_files import is_remote
 from tfopt.tfx.cached_executions import DIGEST
 
 COMPONENT, IMPLEMENTATION, CODE_PARTS, RUN = "component", "implementation", "code_parts", "run"
-EXAMPLES, MODEL = standard_artifacts.Examples, standard_artifacts.Model
+MODEL = standard_artifacts.Model
 
 
-def _artifact(name: str, base: type = types.Artifact) -> Any:
-    """Create an artifact type. On Kubeflow TFX imports ``tfopt.NAME``, which `tfopt.__getattr__` finds in `TYPES`."""
-    return type(name, (base,), {"TYPE_NAME": f"tfopt.{name}"})
-
-
-TYPES: dict[type[artifacts.Artifact], Any] = {
-    artifacts.Files: _artifact("Files"),
-    artifacts.PythonModule: _artifact("PythonModule"),
-    artifacts.Examples: EXAMPLES,
+STANDARD_TYPES: dict[type[artifacts.Artifact], Any] = {
+    artifacts.Examples: standard_artifacts.Examples,
     artifacts.Anomalies: standard_artifacts.ExampleAnomalies,
     artifacts.Model: MODEL,
-    artifacts.SavedModel: _artifact("SavedModel"),
-    artifacts.KerasModel: _artifact("KerasModel"),
-    artifacts.TFLiteModel: _artifact("TFLiteModel"),
-    artifacts.OnnxModel: _artifact("OnnxModel"),
-    artifacts.OpenVINOModel: _artifact("OpenVINOModel"),
-    artifacts.TensorRTModel: _artifact("TensorRTModel"),
-    artifacts.Report: _artifact("Report"),
-    artifacts.Evaluation: _artifact("Evaluation"),
-    artifacts.Benchmark: _artifact("Benchmark"),
-    artifacts.Inspection: _artifact("Inspection"),
-    artifacts.Decision: _artifact("Decision"),
-    artifacts.Recipe: _artifact("Recipe"),
-    artifacts.TrainingPlan: _artifact("TrainingPlan"),
-    artifacts.Comparison: _artifact("Comparison"),
     artifacts.Blessing: standard_artifacts.ModelBlessing,
     artifacts.InfraBlessing: standard_artifacts.InfraBlessing,
     artifacts.Pushed: standard_artifacts.PushedModel,
+}
+
+
+def _tfx_type(kind: type[artifacts.Artifact]) -> Any:
+    """Return TFX's own type, or a new one. On Kubeflow TFX imports ``tfopt.NAME``, which is found in `TYPES`."""
+    own = {"TYPE_NAME": f"tfopt.{kind.__name__}"}
+    return STANDARD_TYPES.get(kind) or type(kind.__name__, (types.Artifact,), own)
+
+
+_CLASSES = (kind for kind in vars(artifacts).values() if isinstance(kind, type))
+TYPES: dict[type[artifacts.Artifact], Any] = {
+    kind: _tfx_type(kind)
+    for kind in _CLASSES
+    if issubclass(kind, artifacts.Artifact) and kind is not artifacts.Artifact
 }
 
 KINDS = {tfx_type: artifact_class for artifact_class, tfx_type in TYPES.items()}
@@ -78,18 +71,12 @@ else:
     ComponentNodes = object
 
 
-class Steps(ComponentNodes):
+class Steps(ComponentCalls, ComponentNodes):
     """The shipped components as TFX components: ``steps.NAME(input=channel, parameter=value)``."""
 
-    if not TYPE_CHECKING:  # the stub declares every component: type checkers refuse other names
-
-        def __getattr__(self, name: str) -> Callable[..., base_component.BaseComponent]:
-            """Return the function that builds the TFX component with this name."""
-            return lambda **wires: node(find(name), **wires)
-
-    def __dir__(self) -> list[str]:
-        """List the components, which notebooks complete."""
-        return sorted([*super().__dir__(), *component_names()])
+    def __call__(self, component: Component, /, **wires: Any) -> base_component.BaseComponent:
+        """Return the TFX component of any declaration; see `node`."""
+        return node(component, **wires)
 
 
 steps = Steps()
@@ -150,7 +137,6 @@ def decoded_parameters(component: Component, properties: Mapping[str, Any]) -> d
 def _spec_class(
     component: Component, inputs: Mapping[str, Port], values: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> type[component_spec.ComponentSpec]:
-    """Create the class with the types of a component's inputs, outputs and parameters."""
     return type(
         f"{component.name}_spec",
         (component_spec.ComponentSpec,),

@@ -14,7 +14,7 @@ from ml_metadata import metadata_store
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 
 from tfopt.component import Component
-from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Value
+from tfopt.dag.dag import Dag, PipelineInput, Step, Value
 from tfopt.dag.planned_step import PlannedStep, after, why_run
 from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
@@ -29,14 +29,7 @@ NEW = -1  # identifier of an artifact that the run will register; no artifact ha
 
 @dataclass(frozen=True)
 class _Execution:
-    """An earlier execution of a step.
-
-    Attributes:
-        properties: Its execution properties.
-        inputs: Identifiers of its input artifacts.
-        outputs: Its output artifacts by name.
-        seconds: Its time; None if it reused the outputs of another one.
-    """
+    """An earlier execution of a step; its time is None if it reused the outputs of another one."""
 
     properties: Mapping[str, Any]
     inputs: dict[str, int]
@@ -49,12 +42,7 @@ class _Execution:
 
 
 def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedStep]:
-    """Return what `tfopt.tfx.runner.run` would do with each step now; nothing is written.
-
-    Args:
-        dag: A DAG from `tfopt.dag.tracing`.
-        values: As for ``run``.
-        root: The run's folder.
+    """Return what `tfopt.tfx.runner.run` with these arguments would do with each step; nothing is written.
 
     Raises:
         ComponentError: If a value is not allowed.
@@ -71,8 +59,9 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
     steps: dict[str, PlannedStep] = {}
     for step in dag.steps.values():
         executions = list(_executions(store, dag, step))
-        properties = execution_properties(step.component, dag.resolve(step, values))
-        wires = {name: wire for name, wire in step.inputs.items() if isinstance(wire, tuple) or _exists(wire, ids)}
+        properties = execution_properties(step.component, step.resolve(values))
+        # without optional sources that have no path
+        wires = {name: wire for name, wire in step.inputs.items() if not isinstance(wire, PipelineInput) or wire in ids}
         inputs = {name: value for name, (_, value) in split_lists(step.component, wires)}
         reused, reasons = _decide(step.component, properties, inputs, ids, executions)
         outputs = reused.outputs if reused else {}
@@ -81,11 +70,6 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
         addresses = {name: output.uri for name, output in outputs.items()}
         steps[step.id] = PlannedStep("reuse" if reused else "run", reasons, seconds, addresses)
     return steps
-
-
-def _exists(wire: Value, ids: Mapping[Value, int | None]) -> bool:
-    """Return False for an optional source without a path."""
-    return isinstance(wire, StepOutput) or wire in ids
 
 
 def _decide(
@@ -131,7 +115,6 @@ def _code(parts: str | None) -> Any:
 
 
 def _open(file: Path) -> metadata_store.MetadataStore | None:
-    """Open a metadata store for reading; return None if there is none."""
     if not file.exists():
         return None
     config = mlmd.ConnectionConfig()

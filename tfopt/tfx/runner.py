@@ -36,13 +36,7 @@ def run(
 ) -> RunOutcome:
     """Run a DAG to its end and return the outcome of each step, in order.
 
-    Args:
-        dag: A DAG from `tfopt.dag.tracing`.
-        values: A path for each source, and values of parameters; the others have their defaults.
-        root: The run's folder, with artifacts and ``metadata.sqlite``. Steps of an earlier run there are reused if
-            their inputs, parameters and code have not changed. A second run in it waits for the first one.
-        engine: The TFX runner.
-        beam_args: Arguments for the Beam components' pipelines.
+    The arguments are those of `tfopt.process_engine.runner.run`. The root contains ``metadata.sqlite``, too.
 
     Raises:
         ComponentError: If a value is not allowed, or a step raises it.
@@ -59,7 +53,8 @@ def run(
                 if Executor.failure is None:
                     raise
                 raise Executor.failure from error
-        return _outcomes(dag, root)
+        with metadata.Metadata(tfx_dag.metadata_connection_config) as handle:
+            return RunOutcome({step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()})
 
 
 def pipeline(
@@ -74,7 +69,7 @@ def pipeline(
     nodes: dict[str, base_node.BaseNode] = {}
     for step in dag.steps.values():
         wires = {name: channel for name, wire in step.inputs.items() if (channel := _channel(wire, sources, nodes))}
-        nodes[step.id] = node(step.component, **wires, **dag.resolve(step, values)).with_id(step.id)
+        nodes[step.id] = node(step.component, **wires, **step.resolve(values)).with_id(step.id)
     return tfx_pipeline.Pipeline(
         pipeline_name=dag.name,
         pipeline_root=str(root / "artifacts"),
@@ -149,25 +144,15 @@ class _Progress(logging.Handler):
         match = re.fullmatch(r"(?:node|Component) (\S+) is (running|finished)\.", message)
         if message.startswith("A cached execution"):
             self._reused = True
-        elif match and match[1] in self._dag.steps:
-            self._log_state(match[1], match[2])
-
-    def _log_state(self, step: str, state: str) -> None:
-        if state == "running":
+        elif match and match[1] in self._dag.steps and match[2] == "running":
             self._started, self._reused = time.monotonic(), False
-            log_start(self._dag, step)
-        else:
-            log_end(self._dag, step, reused=self._reused, seconds=time.monotonic() - self._started)
-
-
-def _outcomes(dag: Dag, root: Path) -> RunOutcome:
-    """Read the newest execution of each step from the metadata store."""
-    config = metadata.sqlite_metadata_connection_config(str(root / METADATA))
-    with metadata.Metadata(config) as handle:
-        return RunOutcome({step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()})
+            log_start(self._dag, match[1])
+        elif match and match[1] in self._dag.steps:
+            log_end(self._dag, match[1], reused=self._reused, seconds=time.monotonic() - self._started)
 
 
 def _outcome(store: Any, dag: Dag, step: Step) -> Outcome:
+    """Read the newest execution of a step."""
     context = store.get_context_by_type_and_name("node", f"{dag.name}.{step.id}")
     newest = max(store.get_executions_by_context(context.id), key=lambda execution: execution.id)
     events = store.get_events_by_execution_ids([newest.id])

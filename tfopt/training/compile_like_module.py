@@ -6,7 +6,8 @@ from typing import Any
 from tfopt import keras_models
 from tfopt.artifacts import Examples
 from tfopt.data.feature_schema import stored_features
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.runtimes.saved_model import to_tensor_spec
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.split_datasets import read_sources

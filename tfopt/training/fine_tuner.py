@@ -41,8 +41,14 @@ class FineTuner:
     ) -> None:
         """Compile the model, and evaluate it if there may be a second round.
 
-        The model has been loaded from the parent and not changed. ``history.json`` and ``logs/`` are written into the
-        folder. The seed determines the order of the examples; the second round uses ``seed + 1``.
+        Args:
+            model: The loaded model, not yet changed.
+            parent: The artifact that it was loaded from.
+            user: The module that it was trained with.
+            examples: The examples to train on.
+            folder: Where ``history.json`` and ``logs/`` are written.
+            settings: How to fine-tune.
+            seed: Seed of the order of the examples; the second round uses ``seed + 1``.
 
         Raises:
             ComponentError: If the module, the examples, the goals and the model do not fit.
@@ -63,9 +69,9 @@ class FineTuner:
         return evaluate_model(model, self.sources)
 
     def fit(self, model: Any, folder: Path, epochs: int, seed: int, **options: Any) -> History:
-        """Train a compiled model for all of these epochs; see `fit_model` for the options."""
-        options = {"epochs": epochs, "patience": epochs, "batch_size": self.settings.batch_size, **options}
-        return fit_model(model, self.user, self.sources, folder, seed=seed, **options)
+        """Train a compiled model without early stopping; ``options`` are those of `fit_model`."""
+        options |= {"epochs": epochs, "batch_size": self.settings.batch_size, "patience": epochs, "seed": seed}
+        return fit_model(model, self.user, self.sources, folder, **options)
 
     def fine_tune(self, model: Any) -> tuple[Any, JsonObject]:
         """Fine-tune a compiled model; return it with its best weights, and the facts for its model card.
@@ -73,12 +79,12 @@ class FineTuner:
         Raises:
             ComponentError: If a loss is NaN or infinite, or the model raises.
         """
+        settings = self.settings
 
         def fit_again(model: Any) -> tuple[Any, History]:
-            history = self.fit(self.compile(model), self.folder / SECOND_ROUND, self.settings.recover, self.seed + 1)
-            return model, history
+            return self.compile(model), self.fit(model, self.folder / SECOND_ROUND, settings.recover, self.seed + 1)
 
-        first = self.fit(model, self.folder, self.settings.epochs, self.seed)
+        first = self.fit(model, self.folder, settings.epochs, self.seed)
         model, second, recovery = self.second.run(model, fit_again)
         history = second or first
         facts: JsonObject = {"best_epoch": history["best_epoch"], "epochs": len(history["epochs"])}

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
 from tfopt import keras_models
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.training.checkpointing.checkpoints import Checkpoints
 from tfopt.training.compute.device_memory import find_out_of_memory
 from tfopt.training.compute.distribution import fit_data, uses_parameter_servers

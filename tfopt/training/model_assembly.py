@@ -10,7 +10,8 @@ from tfopt import keras_models
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import SparseSpec, read_manifest
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.training.compute.fused_batch_norm import fuse_batch_norms
 from tfopt.training.compute.precision import AS_BUILT, layer_precision
 from tfopt.training.datasets.input_kinds import input_kinds, stored_kind

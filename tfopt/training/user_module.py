@@ -7,7 +7,8 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from tfopt.errors import ComponentError, install_command, nearest
+from tfopt.error_messages import install_command, nearest
+from tfopt.errors import ComponentError
 
 NAME = "tfopt_user_module"
 

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from tfopt.artifacts import PythonModule
 from tfopt.components.evaluate.metrics.task_metrics import LARGEST
 from tfopt.components.evaluate.metrics.tfma_metrics import check_name
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY
 from tfopt.metric_table import CLASSIFICATION, COSTS, ERROR, mean_metrics
 from tfopt.storage.remote_files import local_copy

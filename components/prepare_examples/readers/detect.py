@@ -8,7 +8,8 @@ from tfopt.components.prepare_examples.files import list_files, relative_name
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers import csv, images, jsonl, npz, parquet, tfrecords
 from tfopt.components.prepare_examples.readers.base import TABLES, Row, Source
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 READERS: dict[str, ModuleType] = {
     "csv": csv,

@@ -14,7 +14,8 @@ from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.readers.columns import check_label, check_names, check_size
-from tfopt.errors import ComponentError, machine_error
+from tfopt.error_messages import machine_error
+from tfopt.errors import ComponentError
 
 MAX_EXPANSION = 1000  # bytes or values of a row group per compressed byte, if it has more than the two limits below
 MIN_UNPACKED = 64 << 20  # bytes of pages, in which equal texts are stored once

@@ -7,7 +7,8 @@ from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.data import tf_example
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 MAX_RECORD = 1 << 28  # bytes; a tf.Example of 2 GiB cannot be parsed, and several copies of a record are in memory
 

@@ -5,6 +5,7 @@ parent: both are served as SavedModels and timed alternately in this process. It
 the result in separate processes.
 """
 
+import math
 import tempfile
 import time
 from collections.abc import Callable
@@ -28,39 +29,30 @@ REPETITIONS, BURST_S, WARMUP_CALLS = 9, 0.15, 3
 class Cost:
     """The size of a model.
 
-    Attributes:
-        parameters: Number of elements of all weights, trainable or not.
-        flops: Multiplications and additions of the kernels that are followed, for one record. Additions of biases and
-            ops without a kernel are not counted. None if a size is unknown.
+    FLOPs are multiplications and additions of the kernels that are followed, for one record. Additions of biases and
+    ops without a kernel are not counted.
     """
 
-    parameters: int
-    flops: int | None
+    parameters: int  # number of elements of all weights, trainable or not
+    flops: int | None  # None if a size is unknown
 
 
 def count_cost(model: Layer, graph: ChannelGraph, remaining: Remaining) -> Cost:
     """Return the cost of the model with the remaining channels."""
-    saved, sizes = 0, {}
-    for (key, weight), lengths in _lengths(graph, remaining).items():
-        layer = graph.followed.get(key) or next(cut.layer for cut in graph.cuts.values() if id(cut.layer) == key)
-        shape = [int(size) for size in layer.weights[weight].shape]
-        sizes[key, weight] = int(np.prod([lengths.get(axis, size) for axis, size in enumerate(shape)]))
-        saved += int(np.prod(shape)) - sizes[key, weight]
-    total = sum(int(np.prod([int(size) for size in weight.shape])) for weight in model.weights)
+    shapes: dict[tuple[int, int], list[int]] = {}
+    for (key, weight, axis), cut in graph.cuts.items():
+        shape = shapes.setdefault((key, weight), [int(size) for size in cut.layer.weights[weight].shape])
+        shape[axis] = int(np.count_nonzero(remaining[cut.labels]))
+    sizes = {key: math.prod(shape) for key, shape in shapes.items()}
+    before = {(key, weight): math.prod(cut.layer.weights[weight].shape) for (key, weight, _), cut in graph.cuts.items()}
+    saved = sum(before.values()) - sum(sizes.values())
+    total = sum(math.prod(weight.shape) for weight in model.weights)
     flops = 0
     for layer, weight, positions in graph.uses:
         if positions is None:
             return Cost(total - saved, None)
         flops += 2 * positions * sizes[id(layer), weight]
     return Cost(total - saved, flops)
-
-
-def _lengths(graph: ChannelGraph, remaining: Remaining) -> dict[tuple[int, int], dict[int, int]]:
-    """Return the remaining length of each axis that is cut, by layer and weight."""
-    lengths: dict[tuple[int, int], dict[int, int]] = {}
-    for (key, weight, axis), cut in graph.cuts.items():
-        lengths.setdefault((key, weight), {})[axis] = int(np.count_nonzero(remaining[cut.labels]))
-    return lengths
 
 
 def relative_latency(parent: Layer) -> Callable[[Layer], float]:

@@ -18,19 +18,12 @@ from tfopt.value_types import JsonObject
 
 @dataclass(frozen=True)
 class ChannelGroup:
-    """Bundles of channels that the same layers make. Each bundle can be removed separately.
+    """Bundles of channels that the same layers make. Each bundle can be removed separately."""
 
-    Attributes:
-        makers: Paths of the layers that make the channels.
-        members: Paths of all layers with weights for them: makers, batch norms, depthwise convolutions.
-        bundles: One label for each bundle.
-        frozen: Why none can be removed; None if they can.
-    """
-
-    makers: tuple[str, ...]
-    members: tuple[str, ...]
-    bundles: Labels
-    frozen: str | None
+    makers: tuple[str, ...]  # paths of the layers that make the channels
+    members: tuple[str, ...]  # paths of all layers with weights for them: makers, batch norms, depthwise convolutions
+    bundles: Labels  # one label for each bundle
+    frozen: str | None  # why none can be removed; None if they can
 
     def facts(self, remaining: Remaining) -> JsonObject:
         """Return the group's entry in the report."""

@@ -11,7 +11,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,18 +22,14 @@ from tfopt.data.batches import Batch
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.training.datasets.dataset import Source
 
-Importance = Literal["l1", "l2", "batch_norm", "taylor"]
 Scores = NDArray[np.float64]  # shape [labels]: the score of a bundle is at its root; NaN if it is unknown
 Losses = Iterable[Callable[[], Any]]  # each call computes the loss of one example again
 
 
-def score_bundles(kind: Importance, graph: ChannelGraph, losses: Losses = ()) -> Scores:
+def score_bundles(kind: str, graph: ChannelGraph, losses: Losses = ()) -> Scores:
     """Return the importance of each bundle.
 
-    Args:
-        kind: The criterion.
-        graph: The labels of the model's channels.
-        losses: For ``taylor``: one function per example, which calls the model and returns the loss, a scalar.
+    For ``taylor``, there is a function per example in ``losses`` that calls the model and returns the loss, a scalar.
     """
     roots = graph.roots()
     if kind == "taylor":

@@ -11,7 +11,7 @@ Reference:
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -21,6 +21,8 @@ from tfopt.keras_models.layer_graph import Layer
 
 Labels = NDArray[np.int64]
 Remaining = NDArray[np.bool_]  # shape [labels]: True for channels that remain
+# A weight makes channels, adds their bias, reads them, filters each of them (a depthwise kernel), scales them (a batch
+# norm's gamma), or follows them (other parameters per channel).
 Role = Literal["makes", "bias", "reads", "filters", "scales", "follows"]
 
 
@@ -34,21 +36,12 @@ class Channels:
 
 @dataclass(frozen=True)
 class Cut:
-    """An axis of a weight from which the indices of removed labels are cut.
-
-    Attributes:
-        layer: The layer of the weight.
-        weight: Index in ``layer.weights``.
-        axis: Axis of the weight, not negative.
-        labels: One label for each index of the axis.
-        role: The weight ``makes`` these channels, adds their ``bias``, ``filters`` each of them (a depthwise kernel),
-            ``scales`` them (a batch norm's gamma), ``follows`` them (other parameters per channel), or ``reads`` them.
-    """
+    """An axis of a weight from which the indices of removed labels are cut."""
 
     layer: Layer
-    weight: int
-    axis: int
-    labels: Labels
+    weight: int  # index in ``layer.weights``
+    axis: int  # not negative
+    labels: Labels  # one for each index of the axis
     role: Role
 
 
@@ -56,33 +49,21 @@ class UnsupportedLayerError(Exception):
     """Channels cannot be followed through a layer; the message is the reason."""
 
 
+@dataclass
 class ChannelGraph:
-    """The labels of a model's channels, and the weights that belong to them.
+    """The labels of a model's channels, and the weights that belong to them, by the ids of layers."""
 
-    Attributes:
-        names: Path of every layer, by id.
-        followed: The layers through which channels are followed, by id.
-        cuts: By the layer's id, the index of the weight and the axis.
-        widths: Entries of layer configurations that are a number of channels: by the layer's id, the key, and the
-            index in its list (None for a number).
-        entries: Channels of the inputs of each nested model, by its id.
-        uses: The kernels of each call: layer, index of the weight, and number of positions at which every element is
-            multiplied; None if a size is unknown.
-        reasons: Why a label cannot be removed.
-        abandoned: Why channels are followed through no call of a layer, by its id.
-    """
-
-    def __init__(self) -> None:
-        """Create a graph without labels."""
-        self.names: dict[int, str] = {}
-        self.followed: dict[int, Layer] = {}
-        self.cuts: dict[tuple[int, int, int], Cut] = {}
-        self.widths: dict[int, dict[tuple[str, int | None], Labels]] = {}
-        self.entries: dict[int, list[Channels]] = {}
-        self.uses: list[tuple[Layer, int, int | None]] = []
-        self.reasons: dict[int, str] = {}
-        self.abandoned: dict[int, str] = {}
-        self._parents: list[int] = []
+    names: dict[int, str] = field(default_factory=dict)  # path of every layer
+    followed: dict[int, Layer] = field(default_factory=dict)  # the layers through which channels are followed
+    cuts: dict[tuple[int, int, int], Cut] = field(default_factory=dict)  # by layer, index of the weight, and axis
+    # Entries of layer configurations that are a number of channels: key, and index in its list (None for a number).
+    widths: dict[int, dict[tuple[str, int | None], Labels]] = field(default_factory=dict)
+    entries: dict[int, list[Channels]] = field(default_factory=dict)  # the inputs of each nested model
+    # Kernels of each call: index of the weight, and number of positions at which it is multiplied (None if unknown).
+    uses: list[tuple[Layer, int, int | None]] = field(default_factory=list)
+    reasons: dict[int, str] = field(default_factory=dict)  # why a label cannot be removed
+    abandoned: dict[int, str] = field(default_factory=dict)  # why channels are followed through no call of a layer
+    _parents: list[int] = field(default_factory=list)
 
     def new_labels(self, count: int) -> Labels:
         """Return new labels, shape [count]."""

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.prune.channels.labels import ChannelGraph, Channels, UnsupportedLayerError
-from tfopt.components.prune.channels.shape_layers import flatten, permute, reshape
+from tfopt.components.prune.channels.labels import ChannelGraph, Channels, Labels, UnsupportedLayerError
 from tfopt.keras_models.layer_graph import LIBRARIES, Call, Layer
 
 Rule = Callable[[ChannelGraph, Call, list[Channels]], Channels]
@@ -176,6 +175,44 @@ def _concatenate(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Cha
     return inputs[0]
 
 
+def _flatten(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Flatten H x W x C to one axis, on which each channel occurs once per position."""
+    if getattr(call.layer, "data_format", None) == "channels_first" and len(call.inputs[0].shape) > 2:
+        raise UnsupportedLayerError("it moves the channels to the end before it flattens")
+    return Channels(1, _labels_by_element(call, inputs[0]).ravel())
+
+
+def _reshape(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Find the output axis that carries the channels. If there is none, tie the labels along the last axis."""
+    sizes = list(call.outputs[0].shape[1:])
+    if None in sizes:
+        raise UnsupportedLayerError("a size of its output is unknown")
+    labels = _labels_by_element(call, inputs[0]).reshape(sizes)
+    rows = [np.moveaxis(labels, axis, 0).reshape(size, -1) for axis, size in enumerate(sizes)]
+    carrying = [axis for axis, row in enumerate(rows) if (row == row[:, :1]).all()]
+    axis = carrying[-1] if carrying else len(sizes) - 1
+    if not carrying:
+        for column in rows[axis].T:
+            graph.tie(rows[axis][:, 0], column)
+    graph.widths.setdefault(id(call.layer), {})["target_shape", axis] = rows[axis][:, 0]
+    return Channels(axis + 1, rows[axis][:, 0])
+
+
+def _permute(graph: ChannelGraph, call: Call, inputs: list[Channels]) -> Channels:
+    """Return the channels on their new axis."""
+    return Channels(list(call.layer.dims).index(inputs[0].axis) + 1, inputs[0].labels)
+
+
+def _labels_by_element(call: Call, channels: Channels) -> Labels:
+    """Return the label of every element of one record, in the shape of the input without the batch."""
+    sizes = list(call.inputs[0].shape[1:])
+    if None in sizes:
+        raise UnsupportedLayerError("a size of its input is unknown")
+    shape = [1] * len(sizes)
+    shape[channels.axis - 1] = -1
+    return np.broadcast_to(channels.labels.reshape(shape), sizes)
+
+
 def _is_array(leaf: Any) -> bool:
     if isinstance(leaf, list | tuple):
         return all(isinstance(item, int | float) for item in leaf)
@@ -247,13 +284,11 @@ RULES: dict[str, Rule] = {
     **_each(_spatial, "SpatialDropout", "MaxPooling", "AveragePooling", ranks=_ALL),
     **_each(_spatial, "UpSampling", "ZeroPadding", "Cropping", ranks=_ALL),
     **_each(_global_pooling, "GlobalAveragePooling", "GlobalMaxPooling", ranks=_ALL),
-    **_each(flatten, "Flatten"),
-    **_each(reshape, "Reshape"),
-    **_each(permute, "Permute"),
+    **_each(_flatten, "Flatten"),
+    **_each(_reshape, "Reshape"),
+    **_each(_permute, "Permute"),
     **_each(_elementwise, "Add", "Subtract", "Multiply", "Average", "Maximum", "Minimum"),  # layers and operations
-    **_each(
-        _pass_through, "Relu", "Relu6", "Sigmoid", "Silu", "Tanh", "HardSigmoid", "HardSilu", "HardTanh", "Elu", "Selu"
-    ),
+    **_each(_pass_through, "Relu", "Relu6", "Sigmoid", "Silu", "Tanh", "HardSigmoid", "HardSilu", "HardTanh"),
     **_each(_pass_through, "Elu", "Selu", "Gelu", "Celu", "LeakyRelu", "Softplus", "Softsign", "LogSigmoid", "Square"),
     **_each(_concatenate, "Concatenate"),
 }

@@ -9,7 +9,6 @@ import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.prune import report
 from tfopt.components.prune.channels.cost import relative_latency
 from tfopt.components.prune.channels.importance import Losses, label_free_losses, labeled_losses
@@ -22,9 +21,8 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import kernels_of
-from tfopt.keras_models.layer_graph import Layer
 from tfopt.measurement import parity
-from tfopt.runtimes.saved_model import to_tensor_spec
+from tfopt.runtimes.keras import input_specs
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
 from tfopt.value_types import JsonObject
@@ -50,8 +48,12 @@ def prune_channels(
     with loaded_reproducibly(model, module, settings.seed) as (parent, user):
         check_not_shrunk(list(kernels_of(parent, NAMES)))
         tuner = FineTuner(parent, model, user, examples, target, settings, settings.seed) if user and examples else None
-        inputs, _ = draw_inputs(examples, _specs(parent), records=EXAMPLES, seen="eval")  # importance: from ``train``
-        losses = _losses(parent, inputs, tuner, settings) if settings.importance == "taylor" else ()
+        inputs, _ = draw_inputs(examples, input_specs(parent), records=EXAMPLES, seen="eval")  # importance: ``train``
+        losses: Losses = ()
+        if settings.importance == "taylor" and tuner:
+            losses = labeled_losses(parent, tuner.sources["train"], count=EXAMPLES, seed=settings.seed)
+        elif settings.importance == "taylor":
+            losses = label_free_losses(parent, inputs)
         latency = relative_latency(parent) if settings.measure == "latency" else None
         removal = remove_channels(parent, settings, losses=losses, latency=latency)
         surgery = _verify(removal, inputs)
@@ -73,16 +75,6 @@ def prune_channels(
     }
 
 
-def _losses(model: Layer, inputs: Batch, tuner: FineTuner | None, settings: Settings) -> Losses:
-    if tuner is None:
-        return label_free_losses(model, inputs)
-    return labeled_losses(model, tuner.sources["train"], count=EXAMPLES, seed=settings.seed)
-
-
-def _specs(model: Layer) -> dict[str, TensorSpec]:
-    return {name: to_tensor_spec(spec) for name, spec in keras_models.serving_function(model)[1].items()}
-
-
 def _verify(removal: Removal, inputs: Batch) -> dict[str, float]:
     """Compare the outputs of the smaller model with those of its parent with the removed channels set to zero."""
     import tensorflow as tf
@@ -95,23 +87,19 @@ def _verify(removal: Removal, inputs: Batch) -> dict[str, float]:
         ]
         for model in (removal.parent, removal.model)
     )
+    is_half_precision = any("16" in str(getattr(one, "compute_dtype", "")) for one in removal.model._flatten_layers())
+    tolerance = 5e-2 if is_half_precision else 1e-4  # of the largest output: terms are added in another order
     facts = {"difference": 0.0, "records": float(len(next(iter(records.values()))))}
     for before, after in zip(expected, received, strict=True):
         difference = float(np.abs(before - after).max(initial=0) / max(np.abs(before).max(initial=0), 1e-12))
         facts["difference"] = max(facts["difference"], difference)
-        if not difference <= _tolerance(removal.model):
+        if not difference <= tolerance:
             raise ComponentError(
                 f"the smaller model differs by {difference:.2g} from its parent with these channels set to zero",
-                f"at most {_tolerance(removal.model):g}",
+                f"at most {tolerance:g}",
                 "report this as a bug, with the model: its channels were not followed correctly",
             )
     return facts
-
-
-def _tolerance(model: Layer) -> float:
-    """Return the tolerance as a fraction of the largest output: terms are added in another order."""
-    is_half_precision = any("16" in str(getattr(layer, "compute_dtype", "")) for layer in model._flatten_layers())
-    return 5e-2 if is_half_precision else 1e-4
 
 
 def _table(report: Mapping[str, Any]) -> list[str]:

@@ -30,19 +30,12 @@ LATENCY_STEPS = 6  # of the bisection for latency: each step builds, exports and
 
 @dataclass(frozen=True)
 class Removal:
-    """A model before and after the removal of channels.
+    """A model before and after the removal of channels."""
 
-    Attributes:
-        model: The smaller model.
-        parent: The parent with zeros for every weight of the removed channels. It has the smaller model's outputs.
-        report: Members and channels of every group, before and after, or why it is frozen; parameters and FLOPs.
-        ratio: Cost of the smaller model as a fraction of the parent's.
-    """
-
-    model: Layer
-    parent: Layer
-    report: JsonObject
-    ratio: float
+    model: Layer  # the smaller model
+    parent: Layer  # with zeros for every weight of the removed channels: it has the smaller model's outputs
+    report: JsonObject  # groups before and after, or why they are frozen; parameters and FLOPs
+    ratio: float  # cost of the smaller model as a fraction of the parent's
 
 
 def remove_channels(
@@ -50,12 +43,9 @@ def remove_channels(
 ) -> Removal:
     """Return a smaller model with the same inputs and outputs.
 
-    Args:
-        model: A Sequential or Functional model of Keras 3 or Keras 2, which does not change. Layers through which
-            channels are not followed are the same objects in the smaller model.
-        settings: Sparsity, measure, scope, importance, multiple and layers.
-        losses: For the importance ``taylor``: one function per example that returns the loss.
-        latency: For the measure ``latency``.
+    The model, Sequential or Functional, of Keras 3 or Keras 2, does not change. Layers through which channels are not
+    followed are the same objects in the smaller model. The importance ``taylor`` needs ``losses``, one function per
+    example that returns the loss, and the measure ``latency`` needs the function of that name.
 
     Raises:
         ComponentError: If the graph is unknown, no channel can be removed, or the sparsity cannot be reached.
@@ -64,7 +54,19 @@ def remove_channels(
     roots, scores = graph.roots(), score_bundles(settings.importance, graph, losses)
     groups = [_freeze_excluded(group, scores, settings) for group in find_groups(graph)]
     _check_any_removable(model, groups)
-    cost, all_channels = _cost_function(model, graph, settings, latency)
+    all_channels = np.ones(len(roots), np.bool_)
+    if settings.measure == "flops" and count_cost(model, graph, all_channels).flops is None:
+        raise ComponentError(
+            f"{model.name}: FLOPs of a model with an unknown size",
+            "an input of fixed size, apart from the batch",
+            "pass measure=parameters",
+        )
+
+    def cost(remaining: Remaining) -> float:
+        if latency:
+            return latency(build_smaller_model(model, graph, remaining))
+        return float(getattr(count_cost(model, graph, remaining), settings.measure))
+
     before = cost(all_channels)
     remaining = select_remaining(
         groups,
@@ -73,10 +75,11 @@ def remove_channels(
         cost,
         budget=before * (1 - settings.sparsity),
         settings=settings,
-        steps=LATENCY_STEPS if settings.measure == "latency" else STEPS,
+        steps=LATENCY_STEPS if latency else STEPS,
     )
     if remaining is None:
-        raise _unreachable(groups, roots, scores, settings, cost, before)
+        smallest = select_remaining(groups, roots, scores, cost, budget=np.inf, settings=settings, steps=0)
+        raise _unreachable(groups, settings, 0.0 if smallest is None else 1 - cost(smallest) / before)
     report = _report(model, graph, groups, all_channels, remaining)
     ratio = cost(remaining) / before
     report |= {"measure": settings.measure, "ratio": ratio}
@@ -95,15 +98,8 @@ def select_remaining(
 ) -> Remaining | None:
     """Return the channels that remain so that the cost is within the budget, or None if that is impossible.
 
-    Args:
-        groups: The groups of the model; only groups that are not frozen lose channels.
-        roots: The bundle of each label, shape [labels].
-        scores: The importance of each bundle, shape [labels].
-        cost: Computes the cost of a selection.
-        budget: The maximum cost.
-        settings: ``scope``, and ``multiple``: numbers of channels are multiples of it, and a group that is not larger
-            does not change.
-        steps: Number of steps of the bisection.
+    ``roots`` are the bundles of labels, ``scores`` their importance, both of shape [labels]. Only groups that are not
+    frozen lose channels. ``steps`` is the number of steps of the bisection.
     """
     bundles = [group.bundles for group in groups if not group.frozen]
     ranked = np.sort(scores[np.concatenate(bundles)]) if bundles else np.zeros(0)
@@ -129,14 +125,7 @@ def select_remaining(
 
 
 def _count(scores: Scores, ranked: Scores, fraction: float, settings: PruningSettings) -> int:
-    """Return how many channels of a group remain.
-
-    Args:
-        scores: The importance of the group's bundles.
-        ranked: The importance of all bundles that can be removed, in ascending order.
-        fraction: The fraction of channels to remove.
-        settings: Scope and multiple.
-    """
+    """Return how many channels of a group remain; ``ranked`` is the importance of all bundles, in ascending order."""
     if settings.scope == "group":
         count = int(np.ceil(len(scores) * (1 - fraction)))
     else:
@@ -168,34 +157,8 @@ def _check_any_removable(model: Layer, groups: Sequence[ChannelGroup]) -> None:
         )
 
 
-def _cost_function(
-    model: Layer, graph: ChannelGraph, settings: PruningSettings, latency: Latency | None
-) -> tuple[Callable[[Remaining], float], Remaining]:
-    """Return the function that computes the cost of a selection, and the selection of all channels."""
-    all_channels = np.ones(len(graph.roots()), np.bool_)
-    if settings.measure == "latency":
-        if latency is None:
-            raise TypeError("the measure latency needs a function that measures it")
-        return (lambda remaining: latency(build_smaller_model(model, graph, remaining))), all_channels
-    if settings.measure == "flops" and count_cost(model, graph, all_channels).flops is None:
-        raise ComponentError(
-            f"{model.name}: FLOPs of a model with an unknown size",
-            "an input of fixed size, apart from the batch",
-            "pass measure=parameters",
-        )
-    return (lambda remaining: float(getattr(count_cost(model, graph, remaining), settings.measure))), all_channels
-
-
-def _unreachable(
-    groups: Sequence[ChannelGroup],
-    roots: Labels,
-    scores: Scores,
-    settings: PruningSettings,
-    cost: Callable[[Remaining], float],
-    before: float,
-) -> ComponentError:
-    smallest = select_remaining(groups, roots, scores, cost, budget=np.inf, settings=settings, steps=0)
-    fraction = 1 - cost(smallest) / before if smallest is not None else 0.0
+def _unreachable(groups: Sequence[ChannelGroup], settings: PruningSettings, fraction: float) -> ComponentError:
+    """Return the error for a sparsity above this fraction, which is the largest possible one."""
     frozen = sum(len(group.bundles) for group in groups if group.frozen)
     total = sum(len(group.bundles) for group in groups)
     return ComponentError(

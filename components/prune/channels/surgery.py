@@ -25,14 +25,7 @@ def build_smaller_model(model: Layer, graph: ChannelGraph, remaining: Remaining)
 
 
 def zero_channels(model: Layer, graph: ChannelGraph, remaining: Remaining, roles: tuple[str, ...] = ()) -> Layer:
-    """Return a copy of the model with zeros for the weights of all other channels.
-
-    Args:
-        model: The model whose channels were followed.
-        graph: The labels of its channels.
-        remaining: The channels that remain, shape [labels].
-        roles: Roles of the weights that become zero; all when empty.
-    """
+    """Return a copy of the model with zeros for the weights of the other channels, of these roles; all when empty."""
     copies: dict[int, Layer] = {}
     result = _copy_model(model, graph, np.ones_like(remaining), copies)
 

@@ -8,9 +8,9 @@ import re
 
 import yaml
 
-from tfopt.components.push_model.registrations.files import write_file
-from tfopt.components.push_model.registrations.pushed_version import PushedVersion
+from tfopt.components.push_model.registrations.kind import Kind, PushedVersion
 from tfopt.errors import ComponentError
+from tfopt.storage import remote_files
 from tfopt.value_types import JsonObject
 
 # Where KServe's storage initializer copies models from.
@@ -25,31 +25,36 @@ RUNTIMES = {
 }
 
 
-def check(destination: str, format: str, layout: str) -> None:
-    """Check what can be checked before the push.
-
-    Raises:
-        ComponentError: If KServe cannot read the destination, or has no runtime for the format.
-    """
-    if destination.partition("://")[0] not in SCHEMES:
+def check_address(address: str) -> None:
+    """Raise ComponentError if an address is not a YAML file."""
+    if not address.endswith((".yaml", ".yml")):
         raise ComponentError(
-            f"register=kserve: the destination {destination}",
+            f"'kserve={address}'", "the YAML file to write", "pass kserve=FILE.yaml, a path or an address"
+        )
+
+
+def check_version(version: PushedVersion) -> None:
+    """Raise ComponentError if KServe cannot read the destination, or has no runtime for the format."""
+    if version.destination.partition("://")[0] not in SCHEMES:
+        raise ComponentError(
+            f"register=kserve: the destination {version.destination}",
             "an address that KServe reads models from, such as s3://, gs:// or pvc://",
             "push to one, or pass the destination's address in the cluster: --destination-uri pvc://CLAIM/FOLDER",
         )
-    if layout != "triton" and (layout, format) not in RUNTIMES:
+    if version.layout != "triton" and (version.layout, version.format) not in RUNTIMES:
         supported = ", ".join(f"{format} as {layout}" for layout, format in RUNTIMES)
         raise ComponentError(
-            f"register=kserve: format {format} in the layout {layout}",
+            f"register=kserve: format {version.format} in the layout {version.layout}",
             f"a format that a serving runtime of KServe reads: {supported}, or the layout triton",
             "pass layout='tf_serving' or 'triton' to select_model and push_model, or register elsewhere",
         )
 
 
 def register(address: str, version: PushedVersion) -> str:
-    """Write the file and return its path or address."""
+    """Write the file and return where it is."""
     text = yaml.safe_dump(inference_service(version), sort_keys=False, allow_unicode=True)
-    return write_file(address, text.encode())
+    remote_files.write_file(address, text.encode())
+    return address
 
 
 def inference_service(version: PushedVersion) -> JsonObject:
@@ -84,3 +89,6 @@ def object_name(name: str) -> str:
     """
     label = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:60]
     return label if label[:1].isalpha() else f"m-{label}".rstrip("-")
+
+
+KIND = Kind(register, check_address=check_address, check_version=check_version)

@@ -1,10 +1,9 @@
 """Record a version as a run of MLflow, with metrics, tags and files, and as a version of a registered model."""
 
 import os
-from pathlib import Path
 from typing import Any
 
-from tfopt.components.push_model.registrations.pushed_version import PushedVersion
+from tfopt.components.push_model.registrations.kind import Kind, PushedVersion
 from tfopt.storage import remote_files
 
 FOLDER = "model"  # of the run's artifacts
@@ -26,7 +25,7 @@ def register(address: str, version: PushedVersion) -> str:
     from mlflow import MlflowClient
 
     client = MlflowClient(tracking_uri=address, registry_uri=address)
-    run = _find_run(client, version) or _create_run(client, version)
+    run = _find_or_create_run(client, version)
     run_id = run.info.run_id
     if run.info.status != "FINISHED":
         _write_run(client, run_id, version)
@@ -35,22 +34,15 @@ def register(address: str, version: PushedVersion) -> str:
     return f"run {run_id} of the experiment {version.name}"
 
 
-def _experiment(client: Any, name: str) -> str:
-    experiment = client.get_experiment_by_name(name)
-    return str(experiment.experiment_id if experiment else client.create_experiment(name))
-
-
-def _find_run(client: Any, version: PushedVersion) -> Any:
+def _find_or_create_run(client: Any, version: PushedVersion) -> Any:
+    experiment = client.get_experiment_by_name(version.name)
+    experiment_id = experiment.experiment_id if experiment else client.create_experiment(version.name)
     keys = ("tfopt.version", "tfopt.digest", "tfopt.destination")
     quoted = {key: version.tags[key].replace("'", "\\'") for key in keys}
     condition = " and ".join(f"tags.`{key}` = '{value}'" for key, value in quoted.items())
-    runs = client.search_runs([_experiment(client, version.name)], condition, max_results=1)
-    return runs[0] if runs else None
-
-
-def _create_run(client: Any, version: PushedVersion) -> Any:
-    experiment = _experiment(client, version.name)
-    return client.create_run(experiment, tags=version.tags, run_name=f"{version.name} {version.number}")
+    runs = client.search_runs([experiment_id], condition, max_results=1)
+    name = f"{version.name} {version.number}"
+    return runs[0] if runs else client.create_run(experiment_id, tags=version.tags, run_name=name)
 
 
 def _write_run(client: Any, run_id: str, version: PushedVersion) -> None:
@@ -58,8 +50,7 @@ def _write_run(client: Any, run_id: str, version: PushedVersion) -> None:
         client.log_metric(run_id, metric, value, step=version.number)
     for metric, value in version.baseline_metrics.items():
         client.log_metric(run_id, f"baseline/{metric}", value, step=version.number)
-    files = Path(remote_files.local_copy(version.path) if remote_files.is_remote(version.path) else version.path)
-    client.log_artifacts(run_id, str(files), FOLDER)
+    client.log_artifacts(run_id, remote_files.local_copy(version.path), FOLDER)
 
 
 def _register_version(client: Any, run_id: str, version: PushedVersion) -> None:
@@ -75,3 +66,6 @@ def _register_version(client: Any, run_id: str, version: PushedVersion) -> None:
         client.create_model_version(
             version.name, remote_files.join(source, FOLDER), run_id, tags=version.tags, description=version.reason
         )
+
+
+KIND = Kind(register, package="mlflow")

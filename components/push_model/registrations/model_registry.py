@@ -2,13 +2,14 @@
 
 import asyncio
 import os
+import re
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tfopt.components.push_model.registrations.kind import Kind, PushedVersion
 from tfopt.components.push_model.registrations.kserve import RUNTIMES, TRITON
-from tfopt.components.push_model.registrations.pushed_version import PushedVersion
 from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
@@ -17,6 +18,14 @@ TOKEN_VARIABLE = "KF_PIPELINES_SA_TOKEN_PATH"
 TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 OWNER = "tfopt"
 LIMIT_S = 60
+
+
+def check_address(address: str) -> None:
+    """Raise ComponentError if an address is not that of a web server."""
+    if not re.match(r"https?://[^/]", address):
+        raise ComponentError(
+            f"'model-registry={address}'", "the server's web address", "pass model-registry=http://HOST:PORT"
+        )
 
 
 def register(address: str, version: PushedVersion) -> str:
@@ -78,10 +87,10 @@ async def _register(client: Any, version: PushedVersion) -> str:
         other = TRITON if version.layout == "triton" else (None, version.format, "1", None)
         _, format, format_version, _ = RUNTIMES.get((version.layout, version.format), other)
         artifact = ModelArtifact(
-            name=version.name,
-            uri=version.address,
-            model_format_name=format,
-            model_format_version=format_version,
+            name=version.name, uri=version.address, model_format_name=format, model_format_version=format_version
         )
         await client.upsert_model_version_artifact(artifact, stored.id)
     return f"version {number} of {version.name} (ID {stored.id})"
+
+
+KIND = Kind(register, package="model_registry", check_address=check_address)

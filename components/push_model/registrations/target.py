@@ -1,22 +1,18 @@
-"""A target of registrations: its kind and address, and its name there."""
+"""A target of registrations: its kind and address, and the name of a version there."""
 
+import importlib.util
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tfopt.errors import ComponentError, nearest
-
-KINDS = ("kserve", "mlflow", "model-registry", "tensorboard")
+from tfopt.components.push_model.registrations.kind import KINDS, PushedVersion
+from tfopt.error_messages import first_line, machine_error, nearest
+from tfopt.errors import ComponentError
 
 
 @dataclass(frozen=True)
 class Target:
-    """A system to register with.
-
-    Attributes:
-        kind: One of `KINDS`.
-        address: Its address, or the file or folder to write.
-    """
+    """A system to register with: a name in `KINDS`, and an address, or the file or folder to write."""
 
     kind: str
     address: str
@@ -24,6 +20,18 @@ class Target:
     def __str__(self) -> str:
         """Return the target as it is passed."""
         return f"{self.kind}={self.address}"
+
+    def check(self, version: PushedVersion) -> None:
+        """Check, before a version is added, what can be checked without the system.
+
+        Raises:
+            ComponentError: If the version cannot be registered, or the package of the kind is not installed.
+        """
+        kind = KINDS[self.kind]
+        if kind.package and not importlib.util.find_spec(kind.package):
+            missing = ModuleNotFoundError(f"register={self}: no package {kind.package}", name=kind.package)
+            raise machine_error(missing) or missing
+        kind.check_version(version)
 
 
 def parse_targets(texts: Sequence[str]) -> list[Target]:
@@ -33,7 +41,7 @@ def parse_targets(texts: Sequence[str]) -> list[Target]:
     [Target(kind='tensorboard', address='runs/boards')]
 
     Raises:
-        ComponentError: If a kind is unknown, or an address is missing.
+        ComponentError: If a kind is unknown, or an address is missing or not one of its kind.
     """
     targets = []
     for text in texts:
@@ -42,10 +50,7 @@ def parse_targets(texts: Sequence[str]) -> list[Target]:
             raise ComponentError(f"{text!r}", "KIND=ADDRESS", nearest(kind, KINDS))
         if not address:
             raise ComponentError(f"{text!r}", "KIND=ADDRESS", f"pass the address, as in {kind}=ADDRESS")
-        if kind == "model-registry" and not re.match(r"https?://[^/]", address):
-            raise ComponentError(f"{text!r}", "the server's web address", f"pass {kind}=http://HOST:PORT")
-        if kind == "kserve" and not address.endswith((".yaml", ".yml")):
-            raise ComponentError(f"{text!r}", "the YAML file to write", f"pass {kind}=FILE.yaml, a path or an address")
+        KINDS[kind].check_address(address)
         targets.append(Target(kind, address))
     return targets
 
@@ -64,3 +69,21 @@ def parse_name(text: str) -> str:
             f"the name {text!r}", "letters, digits, spaces and the characters . _ -", "pass such a name as model_name"
         )
     return text
+
+
+def register_with(target: Target, version: PushedVersion) -> str:
+    """Register a version with one target; called in a child process, because clients change the process they run in.
+
+    Raises:
+        ComponentError: If the client raises any exception.
+    """
+    try:
+        return KINDS[target.kind].register(target.address, version)
+    except ComponentError as error:
+        failure = ComponentError(error.received, error.expected, error.fix)
+    except Exception as error:  # clients raise exceptions of their own, and those of their HTTP libraries
+        text = f"{type(error).__name__}: {first_line(error)[:300]}"
+        failure = ComponentError(
+            text, f"{target.kind} that accepts the registration", "check the address and the server"
+        )
+    raise failure  # after the handlers, because a chained exception of a client may not be picklable

@@ -4,9 +4,19 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from tfopt.components.push_model.registrations.files import write_file
-from tfopt.components.push_model.registrations.pushed_version import PushedVersion
+from tfopt.components.push_model.registrations.kind import Kind, PushedVersion
+from tfopt.errors import ComponentError
 from tfopt.storage import remote_files
+
+
+def check_version(version: PushedVersion) -> None:
+    """Raise ComponentError for a version without metrics, which are all that TensorBoard shows."""
+    if not version.metrics:
+        raise ComponentError(
+            "register=tensorboard without a decision",
+            "the metrics that TensorBoard shows",
+            "pass the decision of select_model, too",
+        )
 
 
 def register(address: str, version: PushedVersion) -> str:
@@ -17,7 +27,7 @@ def register(address: str, version: PushedVersion) -> str:
     name = f"events.out.tfevents.{version.number:010}.tfopt"
     for run, metrics in (("pushed", version.metrics), ("baseline", version.baseline_metrics)):
         if metrics:
-            write_file(remote_files.join(folder, f"{run}/{name}"), encode_scalars(metrics, version.number))
+            remote_files.write_file(remote_files.join(folder, f"{run}/{name}"), encode_scalars(metrics, version.number))
     return folder
 
 
@@ -32,3 +42,6 @@ def encode_scalars(metrics: Mapping[str, float], step: int) -> bytes:
         writer.close()
         (file,) = Path(folder).iterdir()
         return file.read_bytes()
+
+
+KIND = Kind(register, package="tensorboard", check_version=check_version)

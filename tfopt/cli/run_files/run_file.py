@@ -7,7 +7,7 @@ the command line overrides the file, and each option has one description, one ty
 import argparse
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from tfopt.cli.arguments import parse_assignments
 from tfopt.cli.run_files.yaml_entries import Entry, read_entries
 from tfopt.dag.dag import Dag
 from tfopt.declaration.parameters import Parameter
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.kfp.images import Images
 from tfopt.kfp.pod_options import KEYS, LISTS, RUN_KEYS, Options, named_by
 from tfopt.storage import remote_files
@@ -34,23 +35,17 @@ POD_FORMS = {form.partition(".")[0]: form for form in KEYS}
 
 
 class RunFile:
-    """The merged files of a command.
-
-    Attributes:
-        entries: The entries of the files by top-level key.
-    """
+    """The merged files of a command."""
 
     def __init__(self, files: Sequence[Path] = (), command: str = "run") -> None:
         """Read and check everything that needs no pipeline; without files everything is empty.
 
-        Args:
-            files: Later files override earlier ones key by key.
-            command: The command that uses the options.
+        Later files override earlier ones key by key. The options are those of the command.
 
         Raises:
             ComponentError: If a file cannot be read, or has an unknown key, or a value in the wrong form.
         """
-        self.entries = read_entries(files).mapping("", TOP_KEYS) if files else {}
+        self.entries = read_entries(files).mapping(TOP_KEYS) if files else {}
         self._command = command
         self._options = dict(self._read_options())
         self._pods = list(self._read_pods())
@@ -72,7 +67,7 @@ class RunFile:
                 pods = [pod for pod in self._pods if (pod.key, self._command) != ("service_account", "compile")]
                 action.default = [pod.option() for pod in pods]
             elif action.dest in self._options:
-                action.default = self._default(action, *self._options[action.dest])
+                action.default = self._default(action, self._options[action.dest])
                 action.required = False
                 if not action.option_strings:
                     action.nargs = "?"
@@ -81,10 +76,7 @@ class RunFile:
     def values(self, dag: Dag, assignments: Sequence[str], check: Callable[[str, Any], None]) -> dict[str, object]:
         """Return the checked values of a pipeline: those of ``--set``, and those of the file.
 
-        Args:
-            dag: The pipeline.
-            assignments: The values of ``--set``; they replace those of the file.
-            check: Called with the name and the value of each one in the file, to raise what the command refuses.
+        The values of ``--set`` replace those of the file. `check` raises what the command refuses of the latter.
 
         Raises:
             ComponentError: If the pipeline does not have a name, or does not allow a value. For the file's, the error
@@ -105,37 +97,37 @@ class RunFile:
     @contextlib.contextmanager
     def naming(self, dest: str, value: Any) -> Iterator[None]:
         """Name the line of an option in errors that are raised inside, if its value is that of the file."""
-        key, entry = self._options.get(dest, (dest, None))
-        with entry.named() if entry and entry.text(key) == value else contextlib.nullcontext():
+        entry = self._options.get(dest)
+        with entry.named() if entry and entry.text() == value else contextlib.nullcontext():
             yield
 
     def _mapping(self, key: str, allowed: Sequence[str] | None = None) -> dict[str, Entry]:
-        return self.entries[key].mapping(key, allowed) if key in self.entries else {}
+        return self.entries[key].mapping(allowed) if key in self.entries else {}
 
-    def _read_options(self) -> Iterator[tuple[str, tuple[str, Entry]]]:
-        """Yield the options of this command: the destination in its parser, the key in the file, and the entry."""
+    def _read_options(self) -> Iterator[tuple[str, Entry]]:
+        """Yield the options of this command by their destination in its parser."""
         for section, keys in OPTIONS.items():
             entries = self._mapping(section, keys) if section else self.entries
             if section != "schedule" or self._command == "schedule":  # `submit --name` is the name of a run
-                yield from ((key, (f"{section}.{key}".lstrip("."), entries[key])) for key in keys if key in entries)
+                yield from ((key, entries[key]) for key in keys if key in entries)
 
-    def _default(self, action: argparse.Action, key: str, entry: Entry) -> Any:
+    def _default(self, action: argparse.Action, entry: Entry) -> Any:
         if isinstance(action.default, list):
-            return entry.texts(key)
+            return entry.texts()
         if action.type is Path:
-            return Path(entry.path(key))
-        text = entry.text(key)
-        if action.choices and text not in action.choices:
-            raise entry.error(f"{key}: {text}", f"one of {', '.join(action.choices)}", nearest(text, action.choices))
-        return entry.path(key) if key == "pipeline" and text.endswith(".py") else text
+            return Path(entry.path())
+        text, choices = entry.text(), action.choices
+        if choices and text not in choices:
+            raise entry.error(f"{entry.name}: {text}", f"one of {', '.join(choices)}", nearest(text, choices))
+        return entry.path() if action.dest == "pipeline" and text.endswith(".py") else text
 
     def _images(self) -> list[str]:
         entry = self.entries["images"]
         if isinstance(entry.content, str):
-            entry = Entry({DEFAULT_IMAGE: entry}, entry.file, entry.line)
+            entry = replace(entry, content={DEFAULT_IMAGE: entry})
         references = []
-        for kind, reference in entry.mapping("images").items():
-            text = reference.text(f"images.{kind}")
+        for kind, reference in entry.mapping().items():
+            text = reference.text()
             references.append(text if kind == DEFAULT_IMAGE else f"{kind}={text}")
             with reference.named():
                 Images([references[-1]])
@@ -143,54 +135,39 @@ class RunFile:
 
     def _read_pods(self) -> Iterator["_PodSetting"]:
         entries = self._mapping("pods", [*POD_FORMS, STEPS])
-        steps = entries.pop(STEPS).mapping(f"pods.{STEPS}") if STEPS in entries else {}
-        yield from _pod_settings("pods", None, entries)
+        steps = entries.pop(STEPS).mapping() if STEPS in entries else {}
+        yield from _pod_settings(None, entries)
         for step, settings in steps.items():
-            name = f"pods.{STEPS}.{step}"
-            yield from _pod_settings(
-                name, step, settings.mapping(name, [key for key in POD_FORMS if key not in RUN_KEYS])
-            )
+            yield from _pod_settings(step, settings.mapping([key for key in POD_FORMS if key not in RUN_KEYS]))
 
     def _value(self, dag: Dag, name: str, entry: Entry) -> Any:
-        key = f"values.{name}"
         if name in dag.sources:
-            return entry.path(key)
+            return entry.path()
         parameter = dag.parameters[name]
         if parameter.is_location:
-            return self._location(key, entry)
+            return self._location(entry)
         if isinstance(entry.content, list):
-            return parameter.check([_item(parameter, key, item) for item in entry.content], dag.name)
-        text = _item(parameter, key, entry)
+            return parameter.check([_item(parameter, item) for item in entry.content], dag.name)
+        text = _item(parameter, entry)
         return parameter.check([text], dag.name) if parameter.type == list[str] else parameter.parse(text, dag.name)
 
-    def _location(self, key: str, entry: Entry) -> str:
+    def _location(self, entry: Entry) -> str:
         """Return the path or address of a parameter; a step on Kubeflow has no folder of this machine."""
-        text = entry.text(key)
-        if (
-            self._command not in LOCAL_COMMANDS
-            and not remote_files.is_remote(text)
-            and not Path(text).expanduser().is_absolute()
-        ):
+        text = entry.text()
+        is_reachable = remote_files.is_remote(text) or Path(text).expanduser().is_absolute()
+        if self._command not in LOCAL_COMMANDS and not is_reachable:
             raise ComponentError(
-                f"{key}: {text}",
+                f"{entry.name}: {text}",
                 "an address, or the absolute path of a volume, because the steps run on Kubeflow",
                 "write it so in a second file, and pass that with another -f",
             )
-        return entry.path(key)
+        return entry.path()
 
 
 @dataclass(frozen=True)
 class _PodSetting:
-    """One option of ``--kfp-option`` in a file.
+    """One option of ``--kfp-option`` in a file, for a step or source, or for all steps (None)."""
 
-    Attributes:
-        name: Its name in errors.
-        step: The step or source; None for all steps.
-        key: The key, with a name after the dot if it may occur several times.
-        entry: The value.
-    """
-
-    name: str
     step: str | None
     key: str
     entry: Entry
@@ -201,7 +178,7 @@ class _PodSetting:
         Raises:
             ComponentError: If the key does not allow the value, or a variable is not set.
         """
-        text = self.entry.text(self.name)
+        text = self.entry.text()
         option = f"{self.step}:{self.key}={text}" if self.step else f"{self.key}={text}"
         key = self.key.partition(".")[0]
         try:
@@ -209,36 +186,38 @@ class _PodSetting:
         except ComponentError as error:
             example = KEYS[POD_FORMS[key]][1].partition("=")[2]
             expected = f"a value of this form: {example}"
-            raise self.entry.error(f"{self.name}: {text}", expected, "correct the value (docs/kubeflow.md)") from error
+            raise self.entry.error(
+                f"{self.entry.name}: {text}", expected, "correct the value (docs/kubeflow.md)"
+            ) from error
         return option
 
     def check_step(self, dag: Dag) -> None:
         """Raise ComponentError if the DAG does not have the step or source."""
         if self.step and self.step not in (names := named_by(self.key, dag)):
             what = "source" if names is dag.sources else "step"
-            raise self.entry.error(self.name, f"a {what} of {dag.name}", nearest(self.step, names))
+            raise self.entry.error(self.entry.name, f"a {what} of {dag.name}", nearest(self.step, names))
 
 
-def _pod_settings(name: str, step: str | None, entries: Mapping[str, Entry]) -> Iterator[_PodSetting]:
+def _pod_settings(step: str | None, entries: Mapping[str, Entry]) -> Iterator[_PodSetting]:
     """Yield the settings of a mapping: one for each name of ``env`` and the like, and for each item of a list."""
     for key, entry in entries.items():
         if "." in POD_FORMS[key]:
-            for item, value in entry.mapping(f"{name}.{key}").items():
-                yield _PodSetting(f"{name}.{key}.{item}", step, f"{key}.{item}", value)
+            for item, value in entry.mapping().items():
+                yield _PodSetting(step, f"{key}.{item}", value)
         elif key in LISTS and isinstance(entry.content, list):
-            yield from (_PodSetting(f"{name}.{key}", step, key, item) for item in entry.content)
+            yield from (_PodSetting(step, key, item) for item in entry.content)
         else:
-            yield _PodSetting(f"{name}.{key}", step, key, entry)
+            yield _PodSetting(step, key, entry)
 
 
-def _item(parameter: Parameter, key: str, entry: Entry) -> str:
+def _item(parameter: Parameter, entry: Entry) -> str:
     """Return the text of a value, or of an item of a list; a mapping is converted to the text that it stands for."""
     form = parameter.reads.mapping if parameter.reads else None
     if form is None or not isinstance(entry.content, dict):
-        text = entry.text(key)
+        text = entry.text()
     else:
         with entry.named():
-            text = form.text({name: item.text(f"{key}.{name}") for name, item in entry.mapping(key).items()})
+            text = form.text({name: item.text() for name, item in entry.mapping().items()})
     if form and parameter.reads:
         with entry.named():
             parameter.reads.parse([text])

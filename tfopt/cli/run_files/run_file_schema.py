@@ -19,12 +19,7 @@ VARIABLE = {"type": "string", "pattern": r"\$\{\w+\}"}
 
 
 def run_file_schema(dag: Dag, parsers: Sequence[argparse.ArgumentParser]) -> JsonObject:
-    """Return the schema.
-
-    Args:
-        dag: The pipeline whose values the file has.
-        parsers: The parsers of the commands that read run files; each option is described by the last one that has it.
-    """
+    """Return the schema; each option is described by the last parser that has it."""
     actions = {action.dest: action for parser in parsers for action in parser._actions}
     sections = {
         section: {key: _option(actions[key]) for key in keys if key in actions} for section, keys in OPTIONS.items()

@@ -14,7 +14,8 @@ from pathlib import Path
 
 import yaml
 
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 _VARIABLE = re.compile(r"\$\{([^}]*)(\}?)")
 _NULL = "tag:yaml.org,2002:null"
@@ -30,13 +31,14 @@ class Entry:
 
     Attributes:
         content: A text with variables, a list, or a mapping; None for ``null``, which stands for an absent key.
-        file: The file.
         line: The line of its key, or of an item of a list, from 1.
+        name: Its keys from the outermost one on, with dots between them; empty for the file itself.
     """
 
     content: "str | list[Entry] | dict[str, Entry] | None"
     file: Path
     line: int
+    name: str
 
     def error(self, received: str, expected: str, fix: str) -> ComponentError:
         """Return an error that begins with the file and the line."""
@@ -52,37 +54,30 @@ class Entry:
         except ComponentError as error:
             raise self.error(error.received, error.expected, error.fix) from error
 
-    def text(self, key: str) -> str:
+    def text(self) -> str:
         """Return a text with the values of its variables.
-
-        Args:
-            key: The name of the entry, for errors.
 
         Raises:
             ComponentError: If this is a list or a mapping, or a variable is not set.
         """
         if not isinstance(self.content, str):
-            raise self.error(f"{key} is a {self._kind}", "one value", f"write {key}: VALUE")
+            raise self.error(f"{self.name} is a {self._kind}", "one value", f"write {self.name}: VALUE")
         return _VARIABLE.sub(self._value, self.content)
 
-    def texts(self, key: str) -> list[str]:
+    def texts(self) -> list[str]:
         """Return the texts of a list, or one text as a list."""
         items = self.content if isinstance(self.content, list) else [self]
-        return [item.text(key) for item in items]
+        return [item.text() for item in items]
 
-    def path(self, key: str) -> str:
+    def path(self) -> str:
         """Return a path; a relative one is relative to the folder of the file. Addresses remain unchanged."""
-        text = self.text(key)
+        text = self.text()
         if "://" in text or text.startswith("~"):
             return text
         return os.path.normpath(self.file.absolute().parent / text)
 
-    def mapping(self, key: str, allowed: Sequence[str] | None = None) -> dict[str, "Entry"]:
-        """Return the entries of a mapping that are not null.
-
-        Args:
-            key: The name of the mapping, for errors; empty for the file itself.
-            allowed: The allowed keys; None if any key is allowed.
+    def mapping(self, allowed: Sequence[str] | None = None) -> dict[str, "Entry"]:
+        """Return the entries of a mapping that are not null; any key is allowed if `allowed` is None.
 
         Raises:
             ComponentError: If this is no mapping, or it has an unknown key.
@@ -90,14 +85,12 @@ class Entry:
         if self.content is None:
             return {}
         if not isinstance(self.content, dict):
-            name = key or "the file"
+            name = self.name or "the file"
             raise self.error(f"{name} is a {self._kind}", "a mapping: lines of KEY: VALUE", "write KEY: VALUE")
-        for name, entry in self.content.items():
-            if allowed is not None and name not in allowed:
-                raise entry.error(
-                    f"{key}.{name}".lstrip("."), f"a key of {key or 'a run file'}", nearest(name, allowed)
-                )
-        return {name: entry for name, entry in self.content.items() if entry.content is not None}
+        for key, entry in self.content.items():
+            if allowed is not None and key not in allowed:
+                raise entry.error(entry.name, f"a key of {self.name or 'a run file'}", nearest(key, allowed))
+        return {key: entry for key, entry in self.content.items() if entry.content is not None}
 
     @property
     def _kind(self) -> str:
@@ -105,7 +98,6 @@ class Entry:
         return next((name for name, kind in kinds.items() if isinstance(self.content, kind)), "null")
 
     def _value(self, match: re.Match[str]) -> str:
-        """Return the value of a variable."""
         name, end = match.groups()
         if not end or not re.fullmatch(r"[A-Za-z_]\w*", name):
             raise self.error(match[0], "${NAME}, with the name of a variable and nothing else", "write ${NAME}")
@@ -129,7 +121,7 @@ def _overlay(entry: Entry, later: Entry) -> Entry:
         return later
     earlier = entry.content
     both = {name: _overlay(earlier[name], item) for name, item in later.content.items() if name in earlier}
-    return Entry({**earlier, **later.content, **both}, later.file, later.line)
+    return replace(later, content={**earlier, **later.content, **both})
 
 
 def _read(file: Path) -> Entry:
@@ -146,14 +138,14 @@ def _read(file: Path) -> Entry:
         fix = "correct this line; a value with {, }, #, or a colon and a space is written in quotes"
         raise ComponentError(f"{file}{line}: {problem}", "one YAML document", fix) from error
     if node is None:
-        return Entry({}, file, 1)
-    entry = _convert(node, file, {})
+        return Entry({}, file, 1, "")
+    entry = _convert(node, file, "", {})
     if not isinstance(entry.content, dict):
-        entry.mapping("")  # raises
+        entry.mapping()  # raises
     return entry
 
 
-def _convert(node: yaml.Node, file: Path, done: dict[int, Entry | None]) -> Entry:
+def _convert(node: yaml.Node, file: Path, name: str, done: dict[int, Entry | None]) -> Entry:
     """Convert a node; each one only once, because an alias (``*name``) leads to a node that was there before."""
     line = node.start_mark.line + 1
     if id(node) in done:
@@ -168,15 +160,16 @@ def _convert(node: yaml.Node, file: Path, done: dict[int, Entry | None]) -> Entr
     if isinstance(node, yaml.MappingNode):
         content = {}
         for key, value in node.value:
-            name = key.value if isinstance(key, yaml.ScalarNode) else "?"
-            if not isinstance(key, yaml.ScalarNode) or name in content:
-                what = f"the key {name!r} twice" if name in content else "a key that is a list or a mapping"
+            text = key.value if isinstance(key, yaml.ScalarNode) else "?"
+            if not isinstance(key, yaml.ScalarNode) or text in content:
+                what = f"the key {text!r} twice" if text in content else "a key that is a list or a mapping"
                 place = f"{file}, line {key.start_mark.line + 1}"
                 raise ComponentError(f"{place}: {what}", "texts as keys, each once", "remove or rename one")
-            content[name] = replace(_convert(value, file, done), line=key.start_mark.line + 1)
+            path = f"{name}.{text}".lstrip(".")
+            content[text] = replace(_convert(value, file, path, done), line=key.start_mark.line + 1, name=path)
     elif isinstance(node, yaml.SequenceNode):
-        content = [_convert(item, file, done) for item in node.value]
+        content = [_convert(item, file, name, done) for item in node.value]
     else:
         content = None if node.tag == _NULL else node.value
-    done[id(node)] = entry = Entry(content, file, line)
+    done[id(node)] = entry = Entry(content, file, line, name)
     return entry

@@ -36,14 +36,13 @@ class LogFormatter(logging.Formatter):
 def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[None]:
     """Send the messages of libraries to a file, and tfopt's progress to the terminal and the file.
 
-    Native code writes to file descriptor 2, so the descriptor itself is redirected.
-
-    Args:
-        log_file: The file, which is continued; a large one becomes ``FILE.1`` instead of the previous one.
-        steps: The number of steps of a run, for which a terminal gets a progress bar.
+    Native code writes to file descriptor 2, so the descriptor itself is redirected. The file is continued; a large one
+    becomes ``FILE.1`` instead of the previous one. If the number of steps is known, a terminal gets a progress bar.
     """
     log_file.parent.mkdir(parents=True, exist_ok=True)
-    _limit(log_file)
+    with contextlib.suppress(FileNotFoundError):  # there is none yet, or another run renames it
+        if log_file.stat().st_size > LIMIT:
+            log_file.replace(log_file.with_name(f"{log_file.name}.1"))
     terminal_descriptor = os.dup(2)
     with (
         log_file.open("a") as stream,
@@ -66,12 +65,6 @@ def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[
             log.handlers[:] = log_handlers
             root.handlers[:] = root_handlers
             os.dup2(terminal_descriptor, 2)
-
-
-def _limit(log_file: Path) -> None:
-    with contextlib.suppress(FileNotFoundError):  # there is none yet, or another run renames it
-        if log_file.stat().st_size > LIMIT:
-            log_file.replace(log_file.with_name(f"{log_file.name}.1"))
 
 
 @contextlib.contextmanager

@@ -1,7 +1,6 @@
 """The output of ``tfopt plan``: a line for each step, and the expected time of the run."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypedDict
 
 from rich.console import Console
 from rich.text import Text
@@ -14,27 +13,24 @@ from tfopt.value_types import JsonObject
 STYLES = {"run": "bold", "depends": "yellow", "reuse": "dim"}
 
 
-class PlanFacts(TypedDict):
-    """A plan as plain values."""
-
-    steps: dict[str, JsonObject]
-    seconds: float
-    steps_without_time: int
-    evidence: list[str]
-
-
-def plan_facts(steps: Mapping[str, PlannedStep], evidence: Sequence[str] = ()) -> PlanFacts:
+def plan_facts(steps: Mapping[str, PlannedStep], evidence: Sequence[str]) -> JsonObject:
     """Return a plan as plain values; ``evidence`` are sentences on the records of the evaluation."""
-    working = [step for step in steps.values() if step.action != "reuse"]
+    seconds, without_time = _expected_time(steps)
     return {
         "steps": {
             name: {"action": step.action, "reasons": step.reasons, "seconds": step.seconds}
             for name, step in steps.items()
         },
-        "seconds": sum(step.seconds or 0 for step in working),
-        "steps_without_time": sum(step.seconds is None for step in working),
+        "seconds": seconds,
+        "steps_without_time": without_time,
         "evidence": list(evidence),
     }
+
+
+def _expected_time(steps: Mapping[str, PlannedStep]) -> tuple[float, int]:
+    """Return the seconds that steps took before which are not reused, and the number of those that never ran."""
+    times = [step.seconds for step in steps.values() if step.action != "reuse"]
+    return sum(time or 0 for time in times), times.count(None)
 
 
 def print_plan(steps: Mapping[str, PlannedStep], evidence: Sequence[str] = (), console: Console | None = None) -> None:
@@ -56,12 +52,12 @@ def print_plan(steps: Mapping[str, PlannedStep], evidence: Sequence[str] = (), c
 
 
 def _summary(steps: Mapping[str, PlannedStep]) -> str:
-    facts, actions = plan_facts(steps), [step.action for step in steps.values()]
+    (seconds, without_time), actions = _expected_time(steps), [step.action for step in steps.values()]
     parts = [f"{actions.count('run')} of {len(steps)} steps run"]
     if depending := actions.count("depends"):
         parts.append(f"{depending} more if the outputs of these change")
-    if facts["seconds"]:
-        parts.append(f"{'up to ' if depending else ''}about {duration(facts['seconds'])}, as in earlier runs")
-    if facts["steps_without_time"]:
-        parts.append(f"{facts['steps_without_time']} of them for the first time")
+    if seconds:
+        parts.append(f"{'up to ' if depending else ''}about {duration(seconds)}, as in earlier runs")
+    if without_time:
+        parts.append(f"{without_time} of them for the first time")
     return "; ".join(parts)

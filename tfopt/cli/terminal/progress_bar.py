@@ -39,12 +39,7 @@ class ProgressHandler(logging.Handler):
 
 @contextlib.contextmanager
 def progress_bar(terminal: IO[str], steps: int) -> Iterator[logging.Handler]:
-    """Show a bar at the bottom of a terminal, and yield the handler that shows log messages above it.
-
-    Args:
-        terminal: The output.
-        steps: The number of steps.
-    """
+    """Show a bar at the bottom of a terminal, and yield the handler that shows log messages above it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     console = Console(file=terminal, force_terminal=True, highlight=False)
     # What this process prints goes above the bar if it goes to a terminal too; a file or pipe gets it as it is.

@@ -16,40 +16,30 @@ from tfopt.reports.decision_report import ConstantRow, ModelDecision
 def print_summary(
     decision: Decision, evaluation: Evaluation, benchmark: Benchmark, console: Console | None = None
 ) -> None:
-    """Print the table, the reason of the decision, and warnings.
-
-    Args:
-        decision: The selected model.
-        evaluation: The quality of the models.
-        benchmark: The speed and size of the models.
-        console: The output; the standard output if None.
-    """
+    """Print the table, the reason of the decision, and warnings."""
     console = console or OutputConsole()
     report, quality = decision.load(), evaluation.load()
     rows = report.models
     models = join_reports([(row.name, row.digest, row.format) for row in rows], quality, benchmark.load())
     console.print(_table(rows, models, main_metric(quality), console.width // 4, report.constant))
-    console.print(Text(formatting.visible(f"\n{report.reason}"), style="bold"))
-    for row in rows:
-        for warning in row.warnings if row.passed else ():
-            console.print(Text(formatting.visible(f"{row.name}: {warning}"), style="yellow"))
-    for regression in report.history.regressions:
-        console.print(Text(formatting.visible(f"regression: {regression}"), style="yellow"))
-    if report.confidence != "interval":
-        warning = "goals were compared with measured values (confidence=estimate): nothing is proven"
-        console.print(Text(warning, style="yellow"))
+    lines = [(f"\n{report.reason}", "bold")]
+    lines += [(f"{row.name}: {warning}", "yellow") for row in rows if row.passed for warning in row.warnings]
+    lines += [(f"regression: {regression}", "yellow") for regression in report.history.regressions]
+    if report.confidence == "interval":
+        lines.append((describe_evaluation(quality), "dim"))
     else:
-        console.print(Text(formatting.visible(describe_evaluation(quality)), style="dim"))
-    for note in report.notes:
-        console.print(Text(formatting.visible(f"note: {note}"), style="yellow"))
+        lines.append(("goals were compared with measured values (confidence=estimate): nothing is proven", "yellow"))
+    lines += [(f"note: {note}", "yellow") for note in report.notes]
     if quality.chosen_on_it:
         warning = "evaluated on the examples that the best epochs were chosen on (split eval); a split test avoids this"
-        console.print(Text(warning, style="dim"))
-    for model in models:
-        for note in model.evaluation.notes if model.evaluation else ():
-            console.print(Text(formatting.visible(f"{model.name}: {note}"), style="dim"))
+        lines.append((warning, "dim"))
+    lines += [
+        (f"{model.name}: {note}", "dim") for model in models if model.evaluation for note in model.evaluation.notes
+    ]
     if not report.blessed:
-        console.print(Text("not blessed: it will not be pushed", style="red"))
+        lines.append(("not blessed: it will not be pushed", "red"))
+    for text, style in lines:
+        console.print(Text(formatting.visible(text), style=style))
 
 
 def _table(

@@ -11,9 +11,8 @@ to float64, which represents integers up to 2^53.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Match, return_input
 from tfopt.graph.matching.pattern import op
-from tfopt.graph.mutable_graph import Tensor
 
 PAIR = op("Cast", op("Cast", "x", role="inner"))
 ALONE = op("Cast", "x")
@@ -33,11 +32,6 @@ def when(match: Match) -> str | None:
     return None if represents(source.name, first.name) else f"{source.name} does not hold every {first.name}"
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the input of the first cast."""
-    return match.tensor("x")
-
-
 def represents(outer: str, inner: str) -> bool:
     """Return whether a dtype has every value of another one."""
     if inner == "bfloat16":
@@ -55,7 +49,7 @@ def represents(outer: str, inner: str) -> bool:
 LAW = LocalLaw(
     (PAIR, ALONE),
     when,
-    rewrite,
+    return_input,
     requires=("direct edges",),
     after={"drop_training_nodes": "the casts of a pair are neighbours then"},
     follows="cancel_concats",

@@ -12,63 +12,37 @@ Requires: the axis of the stack; a constant index.
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer.
 """
 
-import numpy as np
-
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
-from tfopt.graph.matching.control_flow_v1 import is_framed
-from tfopt.graph.matching.parts import Part, part_of
+from tfopt.graph.law import Maker, SearchLaw, attr
+from tfopt.graph.laws.cancel_lists import edge_refusal
+from tfopt.graph.matching.parts import Part, joined_axis, part_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import identity, output_types
-from tfopt.graph.report import Report
-
-NAME = "cancel_list_slices"
-SLICES = ("StridedSlice", "Slice", "GatherV2", "Split", "SplitV")
+from tfopt.graph.op_registry import output_types
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Make the readers of every such slice read the element."""
-    fired = 0
-    for node in graph.of_op(*SLICES) if not is_framed(graph) else ():
-        made = graph.nodes[node.inputs[1 if node.op == "Split" else 0].node]
-        if made.op != "Pack" or (node.op == "StridedSlice" and attr(node, "shrink_axis_mask")):
-            continue
-        parts = _parts(graph, node, made)
-        if isinstance(parts, str):
-            report.refuse(NAME, node.name, parts)
-            continue
-        _replace(graph, node, made, parts)
-        report.fire(NAME, node.name)
-        fired += 1
-    return fired
+def find(graph: Graph, node: Node) -> list[Part] | str | None:
+    """Return the parts of a stack that the outputs of a node are."""
+    made = graph.nodes[node.inputs[1 if node.op == "Split" else 0].node]
+    if made.op != "Pack" or (node.op == "StridedSlice" and attr(node, "shrink_axis_mask")):
+        return None
+    return edge_refusal(graph, node, made) or _parts(graph, node, made)
+
+
+def rewrite(parts: list[Part], make: Maker) -> list[Tensor]:
+    """Return the elements, with an axis of size 1 unless the slices lack it."""
+    stack = make.graph.nodes[parts[0].source.node]
+    elements = [stack.inputs[part.number] for part in parts]
+    return [
+        element if part.is_index else make.expand(element, part.axis, stack)
+        for element, part in zip(elements, parts, strict=True)
+    ]
 
 
 def _parts(graph: Graph, node: Node, made: Node) -> list[Part] | str:
-    """Return the parts of a stack that the outputs of a node are, or why they are no elements."""
-    types = output_types(node)
-    if {node.name, made.name} & graph.fed or (node.name in graph.fetched and len(types) > 1):
-        return "it is fed, or an output of the graph with several tensors"
-    if node.controls or graph.waiting(node.name) or made.controls:
-        return "it carries a control edge"
-    parts = [part for index in range(len(types)) if (part := part_of(graph, Tensor(node.name, index))) is not None]
-    shape = graph.shape(Tensor(made.name)) or ()
-    if len(parts) < len(types) or any(part.axis != attr(made, "axis") % max(len(shape), 1) for part in parts):
+    count, shape = len(output_types(node)), graph.shape(Tensor(made.name)) or ()
+    parts = [part for index in range(count) if (part := part_of(graph, Tensor(node.name, index))) is not None]
+    if len(parts) < count or any(part.axis != joined_axis(graph, made, len(shape)) for part in parts):
         return "it is cut along another axis, or at places that are not known"
     return parts if all(part.total == len(made.inputs) for part in parts) else "a slice has several elements"
 
 
-def _replace(graph: Graph, node: Node, made: Node, parts: list[Part]) -> None:
-    make = Maker(graph, node, [])
-    for index, part in enumerate(parts):
-        element = made.inputs[part.number]
-        if not part.is_index:
-            axis = make.constant("axis", np.asarray(part.axis, np.int32))
-            kind = graph.nodes[axis.node].attr["dtype"].type
-            element = make.node("ExpandDims", element, axis, like=made, Tdim=kind)
-        graph.redirect(Tensor(node.name, index), element)
-        last = element
-    graph.remove(node.name)
-    if node.name in graph.fetched:
-        graph.insert(identity(node.name, last, output_types(node)[0], (), node.device))
-
-
-LAW = WholeGraphLaw(run, requires=("direct edges", "folded constants"), follows="cancel_lists")
+LAW = SearchLaw(("StridedSlice", "Slice", "GatherV2", "Split", "SplitV"), find, rewrite, follows="cancel_lists")

@@ -10,40 +10,33 @@ Requires: the axis of the list, and constant indices; for Split, parts with the 
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer.
 """
 
-from tfopt.graph.law import WholeGraphLaw, attr
-from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.law import Maker, SearchLaw
+from tfopt.graph.matching.parts import joined_axis, part_of, size_along
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import identity, output_types
-from tfopt.graph.report import Report
+from tfopt.graph.op_registry import output_types
 
-NAME = "cancel_lists"
 PARTS = {"StridedSlice": "Pack", "Unpack": "Pack", "Split": "ConcatV2", "SplitV": "ConcatV2"}
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Make the readers of parts read the elements."""
-    fired = 0
-    for part in graph.of_op(*PARTS) if not is_framed(graph) else ():
-        data = part.inputs[1 if part.op == "Split" else 0]
-        made = graph.nodes[data.node]
-        if made.op != PARTS[part.op]:
-            continue
-        elements = _refusal(graph, part, made) or _elements(graph, part, made)
-        if isinstance(elements, str):
-            report.refuse(NAME, part.name, elements)
-            continue
-        for index, element in enumerate(elements):
-            graph.know_shape(element, Tensor(part.name, index))
-            graph.redirect(Tensor(part.name, index), element)
-        graph.remove(part.name)
-        if part.name in graph.fetched:
-            graph.insert(identity(part.name, elements[0], output_types(part)[0], (), part.device))
-        report.fire(NAME, part.name)
-        fired += 1
-    return fired
+def find(graph: Graph, part: Node) -> list[Tensor] | str | None:
+    """Return the element that each output of a node equals."""
+    made = graph.nodes[part.inputs[1 if part.op == "Split" else 0].node]
+    if made.op != PARTS[part.op]:
+        return None
+    shape = graph.shape(Tensor(made.name))
+    if reason := edge_refusal(graph, part, made) or ("the rank is not known" if shape is None else None):
+        return reason
+    elements = _stacked if made.op == "Pack" else _concatenated
+    return elements(graph, part, made, len(shape or ()))
 
 
-def _refusal(graph: Graph, part: Node, made: Node) -> str | None:
+def rewrite(elements: list[Tensor], make: Maker) -> list[Tensor]:
+    """Return the elements."""
+    return elements
+
+
+def edge_refusal(graph: Graph, part: Node, made: Node) -> str | None:
+    """Return why no other tensors can replace the outputs of a node that divides a list, or None."""
     if {part.name, made.name} & graph.fed or (part.name in graph.fetched and len(output_types(part)) > 1):
         return "it is fed, or an output of the graph with several tensors"
     if part.controls or graph.waiting(part.name) or made.controls:
@@ -51,47 +44,34 @@ def _refusal(graph: Graph, part: Node, made: Node) -> str | None:
     return None
 
 
-def _elements(graph: Graph, part: Node, made: Node) -> list[Tensor] | str:
-    """Return the element that each output equals, or why it equals none."""
-    shape = graph.shape(Tensor(made.name))
-    if shape is None:
-        return "the rank is not known"
-    if made.op == "Pack":
-        axis, others = attr(made, "axis") % len(shape), made.inputs
-        if part.op == "Unpack":
-            return others if attr(part, "axis") % len(shape) == axis else "it is cut along another axis"
-        return _sliced(graph, part, others, axis)
-    if not graph.is_constant(made.inputs[-1]) or not graph.is_constant(part.inputs[0 if part.op == "Split" else 2]):
+def _stacked(graph: Graph, part: Node, made: Node, rank: int) -> list[Tensor] | str:
+    elements, axis = [], joined_axis(graph, made, rank)
+    for index in range(len(output_types(part))):
+        each = part_of(graph, Tensor(part.name, index))
+        if each is None:
+            return "the index is not known, or it may leave out a part of the element"
+        if each.axis != axis or not each.is_index:
+            return "it is cut along another axis" if part.op == "Unpack" else "it does not select one element"
+        elements.append(made.inputs[each.number])
+    return elements
+
+
+def _concatenated(graph: Graph, part: Node, made: Node, rank: int) -> list[Tensor] | str:
+    axes = [made.inputs[-1], part.inputs[0 if part.op == "Split" else 2]]
+    if not all(map(graph.is_constant, axes)):
         return "the axis is not a constant"
-    axis, cut = (
-        int(graph.array(tensor)) % len(shape)
-        for tensor in (made.inputs[-1], part.inputs[0 if part.op == "Split" else 2])
-    )
-    others = made.inputs[:-1]
-    sizes = [(graph.shape(tensor) or {axis: None})[axis] for tensor in others]
-    parts = [(graph.shape(Tensor(part.name, index)) or {axis: None})[axis] for index in range(len(output_types(part)))]
+    axis, cut = (int(graph.array(tensor)) % rank for tensor in axes)
+    elements = made.inputs[:-1]
+    sizes = [size_along(graph, tensor, axis) for tensor in elements]
+    parts = [size_along(graph, Tensor(part.name, index), axis) for index in range(len(output_types(part)))]
     same = axis == cut and None not in sizes and sizes == parts
-    return others if same else "the parts may differ from the elements"
+    return elements if same else "the parts may differ from the elements"
 
 
-def _sliced(graph: Graph, part: Node, elements: list[Tensor], axis: int) -> list[Tensor] | str:
-    """Return the element that a StridedSlice selects."""
-    if not all(map(graph.is_constant, part.inputs[1:])):
-        return "the index is not a constant"
-    if attr(part, "ellipsis_mask") or attr(part, "new_axis_mask") or attr(part, "shrink_axis_mask") != 1 << axis:
-        return "it does not select one element"
-    begin, _, strides = (graph.array(tensor) for tensor in part.inputs[1:])
-    others = sum(1 << index for index in range(len(begin)) if index != axis)
-    if others & ~(attr(part, "begin_mask") & attr(part, "end_mask")) or (strides != 1).any():
-        return "it may leave out a part of the element"
-    if (attr(part, "begin_mask") >> axis) & 1 or not -len(elements) <= begin[axis] < len(elements):
-        return "the index is open or out of range"
-    return [elements[int(begin[axis])]]
-
-
-LAW = WholeGraphLaw(
-    run,
-    requires=("direct edges", "folded constants"),
+LAW = SearchLaw(
+    tuple(PARTS),
+    find,
+    rewrite,
     after={"fold_constants": "indices are constants then"},
     follows="fuse_transposes_into_reductions",
 )

@@ -13,37 +13,14 @@ equal sizes.
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer does the opposite, parts of what was stacked.
 """
 
-from tfopt.graph.law import WholeGraphLaw, attr
-from tfopt.graph.matching.control_flow_v1 import is_framed
-from tfopt.graph.matching.parts import part_of, why_not_all
+from tfopt.graph.law import Maker, SearchLaw
+from tfopt.graph.matching.parts import joined_axis, part_of, why_not_all
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import identity, output_types
-from tfopt.graph.report import Report
-
-NAME = "cancel_parts"
+from tfopt.graph.op_registry import output_types
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Make the readers of every such stack read the tensor."""
-    fired = 0
-    for stack in graph.of_op("Pack", "ConcatV2") if not is_framed(graph) else ():
-        source = _source(graph, stack)
-        if source is None:
-            continue
-        if isinstance(source, str):
-            report.refuse(NAME, stack.name, source)
-            continue
-        graph.redirect(Tensor(stack.name), source)
-        graph.remove(stack.name)
-        if stack.name in graph.fetched:
-            graph.insert(identity(stack.name, source, output_types(stack)[0], (), stack.device))
-        report.fire(NAME, stack.name)
-        fired += 1
-    return fired
-
-
-def _source(graph: Graph, stack: Node) -> Tensor | str | None:
-    """Return the tensor that a stack equals, or why it equals none; None if it stacks no parts of one tensor."""
+def find(graph: Graph, stack: Node) -> Tensor | str | None:
+    """Return the tensor that a stack equals; None if it stacks no parts of one tensor."""
     tensors = stack.inputs if stack.op == "Pack" else stack.inputs[:-1]
     parts = [part for tensor in tensors if (part := part_of(graph, tensor)) is not None]
     if len(parts) < len(tensors) or len({part.source for part in parts}) > 1:
@@ -51,23 +28,23 @@ def _source(graph: Graph, stack: Node) -> Tensor | str | None:
     if stack.name in graph.fed or stack.controls or graph.waiting(stack.name):
         return "it is fed, or carries a control edge"
     first, shape = parts[0], graph.shape(parts[0].source) or ()
-    axis = _axis(graph, stack, len(shape))
-    if axis != first.axis or first.is_index != (stack.op == "Pack"):
+    if joined_axis(graph, stack, len(shape)) != first.axis or first.is_index != (stack.op == "Pack"):
         return "the parts are joined along another axis"
-    whole = [Tensor(tensors[0].node, index) for index in range(len(output_types(graph.nodes[tensors[0].node])))]
-    is_all_of_one = tensors == whole and graph.nodes[tensors[0].node].op in ("Split", "SplitV", "Unpack")
+    divider = graph.nodes[tensors[0].node]
+    whole = [Tensor(divider.name, index) for index in range(len(output_types(divider)))]
+    is_all_of_one = tensors == whole and divider.op in ("Split", "SplitV", "Unpack")
     reason = None if is_all_of_one else why_not_all(parts)
     return reason or first.source
 
 
-def _axis(graph: Graph, stack: Node, rank: int) -> int | None:
-    if stack.op == "Pack":
-        return int(attr(stack, "axis")) % max(rank, 1)
-    return int(graph.array(stack.inputs[-1])) % max(rank, 1) if graph.is_constant(stack.inputs[-1]) else None
+def rewrite(source: Tensor, make: Maker) -> list[Tensor]:
+    """Return the tensor."""
+    return [source]
 
 
-LAW = WholeGraphLaw(
-    run,
-    requires=("direct edges", "folded constants"),
+LAW = SearchLaw(
+    ("Pack", "ConcatV2"),
+    find,
+    rewrite,
     after={"cancel_lists": "a part that equals an element of a list needs no comparison with the other parts"},
 )

@@ -15,7 +15,7 @@ Requires: equal axes but for the last one, of all tensors in f (`symbolic_shapes
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -118,7 +118,6 @@ def _has_lead(shapes: SymbolicShapes, tensor: Tensor, lead: Sizes) -> bool:
 
 
 def _region(graph: Graph, shapes: SymbolicShapes, start: Node, lead: Sizes) -> Region:
-    """Return the region around an operation."""
     region, ahead = Region(lead, {start.name: None}), [start]
     while ahead:
         node = ahead.pop()
@@ -160,15 +159,12 @@ def _refusal(region: Region) -> str | None:
 
 
 def _flatten(graph: Graph, shapes: SymbolicShapes, region: Region) -> None:
-    """Compute the operations of a region on matrices."""
     outer = [tensor for tensor in region.reshaped if tensor.node in region.names]
     inputs = dict(region.matrices)
     for tensor in region.reshaped:
         if tensor.node not in region.names:
             (*_, width) = shapes.shape(tensor) or ()
-            root = graph.nodes[
-                next(reader.name for reader in graph.readers(tensor.node) if reader.name in region.names)
-            ]
+            root = next(reader for reader in graph.readers(tensor.node) if reader.name in region.names)
             inputs[tensor] = _reshape(graph, root, tensor, (None, width.factor))
     for name in region.names:
         node = graph.nodes[name]
@@ -212,12 +208,10 @@ def _reshape(graph: Graph, root: Node, tensor: Tensor, sizes: Iterable[int | Non
 
 
 def _set_inputs(graph: Graph, node: Node, inputs: list[Tensor]) -> None:
-    graph.remove(node.name)
-    graph.insert(Node(node.name, node.op, inputs, node.controls, node.attr, node.device))
+    graph.insert(replace(graph.remove(node.name), inputs=inputs))
 
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     after={"fold_shift": "the folds match constants of the shape that a layer has"},
 )

@@ -16,7 +16,7 @@ Source: `LayerNormalization.call` of Keras 2; the operation `FusedBatchNormV3`.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import INT32, LocalLaw, Maker, Match
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.pattern import op
 from tfopt.graph.mutable_graph import Tensor
@@ -45,19 +45,17 @@ def when(match: Match) -> str | None:
 def rewrite(match: Match, make: Maker) -> Tensor:
     """Return the centered rows times the reciprocals of their deviations."""
     like, data = match.node("norm"), match.tensor("x")
-    axis = make.constant("axis", np.asarray([len(match.shape("x") or ()) - 1], np.int32))
-    kind = match.graph.nodes[axis.node].attr["dtype"].type
-    mean = make.node("Mean", data, axis, like=like, role="mean", keep_dims=True, Tidx=kind)
+    axis = make.integers("axis", [len(match.shape("x") or ()) - 1])
+    mean = make.node("Mean", data, axis, like=like, role="mean", keep_dims=True, Tidx=INT32)
     centered = make.node("Sub", data, mean, like=like)
     squares = make.node("Square", centered, like=like)
-    variance = make.node("Mean", squares, axis, like=like, role="variance", keep_dims=True, Tidx=kind)
+    variance = make.node("Mean", squares, axis, like=like, role="variance", keep_dims=True, Tidx=INT32)
     epsilon = make.constant("epsilon", np.asarray(match.attr("epsilon", "norm"), np.float32))
     rsqrt = make.node("Rsqrt", make.node("AddV2", variance, epsilon, like=like), like=like)
     return make.node("Mul", centered, rsqrt, like=like)
 
 
 def _is_full_of(match: Match, role: str, number: int) -> bool:
-    """Return whether all elements of a vector are a number."""
     tensor = match.tensor(role)
     node = match.graph.nodes[tensor.node]
     value = node.inputs[1] if node.op == "Fill" else tensor

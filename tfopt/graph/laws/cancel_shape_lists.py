@@ -12,39 +12,27 @@ Requires: no control edges, and neither a fed nor a fetched node.
 Source: `MaterializeShapes` in Grappler's constant folding.
 """
 
-from tfopt.graph.law import Maker, WholeGraphLaw
+from tfopt.graph.law import Maker, SearchLaw
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.report import Report
-
-NAME = "cancel_shape_lists"
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Replace every ShapeN."""
-    fired = 0
-    for node in graph.of_op("ShapeN"):
-        if reason := _refusal(graph, node):
-            report.refuse(NAME, node.name, reason)
-            continue
-        make = Maker(graph, node, [])
-        for index, tensor in enumerate(node.inputs):
-            shape = make.node("Shape", tensor, like=node)
-            graph.know_shape(shape, Tensor(node.name, index))
-            graph.redirect(Tensor(node.name, index), shape)
-        graph.remove(node.name)
-        report.fire(NAME, node.name)
-        fired += 1
-    return fired
-
-
-def _refusal(graph: Graph, node: Node) -> str | None:
+def find(graph: Graph, node: Node) -> list[Tensor] | str:
+    """Return the tensors whose shapes a ShapeN returns."""
     if node.name in graph.fed | graph.fetched:
         return "it is fed, or an output of the graph"
-    return "it carries a control edge" if node.controls or graph.waiting(node.name) else None
+    return "it carries a control edge" if node.controls or graph.waiting(node.name) else node.inputs
 
 
-LAW = WholeGraphLaw(
-    run,
+def rewrite(tensors: list[Tensor], make: Maker) -> list[Tensor]:
+    """Return a Shape of each tensor."""
+    return [make.node("Shape", tensor, like=make.root) for tensor in tensors]
+
+
+LAW = SearchLaw(
+    ("ShapeN",),
+    find,
+    rewrite,
+    in_frames=True,
     requires=("direct edges",),
     before={"fold_static_shapes": "that law looks at each shape alone"},
     follows="cancel_lists",

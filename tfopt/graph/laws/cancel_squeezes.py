@@ -10,9 +10,8 @@ Such pairs are between two one-dimensional convolutions. It holds for unknown sh
 Requires: both have the same single axis.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Match, return_input
 from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERNS = (
     op("ExpandDims", op("Squeeze", "x", role="inner"), const("axis")),
@@ -31,15 +30,10 @@ def when(match: Match) -> str | None:
     return None if same else f"axes {removed} are removed, and {added} is added"
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the input of the pair."""
-    return match.tensor("x")
-
-
 LAW = LocalLaw(
     PATTERNS,
     when,
-    rewrite,
+    return_input,
     after={"drop_training_nodes": "the nodes of a pair are neighbours then"},
     follows="fuse_casts",
 )

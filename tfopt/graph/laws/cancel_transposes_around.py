@@ -14,7 +14,7 @@ Requires: constant permutations that undo each other; constant axes; no output o
 that are no larger than the data; biases along the last axis of x.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -150,8 +150,7 @@ def _move(graph: Graph, region: Region) -> None:
         if node.op in WITH_AXES:
             others[0] = _axes_before(graph, others[0], order, node)
         attributes_before = attributes("BiasAdd", node.attr, {"data_format": "NHWC"}) if is_bias else node.attr
-        graph.remove(node.name)
-        graph.insert(Node(node.name, node.op, inputs + others, node.controls, attributes_before, node.device))
+        graph.insert(replace(graph.remove(node.name), inputs=inputs + others, attr=attributes_before))
     for name in region.after:
         last = graph.nodes[name]
         graph.remove(name)
@@ -190,7 +189,6 @@ def _permutation(graph: Graph, node: Node) -> NDArray[np.int64]:
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     rounds=True,
     after={"cancel_transposes": "a pair without an operation in between needs no move"},
 )

@@ -39,6 +39,7 @@ def _is_check(node: Node, bodies: Mapping[str, Any]) -> bool:
 
 LAW = WholeGraphLaw(
     run,
+    requires=(),
     removes_checks=True,
     after={"drop_control_edges": "fewer control edges are left to look at"},
     before={

@@ -47,6 +47,7 @@ def release(graph: Graph, report: Report, law: str, harmless: Callable[[Node], b
 
 LAW = WholeGraphLaw(
     run,
+    requires=(),
     ensures=("needed control edges",),
     before={
         "drop_numeric_checks": "a node with a control edge is not dropped",

@@ -14,9 +14,8 @@ with the shape of x, by static shapes or because it is drawn with the shape of x
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Match, return_input
 from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 RANDOM = ("RandomUniform", "StatelessRandomUniform", "StatelessRandomUniformV2")
 MASK = op("GreaterEqual", "random", const("rate"), role="mask")
@@ -41,15 +40,10 @@ def when(match: Match) -> str | None:
     return None if same_static or (same_dynamic and rates.ndim == 0) else "the mask may make the shape larger"
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the input of the dropout."""
-    return match.tensor("x")
-
-
 LAW = LocalLaw(
     PATTERNS,
     when,
-    rewrite,
+    return_input,
     after={
         "fold_constants": "the rate is a constant then",
         "fold_branches": "a dropout of the chosen branch is in the graph then",

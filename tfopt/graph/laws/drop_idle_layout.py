@@ -10,9 +10,8 @@ Keras exports such a Pad if the size is divisible, and `push_list_constants` lea
 Requires: constant arguments; static shapes for Squeeze and BroadcastTo.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Match, return_input
 from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERNS = (
     op(("Tile", "Pad", "MirrorPad"), "x", const("how")),
@@ -37,9 +36,4 @@ def when(match: Match) -> str | None:
     return None if match.node().op != "Split" or match.attr("num_split") == 1 else "it splits"
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the input."""
-    return match.tensor("x")
-
-
-LAW = LocalLaw(PATTERNS, when, rewrite, follows="fuse_pad_into_conv")
+LAW = LocalLaw(PATTERNS, when, return_input, follows="fuse_pad_into_conv")

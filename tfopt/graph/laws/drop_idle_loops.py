@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.errors import first_line
+from tfopt.error_messages import first_line
 from tfopt.graph.function_bodies import has_no_effect, read_body
 from tfopt.graph.law import WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, SWITCHES
@@ -109,7 +109,7 @@ def _refusal_of_frame(graph: Graph, condition: Node) -> str | None:
             node = Node(node.name, "Identity", inputs, [], {"T": node.attr["T"]})
         nodes.append(Node(node.name, node.op, inputs, [], node.attr))
         queue += inputs
-    first = Graph.of(graph.to_graph_def().__class__())
+    first = Graph.of(graph.ancestors(()))
     for node in nodes:
         first.insert(node)
     return _is_true(first.to_graph_def(), condition.inputs[0], {})
@@ -138,6 +138,4 @@ def _drop_frame(graph: Graph, condition: Node) -> None:
             graph.remove(node.name)
 
 
-LAW = WholeGraphLaw(
-    run, requires=("direct edges", "folded constants"), after={"fold_branches": "a loop of a dead branch is gone then"}
-)
+LAW = WholeGraphLaw(run, after={"fold_branches": "a loop of a dead branch is gone then"})

@@ -17,8 +17,6 @@ folding; ReductionHelper::Simplify in tensorflow/core/kernels/reduction_ops_comm
 
 from typing import Any
 
-import numpy as np
-
 from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
@@ -55,9 +53,7 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     """Return the input, with an axis more or without the reduced ones."""
     node = match.node()
     if node.op == "Pack":
-        axis = make.constant("axis", np.asarray(match.attr("axis"), np.int32))
-        kind = match.graph.nodes[axis.node].attr["dtype"].type
-        return make.node("ExpandDims", match.tensor("x"), axis, like=node, Tdim=kind)
+        return make.expand(match.tensor("x"), match.attr("axis"), node)
     if node.op == "Transpose" and not _same(match):
         order = match.array("permutation")
         sizes = [(match.shape("x") or ())[axis] for axis in order]

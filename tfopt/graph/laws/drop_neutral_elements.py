@@ -21,6 +21,7 @@ from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.matching.zero_signs import sign_of_zero_matters
 from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.op_registry import output_types
 
 NEUTRAL = {"Add": 0, "AddV2": 0, "Sub": 0, "BiasAdd": 0, "LogicalOr": 0}
 NEUTRAL |= {"Mul": 1, "RealDiv": 1, "Div": 1, "Pow": 1, "LogicalAnd": 1}
@@ -44,9 +45,7 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     array, node = match.array("neutral"), match.node()
     if node.op == "BiasAdd" or enlarges(array, match.shape("x")) is None:
         return match.tensor("x")
-    shape = make.constant("shape", np.asarray(match.shape("root"), np.int32))
-    kind = match.graph.nodes[shape.node].attr["dtype"].type
-    return make.node("BroadcastTo", match.tensor("x"), shape, like=node, T=_kind(match), Tidx=kind)
+    return make.broadcast(match.tensor("x"), match.shape("root") or (), node, T=output_types(node)[0])
 
 
 def enlarges(array: NDArray[np.generic], shape: tuple[int | None, ...] | None) -> str | None:
@@ -72,12 +71,6 @@ def _inexact(match: Match) -> str | None:
     keeps_signs = bool((np.signbit(real) != (node.op == "Sub")).all()) and array.dtype.kind != "c"
     matters = not keeps_signs and sign_of_zero_matters(match.graph, node.name)
     return "x + 0 is 0 if x is -0, and the sign matters" if matters else None
-
-
-def _kind(match: Match) -> int:
-    from tensorflow import as_dtype
-
-    return int(as_dtype(match.array("neutral").dtype).as_datatype_enum)
 
 
 LAW = LocalLaw(

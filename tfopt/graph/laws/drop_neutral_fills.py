@@ -13,11 +13,10 @@ Requires: the filled tensor has the shape of x itself, or both have the same sta
 Source: `SimplifyArithmeticOperations` in Grappler's constant folding.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Match, return_input
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import const, one_of, op
 from tfopt.graph.matching.zero_signs import SUMS, sign_of_zero_matters
-from tfopt.graph.mutable_graph import Tensor
 
 NEUTRAL = {"Add": 0, "AddV2": 0, "Sub": 0, "LogicalOr": 0, "Mul": 1, "RealDiv": 1, "Div": 1, "LogicalAnd": 1}
 NEUTRAL |= {"FloorDiv": 1, "Pow": 1}
@@ -46,11 +45,6 @@ def when(match: Match) -> str | None:
     return None if same else "it may have another shape"
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the input."""
-    return match.tensor("x")
-
-
 def _is_float(match: Match) -> bool:
     from tensorflow import as_dtype
 
@@ -67,7 +61,7 @@ def _is_inexact(match: Match) -> bool:
 LAW = LocalLaw(
     (PATTERN,),
     when,
-    rewrite,
+    return_input,
     after={"fold_reshape_sizes": "more shapes are known to be equal then"},
     follows="fold_selects",
 )

@@ -12,9 +12,8 @@ Requires: it is not an output itself, has no control edge into it (its readers w
 a Switch, whose Identity represents the branch.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Match, return_input
 from tfopt.graph.matching.pattern import op
-from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.op_registry import FRAMES
 
 PATTERN = op(("Identity", "StopGradient", "PreventGradient", "Snapshot", "PlaceholderWithDefault"), "x")
@@ -33,11 +32,11 @@ def when(match: Match) -> str | None:
     return None
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the input."""
-    return match.tensor("x")
-
-
 LAW = LocalLaw(
-    (PATTERN,), when, rewrite, requires=("needed control edges",), ensures=("direct edges",), follows="drop_assertions"
+    (PATTERN,),
+    when,
+    return_input,
+    requires=("needed control edges",),
+    ensures=("direct edges",),
+    follows="drop_assertions",
 )

@@ -11,9 +11,8 @@ removed.
 
 from collections.abc import Iterator
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Match, return_input
 from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 SLICE = op("Slice", "x", const("begin"), const("size"))
 STRIDED = op("StridedSlice", "x", const("begin"), const("end"), const("strides"))
@@ -24,11 +23,6 @@ def when(match: Match) -> str | None:
     if match.node().op == "StridedSlice" and (match.attr("new_axis_mask") or match.attr("shrink_axis_mask")):
         return "it adds or removes axes"
     return None if all(_axes(match)) else "it may leave out elements"
-
-
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the input of the slice."""
-    return match.tensor("x")
 
 
 def _axes(match: Match) -> Iterator[bool]:
@@ -50,5 +44,9 @@ def _axes(match: Match) -> Iterator[bool]:
 
 
 LAW = LocalLaw(
-    (SLICE, STRIDED), when, rewrite, after={"fold_constants": "bounds are constants then"}, follows="cancel_squeezes"
+    (SLICE, STRIDED),
+    when,
+    return_input,
+    after={"fold_constants": "bounds are constants then"},
+    follows="cancel_squeezes",
 )

@@ -15,13 +15,11 @@ CVPR 2018, section 3.2; tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlo
 """
 
 from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.affine_ops import batch_norm_axis, batch_norm_patterns, batch_norm_scale_bias
+from tfopt.graph.matching.affine_ops import batch_norm_patterns, batch_norm_refusal, batch_norm_scale_bias
 from tfopt.graph.matching.linear_ops import (
     AFFINE,
-    RANKS,
     Vector,
     affine,
-    channel_axis,
     existing_bias,
     range_refusal,
     refusal,
@@ -32,14 +30,8 @@ from tfopt.graph.mutable_graph import Tensor
 
 def when(match: Match) -> str | None:
     """Refuse training mode, another layout, and weights that overflow."""
-    if match.attr("is_training"):
-        return "the batch norm is in training mode"
-    if reason := refusal(match):
+    if reason := refusal(match) or batch_norm_refusal(match, "root", match.node("linear")):
         return reason
-    linear = match.node("linear")
-    axis = batch_norm_axis(match.node(), RANKS.get(linear.op, 4))
-    if axis != channel_axis(linear):
-        return f"the batch norm normalizes axis {axis}, the channels of the {linear.op} are axis {channel_axis(linear)}"
     scale, bias = _combined_affine(match)
     return range_refusal(match, scaled(match, scale), bias)
 

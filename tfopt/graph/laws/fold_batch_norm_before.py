@@ -15,9 +15,9 @@ Source: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization
 """
 
 from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.affine_ops import batch_norm_axis, batch_norm_patterns, batch_norm_scale_bias
+from tfopt.graph.matching.affine_ops import batch_norm_patterns, batch_norm_refusal, batch_norm_scale_bias
 from tfopt.graph.matching.linear_op_inputs import bias_of, shift_refusal, times_inputs
-from tfopt.graph.matching.linear_ops import PLAIN, RANKS, add_bias, channel_axis, range_refusal
+from tfopt.graph.matching.linear_ops import PLAIN, affine, range_refusal
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
 
@@ -26,11 +26,8 @@ PATTERNS = tuple(op(PLAIN, norm, const("kernel")) for norm in batch_norm_pattern
 
 def when(match: Match) -> str | None:
     """Refuse training mode, another layout, a padding, and weights that overflow."""
-    if match.attr("is_training", "norm"):
-        return "the batch norm is in training mode"
-    norm_axis, axis = batch_norm_axis(match.node("norm"), RANKS.get(match.node().op, 4)), channel_axis(match.node())
-    if norm_axis != axis:
-        return f"the batch norm normalizes axis {norm_axis}, the channels of the {match.node().op} are axis {axis}"
+    if reason := batch_norm_refusal(match, "norm", match.node()):
+        return reason
     scale, bias = batch_norm_scale_bias(match, "norm")
     if bias.any() and (reason := shift_refusal(match)):
         return reason
@@ -40,9 +37,8 @@ def when(match: Match) -> str | None:
 def rewrite(match: Match, make: Maker) -> Tensor:
     """Return one linear operation with one bias."""
     scale, bias = batch_norm_scale_bias(match, "norm")
-    kernel = make.constant("kernel", times_inputs(match, scale), match.array("kernel"))
-    product = make.node(match.node().op, match.tensor("x"), kernel, like=match.node())
-    return add_bias(make, match.node(), product, bias_of(match, bias), match.array("kernel")) if bias.any() else product
+    shift = bias_of(match, bias) if bias.any() else None
+    return affine(match, make, times_inputs(match, scale), shift, role="root")
 
 
 LAW = LocalLaw(

@@ -14,34 +14,37 @@ Requires: a branch without effects, because their order would no longer be defin
 from typing import Any
 
 from tfopt.graph.function_bodies import Body, has_no_effect, read_body
-from tfopt.graph.law import WholeGraphLaw, attr
+from tfopt.graph.law import Maker, SearchLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_inside
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.report import Report
-
-NAME = "fold_branches"
-CHOICES = ("If", "StatelessIf", "Case", "StatelessCase")
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Replace every If and Case with a constant condition."""
+def find(graph: Graph, node: Node) -> Body | str:
+    """Return the chosen branch."""
+    if not graph.is_constant(node.inputs[0]):
+        return "the condition is not a constant"
     library = {function.signature.name: function for function in graph.library.function}
-    fired = 0
-    pending = graph.of_op(*CHOICES)
-    while pending:
-        node = pending.pop()
-        if not graph.is_constant(node.inputs[0]):
-            report.refuse(NAME, node.name, "the condition is not a constant")
-            continue
-        body = read_body(library[_chosen(graph, node)], library)
-        reason = body if isinstance(body, str) else _refusal(graph, node, body, library)
-        if isinstance(body, str) or reason:
-            report.refuse(NAME, node.name, str(reason))
-            continue
-        pending += [inner for inner in _inline(graph, node, body) if inner.op in CHOICES]
-        report.fire(NAME, node.name)
-        fired += 1
-    return fired
+    body = read_body(library[_chosen(graph, node)], library)
+    return body if isinstance(body, str) else _refusal(graph, node, body, library) or body
+
+
+def rewrite(body: Body, make: Maker) -> list[Tensor]:
+    """Add the nodes of a branch to the graph, and return its results."""
+    root, nodes = make.root, body.graph.nodes
+    plain_ends = {tensor.node for tensor in body.returned if not nodes[tensor.node].controls}
+    returned = [nodes[end.node].inputs[0] if end.node in plain_ends else end for end in body.returned]
+    arguments = dict(zip(body.arguments, root.inputs[1:], strict=True))
+    inner = [node for node in nodes.values() if node.name not in arguments and node.name not in plain_ends]
+    names = {node.name: make.graph.fresh(f"{root.name}/{node.name}") for node in inner}
+
+    def outer(tensor: Tensor) -> Tensor:
+        return arguments[tensor.node] if tensor.node in arguments else Tensor(names[tensor.node], tensor.output)
+
+    for node in inner:
+        inputs = [outer(tensor) for tensor in node.inputs]
+        controls = [names[other] for other in node.controls if other in names]
+        make.graph.insert(Node(names[node.name], node.op, inputs, controls, node.attr, root.device))
+    return [outer(tensor) for tensor in returned]
 
 
 def _chosen(graph: Graph, node: Node) -> str:
@@ -67,45 +70,11 @@ def _refusal(graph: Graph, node: Node, body: Body, library: dict[str, Any]) -> s
     return None
 
 
-def _inline(graph: Graph, node: Node, body: Body) -> list[Node]:
-    """Replace an If by the nodes of a branch, and return them."""
-    nodes = body.graph.nodes
-    returned = [_before_identity(nodes[tensor.node], tensor) for tensor in body.returned]
-    ends = {end.node for end, tensor in zip(body.returned, returned, strict=True) if end != tensor}
-    arguments = dict(zip(body.arguments, node.inputs[1:], strict=True))
-    names = {name: graph.fresh(f"{node.name}/{name}") for name in nodes if name not in arguments and name not in ends}
-
-    def outer(tensor: Tensor) -> Tensor:
-        return arguments[tensor.node] if tensor.node in arguments else Tensor(names[tensor.node], tensor.output)
-
-    inlined = [
-        Node(
-            names[inner.name],
-            inner.op,
-            [outer(tensor) for tensor in inner.inputs],
-            [names[other] for other in inner.controls if other in names],
-            inner.attr,
-            node.device,
-        )
-        for inner in nodes.values()
-        if inner.name in names
-    ]
-    for inner in inlined:
-        graph.insert(inner)
-    for index, tensor in enumerate(returned):
-        graph.know_shape(outer(tensor), Tensor(node.name, index))
-        graph.redirect(Tensor(node.name, index), outer(tensor))
-    graph.remove(node.name)
-    return inlined
-
-
-def _before_identity(end: Node, tensor: Tensor) -> Tensor:
-    return tensor if end.controls else end.inputs[0]
-
-
-LAW = WholeGraphLaw(
-    run,
-    requires=("direct edges", "folded constants"),
+LAW = SearchLaw(
+    ("If", "StatelessIf", "Case", "StatelessCase"),
+    find,
+    rewrite,
+    in_frames=True,
     after={
         "fold_constants": "more conditions are constants then",
         "fold_switches": "an If on a dead side is gone then",

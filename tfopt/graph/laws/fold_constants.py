@@ -14,12 +14,11 @@ that of the constants: a graph that fills a gigabyte with zeros should not store
 """
 
 import math
-from dataclasses import replace
 from typing import Any
 
 from numpy.typing import NDArray
 
-from tfopt.errors import first_line
+from tfopt.error_messages import first_line
 from tfopt.graph.law import Maker, WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph, GraphDef, Node, Tensor
 from tfopt.graph.op_registry import is_pure, output_types
@@ -101,8 +100,8 @@ def _replace(graph: Graph, frontier: list[Tensor], report: Report) -> int:
         report.fire("fold_constants", node.name)
         if len(output_types(node)) == 1:
             graph.remove(node.name)
-            constant = Maker(graph, node, controls[node.name]).unplaced("value", value)
-            graph.insert(replace(constant, name=node.name))
+            constant = Maker(graph, node, controls[node.name]).constant("value", value)
+            graph.rename(constant.node, node.name)
             continue
         output = Maker(graph, node, controls[node.name]).constant(f"value_{tensor.output}", value)
         graph.know_shape(output, tensor)

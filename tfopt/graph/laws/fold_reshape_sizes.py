@@ -12,6 +12,8 @@ Requires: one size at most depends on the input, and no other is 0; the sizes ar
 (`symbolic_shapes`), so that the Reshape cannot fail, before and after.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from tfopt.graph.law import Maker, WholeGraphLaw, attr
@@ -61,12 +63,10 @@ def _replace(graph: Graph, node: Node, sizes: list[int]) -> None:
 
     kind = as_dtype(attr(node, "Tshape")).as_numpy_dtype
     shape = Maker(graph, node, []).constant("sizes", np.asarray(sizes, kind))
-    graph.remove(node.name)
-    graph.insert(Node(node.name, node.op, [node.inputs[0], shape], node.controls, node.attr, node.device))
+    graph.insert(replace(graph.remove(node.name), inputs=[node.inputs[0], shape]))
 
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     after={"fold_static_shapes": "a static shape needs no shapes of other nodes"},
 )

@@ -10,8 +10,6 @@ It folds the first half of the batch norm that Keras 3 exports. A division is a 
 Requires: scale is one number per channel, or a single number, and does not make the shape larger.
 """
 
-import numpy as np
-
 from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.linear_ops import (
     AFFINE,
@@ -33,7 +31,7 @@ def when(match: Match) -> str | None:
     """Refuse a scale that is not one number per channel."""
     if reason := refusal(match):
         return reason
-    scale = _scale(match)
+    scale = along_channels(match, match.node(), "scale")
     if scale is None:
         return "the scale is not one number per channel"
     return range_refusal(match, scaled(match, scale), *_scaled_bias(match, scale))
@@ -41,15 +39,9 @@ def when(match: Match) -> str | None:
 
 def rewrite(match: Match, make: Maker) -> Tensor:
     """Return the linear operation with other constants."""
-    scale = _scale(match)
+    scale = along_channels(match, match.node(), "scale")
     assert scale is not None  # checked by `when`
     return affine(match, make, scaled(match, scale), next(iter(_scaled_bias(match, scale)), None))
-
-
-def _scale(match: Match) -> Vector | None:
-    scale = along_channels(match, match.node(), "scale")
-    with np.errstate(divide="ignore"):
-        return 1 / scale if scale is not None and match.node().op == "RealDiv" else scale
 
 
 def _scaled_bias(match: Match, scale: Vector) -> list[Vector]:

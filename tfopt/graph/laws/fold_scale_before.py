@@ -11,11 +11,9 @@ that reads the channel; in a grouped convolution, only the channel's group does.
 Requires: scale is one number per channel, or a single number, and does not make the shape larger.
 """
 
-import numpy as np
-
 from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, input_channels, times_inputs, vector_before
-from tfopt.graph.matching.linear_ops import PLAIN, TRANSPOSED, Vector, range_refusal
+from tfopt.graph.matching.linear_ops import PLAIN, TRANSPOSED, affine, range_refusal
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
 
@@ -27,7 +25,7 @@ def when(match: Match) -> str | None:
     """Refuse a scale that is not one number per channel."""
     if input_channels(match) is None:
         return INPUT_REFUSED
-    scale = _scale(match)
+    scale = vector_before(match, "scale")
     if scale is None:
         return "the scale is not one number per channel"
     return range_refusal(match, times_inputs(match, scale))
@@ -35,18 +33,9 @@ def when(match: Match) -> str | None:
 
 def rewrite(match: Match, make: Maker) -> Tensor:
     """Return the operation with another kernel."""
-    scale = _scale(match)
-    assert scale is not None  # checked by `when`
-    kernel = make.constant("kernel", times_inputs(match, scale), match.array("kernel"))
-    sizes = [match.tensor("sizes")] if match.has("sizes") else []
-    inputs = [*sizes, kernel, match.tensor("x")] if sizes else [match.tensor("x"), kernel]
-    return make.node(match.node().op, *inputs, like=match.node())
-
-
-def _scale(match: Match) -> Vector | None:
     scale = vector_before(match, "scale")
-    with np.errstate(divide="ignore"):
-        return 1 / scale if scale is not None and match.node("mul").op == "RealDiv" else scale
+    assert scale is not None  # checked by `when`
+    return affine(match, make, times_inputs(match, scale), role="root")
 
 
 LAW = LocalLaw(PATTERNS, when, rewrite, rounds=True, changes_zero_signs=True, follows="push_before_concat")

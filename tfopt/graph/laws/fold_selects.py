@@ -10,8 +10,6 @@ If the result is larger than the side, a BroadcastTo remains. Every value of the
 Requires: a condition that is the same for all elements; for SelectV2, which broadcasts, the static shape of the result.
 """
 
-import numpy as np
-
 from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
@@ -34,9 +32,7 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     side, shape = _side(match), match.shape("root")
     if match.node().op == "Select" or _is_same_tensor(match) or match.shape(side) == shape:
         return match.tensor(side)
-    sizes = make.constant("shape", np.asarray(shape, np.int32))
-    kind = match.graph.nodes[sizes.node].attr["dtype"].type
-    return make.node("BroadcastTo", match.tensor(side), sizes, like=match.node(), Tidx=kind)
+    return make.broadcast(match.tensor(side), shape or (), match.node())
 
 
 def _side(match: Match) -> str:

@@ -54,9 +54,7 @@ def _combined_bias(match: Match) -> Vector | None:
     bias, before = along_channels(match, match.node(), "bias"), existing_bias(match)
     if bias is None or before is None:
         return None
-    if match.node().op != "Sub":
-        return before + bias
-    return bias - before if _is_reversed(match) else before - bias
+    return -bias - before if _is_reversed(match) else before + bias
 
 
 def _is_reversed(match: Match) -> bool:

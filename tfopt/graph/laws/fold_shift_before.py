@@ -44,7 +44,7 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 def _bias_after(match: Match) -> Vector:
     bias = vector_before(match, "bias")
     assert bias is not None  # checked by `when`
-    return bias_of(match, -bias if match.node("add").op == "Sub" else bias)
+    return bias_of(match, bias)
 
 
 LAW = LocalLaw((PATTERN,), when, rewrite, rounds=True, after={"fold_scale_before": "a batch norm multiplies first"})

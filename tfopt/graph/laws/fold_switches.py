@@ -12,9 +12,9 @@ on it.
 Requires: no remaining loop reads the dead side, and no output of the graph is on it.
 """
 
-import numpy as np
+from dataclasses import replace
 
-from tfopt.graph.law import Maker, WholeGraphLaw
+from tfopt.graph.law import INT32, Maker, WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attributes, identity
 from tfopt.graph.report import Report
@@ -106,26 +106,20 @@ def _merges(graph: Graph, lost: set[Tensor], dead: set[str]) -> list[Node]:
 def _choose(graph: Graph, merge: Node, living: list[int]) -> None:
     """Leave a merge its live inputs; its output value_index still has their original numbers."""
     if len(living) == 1:  # with a control edge from the merge, so that it is in its frame
-        chosen = Maker(graph, merge, [merge.name]).constant("value_index", np.asarray(living[0], np.int32))
+        chosen = Maker(graph, merge, [merge.name]).integers("value_index", living[0])
         graph.redirect(Tensor(merge.name, 1), chosen)
         _become_identity(graph, merge, merge.inputs[living[0]])
         return
-    attrs = attributes("Merge", merge.attr, {"N": len(living)})
-    graph.remove(merge.name)
-    inputs = [merge.inputs[at] for at in living]
-    graph.insert(Node(merge.name, "Merge", inputs, merge.controls, attrs, merge.device))
+    inputs, attrs = [merge.inputs[at] for at in living], attributes("Merge", merge.attr, {"N": len(living)})
+    graph.insert(replace(graph.remove(merge.name), inputs=inputs, attr=attrs))
     if not any(Tensor(merge.name, 1) in reader.inputs for reader in graph.readers(merge.name)):
         return
     name = graph.fresh(f"{merge.name}/old_index")
     graph.redirect(Tensor(merge.name, 1), Tensor(name))
     make = Maker(graph, merge, [merge.name])
-    numbers, axis = (
-        make.constant("numbers", np.asarray(living, np.int32)),
-        make.constant("axis", np.asarray(0, np.int32)),
-    )
-    int32 = make.graph.nodes[axis.node].attr["dtype"].type
-    gather_attrs = attributes("GatherV2", {}, {"Tparams": int32, "Tindices": int32, "Taxis": int32})
-    graph.insert(Node(name, "GatherV2", [numbers, Tensor(merge.name, 1), axis], [], gather_attrs, merge.device))
+    inputs = [make.integers("numbers", living), Tensor(merge.name, 1), make.integers("axis", 0)]
+    attrs = attributes("GatherV2", {}, dict.fromkeys(("Tparams", "Tindices", "Taxis"), INT32))
+    graph.insert(Node(name, "GatherV2", inputs, [], attrs, merge.device))
 
 
 def _become_identity(graph: Graph, node: Node, source: Tensor) -> None:
@@ -136,7 +130,6 @@ def _become_identity(graph: Graph, node: Node, source: Tensor) -> None:
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     after={"fold_constants": "more conditions are constants then"},
     follows="push_constants_through_switch",
 )

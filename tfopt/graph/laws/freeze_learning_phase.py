@@ -13,34 +13,32 @@ Requires: a scalar bool with one of the usual `NAMES`, which is not an input of 
 
 import numpy as np
 
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
-from tfopt.graph.mutable_graph import Graph
-from tfopt.graph.report import Report
+from tfopt.graph.law import Maker, SearchLaw, attr
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 NAMES = {"keras_learning_phase", "learning_phase", "is_training", "is_train", "training", "phase_train", "train_phase"}
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Replace the placeholders by constants."""
+def find(graph: Graph, node: Node) -> Node | str | None:
+    """Return a placeholder that is a learning phase."""
     from tensorflow import bool as boolean
 
-    fired = 0
-    for node in graph.of_op("Placeholder"):
-        if node.name in graph.fed or attr(node, "dtype") != boolean.as_datatype_enum:
-            continue
-        if node.name.rpartition("/")[-1] not in NAMES:
-            report.refuse("freeze_learning_phase", node.name, "its name is not one of a learning phase")
-            continue
-        constant = Maker(graph, node, node.controls).constant("inference", np.asarray(False))
-        graph.remove(node.name)
-        graph.rename(constant.node, node.name)
-        report.fire("freeze_learning_phase", node.name)
-        fired += 1
-    return fired
+    if node.name in graph.fed or attr(node, "dtype") != boolean.as_datatype_enum:
+        return None
+    return node if node.name.rpartition("/")[-1] in NAMES else "its name is not one of a learning phase"
 
 
-LAW = WholeGraphLaw(
-    run,
+def rewrite(phase: Node, make: Maker) -> list[Tensor]:
+    """Return the value in inference."""
+    return [make.constant("inference", np.asarray(False))]
+
+
+LAW = SearchLaw(
+    ("Placeholder",),
+    find,
+    rewrite,
+    in_frames=True,
+    requires=(),
     after={"strip_unused": "unused nodes cost every later law time, and count as consumers"},
     before={"fold_constants": "conditions that are computed from the learning phase are constants then"},
 )

@@ -22,176 +22,95 @@ Requires: floats, not of 64 bits in place of Erfc, since TensorFlow's Erf of an 
 the same x; nothing else reads what is computed in between.
 """
 
-from collections.abc import Iterator
-from itertools import permutations
-from typing import NamedTuple
-
 import numpy as np
 
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
-from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.law import Maker, Match, SearchLaw, matches
+from tfopt.graph.matching.inner_nodes import inner_refusal
 from tfopt.graph.matching.linear_ops import FLOATS
+from tfopt.graph.matching.pattern import Op, Pattern, const, one_of, op
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.report import Report
 
-NAME = "fuse_gelus"
 # Of the numbers. TensorFlow accepts 0.01, and computes with its own.
 PRECISION = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 1e-5, "float64": 1e-5}
-TANH = (np.sqrt(2 / np.pi), 0.044715)  # d and e
+NUMBERS = {"half": 0.5, "one": 1.0, "power": 3.0}  # by role, as in the equations
+TANH = {"scale": np.sqrt(2 / np.pi), "cubic": 0.044715}  # d and e
 
 
-class Gelu(NamedTuple):
-    """The parts of a GELU.
-
-    Attributes:
-        data: The tensor x.
-        scale: The number c, or d, as the graph has it.
-        removed: Names of the nodes that are not needed afterwards.
-        cubic: The number e; None for the exact GELU.
-    """
-
-    data: Tensor
-    scale: float
-    removed: list[str]
-    cubic: float | None = None
+def _plus_one_pattern(data: Pattern) -> Op:
+    return op(("Add", "AddV2"), const("one"), data, role="sum")
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Rewrite every GELU of another form."""
-    if not graph.of_op("Erf", "Erfc", "Tanh") or is_framed(graph):
-        return 0
-    fired = 0
-    for root in graph.of_op("Mul"):
-        gelu = next(_gelus(graph, root), None) if root.name in graph.nodes else None
-        if gelu is None:
-            continue
-        if reason := _refusal(graph, root, gelu):
-            report.refuse(NAME, root.name, reason)
-            continue
-        _replace(graph, root, gelu)
-        report.fire(NAME, root.name)
-        fired += 1
-    return fired
+ERFC = op("Erfc", op(("Mul", "RealDiv"), "x", const("scale"), role="scaled"), role="erfc")
+ERF = _plus_one_pattern(op("Erf", op("RealDiv", "x", const("scale"), role="scaled"), role="erf"))
+CUBE = op("Mul", const("cubic"), op("Pow", "x", const("power"), role="cube"), role="term")
+SCALED = op("Mul", const("scale"), op("AddV2", "x", CUBE, role="total"), role="scaled")
+NORMAL = one_of(ERFC, ERF, _plus_one_pattern(op("Tanh", SCALED, role="tanh")))
+PATTERNS = (
+    op("Mul", op("Mul", const("half"), "x", role="product"), NORMAL),
+    op("Mul", op("Mul", const("half"), NORMAL, role="product"), "x"),
+    op("Mul", op("Mul", "x", NORMAL, role="product"), const("half")),
+)
 
 
-def _gelus(graph: Graph, root: Node) -> Iterator[Gelu]:
-    """Yield the GELU that ends at a product, if there is one of another form."""
-    for tensor, other in (root.inputs, root.inputs[::-1]):
-        product = graph.nodes[tensor.node]
-        if product.op != "Mul":
-            continue
-        for half, data, normal in permutations((*product.inputs, other)):
-            if _number(graph, half) == 0.5:
-                yield from _with_data(graph, data, normal, product)
-
-
-def _with_data(graph: Graph, data: Tensor, normal: Tensor, product: Node) -> Iterator[Gelu]:
-    """Yield the GELU of a tensor and twice the normal distribution function of it."""
-    node = graph.nodes[normal.node]
-    removed = [product.name, node.name]
-    if node.op in ("Add", "AddV2"):
-        one, erf = node.inputs if graph.is_constant(node.inputs[0]) else node.inputs[::-1]
-        node = graph.nodes[erf.node]
-        removed.append(node.name)
-        if _number(graph, one) == 1 and node.op == "Tanh":
-            yield from _with_tanh(graph, data, node.inputs[0], removed)
-        if _number(graph, one) != 1 or node.op != "Erf":
-            return
-    elif node.op != "Erfc":
-        return
-    scaled = graph.nodes[node.inputs[0].node]
-    scale = _scale(graph, scaled, data)
-    if scale is None or not _is_close(graph, normal, scale if node.op == "Erf" else -scale, 2**-0.5):
-        return
-    if node.op == "Erfc" or scaled.op == "RealDiv":
-        yield Gelu(data, abs(scale), [*removed, scaled.name])
-
-
-def _with_tanh(graph: Graph, data: Tensor, argument: Tensor, removed: list[str]) -> Iterator[Gelu]:
-    """Yield the GELU of a tensor with the hyperbolic tangent of another one."""
-    for total, scale in _pairs(graph, argument, "Mul"):
-        for linear, term in _pairs(graph, total, "AddV2"):
-            for power, cubic in _pairs(graph, term, "Mul"):
-                cube = graph.nodes[power.node]
-                if linear != data or cube.op != "Pow" or cube.inputs[0] != data or _number(graph, cube.inputs[1]) != 3:
-                    continue
-                numbers = _number(graph, scale) or 0.0, _number(graph, cubic) or 0.0
-                if all(_is_close(graph, argument, *pair) for pair in zip(numbers, TANH, strict=True)):
-                    names = [argument.node, total.node, term.node, power.node]
-                    yield Gelu(data, numbers[0], [*removed, *names], numbers[1])
-
-
-def _is_close(graph: Graph, tensor: Tensor, number: float, expected: float) -> bool:
-    """Return whether a number is another one, as far as the dtype of a tensor allows."""
-    from tensorflow import as_dtype
-
-    dtype = as_dtype(attr(graph.nodes[tensor.node], "T")).name
-    return abs(number / expected - 1) <= PRECISION.get(dtype, 0)
-
-
-def _pairs(graph: Graph, tensor: Tensor, op: str) -> list[tuple[Tensor, Tensor]]:
-    """Return the operands of an operation in both orders; nothing if it is another operation."""
-    node = graph.nodes[tensor.node]
-    return [(node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])] if node.op == op else []
-
-
-def _scale(graph: Graph, node: Node, data: Tensor) -> float | None:
-    """Return the factor of x, if a node multiplies x by a number, or divides it."""
-    if node.op not in ("Mul", "RealDiv"):
-        return None
-    for tensor, other in (node.inputs, node.inputs[::-1] if node.op == "Mul" else node.inputs):
-        number = _number(graph, other)
-        if tensor == data and number:
-            return number if node.op == "Mul" else 1 / number
+def find(graph: Graph, root: Node) -> Match | str | None:
+    """Return the GELU that ends at a product, if there is one of another form."""
+    for match in matches(graph, root, PATTERNS):
+        if _is_gelu(match):
+            return _refusal(match) or match
     return None
 
 
-def _number(graph: Graph, tensor: Tensor) -> float | None:
+def rewrite(match: Match, make: Maker) -> list[Tensor]:
+    """Return the product of both factors; names decide which one TensorFlow sees first."""
+    factors = _approximate(match, make) if match.has("tanh") else _exact(match, make)
+    return [make.node("Mul", *factors, like=make.root)]
+
+
+def _is_gelu(match: Match) -> bool:
+    """Return whether the numbers are those of a GELU, the scale as far as the dtype allows."""
+    if any(match.has(role) and _number(match, role) != number for role, number in NUMBERS.items()):
+        return False
+    scale = np.sqrt(2) if match.node("scaled").op == "RealDiv" else np.sqrt(0.5)
+    expected = TANH if match.has("tanh") else {"scale": -scale if match.has("erfc") else scale}
+    numbers = [(_number(match, role), number) for role, number in expected.items()]
+    return all(abs((own or 0) / number - 1) <= PRECISION.get(_dtype(match), 0) for own, number in numbers)
+
+
+def _number(match: Match, role: str) -> float | None:
     """Return the value of a constant that is one float."""
-    if not graph.is_constant(tensor):
-        return None
-    array = graph.array(tensor)
+    array = match.array(role)
     return float(array) if array.ndim == 0 and array.dtype.name in FLOATS else None
 
 
-def _refusal(graph: Graph, root: Node, gelu: Gelu) -> str | None:
+def _dtype(match: Match) -> str:
     from tensorflow import as_dtype
 
-    if root.name in graph.fed:
+    return str(as_dtype(match.attr("T")).name)
+
+
+def _refusal(match: Match) -> str | None:
+    if match.node().name in match.graph.fed:
         return "it is fed from outside"
-    if as_dtype(attr(root, "T")).name == "float64" and any(graph.nodes[name].op == "Erfc" for name in gelu.removed):
+    if _dtype(match) == "float64" and match.has("erfc"):
         return "Erf of an infinity is NaN in 64 bits"
-    inner = {root.name, *gelu.removed}
-    for name in gelu.removed:
-        node = graph.nodes[name]
-        if name in graph.fetched | graph.fed or node.controls or graph.waiting(name):
-            return "a part is an output of the graph as well, fed, or has control edges"
-        if any(reader.name not in inner for reader in graph.readers(name)):
-            return "something else reads a part"
-    return None
+    return inner_refusal(match)
 
 
-def _replace(graph: Graph, root: Node, gelu: Gelu) -> None:
-    make = Maker(graph, root, [])
-    factors = _exact(make, gelu) if gelu.cubic is None else _approximate(make, gelu, gelu.cubic)
-    graph.remove(root.name)
-    graph.insert(Node(root.name, "Mul", factors, root.controls, root.attr, root.device))
-    for name in gelu.removed:
-        graph.remove(name)
-
-
-def _exact(make: Maker, gelu: Gelu) -> list[Tensor]:
+def _exact(match: Match, make: Maker) -> list[Tensor]:
     """Add the factors of the exact GELU: x / 2 comes first, by name."""
-    erf = make.node("Erf", _times(make, gelu.data, gelu.scale), like=make.root)
-    return [_times(make, gelu.data, 0.5, "half"), _plus_one(make, erf)]
+    scale = abs(_number(match, "scale") or 0.0)
+    scale = 1 / scale if match.node("scaled").op == "RealDiv" else scale
+    erf = make.node("Erf", _times(make, match.tensor("x"), scale), like=make.root)
+    return [_times(make, match.tensor("x"), 0.5, "half"), _plus_one(make, erf)]
 
 
-def _approximate(make: Maker, gelu: Gelu, cubic: float) -> list[Tensor]:
+def _approximate(match: Match, make: Maker) -> list[Tensor]:
     """Add the factors of the GELU with tanh: by name, e x comes before x^2, and half the sum before x."""
-    like, data = make.root, gelu.data
+    like, data = make.root, match.tensor("x")
+    scale, cubic = (_number(match, role) or 0.0 for role in ("scale", "cubic"))
     square = make.node("Square", data, like=like, role="square")
     cube = make.node("Mul", _times(make, data, cubic, "part"), square, like=like)
-    tanh = make.node("Tanh", _times(make, make.node("AddV2", data, cube, like=like), gelu.scale), like=like)
+    tanh = make.node("Tanh", _times(make, make.node("AddV2", data, cube, like=like), scale), like=like)
     half = _times(make, _plus_one(make, tanh), 0.5)
     if len(data.node) > 1:
         name = make.graph.fresh(f"{data.node[:-1]}-half")
@@ -201,22 +120,11 @@ def _approximate(make: Maker, gelu: Gelu, cubic: float) -> list[Tensor]:
 
 
 def _plus_one(make: Maker, tensor: Tensor) -> Tensor:
-    return make.node("AddV2", tensor, _constant(make, 1), like=make.root, role="sum")
+    return make.node("AddV2", tensor, make.typed("constant", 1, make.root), like=make.root, role="sum")
 
 
 def _times(make: Maker, tensor: Tensor, number: float, role: str = "") -> Tensor:
-    return make.node("Mul", tensor, _constant(make, number), like=make.root, role=role)
+    return make.node("Mul", tensor, make.typed("constant", number, make.root), like=make.root, role=role)
 
 
-def _constant(make: Maker, number: float) -> Tensor:
-    from tensorflow import as_dtype
-
-    return make.constant("constant", np.asarray(number, as_dtype(attr(make.root, "T")).as_numpy_dtype))
-
-
-LAW = WholeGraphLaw(
-    run,
-    requires=("direct edges", "folded constants"),
-    rounds=True,
-    after={"fold_signs": "the sign is in the constant then"},
-)
+LAW = SearchLaw(("Mul",), find, rewrite, rounds=True, after={"fold_signs": "the sign is in the constant then"})

@@ -15,189 +15,75 @@ Requires: means along the last axis, with ``keep_dims``; constants g and b; g is
 axis; nothing else reads what is computed in between.
 """
 
-from typing import NamedTuple
-
-import numpy as np
-
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
-from tfopt.graph.matching.control_flow_v1 import is_framed
+from tfopt.graph.law import Maker, Match, SearchLaw, attr, matches
+from tfopt.graph.matching.inner_nodes import inner_refusal
+from tfopt.graph.matching.pattern import const, one_of, op
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.report import Report
 
-NAME = "fuse_layer_norms"
 SUMS = ("Add", "AddV2")
+CENTERED = op("Sub", "x", "mean", role="centered")
+SQUARES = one_of(op("SquaredDifference", "x", "mean", role="squares"), op("Square", CENTERED, role="squares"))
+VARIANCE = op("Mean", SQUARES, "axes", role="variance")
+RSQRT = op("Rsqrt", op(SUMS, VARIANCE, const("epsilon"), role="stable"), role="rsqrt")
+GAINED = op("Mul", RSQRT, const("gain"), role="gained")  # s
+NEGATED = op("Mul", op("Neg", "mean", role="sign"), "gained", role="shifted")  # - m s
+SHIFTS = (
+    op("Sub", const("bias"), op("Mul", "mean", "gained", role="shifted"), role="shift"),
+    op(SUMS, const("bias"), NEGATED, role="shift"),
+    NEGATED,
+)
+PATTERN = op(SUMS, op("Mul", "x", GAINED, role="scaled"), one_of(*SHIFTS))
 
 
-class Norm(NamedTuple):
-    """The parts of a layer normalization.
-
-    Attributes:
-        data: The tensor x.
-        mean: Its mean.
-        gain: The constant g.
-        bias: The constant b; None if there is none.
-        rsqrt: The node of r.
-        epsilon: The sum with epsilon before it.
-        variance: The mean of squares before that.
-        removed: Names of the nodes that are not needed afterwards.
-    """
-
-    data: Tensor
-    mean: Tensor
-    gain: Tensor
-    bias: Tensor | None
-    rsqrt: Node
-    epsilon: Node
-    variance: Node
-    removed: list[str]
-
-
-def run(graph: Graph, report: Report) -> int:
-    """Rewrite every layer normalization."""
-    if not graph.of_op("Rsqrt") or is_framed(graph):
-        return 0
-    fired = 0
-    for root in graph.of_op(*SUMS):
-        norm = _norm(graph, root)
-        if norm is None:
-            continue
-        if reason := _refusal(graph, root, norm):
-            report.refuse(NAME, root.name, reason)
-            continue
-        _replace(graph, root, norm)
-        report.fire(NAME, root.name)
-        fired += 1
-    return fired
-
-
-def _norm(graph: Graph, root: Node) -> Norm | None:
-    """Return the parts of the layer normalization that ends at a sum; None if it is none."""
-    for scaled, shift in (root.inputs, root.inputs[::-1]):
-        for data, gained in _factors(graph, scaled):
-            moments = _moments(graph, data, gained)
-            if moments is None:
-                continue
-            mean, gain, nodes = moments
-            shifted = _shift(graph, shift, mean, gained)
-            if shifted is not None:
-                bias, between = shifted
-                rsqrt, epsilon, variance, *_ = nodes
-                removed = [scaled.node, gained.node, *between, *(node.name for node in nodes)]
-                return Norm(data, mean, gain, bias, rsqrt, epsilon, variance, list(dict.fromkeys(removed)))
+def find(graph: Graph, root: Node) -> Match | str | None:
+    """Return the layer normalization that ends at a sum."""
+    for match in matches(graph, root, (PATTERN,)):
+        mean = graph.nodes[match.tensor("mean").node]
+        if mean.op == "Mean" and mean.inputs[0] == match.tensor("x"):
+            return _refusal(match, mean) or match
     return None
 
 
-def _factors(graph: Graph, tensor: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Return the factors of a product, in both orders."""
-    node = graph.nodes[tensor.node]
-    return [(node.inputs[0], node.inputs[1]), (node.inputs[1], node.inputs[0])] if node.op == "Mul" else []
+def rewrite(match: Match, make: Maker) -> list[Tensor]:
+    """Return the centered input times r and the gain, plus the bias."""
+    like, variance = make.root, match.node("variance")
+    centered = make.node("Sub", match.tensor("x"), match.tensor("mean"), like=like)
+    squares = make.node("Square", centered, like=like)
+    mean = make.node("Mean", squares, match.tensor("axes"), like=variance)
+    rsqrt = make.node("Rsqrt", make.node("AddV2", mean, match.tensor("epsilon"), like=like), like=like)
+    result = make.node("Mul", make.node("Mul", centered, rsqrt, like=like), _vector(match, make, "gain"), like=like)
+    return [make.node("AddV2", result, _vector(match, make, "bias"), like=like) if match.has("bias") else result]
 
 
-def _moments(graph: Graph, data: Tensor, gained: Tensor) -> tuple[Tensor, Tensor, list[Node]] | None:
-    """Return the mean and gain, and the nodes from r to the squares, of a tensor that may be s = r g."""
-    for rooted, gain in _factors(graph, gained):
-        nodes = _chain(graph, rooted, ("Rsqrt",), SUMS, ("Mean",), ("SquaredDifference", "Square"))
-        if nodes is None or not graph.is_constant(gain) or not graph.is_constant(nodes[1].inputs[1]):
-            continue
-        squares = nodes[3]
-        if squares.op == "Square":
-            squares = graph.nodes[squares.inputs[0].node]
-            nodes.append(squares)
-        if squares.op not in ("SquaredDifference", "Sub") or squares.inputs[0] != data:
-            continue
-        mean = graph.nodes[squares.inputs[1].node]
-        if mean.op == "Mean" and mean.inputs[0] == data:
-            return Tensor(mean.name), gain, nodes
-    return None
-
-
-def _chain(graph: Graph, tensor: Tensor, *ops: tuple[str, ...]) -> list[Node] | None:
-    """Return nodes with these operations, each the first input of the one before it."""
-    nodes = []
-    for names in ops:
-        node = graph.nodes[tensor.node]
-        if node.op not in names:
-            return None
-        nodes.append(node)
-        tensor = node.inputs[0]
-    return nodes
-
-
-def _shift(graph: Graph, tensor: Tensor, mean: Tensor, gained: Tensor) -> tuple[Tensor | None, list[str]] | None:
-    """Return b, or None, and the nodes of b - m s, or of -m s."""
-    node = graph.nodes[tensor.node]
-    if node.op == "Sub" and graph.is_constant(node.inputs[0]):
-        product = graph.nodes[node.inputs[1].node]
-        is_product = product.op == "Mul" and sorted(product.inputs) == sorted([mean, gained])
-        return (node.inputs[0], [node.name, product.name]) if is_product else None
-    if node.op in SUMS:
-        for bias, negated in (node.inputs, node.inputs[::-1]):
-            between = _negated_product(graph, negated, mean, gained) if graph.is_constant(bias) else None
-            if between is not None:
-                return bias, [node.name, *between]
-        return None
-    between = _negated_product(graph, tensor, mean, gained)
-    return None if between is None else (None, between)
-
-
-def _negated_product(graph: Graph, tensor: Tensor, mean: Tensor, gained: Tensor) -> list[str] | None:
-    for negated, factor in _factors(graph, tensor):
-        sign = graph.nodes[negated.node]
-        if factor == gained and sign.op == "Neg" and sign.inputs[0] == mean:
-            return [tensor.node, sign.name]
-    return None
-
-
-def _refusal(graph: Graph, root: Node, norm: Norm) -> str | None:
-    if root.name in graph.fed:
+def _refusal(match: Match, mean: Node) -> str | None:
+    graph = match.graph
+    if match.node().name in graph.fed:
         return "it is fed from outside"
-    inner = {root.name, *norm.removed}
-    for name in norm.removed:
-        node = graph.nodes[name]
-        if name in graph.fetched | graph.fed or node.controls or graph.waiting(name):
-            return "a part is an output of the graph as well, fed, or has control edges"
-        if any(reader.name not in inner for reader in graph.readers(name)):
-            return "something else reads a part"
-    shape = graph.shape(norm.data)
+    if reason := inner_refusal(match):
+        return reason
+    shape = match.shape("x")
     if shape is None:
         return "the rank is not known"
-    for mean in (norm.variance, graph.nodes[norm.mean.node]):
-        constant = graph.is_constant(mean.inputs[1])
-        axes = graph.array(mean.inputs[1]).ravel() % len(shape) if constant else np.asarray([])
-        if list(axes) != [len(shape) - 1] or not attr(mean, "keep_dims"):
+    for node in (match.node("variance"), mean):
+        axes = graph.array(node.inputs[1]).ravel() % len(shape) if graph.is_constant(node.inputs[1]) else ()
+        if list(axes) != [len(shape) - 1] or not attr(node, "keep_dims"):
             return "the means are not along the last axis"
-    gain, bias = graph.array(norm.gain), None if norm.bias is None else graph.array(norm.bias)
-    if gain.shape[-1:] != shape[-1:] or any(each is not None and each.size != shape[-1] for each in (gain, bias)):
+    constants = [match.array(role) for role in ("gain", "bias") if match.has(role)]
+    if constants[0].shape[-1:] != shape[-1:] or any(array.size != shape[-1] for array in constants):
         return "the gain or the bias is not one number for each element along the last axis"
     return None
 
 
-def _replace(graph: Graph, root: Node, norm: Norm) -> None:
-    make = Maker(graph, root, [])
-    like = root
-    centered = make.node("Sub", norm.data, norm.mean, like=like)
-    squares = make.node("Square", centered, like=like)
-    variance = make.node("Mean", squares, norm.variance.inputs[1], like=norm.variance)
-    rsqrt = make.node("Rsqrt", make.node("AddV2", variance, norm.epsilon.inputs[1], like=like), like=like)
-    result = make.node("Mul", make.node("Mul", centered, rsqrt, like=like), _vector(graph, make, norm.gain), like=like)
-    if norm.bias is not None:
-        result = make.node("AddV2", result, _vector(graph, make, norm.bias), like=like)
-    last = graph.remove(result.node)
-    graph.remove(root.name)
-    graph.insert(Node(root.name, last.op, last.inputs, root.controls, last.attr, root.device))
-    for name in norm.removed:
-        graph.remove(name)
-
-
-def _vector(graph: Graph, make: Maker, tensor: Tensor) -> Tensor:
+def _vector(match: Match, make: Maker, role: str) -> Tensor:
     """Return a constant along the last axis without axes of size 1 before it."""
-    array = graph.array(tensor)
-    return tensor if array.ndim == 1 else make.constant("constant", array.reshape(-1))
+    array = match.array(role)
+    return match.tensor(role) if array.ndim == 1 else make.constant("constant", array.reshape(-1))
 
 
-LAW = WholeGraphLaw(
-    run,
-    requires=("direct edges", "folded constants"),
+LAW = SearchLaw(
+    SUMS,
+    find,
+    rewrite,
     rounds=True,
     after={"fold_shift": "this law removes a product and a sum that the folds match"},
     before={"cancel_reshapes_around": "constants have the shape that a layer gave them"},

@@ -30,12 +30,12 @@ from tfopt.graph.matching.counted_loops import (
     is_invariant,
     is_iteration_count,
     list_of,
-    skip_identities,
+    position_of,
     sources,
     writer_of,
 )
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, attributes, identity
+from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, identity
 from tfopt.graph.report import Report
 
 NAME = "fuse_map_loops"
@@ -54,11 +54,11 @@ def run(graph: Graph, report: Report) -> int:
         if isinstance(body, str) or isinstance(cond, str):
             report.refuse(NAME, node.name, str(body if isinstance(body, str) else cond))
             continue
-        loop = Loop(graph, node, body, cond)
+        loop = Loop(graph, node, body, cond, Maker(graph, node, []))
         try:
             _fuse(loop)
         except Refusal as refusal:
-            for name in reversed(loop.made):
+            for name in reversed(loop.make.made):
                 graph.remove(name)
             report.refuse(NAME, node.name, str(refusal))
             continue
@@ -136,17 +136,14 @@ def _leaf(loop: Loop, node: Node) -> Value:
     if (whole := indexed_tensor(loop, node)) is not None:
         return Value(_rank(graph, whole) - 1, True, whole)
     if node.op == "TensorListGetItem":
-        source = skip_identities(loop.body, node.inputs[0]).node
-        place = loop.body.arguments.index(source) if source in loop.body.arguments else None
+        place = position_of(loop.body, node.inputs[0])
         slices = list_of(loop, place) if place is not None else None
         if slices is None or not is_counter(loop, node.inputs[1]):
             raise Refusal("a list is read that is also written, or not at the counter")
         return Value(_rank(graph, slices) - 1, True, slices)
     if node.op == "Const":
-        name = graph.fresh(f"{loop.node.name}/{node.name}")
-        graph.insert(Node(name, "Const", [], [], node.attr, loop.node.device))
-        loop.made.append(name)
-        return Value(loop.body.graph.array(Tensor(node.name)).ndim, False, Tensor(name))
+        array = loop.body.graph.array(Tensor(node.name))
+        return Value(array.ndim, False, loop.make.constant(node.name, array))
     place = loop.body.arguments.index(node.name)
     if not is_invariant(loop, place):
         raise Refusal("an iteration reads the counter, or a result of the previous iteration")
@@ -163,20 +160,17 @@ def _rank(graph: Graph, tensor: Tensor) -> int:
 def _operation(loop: Loop, node: Node) -> Value:
     operands = [loop.values[tensor] for tensor in node.inputs]
     varies = any(value.varies for value in operands)
-    if node.op in ONE_OPERAND:
+    is_bias = node.op == "BiasAdd" and attr(node, "data_format") != "NCHW" and not operands[1].varies
+    if node.op in ONE_OPERAND or is_bias or (node.op in LAST_AXIS and operands[0].rank):
         return _make(loop, node, node.op, operands, operands[0].rank)
     if node.op in BINARY:
         rank = max(value.rank for value in operands)
         if varies and any(value.varies and value.rank != rank for value in operands):
             raise Refusal(f"{node.op} of a slice with a tensor of higher rank")
         return _make(loop, node, node.op, operands, rank)
-    if node.op == "BiasAdd" and attr(node, "data_format") != "NCHW" and not operands[1].varies:
-        return _make(loop, node, "BiasAdd", operands, operands[0].rank)
     if node.op == "MatMul" and varies and attr(node, "T") not in COMPLEX:
         flags = {"adj_x": attr(node, "transpose_a"), "adj_y": attr(node, "transpose_b")}
         return _make(loop, node, "BatchMatMulV2", operands, 2, **flags)
-    if node.op in LAST_AXIS and operands[0].rank:
-        return _make(loop, node, node.op, operands, operands[0].rank)
     if node.op in SHAPED and operands[0].varies and loop.body.graph.is_constant(node.inputs[1]):
         return _shaped(loop, node, operands[0])
     raise Refusal(f"the body has {node.op}, which has no known form for all slices at once")
@@ -194,23 +188,17 @@ def _shaped(loop: Loop, node: Node, operand: Value) -> Value:
     else:
         new = np.unique(old % max(rank, 1)) + 1
         rank = rank if attr(node, "keep_dims") else rank - new.size
-    constant = Maker(loop.graph, loop.node, []).constant(node.name, new.astype(old.dtype))
-    loop.made.append(constant.node)
+    constant = loop.make.constant(node.name, new.astype(old.dtype))
     return _make(loop, node, node.op, [operand, Value(1, False, constant)], rank)
 
 
 def _make(loop: Loop, node: Node, op: str, operands: list[Value], rank: int, **changed: bool) -> Value:
-    name = loop.graph.fresh(f"{loop.node.name}/{node.name}")
-    attrs = attributes(op, node.attr, changed)
-    inputs = [value.made for value in operands]
-    loop.graph.insert(Node(name, op, inputs, [], attrs, loop.node.device))
-    loop.made.append(name)
-    return Value(rank, any(value.varies for value in operands), Tensor(name))
+    made = loop.make.node(op, *(value.made for value in operands), like=node, role=node.name, **changed)
+    return Value(rank, any(value.varies for value in operands), made)
 
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     rounds=True,
     after={"push_constants_into_bodies": "bodies have their constants then"},
     before={"fold_scale_before": "nodes that are in a loop are next to kernels then"},

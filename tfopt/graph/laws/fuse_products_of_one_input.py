@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
+from tfopt.graph.law import INT32, Maker, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
@@ -88,17 +88,8 @@ def _replace(graph: Graph, branches: list[Branch]) -> None:
     if last is not first:
         biases = make.constant("biases", np.concatenate([graph.array(branch.last.inputs[1]) for branch in branches]))
         result = make.node("BiasAdd", result, biases, like=last)
-    widths = make.constant("widths", np.asarray([each.shape[axis] for each in kernels], np.int32))
-    kind = graph.nodes[widths.node].attr["dtype"].type
-    parts = make.node(
-        "SplitV",
-        result,
-        widths,
-        make.constant("axis", np.asarray(1, np.int32)),
-        like=first,
-        Tlen=kind,
-        num_split=len(branches),
-    )
+    sizes = make.integers("widths", [each.shape[axis] for each in kernels]), make.integers("axis", 1)
+    parts = make.node("SplitV", result, *sizes, like=first, Tlen=INT32, num_split=len(branches))
     for index, branch in enumerate(branches):
         graph.know_shape(Tensor(parts.node, index), Tensor(branch.last.name))
         graph.redirect(Tensor(branch.last.name), Tensor(parts.node, index))
@@ -109,7 +100,6 @@ def _replace(graph: Graph, branches: list[Branch]) -> None:
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     rounds=True,
     opt_in="one large product is not always faster than several, and copies of its parts",
     follows="fuse_products_of_batch",

@@ -22,14 +22,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
-from tfopt.graph.matching.control_flow_v1 import is_framed
-from tfopt.graph.matching.parts import part_of, why_not_all
+from tfopt.graph.law import INT32, Maker, SearchLaw, attr
+from tfopt.graph.matching.inner_nodes import product_refusal
+from tfopt.graph.matching.parts import joined_axis, part_of, why_not_all
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import TESTS, UNARY
-from tfopt.graph.report import Report
 
-NAME = "fuse_products_of_parts"
 ADDING = ("BiasAdd", "Add", "AddV2")
 MANY = 32  # parts, from which on a Transpose is faster than to stack them (benchmarks/loops.py)
 FOLLOWING = UNARY - TESTS - {"Cast"}  # the others keep the dtype
@@ -45,7 +43,7 @@ class Side(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """The parts of a loop: products, the biases and sums after them, and an operation after each of these."""
+    """The products of a loop, the biases and sums after them, and an operation after each of these."""
 
     products: list[Node]
     biases: list[Tensor]
@@ -62,21 +60,32 @@ class Loop(NamedTuple):
     width: int | None  # of a product, if the result is a matrix
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Replace every stack of such products."""
-    fired = 0
-    for stack in graph.of_op("Pack", "ConcatV2") if not is_framed(graph) else ():
-        ends = _ends(graph, stack)
-        if ends is None:
-            continue
-        loop = ends if isinstance(ends, str) else _loop(graph, stack, ends)
-        if isinstance(loop, str):
-            report.refuse(NAME, stack.name, loop)
-            continue
-        _replace(graph, stack, loop)
-        report.fire(NAME, stack.name)
-        fired += 1
-    return fired
+def find(graph: Graph, stack: Node) -> Loop | str | None:
+    """Return the products that a stack joins, which look like a loop."""
+    ends = _ends(graph, stack)
+    return _loop(graph, stack, ends) if isinstance(ends, Ends) else ends
+
+
+def rewrite(loop: Loop, make: Maker) -> list[Tensor]:
+    """Return the batched product, with biases and an operation after it, in the layout of the stack."""
+    products, biases, _, unary = loop.ends
+    like, is_joined = products[0], make.root.op == "ConcatV2"
+    inputs = [_batched(make, side, loop) for side in loop.sides]
+    changed = {"adj_x": attr(like, "transpose_a"), "adj_y": attr(like, "transpose_b")}
+    result = make.node("BatchMatMulV2", *inputs, like=like, **changed)
+    few = is_joined and loop.axis == 1 and len(products) < MANY
+    result = _side_by_side(make, result, loop) if few else result
+    if biases:
+        rows = np.stack([make.graph.array(bias).reshape(1, -1) for bias in biases])
+        row = np.broadcast_to(rows, (len(rows), 1, loop.width or 0)).reshape(-1) if few else rows
+        result = make.node("BiasAdd" if few else "AddV2", result, make.constant("bias", row), like=like)
+    if unary:
+        result = make.node(unary[0].op, result, like=unary[0])
+    if loop.axis == 1 and not few:
+        result = _exchanged(make, result, like)
+    if is_joined and not few:
+        result = make.reshape(result, (None, (loop.width or 0) * (len(products) if loop.axis else 1)), like)
+    return [result]
 
 
 def _ends(graph: Graph, stack: Node) -> Ends | str | None:
@@ -111,11 +120,8 @@ def _attributes(node: Node) -> tuple[tuple[str, bytes], ...]:
 
 def _loop(graph: Graph, stack: Node, ends: Ends) -> Loop | str:
     products = ends.products
-    for node in [*products, *ends.sums, *ends.unary]:
-        if node.name in graph.fetched | graph.fed or node.controls or graph.waiting(node.name):
-            return "a product is an output of the graph as well, fed from outside, or carries a control edge"
-        if graph.uses(node.name) != 1:
-            return f"a product has {graph.uses(node.name)} consumers"
+    if reason := product_refusal(graph, [*products, *ends.sums, *ends.unary]):
+        return reason
     names = ("transpose_a", "transpose_b")
     if len({tuple(attr(product, name) for name in names) for product in products}) > 1:
         return "some factors are transposed, others are not"
@@ -123,13 +129,14 @@ def _loop(graph: Graph, stack: Node, ends: Ends) -> Loop | str:
     if isinstance(sides, str):
         return sides
     divided = [side for side in sides if side.source is not None]
-    if not all(_is_vector(graph, bias) for bias in ends.biases) or len(set(_lengths(graph, ends.biases))) > 1:
+    lengths = {_length(graph, bias) for bias in ends.biases}
+    if None in lengths or len(lengths) > 1:
         return "the biases are no constant vectors of equal length"
-    axis = _axis(graph, stack)
-    if axis is None or any(side.axis == 2 for side in divided):
+    axis = joined_axis(graph, stack, 3 if stack.op == "Pack" else 2)
+    if axis is None or axis == 2 or any(side.axis == 2 for side in divided):
         return "a matrix is divided along, or stacked after, its columns"
     width = (graph.shape(Tensor(products[0].name)) or (None, None))[1]
-    if ends.biases and width is not None and _lengths(graph, ends.biases)[0] not in (1, width):
+    if width is not None and not lengths <= {1, width}:
         return "the biases are no constant vectors of equal length"
     if stack.op == "ConcatV2" and width is None:
         return "the width of the products is not known"
@@ -158,22 +165,12 @@ def _others(graph: Graph, tensors: list[Tensor], reason: str) -> Side | str:
     return Side(None, 0, tensors) if is_known and len(set(tensors)) == len(tensors) else reason
 
 
-def _axis(graph: Graph, stack: Node) -> int | None:
-    """Return 0 or 1, the axis along which the products are joined; None for another or unknown one."""
-    if stack.op == "Pack":
-        return axis if (axis := attr(stack, "axis") % 3) < 2 else None
-    return int(graph.array(stack.inputs[-1])) % 2 if graph.is_constant(stack.inputs[-1]) else None
-
-
-def _is_vector(graph: Graph, tensor: Tensor) -> bool:
-    if not graph.is_constant(tensor) or graph.nodes[tensor.node].controls:
-        return False
-    shape = graph.array(tensor).shape
-    return len(shape) == 1 or (len(shape) == 2 and shape[0] == 1)
-
-
-def _lengths(graph: Graph, biases: list[Tensor]) -> list[int]:
-    return [graph.array(bias).size for bias in biases]
+def _length(graph: Graph, bias: Tensor) -> int | None:
+    """Return the number of elements of a constant vector, or of a single row; None for other tensors."""
+    if not graph.is_constant(bias) or graph.nodes[bias.node].controls:
+        return None
+    array = graph.array(bias)
+    return array.size if array.ndim == 1 or (array.ndim == 2 and len(array) == 1) else None
 
 
 def _side(graph: Graph, tensors: list[Tensor]) -> Side | str:
@@ -196,44 +193,17 @@ def _side(graph: Graph, tensors: list[Tensor]) -> Side | str:
     return Side(first.source, first.axis, tensors, 0 if first.is_index else shape[1] or 0)
 
 
-def _replace(graph: Graph, stack: Node, loop: Loop) -> None:
-    products, biases, sums, unary = loop.ends
-    like = products[0]
-    make = Maker(graph, stack, [])
-    inputs = [_batched(graph, make, side, loop) for side in loop.sides]
-    changed = {"adj_x": attr(like, "transpose_a"), "adj_y": attr(like, "transpose_b")}
-    result = make.node("BatchMatMulV2", *inputs, like=like, **changed)
-    few = stack.op == "ConcatV2" and loop.axis == 1 and len(products) < MANY
-    result = _side_by_side(make, result, loop) if few else result
-    if biases:
-        rows = np.stack([graph.array(bias).reshape(1, -1) for bias in biases])
-        row = np.broadcast_to(rows, (len(rows), 1, loop.width or 0)).reshape(-1) if few else rows
-        result = make.node("BiasAdd" if few else "AddV2", result, make.constant("bias", row), like=like)
-    if unary:
-        result = make.node(unary[0].op, result, like=unary[0])
-    if loop.axis == 1 and not few:
-        result = _exchanged(make, result, like)
-    if stack.op == "ConcatV2" and not few:
-        result = make.reshape(result, (None, (loop.width or 0) * (len(products) if loop.axis else 1)), like)
-    graph.remove(stack.name)
-    last = graph.remove(result.node)
-    graph.insert(Node(stack.name, last.op, last.inputs, stack.controls, last.attr, stack.device))
-    for node in [*unary, *sums, *products]:
-        graph.remove(node.name)
-
-
 def _side_by_side(make: Maker, product: Tensor, loop: Loop) -> Tensor:
     """Join the matrices of a product along their columns."""
     like, count = loop.ends.products[0], len(loop.ends.products)
     first = make.node("Unpack", product, like=like, num=count, axis=0)
-    axis = make.constant("axis", np.asarray(1, np.int32))
-    kind = make.graph.nodes[axis.node].attr["dtype"].type
     matrices = [Tensor(first.node, index) for index in range(count)]
-    return make.node("ConcatV2", *matrices, axis, like=like, N=count, Tidx=kind)
+    return make.node("ConcatV2", *matrices, make.integers("axis", 1), like=like, N=count, Tidx=INT32)
 
 
-def _batched(graph: Graph, make: Maker, side: Side, loop: Loop) -> Tensor:
+def _batched(make: Maker, side: Side, loop: Loop) -> Tensor:
     """Return a tensor of rank 3 with all parts, one after the other."""
+    graph = make.graph
     if side.source is None and all(graph.is_constant(tensor) for tensor in side.matrices):
         return make.constant("matrices", np.stack([graph.array(tensor) for tensor in side.matrices]))
     makers = {graph.nodes[tensor.node].op for tensor in side.matrices}
@@ -249,14 +219,13 @@ def _batched(graph: Graph, make: Maker, side: Side, loop: Loop) -> Tensor:
 
 def _exchanged(make: Maker, tensor: Tensor, like: Node) -> Tensor:
     """Exchange the first two axes."""
-    order = make.constant("perm", np.asarray([1, 0, 2], np.int32))
-    kind = make.graph.nodes[order.node].attr["dtype"].type
-    return make.node("Transpose", tensor, order, like=like, Tperm=kind)
+    return make.node("Transpose", tensor, make.integers("perm", (1, 0, 2)), like=like, Tperm=INT32)
 
 
-LAW = WholeGraphLaw(
-    run,
-    requires=("direct edges", "folded constants"),
+LAW = SearchLaw(
+    ("Pack", "ConcatV2"),
+    find,
+    rewrite,
     rounds=True,
     after={"fuse_products_of_slices": "products with one matrix need no copies of it"},
 )

@@ -14,7 +14,7 @@ the view adds zeros, as Pad and SpaceToBatchND do, because these zeros do not ha
 
 from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.affine_ops import Affine, Floats, add_affine_nodes, affine_patterns, overflows, read_affine
-from tfopt.graph.matching.layout_ops import adds_zeros, after, kernel_behind, views_of
+from tfopt.graph.matching.layout_ops import adds_zeros, kernel_behind, move, views_of
 from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, input_channels, shift_refusal
 from tfopt.graph.matching.linear_ops import PLAIN, channel_axis
 from tfopt.graph.matching.pattern import const, one_of, op
@@ -55,15 +55,8 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 
 def _moved_affine(match: Match) -> Affine | str:
     affine = read_affine(match, "affine", match.tensor("x"))
-    if isinstance(affine, str):
-        return affine
-    moved = []
-    for constant in affine:
-        array = None if constant is None else after(match, constant, Tensor(match.node("affine").name))
-        if isinstance(array, str):
-            return array
-        moved.append(array)
-    return Affine(*moved)
+    data = Tensor(match.node("affine").name)
+    return affine if isinstance(affine, str) else move(match, affine, data, back=False)
 
 
 def _per_channel(match: Match, constant: Floats) -> bool:

@@ -11,11 +11,11 @@ Requires: a constant kernel before every part; static sizes of the parts along t
 concatenation, and no control flow of version 1.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfopt.graph.law import Maker, Match, WholeGraphLaw
+from tfopt.graph.law import Maker, Match, SearchLaw, matches
 from tfopt.graph.matching.affine_ops import (
     ELEMENTWISE,
     FUSED,
@@ -25,46 +25,42 @@ from tfopt.graph.matching.affine_ops import (
     overflows,
     read_affine,
 )
-from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.layout_ops import kernel_behind
-from tfopt.graph.matching.pattern import bindings
+from tfopt.graph.matching.parts import size_along
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.report import Report
 
-NAME = "push_before_concat"
 PATTERNS = affine_patterns("x")
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Split every such operation."""
-    fired = 0
-    for node in graph.of_op(*ELEMENTWISE, *FUSED) if graph.of_op("ConcatV2") and not is_framed(graph) else ():
-        for match in _matches(graph, node):
-            parts = _parts(match)
-            if isinstance(parts, str):
-                report.refuse(NAME, node.name, parts)
-                continue
-            _replace(match, parts)
-            report.fire(NAME, node.name)
-            fired += 1
-            break
-    return fired
+class Split(NamedTuple):
+    """An affine operation after a concatenation, and the affine function of each part."""
+
+    match: Match
+    concat: Node
+    parts: list[Affine]
 
 
-def _matches(graph: Graph, node: Node) -> list[Match]:
-    """Return the matches of an operation with constants after a ConcatV2."""
-    matches = (Match(graph, binding) for pattern in PATTERNS for binding in bindings(pattern, graph, Tensor(node.name)))
-    return [
-        match
-        for match in matches
-        if graph.nodes[match.tensor("x").node].op == "ConcatV2"
-        and all(graph.is_constant(match.tensor(role)) for role in match.binding.constants)
-    ]
+def find(graph: Graph, node: Node) -> Split | str | None:
+    """Return the affine functions into which an operation after a ConcatV2 can be split."""
+    for match in matches(graph, node, PATTERNS):
+        concat = graph.nodes[match.tensor("x").node]
+        if concat.op == "ConcatV2":
+            return _refusal(match, concat) or _parts(match, concat)
+    return None
 
 
-def _parts(match: Match) -> list[Affine] | str:
-    """Return the affine function of each part, or why the operation cannot be split."""
-    graph, concat, node = match.graph, match.graph.nodes[match.tensor("x").node], match.node()
+def rewrite(split: Split, make: Maker) -> list[Tensor]:
+    """Return the concatenation of the parts, each with its function."""
+    match, concat, parts = split
+    constants = [make.graph.nodes[match.tensor(role).node] for role in match.binding.constants]
+    make.controls += dict.fromkeys(name for node in constants for name in node.controls)
+    data = concat.inputs[:-1]
+    moved = [add_affine_nodes(make, part, tensor, make.root) for part, tensor in zip(parts, data, strict=True)]
+    return [make.node("ConcatV2", *moved, concat.inputs[-1], like=concat)]
+
+
+def _refusal(match: Match, concat: Node) -> str | None:
+    graph, node = match.graph, match.node()
     if {concat.name, node.name} & graph.fed or concat.name in graph.fetched or concat.controls or node.controls:
         return "the ConcatV2 is an output of the graph as well, fed, or has control edges"
     if graph.uses(concat.name) != 1 or graph.waiting(concat.name) or graph.waiting(node.name):
@@ -75,13 +71,18 @@ def _parts(match: Match) -> list[Affine] | str:
         return "other results of the batch norm are read"
     if node.op in FUSED and node.name in graph.fetched:
         return "the batch norm is an output of the graph, and gives several"
+    return None
+
+
+def _parts(match: Match, concat: Node) -> Split | str:
+    graph = match.graph
     affine, shape = read_affine(match, "root", Tensor(concat.name)), graph.shape(Tensor(concat.name))
     if isinstance(affine, str):
         return affine
     if shape is None or not graph.is_constant(concat.inputs[-1]):
         return "the axis is not known"
     axis = int(graph.array(concat.inputs[-1])) % len(shape)
-    sizes = [(graph.shape(tensor) or {axis: None})[axis] for tensor in concat.inputs[:-1]]
+    sizes = [size_along(graph, tensor, axis) for tensor in concat.inputs[:-1]]
     if None in sizes:
         return "the size of a part is not known"
     ends = np.cumsum([size or 0 for size in sizes])[:-1]
@@ -93,28 +94,17 @@ def _parts(match: Match) -> list[Affine] | str:
             return kernel
         if overflows(part, kernel):
             return "the weights may not be finite"
-    return parts
+    return Split(match, concat, parts)
 
 
 def _split(constant: Any, ends: Any, axis: int) -> list[Any]:
     return [constant] * (len(ends) + 1) if constant.shape[axis] == 1 else np.split(constant, ends, axis)
 
 
-def _replace(match: Match, parts: list[Affine]) -> None:
-    graph, node = match.graph, match.node()
-    concat = graph.nodes[match.tensor("x").node]
-    controls = [name for role in match.binding.constants for name in graph.nodes[match.tensor(role).node].controls]
-    make = Maker(graph, node, list(dict.fromkeys(controls)))
-    moved = [add_affine_nodes(make, part, tensor, node) for part, tensor in zip(parts, concat.inputs[:-1], strict=True)]
-    graph.remove(node.name)
-    graph.remove(concat.name)
-    inputs = [*moved, concat.inputs[-1]]
-    graph.insert(Node(node.name, "ConcatV2", inputs, concat.controls, concat.attr, concat.device))
-
-
-LAW = WholeGraphLaw(
-    run,
-    requires=("direct edges", "folded constants"),
+LAW = SearchLaw(
+    (*ELEMENTWISE, *FUSED),
+    find,
+    rewrite,
     rounds=True,
     before={"fold_scale": "each part is next to its own kernel then"},
     follows="push_before_view",

@@ -15,7 +15,7 @@ elements that the view exchanges.
 
 from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.affine_ops import Affine, add_affine_nodes, affine_patterns, overflows, read_affine
-from tfopt.graph.matching.layout_ops import KEEPING, before, kernel_behind, views_of
+from tfopt.graph.matching.layout_ops import KEEPING, kernel_behind, move, views_of
 from tfopt.graph.matching.pattern import one_of
 from tfopt.graph.mutable_graph import Tensor
 
@@ -46,17 +46,12 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 
 def _moved_affine(match: Match) -> Affine | str:
     affine = read_affine(match, "root", Tensor(match.node("view").name))
-    if isinstance(affine, str):
-        return affine
-    moved = []
-    for constant in affine:
-        array = None if constant is None else before(match, constant, match.tensor("x"))
-        if isinstance(array, str):
-            return array
-        if array is not None and constant is not None and array.size > constant.size:
-            return "the constant would be larger"
-        moved.append(array)
-    return Affine(*moved)
+    moved = affine if isinstance(affine, str) else move(match, affine, match.tensor("x"), back=True)
+    if isinstance(affine, str) or isinstance(moved, str):
+        return moved
+    pairs = zip(affine, moved, strict=True)
+    grows = any(one is not None and other is not None and other.size > one.size for one, other in pairs)
+    return "the constant would be larger" if grows else moved
 
 
 LAW = LocalLaw(

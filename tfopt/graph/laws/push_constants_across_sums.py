@@ -20,83 +20,43 @@ Requires:
 Source: `ConstantPushDown` in Grappler's constant folding, and its `AddOpsRewrite`.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.joined_constants import cancellation_refusal, growth_refusal, range_refusal
-from tfopt.graph.matching.linear_ops import FLOATS, PLAIN, TRANSPOSED
+from tfopt.graph.matching.joined_constants import SUMS, joined_sides, read_term, refusal, side_refusal, summand_refusal
 from tfopt.graph.matching.pattern import Op, const, op
 from tfopt.graph.mutable_graph import Tensor
 
-SUMS = ("AddV2", "Add", "Sub")
-INNER = (*SUMS, "BiasAdd")
-DATA, CONSTANTS = {"left": "x", "right": "y"}, {"left": "first", "right": "second"}
+
+def _sides(side: str, data: str, constant: str) -> tuple[Op, Op]:
+    of_data = op((*SUMS, "BiasAdd"), data, const(constant), role=side)
+    return of_data, op("Sub", const(constant), data, role=side)
 
 
-def _sides(side: str) -> tuple[Op, Op]:
-    data, constant = DATA[side], const(CONSTANTS[side])
-    return op(INNER, data, constant, role=side), op("Sub", constant, data, role=side)
-
-
-PATTERNS = tuple(op(SUMS, left, right) for left in _sides("left") for right in _sides("right"))
+LEFT, RIGHT = _sides("left", "x", "first"), _sides("right", "y", "second")
+PATTERNS = tuple(op(SUMS, left, right) for left in LEFT for right in RIGHT)
 
 
 def when(match: Match) -> str | None:
     """Refuse other shapes, biases of kernels, and constants whose join grows, overflows or cancels."""
-    first, second = match.array("first"), match.array("second")
-    integers = np.issubdtype(first.dtype, np.integer)
-    if not integers and first.dtype.name not in FLOATS:
-        return f"the constants are {first.dtype.name}"
-    if any(match.graph.nodes[match.tensor(role).node].op in (*PLAIN, *TRANSPOSED) for role in ("x", "y")):
-        return "a constant is the bias of a kernel"
-    if any(
-        match.node(side).op == "BiasAdd" and match.attr("data_format", side) == "NCHW" for side in ("left", "right")
-    ):
+    biases = [side for side in ("left", "right") if match.node(side).op == "BiasAdd"]
+    if any(match.attr("data_format", side) == "NCHW" for side in biases):
         return "a bias is along the second axis"
-    if match.shape("x") is None or match.shape("x") != match.shape("y"):
-        return "the other summands are not known to have the same shape"
-    if reason := growth_refusal(first, second):
-        return reason
-    if integers:
-        return None
-    joined = _joined(match)
-    return range_refusal(joined, first.dtype) or cancellation_refusal(first, second, joined)
+    return refusal(match) or side_refusal(match, "bias") or summand_refusal(match, joined_sides(match))
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
     """Create the sum or difference of x and y, and then that with the constants."""
-    constant = make.constant("constant", _joined(match), match.array("first"))
-    (x_sign, _), (y_sign, _) = _term(match, "left"), _term(match, "right")
+    constant, like = make.constant("constant", joined_sides(match), match.array("first")), match.node()
+    is_x_negative = read_term(match, "left", "first").is_inverse
+    is_y_negative = read_term(match, "right", "second").is_inverse != (like.op == "Sub")
     x, y = match.tensor("x"), match.tensor("y")
-    if x_sign == y_sign:
-        total = make.node("AddV2", x, y, like=match.node())
+    if is_x_negative == is_y_negative:
+        total = make.node("AddV2", x, y, like=like)
     else:
-        total = make.node("Sub", *((x, y) if x_sign > 0 else (y, x)), like=match.node())
+        total = make.node("Sub", *((y, x) if is_x_negative else (x, y)), like=like)
     match.graph.know_shape(total, x)
-    if x_sign == y_sign == -1:
-        return make.node("Sub", constant, total, like=match.node())
-    return make.node("AddV2", total, constant, like=match.node())
-
-
-def _joined(match: Match) -> NDArray[np.generic]:
-    """Compute the joined constant, for integers in their own type, so that they wrap around."""
-    with np.errstate(all="ignore"):
-        return np.asarray(np.add(_term(match, "left")[1], _term(match, "right")[1]))
-
-
-def _term(match: Match, side: str) -> tuple[int, NDArray[np.generic]]:
-    """Return the sign of x or y in the whole sum, and the constant next to it with its sign."""
-    node, constant = match.node(side), match.array(CONSTANTS[side])
-    if not np.issubdtype(constant.dtype, np.integer):
-        constant = constant.astype(np.float64)
-    sign = 1
-    with np.errstate(all="ignore"):
-        if node.op == "Sub" and node.inputs[1] == match.tensor(DATA[side]):
-            sign = -1
-        elif node.op == "Sub":
-            constant = np.asarray(-constant)
-        return (-sign, np.asarray(-constant)) if side == "right" and match.node().op == "Sub" else (sign, constant)
+    if is_x_negative and is_y_negative:
+        return make.node("Sub", constant, total, like=like)
+    return make.node("AddV2", total, constant, like=like)
 
 
 LAW = LocalLaw(

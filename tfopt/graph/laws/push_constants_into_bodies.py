@@ -20,12 +20,12 @@ Source: tf.raw_ops.While, If, Case, PartitionedCall and MapDefun.
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfopt.graph.function_bodies import Body, called_by, read_body, write_body
 from tfopt.graph.law import WholeGraphLaw
-from tfopt.graph.matching.counted_loops import skip_identities
+from tfopt.graph.matching.counted_loops import position_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attribute
 from tfopt.graph.report import Report
@@ -82,14 +82,14 @@ def run(graph: Graph, report: Report) -> int:
 def _call(graph: Graph, node: Node, library: dict[str, Any], report: Report) -> _Call | None:
     if node.op not in CALLERS:
         return None
-    first = CALLERS[node.op]
+    arguments = list(enumerate(node.inputs[CALLERS[node.op] :]))
+    if node.op == MAP:  # the function receives slices of the first arguments, which are not constant
+        arguments = arguments[_sliced_count(node) :]
     positions = [
         position
-        for position, tensor in enumerate(node.inputs[first:])
+        for position, tensor in arguments
         if graph.is_constant(tensor) and not graph.nodes[tensor.node].controls
     ]
-    if node.op == MAP:  # the function receives slices of the first arguments, which are not constant
-        positions = [position for position in positions if position >= _sliced_count(node)]
     if not positions:
         return None
     bodies = {}
@@ -104,11 +104,7 @@ def _call(graph: Graph, node: Node, library: dict[str, Any], report: Report) -> 
         return None
     if node.op in LOOPS:
         body = bodies[attribute(node, "body").func.name]
-        positions = [
-            position
-            for position in positions
-            if skip_identities(body, body.returned[position]) == Tensor(body.arguments[position])
-        ]
+        positions = [position for position in positions if position_of(body, body.returned[position]) == position]
     readers = {
         position: {name for name, body in bodies.items() if _is_read(body, position, node.op in LOOPS)}
         for position in positions
@@ -164,10 +160,9 @@ def _push(graph: Graph, call: _Call, positions: list[int], library: dict[str, An
             library[new_name] = _with_constants(body, constants, library[name], new_name, node.op in LOOPS)
             graph.add_function(library[new_name])
     remaining = [position for position in range(len(node.inputs) - first) if position not in constants]
-    graph.remove(node.name)
-    attr = _attributes(node, remaining, new_names)
     inputs = node.inputs[:first] + [node.inputs[first + position] for position in remaining]
-    graph.insert(Node(node.name, node.op, inputs, node.controls, attr, node.device))
+    attr = _attributes(node, remaining, new_names)
+    graph.insert(replace(graph.remove(node.name), inputs=inputs, attr=attr))
     if node.op in LOOPS:
         for position in positions:
             graph.redirect(Tensor(node.name, position), Tensor(constants[position].name))
@@ -229,7 +224,6 @@ def _attributes(node: Node, remaining: list[int], new_names: dict[str, str]) -> 
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     after={
         "fold_branches": "the body of a dead branch needs no constants",
         "drop_idle_loops": "the body of an idle loop needs no constants",

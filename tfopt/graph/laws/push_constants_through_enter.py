@@ -94,7 +94,6 @@ def _merge_before(graph: Graph, condition: Node, frame: str) -> str | None:
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     after={"fold_constants": "constants that the graph computes are pushed, too"},
     before={"fold_switches": "a condition that enters a loop is a constant in the loop then"},
 )

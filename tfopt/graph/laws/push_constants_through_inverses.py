@@ -18,89 +18,61 @@ Requires:
 Source: `ConstantPushDown` in Grappler's constant folding.
 """
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.joined_constants import cancellation_refusal, growth_refusal, range_refusal
-from tfopt.graph.matching.linear_ops import FLOATS
+from tfopt.graph.matching.joined_constants import (
+    PRODUCTS,
+    SUMS,
+    Term,
+    factor_refusal,
+    join,
+    range_refusal,
+    read_term,
+    refusal,
+    summand_refusal,
+)
 from tfopt.graph.matching.pattern import Op, const, op
 from tfopt.graph.mutable_graph import Tensor
 
-SUMS, PRODUCTS = ("AddV2", "Add", "Sub"), ("Mul", "RealDiv")
-LEAST, MOST = 1e-6, 1e6  # factors
 
-
-def _patterns() -> list[Op]:
+def _patterns(ops: tuple[str, ...], inverse: str) -> tuple[Op, ...]:
     """Return the patterns in which one operation at least has the data as its second operand."""
-    patterns = []
-    for ops, inverse in ((SUMS, "Sub"), (PRODUCTS, "RealDiv")):
-        of_data = op(inverse, const("first"), "x", role="inner")
-        patterns.append(op(ops, of_data, const("second")))
-        patterns.append(op(inverse, const("second"), of_data))
-        patterns.append(op(inverse, const("second"), op(ops, "x", const("first"), role="inner")))
-    return patterns
+    of_data = op(inverse, const("first"), "x", role="inner")
+    return (
+        op(ops, of_data, const("second")),
+        op(inverse, const("second"), of_data),
+        op(inverse, const("second"), op(ops, "x", const("first"), role="inner")),
+    )
 
 
 def when(match: Match) -> str | None:
     """Refuse constants whose join grows, overflows or cancels."""
-    first, second = match.array("first"), match.array("second")
-    integers = np.issubdtype(first.dtype, np.integer)
-    if not integers and first.dtype.name not in FLOATS:
-        return f"the constants are {first.dtype.name}"
-    is_sum = match.node().op in SUMS
-    if integers and not is_sum:
-        return "integers are divided"
-    if reason := growth_refusal(first, second):
+    if reason := refusal(match, "root", "inner"):
         return reason
-    if integers:
-        return None
-    _, joined = _joined(match)
-    if reason := range_refusal(joined, first.dtype):
-        return reason
-    if is_sum:
-        return cancellation_refusal(first, second, joined)
-    factors = [np.abs(array.astype(np.float64)) for array in (first, second, joined)]
-    if match.graph.fast_math:
-        return None
-    outside = any(((factor < LEAST) | (factor > MOST)).any() for factor in factors)
-    return "a factor is so small or large that one form may overflow" if outside else None
+    joined = _joined(match).constant
+    if match.node().op in SUMS:
+        return summand_refusal(match, joined)
+    reason = range_refusal(joined, match.array("first").dtype)
+    return reason if reason or match.graph.fast_math else factor_refusal(match, joined)
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
     """Create one operation with one constant."""
-    is_inverse, joined = _joined(match)
-    constant, data = make.constant("constant", joined, match.array("first")), match.tensor("x")
-    is_sum = match.node().op in SUMS
-    if is_inverse:
+    joined, data, is_sum = _joined(match), match.tensor("x"), match.node().op in SUMS
+    constant = make.constant("constant", joined.constant, match.array("first"))
+    if joined.is_inverse:
         return make.node("Sub" if is_sum else "RealDiv", constant, data, like=match.node())
     return make.node("AddV2" if is_sum else "Mul", data, constant, like=match.node())
 
 
-def _joined(match: Match) -> tuple[bool, NDArray[np.generic]]:
-    """Return whether the data are inverted in the end, and the joined constant; integers wrap around."""
-    first, second = match.array("first"), match.array("second")
-    if not np.issubdtype(first.dtype, np.integer):
-        first, second = first.astype(np.float64), second.astype(np.float64)
-    inner, outer = match.node("inner"), match.node()
-    inverses = [
-        node.op in ("Sub", "RealDiv") and node.inputs[0] == match.tensor(role)
-        for node, role in ((inner, "first"), (outer, "second"))
-    ]
-    with np.errstate(all="ignore"):
-        if outer.op in SUMS:
-            own = first if inverses[0] or inner.op != "Sub" else -first
-            other = second if inverses[1] or outer.op != "Sub" else -second
-            total = other - own if inverses[1] else other + own
-        else:
-            own = first if inverses[0] or inner.op != "RealDiv" else 1 / first
-            other = second if inverses[1] or outer.op != "RealDiv" else 1 / second
-            total = other / own if inverses[1] else other * own
-    return inverses[0] != inverses[1], np.asarray(total)
+def _joined(match: Match) -> Term:
+    inner, outer = read_term(match, "inner", "first"), read_term(match, "root", "second")
+    direct = "AddV2" if match.node().op in SUMS else "Mul"
+    joined = join(match.node().op if outer.is_inverse else direct, outer.constant, inner.constant)
+    return Term(joined, inner.is_inverse != outer.is_inverse)
 
 
 LAW = LocalLaw(
-    tuple(_patterns()),
+    (*_patterns(SUMS, "Sub"), *_patterns(PRODUCTS, "RealDiv")),
     when,
     rewrite,
     rounds=True,

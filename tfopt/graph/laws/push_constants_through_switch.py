@@ -19,6 +19,8 @@ Requires:
 Source: tf.raw_ops.Switch; Yu et al., "Dynamic Control Flow in Large-Scale Machine Learning", EuroSys 2018.
 """
 
+from dataclasses import replace
+
 from tfopt.graph.law import WholeGraphLaw
 from tfopt.graph.laws.push_constants_into_bodies import SMALL
 from tfopt.graph.matching.control_flow_v1 import conditions, controls_of
@@ -84,8 +86,7 @@ def _push(graph: Graph, switch: Node, branch: int) -> None:
     graph.know_shape(Tensor(name), Tensor(constant.name))
     for reader in readers:
         inputs = [Tensor(name) if tensor == old else tensor for tensor in reader.inputs]
-        graph.remove(reader.name)
-        graph.insert(Node(reader.name, reader.op, inputs, reader.controls, reader.attr, reader.device))
+        graph.insert(replace(graph.remove(reader.name), inputs=inputs))
 
 
 def _pivot(graph: Graph, switch: Node, branch: int) -> str:
@@ -103,6 +104,5 @@ def _pivot(graph: Graph, switch: Node, branch: int) -> str:
 
 LAW = WholeGraphLaw(
     run,
-    requires=("direct edges", "folded constants"),
     after={"fold_constants": "constants that the graph computes are pushed, too"},
 )

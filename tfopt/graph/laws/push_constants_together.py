@@ -21,34 +21,32 @@ Source: `ConstantPushDown` in Grappler's constant folding.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.joined_constants import cancellation_refusal, growth_refusal, range_refusal
-from tfopt.graph.matching.linear_ops import FLOATS
+from tfopt.graph.matching.joined_constants import (
+    LEAST,
+    PRODUCTS,
+    SUMS,
+    Constant,
+    join,
+    range_refusal,
+    read_term,
+    refusal,
+    summand_refusal,
+)
 from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Tensor
 
-SUMS, PRODUCTS = ("AddV2", "Add", "Sub", "BiasAdd"), ("Mul", "RealDiv")
 PATTERNS = tuple(
-    op(ops, op(ops, "x", const("first"), role="inner"), const("second")) for ops in (SUMS, PRODUCTS)
-)  # fmt: skip
-MIN_FACTOR = 1e-6  # products with smaller factors may be denormal for ordinary numbers
+    op(ops, op(ops, "x", const("first"), role="inner"), const("second")) for ops in ((*SUMS, "BiasAdd"), PRODUCTS)
+)
 
 
 def when(match: Match) -> str | None:
     """Refuse constants whose join grows, overflows, underflows or cancels."""
-    first, second = match.array("first"), match.array("second")
-    integers = np.issubdtype(first.dtype, np.integer)
-    if not integers and first.dtype.name not in FLOATS:
-        return f"the constants are {first.dtype.name}"
-    if integers and "RealDiv" in (match.node().op, match.node("inner").op):
-        return "integers are divided"
-    if reason := _bias_refusal(match):
+    if reason := _bias_refusal(match) or refusal(match, "root", "inner"):
         return reason
-    if reason := growth_refusal(first, second):
-        return reason
-    return None if integers else _float_refusal(match)
+    return _factor_refusal(match) if match.node().op in PRODUCTS else summand_refusal(match, _joined(match))
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
@@ -78,32 +76,26 @@ def _bias_refusal(match: Match) -> str | None:
     return None
 
 
-def _float_refusal(match: Match) -> str | None:
+def _factor_refusal(match: Match) -> str | None:
     first, second = (match.array(role).astype(np.float64) for role in ("first", "second"))
-    joined = _joined(match)
-    if reason := range_refusal(joined, match.array("first").dtype):
+    dtype, joined = match.array("first").dtype, _joined(match)
+    if dtype.kind in "iu":
+        return None
+    if reason := range_refusal(joined, dtype):
         return reason
-    is_sum = match.node().op in SUMS
-    if not is_sum and np.any((joined.astype(match.array("first").dtype) == 0) & (first * second != 0)):
+    rounded = np.abs(joined.astype(dtype).astype(np.float64))
+    if np.any((rounded == 0) & (first * second != 0)):
         return "the joined constant would be zero"
-    if not is_sum and not match.graph.fast_math:
-        factor = np.abs(1 / first if match.node("inner").op == "RealDiv" else first)
-        rounded = np.abs(joined.astype(match.array("first").dtype).astype(np.float64))
-        if np.any((factor > 1) & (rounded <= 1)) or np.any((factor < MIN_FACTOR) & (rounded >= 1)):
-            return "the product before it may be infinite or zero where the joined one is not"
-    return cancellation_refusal(first, second, joined) if is_sum else None
+    factor = np.abs(read_term(match, "inner", "first").constant)
+    leaves = np.any((factor > 1) & (rounded <= 1)) or np.any((factor < LEAST) & (rounded >= 1))
+    if leaves and not match.graph.fast_math:
+        return "the product before it may be infinite or zero where the joined one is not"
+    return None
 
 
-def _joined(match: Match) -> NDArray[np.float64]:
-    """Compute the joined summand or factor, for integers in their own type, so that they wrap around."""
-    first, second = match.array("first"), match.array("second")
-    if not np.issubdtype(first.dtype, np.integer):
-        first, second = first.astype(np.float64), second.astype(np.float64)
-    inner, outer = match.node("inner").op, match.node().op
-    with np.errstate(all="ignore"):
-        if outer in SUMS:
-            return np.asarray((-first if inner == "Sub" else first) + (-second if outer == "Sub" else second))
-        return np.asarray((1 / first if inner == "RealDiv" else first) * (1 / second if outer == "RealDiv" else second))
+def _joined(match: Match) -> Constant:
+    first, second = read_term(match, "inner", "first"), read_term(match, "root", "second")
+    return join("Mul" if match.node().op in PRODUCTS else "AddV2", first.constant, second.constant)
 
 
 LAW = LocalLaw(PATTERNS, when, rewrite, after={"fold_shift": "a constant next to a kernel goes into the kernel"})

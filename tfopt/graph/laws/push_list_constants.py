@@ -20,33 +20,32 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import Maker, WholeGraphLaw
+from tfopt.graph.law import Maker, SearchLaw
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import attributes
-from tfopt.graph.report import Report
 
-NAME = "push_list_constants"
 Group = list[Tensor]  # one tensor, or several constants that become one
+Joined = list[Tensor | NDArray[np.generic]]  # the tensors and joined constants of a list
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Join the constants of every AddN and ConcatV2."""
-    fired = 0
-    for node in graph.of_op("AddN", "ConcatV2"):
-        groups = list(_summands(graph, node) if node.op == "AddN" else _concatenated(graph, node))
-        if all(len(group) == 1 for group in groups):
-            continue
-        if node.op == "ConcatV2" and not graph.is_constant(node.inputs[-1]):
-            report.refuse(NAME, node.name, "the axis is not a constant")
-            continue
-        joined = [None if len(group) == 1 else _joined(graph, node, group) for group in groups]
-        if any(array is not None and array.dtype.kind == "f" and not np.isfinite(array).all() for array in joined):
-            report.refuse(NAME, node.name, "the constants are not finite, or their sum is not")
-            continue
-        _replace(graph, node, groups, joined)
-        report.fire(NAME, node.name)
-        fired += 1
-    return fired
+def find(graph: Graph, node: Node) -> Joined | str | None:
+    """Return the tensors and the joined constants of an AddN or ConcatV2."""
+    groups = list(_summands(graph, node) if node.op == "AddN" else _concatenated(graph, node))
+    if all(len(group) == 1 for group in groups):
+        return None
+    if node.op == "ConcatV2" and not graph.is_constant(node.inputs[-1]):
+        return "the axis is not a constant"
+    arrays = [_joined(graph, node, group) for group in groups if len(group) > 1]
+    if any(array.dtype.kind == "f" and not np.isfinite(array).all() for array in arrays):
+        return "the constants are not finite, or their sum is not"
+    return [group[0] if len(group) == 1 else arrays.pop(0) for group in groups]
+
+
+def rewrite(joined: Joined, make: Maker) -> list[Tensor]:
+    """Return the operation on fewer tensors."""
+    node = make.root
+    inputs = [each if isinstance(each, Tensor) else make.constant("constants", each) for each in joined]
+    axis = node.inputs[-1:] if node.op == "ConcatV2" else []
+    return [make.node(node.op, *inputs, *axis, like=node, N=len(inputs))]
 
 
 def _is_joinable(graph: Graph, tensor: Tensor) -> bool:
@@ -76,21 +75,11 @@ def _joined(graph: Graph, node: Node, group: Group) -> NDArray[np.generic]:
         return np.asarray(total).astype(arrays[0].dtype)
 
 
-def _replace(graph: Graph, node: Node, groups: list[Group], joined: list[NDArray[np.generic] | None]) -> None:
-    make = Maker(graph, node, [])
-    inputs = [
-        group[0] if array is None else make.constant("constants", array)
-        for group, array in zip(groups, joined, strict=True)
-    ]
-    attr = attributes(node.op, node.attr, {"N": len(inputs)})
-    graph.remove(node.name)
-    axis = node.inputs[-1:] if node.op == "ConcatV2" else []
-    graph.insert(Node(node.name, node.op, [*inputs, *axis], node.controls, attr, node.device))
-
-
-LAW = WholeGraphLaw(
-    run,
-    requires=("direct edges", "folded constants"),
+LAW = SearchLaw(
+    ("AddN", "ConcatV2"),
+    find,
+    rewrite,
+    in_frames=True,
     rounds=True,
     after={"fold_constants": "constants that the graph computes are joined, too"},
     before={"drop_idle_layout": "lists of one tensor remain"},

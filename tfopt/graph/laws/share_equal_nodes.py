@@ -55,6 +55,7 @@ def _key(node: Node) -> bytes:
 
 LAW = WholeGraphLaw(
     run,
+    requires=(),
     ensures=("no equal nodes",),
     after={
         "fold_shift": "a shared node has several consumers, and is not folded",

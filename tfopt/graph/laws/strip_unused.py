@@ -32,4 +32,4 @@ def run(graph: Graph, report: Report) -> int:
     return len(unused)
 
 
-LAW = WholeGraphLaw(run, ensures=("reachable",))
+LAW = WholeGraphLaw(run, requires=(), ensures=("reachable",))

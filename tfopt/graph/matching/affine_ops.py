@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.graph.law import Maker, Match, attr
-from tfopt.graph.matching.linear_ops import FLOATS
+from tfopt.graph.matching.linear_ops import FLOATS, RANKS, channel_axis
 from tfopt.graph.matching.pattern import Op, Pattern, const, op
 from tfopt.graph.mutable_graph import Node, Tensor
 
@@ -82,6 +82,16 @@ def batch_norm_axis(norm: Node, rank: int) -> int:
     return 1 if attr(norm, "data_format", "NHWC").startswith("NC") else rank - 1
 
 
+def batch_norm_refusal(match: Match, role: str, linear: Node) -> str | None:
+    """Return why a batch norm cannot be folded into a linear operation, whatever its constants are, or None."""
+    if match.attr("is_training", role):
+        return "the batch norm is in training mode"
+    own, axis = batch_norm_axis(match.node(role), RANKS.get(linear.op, 4)), channel_axis(linear)
+    if own == axis:
+        return None
+    return f"the batch norm normalizes axis {own}, the channels of the {linear.op} are axis {axis}"
+
+
 def _along(vector: Floats, axis: int, rank: int) -> Floats:
     return vector.reshape((1,) * axis + (-1,) + (1,) * (rank - axis - 1))
 
@@ -99,12 +109,9 @@ def _elementwise(match: Match, node: Node, array: Floats) -> Affine:
 
 def add_affine_nodes(make: Maker, affine: Affine, data: Tensor, like: Node) -> Tensor:
     """Add the operations of an affine function after a tensor, with the dtype of the node ``like``."""
-    from tensorflow import as_dtype
-
-    dtype_like = np.empty(0, as_dtype(attr(like, "T")).as_numpy_dtype)
     for op_name, array in (("Mul", affine.scale), ("AddV2", affine.bias)):
         if array is not None:
-            result = make.node(op_name, data, make.constant("constant", array, dtype_like), like=like)
+            result = make.node(op_name, data, make.typed("constant", array, like), like=like)
             make.graph.know_shape(result, data)
             data = result
     return data

@@ -1,10 +1,11 @@
 """Find the batch norms of a graph in all forms that exporters write."""
 
-from tfopt.graph.matching.pattern import bindings, const, op
+from tfopt.graph.law import matches
+from tfopt.graph.matching.affine_ops import FUSED, GLOBAL
+from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.mutable_graph import Graph, Tensor
 from tfopt.graph.report import Report
 
-FUSED = {"FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "BatchNormWithGlobalNormalization"}
 DECOMPOSED = op(("Add", "AddV2", "Sub"), op("Mul", "x", const("scale"), role="product"), const("bias"))
 
 
@@ -16,14 +17,12 @@ def batch_norms(graph: Graph) -> dict[str, str]:
     """
     starts = {}
     for name, node in graph.nodes.items():
-        if node.op in FUSED:
+        if node.op in (*FUSED, GLOBAL):
             starts[name] = name
-        for binding in bindings(DECOMPOSED, graph, Tensor(name)):
-            if _is_layer_norm(graph, binding.tensors["x"]):
-                continue
-            constants = [binding.tensors[role] for role in binding.constants]
-            if all(graph.is_constant(tensor) and graph.array(tensor).size > 1 for tensor in constants):
-                starts[name] = binding.nodes["product"].name
+        for match in matches(graph, node, (DECOMPOSED,)):
+            is_per_channel = all(match.array(role).size > 1 for role in ("scale", "bias"))
+            if is_per_channel and not _is_layer_norm(graph, match.tensor("x")):
+                starts[name] = match.node("product").name
     return starts
 
 

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 
 from tfopt.graph.function_bodies import Body
-from tfopt.graph.law import attr
+from tfopt.graph.law import Maker, attr
+from tfopt.graph.matching.parts import size_along
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 
@@ -28,15 +29,15 @@ class Value:
 
 @dataclass
 class Loop:
-    """A While node with its body and condition, the indices of its counters, and the outer value of body tensors."""
+    """A While node with its body and condition, the indices of its counters, and the outer values of body tensors."""
 
     graph: Graph
     node: Node
     body: Body
     cond: Body
+    make: Maker
     counters: set[int] = field(default_factory=set)
     values: dict[Tensor, Value] = field(default_factory=dict)
-    made: list[str] = field(default_factory=list)
 
 
 def skip_identities(body: Body, tensor: Tensor) -> Tensor:
@@ -46,13 +47,15 @@ def skip_identities(body: Body, tensor: Tensor) -> Tensor:
     return tensor
 
 
-def _returned(loop: Loop, position: int) -> Tensor:
-    return skip_identities(loop.body, loop.body.returned[position])
+def position_of(body: Body, tensor: Tensor) -> int | None:
+    """Return the number of the argument that a tensor is; None if it is none."""
+    source = skip_identities(body, tensor).node
+    return body.arguments.index(source) if source in body.arguments else None
 
 
 def is_invariant(loop: Loop, position: int) -> bool:
     """Return whether an argument is loop-invariant: the body returns it unchanged."""
-    return _returned(loop, position) == Tensor(loop.body.arguments[position])
+    return position_of(loop.body, loop.body.returned[position]) == position
 
 
 def scalar_value(graph: Graph, tensor: Tensor) -> int | None:
@@ -67,16 +70,11 @@ def is_iteration_count(loop: Loop, position: int) -> bool:
     """Return whether an argument counts the iterations: it starts at 0, and the body adds 1."""
     if scalar_value(loop.graph, loop.node.inputs[position]) != 0:
         return False
-    node = loop.body.graph.nodes[_returned(loop, position).node]
-    if node.op not in ("AddV2", "Add"):
-        return False
-    for one, other in (node.inputs, node.inputs[::-1]):
-        if (
-            skip_identities(loop.body, one) == Tensor(loop.body.arguments[position])
-            and scalar_value(loop.body.graph, other) == 1
-        ):
-            return True
-    return False
+    node, argument = writer_of(loop, position), Tensor(loop.body.arguments[position])
+    return node.op in ("AddV2", "Add") and any(
+        skip_identities(loop.body, one) == argument and scalar_value(loop.body.graph, other) == 1
+        for one, other in (node.inputs, node.inputs[::-1])
+    )
 
 
 def list_of(loop: Loop, position: int) -> Tensor | None:
@@ -107,11 +105,10 @@ def indexed_tensor(loop: Loop, node: Node) -> Tensor | None:
         index = node.inputs[1]
     else:
         return None
-    source = skip_identities(loop.body, node.inputs[0])
-    if source.node not in loop.body.arguments or not is_counter(loop, index):
+    position = position_of(loop.body, node.inputs[0])
+    if position is None or not is_counter(loop, index) or not is_invariant(loop, position):
         return None
-    position = loop.body.arguments.index(source.node)
-    return loop.node.inputs[position] if is_invariant(loop, position) else None
+    return loop.node.inputs[position]
 
 
 def check_bounds(loop: Loop, slices: Tensor) -> None:
@@ -124,8 +121,8 @@ def check_bounds(loop: Loop, slices: Tensor) -> None:
             continue
         if node.op != "Less":
             raise Refusal(f"the condition has {node.op}, which is no comparison of a counter")
-        low, high = (skip_identities(loop.cond, tensor) for tensor in node.inputs)
-        if low.node not in loop.cond.arguments or loop.cond.arguments.index(low.node) not in loop.counters:
+        low, high = node.inputs
+        if position_of(loop.cond, low) not in loop.counters:
             raise Refusal("the condition compares what is no counter from 0 by 1")
         if not _is_bound(loop, high, slices):
             raise Refusal("the number of rounds is not known to be that of the slices")
@@ -135,20 +132,17 @@ def check_bounds(loop: Loop, slices: Tensor) -> None:
 
 
 def _is_bound(loop: Loop, high: Tensor, slices: Tensor) -> bool:
-    graph = loop.cond.graph
-    if high.node in loop.cond.arguments:
-        position = loop.cond.arguments.index(high.node)
-        return is_invariant(loop, position) and _is_length(loop.graph, loop.node.inputs[position], slices)
-    bound, shape = scalar_value(graph, high), loop.graph.shape(slices)
-    return bound is not None and bool(shape) and bound == shape[0]  # type: ignore[index]  # it has a rank
+    position = position_of(loop.cond, high)
+    if position is None:
+        bound = scalar_value(loop.cond.graph, skip_identities(loop.cond, high))
+        return bound is not None and bound == size_along(loop.graph, slices, 0)
+    return is_invariant(loop, position) and _is_length(loop.graph, loop.node.inputs[position], slices)
 
 
 def _is_length(graph: Graph, tensor: Tensor, slices: Tensor) -> bool:
     """Return whether a scalar tensor equals the size of the first axis of `slices`."""
-    shape = graph.shape(slices)
-    length = scalar_value(graph, tensor)
-    if length is not None:
-        return bool(shape) and length == shape[0]  # type: ignore[index]
+    if (length := scalar_value(graph, tensor)) is not None:
+        return length == size_along(graph, slices, 0)
     node = graph.nodes[tensor.node]
     if node.op != "StridedSlice" or attr(node, "shrink_axis_mask") != 1 or attr(node, "begin_mask"):
         return False
@@ -161,13 +155,12 @@ def _is_length(graph: Graph, tensor: Tensor, slices: Tensor) -> bool:
 
 def writer_of(loop: Loop, position: int) -> Node:
     """Return the body node that computes an argument for the next iteration."""
-    return loop.body.graph.nodes[_returned(loop, position).node]
+    return loop.body.graph.nodes[skip_identities(loop.body, loop.body.returned[position]).node]
 
 
 def is_counter(loop: Loop, tensor: Tensor) -> bool:
     """Return whether a body tensor is a loop counter."""
-    source = skip_identities(loop.body, tensor)
-    return source.node in loop.body.arguments and loop.body.arguments.index(source.node) in loop.counters
+    return position_of(loop.body, tensor) in loop.counters
 
 
 def check_written(loop: Loop, position: int) -> None:

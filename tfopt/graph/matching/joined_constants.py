@@ -1,12 +1,76 @@
-"""Reasons against joining two constants of a graph into one."""
+"""Join two constants, with the roles ``first`` and ``second``, into one, and find reasons against it.
+
+x + c, x - c = x + (-c), c - x        x * c, x / c = x * (1 / c), c / x
+"""
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.graph.law import Match
+from tfopt.graph.matching.linear_ops import FLOATS, PLAIN, TRANSPOSED
+
+Constant = NDArray[np.generic]
+SUMS, PRODUCTS = ("AddV2", "Add", "Sub"), ("Mul", "RealDiv")
+INVERSES = ("Sub", "RealDiv")
 MIN_SUM = 1e-3  # smallest sum of two floats, as a fraction of the larger summand
+LEAST, MOST = 1e-6, 1e6  # factors
 
 
-def growth_refusal(first: NDArray[np.generic], second: NDArray[np.generic]) -> str | None:
+class Term(NamedTuple):
+    """The constant c of ``x + c`` and ``x * c``, or of ``c - x`` and ``c / x``, which are inverse.
+
+    Floats are in float64, and integers in their own type, so that they wrap around.
+    """
+
+    constant: Constant
+    is_inverse: bool
+
+
+def read_term(match: Match, role: str, constant: str) -> Term:
+    """Return the constant of the operation with a role; it is negated in ``x - c``, and a reciprocal in ``x / c``."""
+    node, array = match.node(role), match.array(constant)
+    array = array if _is_integer(array) else array.astype(np.float64)
+    is_inverse = node.op in INVERSES and node.inputs[0] == match.tensor(constant)
+    if is_inverse or node.op not in INVERSES:
+        return Term(array, is_inverse)
+    with np.errstate(all="ignore"):
+        return Term(np.asarray(np.negative(array) if node.op == "Sub" else np.divide(1, array)), is_inverse)
+
+
+def join(op: str, first: Constant, second: Constant) -> Constant:
+    """Return the sum, product, difference or quotient of two constants."""
+    functions = {"Sub": np.subtract, "Mul": np.multiply, "RealDiv": np.divide}
+    with np.errstate(all="ignore"):
+        return np.asarray(functions.get(op, np.add)(first, second))
+
+
+def joined_sides(match: Match) -> Constant:
+    """Return the joined constant of an operation on ``left`` and ``right``, each an operation with a constant."""
+    left, right = read_term(match, "left", "first"), read_term(match, "right", "second")
+    return join(match.node().op, left.constant, right.constant)
+
+
+def refusal(match: Match, *roles: str) -> str | None:
+    """Return why the constants of operations cannot be joined because of their types or shapes, or None."""
+    first, second = match.array("first"), match.array("second")
+    if not _is_integer(first) and first.dtype.name not in FLOATS:
+        return f"the constants are {first.dtype.name}"
+    if _is_integer(first) and "RealDiv" in (match.node(role).op for role in roles):
+        return "integers are divided"
+    return growth_refusal(first, second)
+
+
+def side_refusal(match: Match, kind: str) -> str | None:
+    """Return why the constants next to x and y, of a kind next to a kernel, should stay where they are, or None."""
+    if any(match.graph.nodes[match.tensor(role).node].op in (*PLAIN, *TRANSPOSED) for role in ("x", "y")):
+        return f"a constant is the {kind} of a kernel"
+    same = match.shape("x") is not None and match.shape("x") == match.shape("y")
+    return None if same else "the other operands are not known to have the same shape"
+
+
+def growth_refusal(first: Constant, second: Constant) -> str | None:
     """Return why the joined constant would be larger than both, or has no shape; None if neither is so."""
     try:
         size = int(np.prod(np.broadcast_shapes(first.shape, second.shape)))
@@ -15,18 +79,30 @@ def growth_refusal(first: NDArray[np.generic], second: NDArray[np.generic]) -> s
     return "the joined constant would be larger" if size > max(first.size, second.size) else None
 
 
-def range_refusal(joined: NDArray[np.generic], dtype: np.dtype[np.generic]) -> str | None:
+def range_refusal(joined: Constant, dtype: np.dtype[np.generic]) -> str | None:
     """Return why a joined constant of floats, computed in float64, does not fit its type; None if it does."""
     with np.errstate(over="ignore"):
         is_finite = np.isfinite(joined.astype(dtype).astype(np.float64)).all()
     return None if is_finite else "the joined constant would not be finite"
 
 
-def cancellation_refusal(
-    first: NDArray[np.generic], second: NDArray[np.generic], joined: NDArray[np.generic]
-) -> str | None:
-    """Return why the sum of two constants of floats is far smaller than they are; None if it is not."""
-    one, other, total = (np.abs(array.astype(np.float64)) for array in (first, second, joined))
-    if np.any(total < MIN_SUM * np.maximum(one, other)):
-        return "the constants cancel, and the result would be rounded differently"
-    return None
+def summand_refusal(match: Match, joined: Constant) -> str | None:
+    """Return why a sum of constants is not finite, or far smaller than they are; None if neither, or for integers."""
+    arrays = match.array("first"), match.array("second"), joined
+    if _is_integer(joined):
+        return None
+    one, other, total = (np.abs(array.astype(np.float64)) for array in arrays)
+    cancels = np.any(total < MIN_SUM * np.maximum(one, other))
+    reason = "the constants cancel, and the result would be rounded differently" if cancels else None
+    return range_refusal(joined, arrays[0].dtype) or reason
+
+
+def factor_refusal(match: Match, joined: Constant) -> str | None:
+    """Return why products with these factors may overflow in one form only; None if not, or for integers."""
+    factors = [np.abs(array.astype(np.float64)) for array in (match.array("first"), match.array("second"), joined)]
+    outside = not _is_integer(joined) and any(((factor < LEAST) | (factor > MOST)).any() for factor in factors)
+    return "a factor is so small or large that one form may overflow" if outside else None
+
+
+def _is_integer(array: Constant) -> bool:
+    return bool(np.issubdtype(array.dtype, np.integer))

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.graph.law import Match, attr
-from tfopt.graph.matching.affine_ops import ELEMENTWISE, Floats
+from tfopt.graph.matching.affine_ops import ELEMENTWISE, Affine, Floats
 from tfopt.graph.matching.linear_ops import FLOATS, PLAIN, TRANSPOSED
 from tfopt.graph.matching.pattern import Op, Pattern, const, op
 from tfopt.graph.mutable_graph import Graph, Tensor
@@ -30,45 +30,36 @@ def views_of(data: Pattern) -> tuple[Op, ...]:
     )
 
 
-def before(match: Match, constant: Floats, data: Tensor) -> Floats | str:
-    """Convert a constant operand of a layout operation's result to one of its input, or return why that is impossible.
+def move(match: Match, affine: Affine, data: Tensor, *, back: bool) -> Affine | str:
+    """Convert the constants of an affine operation before a layout operation to those after it, or return why not.
 
     Args:
         match: The match of a pattern with `views_of`.
-        constant: An array with the rank of the result.
+        affine: Constants with the rank of the input of the layout operation, or of its result if ``back``.
         data: The input of the layout operation.
+        back: Convert those after it to those before it.
     """
-    view, shape = match.node("view"), match.graph.shape(data)
-    if view.op == "Squeeze":
-        axes = _squeezed(match, data)
-        return axes if isinstance(axes, str) else np.expand_dims(constant, axes)
-    if view.op == "ExpandDims":
-        return constant.squeeze(_new_axis(match))
+    moved = []
+    for constant in affine:
+        array = None if constant is None else _moved(match, constant, data, back)
+        if isinstance(array, str):
+            return array
+        moved.append(array)
+    return Affine(*moved)
+
+
+def _moved(match: Match, constant: Floats, data: Tensor, back: bool) -> Floats | str:
+    view, shapes = match.node("view"), (match.graph.shape(data), match.shape("view"))
+    if view.op in ("Squeeze", "ExpandDims"):
+        axes = _squeezed(match, data) if view.op == "Squeeze" else int(match.array("how").ravel()[0])
+        if isinstance(axes, str):
+            return axes
+        return constant.squeeze(axes) if back == (view.op == "ExpandDims") else np.expand_dims(constant, axes)
     if view.op == "Transpose":
-        return constant.transpose(np.argsort(match.array("how") % constant.ndim))
+        order = match.array("how") % constant.ndim
+        return constant.transpose(np.argsort(order) if back else order)
     if view.op == "Reshape":
-        return _reshaped(constant, match.shape("view"), shape)
-    return _same_place(match, constant)
-
-
-def after(match: Match, constant: Floats, data: Tensor) -> Floats | str:
-    """Convert a constant operand of a layout operation's input to one of its result, or return why that is impossible.
-
-    Args:
-        match: The match of a pattern with `views_of`.
-        constant: An array with the rank of the input.
-        data: The input of the layout operation.
-    """
-    view, shape = match.node("view"), match.graph.shape(data)
-    if view.op == "Squeeze":
-        axes = _squeezed(match, data)
-        return axes if isinstance(axes, str) else constant.squeeze(axes)
-    if view.op == "ExpandDims":
-        return np.expand_dims(constant, _new_axis(match))
-    if view.op == "Transpose":
-        return constant.transpose(match.array("how"))
-    if view.op == "Reshape":
-        return _reshaped(constant, shape, match.shape("view"))
+        return _reshaped(constant, *(reversed(shapes) if back else shapes))
     return _same_place(match, constant)
 
 
@@ -100,10 +91,6 @@ def _squeezed(match: Match, data: Tensor) -> tuple[int, ...] | str:
         return "the shape of the squeezed tensor is not known"
     named = {axis % len(shape) for axis in axes}
     return tuple(axis for axis, size in enumerate(shape) if (axis in named if named else size == 1))
-
-
-def _new_axis(match: Match) -> int:
-    return int(match.array("how").ravel()[0])
 
 
 def _reshaped(constant: Floats, old: tuple[int | None, ...] | None, new: tuple[int | None, ...] | None) -> Floats | str:

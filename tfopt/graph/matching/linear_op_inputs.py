@@ -9,8 +9,8 @@ MatMul                   [in, out], or transposed      the first, or the last
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import Match, attr
-from tfopt.graph.matching.linear_ops import RANKS, TRANSPOSED, Vector, channel_axis
+from tfopt.graph.law import Match
+from tfopt.graph.matching.linear_ops import RANKS, TRANSPOSED, Vector, as_vector, channel_axis
 
 INPUT_REFUSED = "the number of input channels is not known, or they are not one axis"
 
@@ -31,22 +31,16 @@ def input_channels(match: Match, data: str = "x") -> int | None:
 
 
 def vector_before(match: Match, role: str) -> Vector | None:
-    """Return the constant before the root as a vector ``[input channels]``; None if it is no such vector."""
-    array, linear, count = match.array(role), match.node(), input_channels(match)
-    axis, rank = channel_axis(linear), RANKS.get(linear.op, 4)
+    """Return the constant before the root as a vector ``[input channels]``; see `as_vector`."""
+    array, linear, count, shape = match.array(role), match.node(), input_channels(match), match.shape("x")
     elementwise = match.node("add") if match.has("add") else match.node("mul")
-    if count is None:
-        return None
-    if elementwise.op == "BiasAdd":
-        same = axis == (1 if attr(elementwise, "data_format") == "NCHW" else rank - 1)
-        return array.astype(np.float64) if same else None
-    sizes = (1,) * (rank - array.ndim) + array.shape
-    if any(size != 1 for other, size in enumerate(sizes) if other != axis) or sizes[axis] not in (1, count):
-        return None
-    shape = match.shape("x")
-    if shape is None or len(shape) != rank or (sizes[axis] != 1 and shape[axis] != count):
+    vector = None if count is None else as_vector(array, elementwise, linear, count)
+    if vector is None or elementwise.op == "BiasAdd":
+        return vector
+    rank = RANKS.get(linear.op, 4)
+    if shape is None or len(shape) != rank or (array.size > 1 and shape[channel_axis(linear)] != count):
         return None  # broadcasting with the constant may have produced the shape
-    return np.broadcast_to(array.astype(np.float64).ravel(), (count,))
+    return vector
 
 
 def times_inputs(match: Match, vector: Vector) -> NDArray[np.float64]:

@@ -43,15 +43,20 @@ def existing_bias(match: Match) -> Vector | None:
     """Return the bias per channel after the linear operation of a match; zeros without one, None if it is no vector."""
     if not match.has("add"):
         return np.zeros(channels(match))
-    bias = along_channels(match, match.node("add"), "existing bias")
-    return -bias if bias is not None and match.node("add").op == "Sub" else bias
+    return along_channels(match, match.node("add"), "existing bias")
 
 
 def along_channels(match: Match, node: Node, role: str) -> Vector | None:
-    """Return a constant of an elementwise operation as a vector ``[channels]``; None if it is no such vector."""
-    array, linear = match.array(role), match.node("linear")
-    rank, count = RANKS.get(linear.op, 4), channels(match)
-    axis = channel_axis(linear)
+    """Return a constant of an elementwise operation as a vector ``[channels]``; see `as_vector`."""
+    return as_vector(match.array(role), node, match.node("linear"), channels(match))
+
+
+def as_vector(array: NDArray[Any], node: Node, linear: Node, count: int) -> Vector | None:
+    """Return the constant of an operation next to a linear one as a vector ``[count]``; None if it is no such vector.
+
+    It is negated in ``x - c``, and ``1 / c`` in ``x / c``, so that the operation is a sum or a product.
+    """
+    axis, rank = channel_axis(linear), RANKS.get(linear.op, 4)
     if node.op == "BiasAdd":
         same = axis == (1 if attr(node, "data_format") == "NCHW" else rank - 1)
         return array.astype(np.float64) if same else None
@@ -60,7 +65,11 @@ def along_channels(match: Match, node: Node, role: str) -> Vector | None:
     sizes = (1,) * (rank - array.ndim) + array.shape
     if any(size != 1 for other, size in enumerate(sizes) if other != axis) or sizes[axis] not in (1, count):
         return None
-    return np.broadcast_to(array.astype(np.float64).ravel(), (count,))
+    vector = np.broadcast_to(array.astype(np.float64).ravel(), (count,))
+    if node.op == "Sub":
+        return -vector
+    with np.errstate(divide="ignore"):
+        return 1 / vector if node.op == "RealDiv" else vector
 
 
 def channel_axis(linear: Node) -> int:
@@ -90,12 +99,11 @@ def range_refusal(match: Match, *arrays: NDArray[Any]) -> str | None:
     return None if fits else f"the weights would not be finite in {dtype.name}"
 
 
-def affine(match: Match, make: Maker, kernel: NDArray[Any], bias: Vector | None) -> Tensor:
-    """Add the linear operation of a match with another kernel, followed by a bias unless that is None."""
-    linear, like = match.node("linear"), match.array("kernel")
+def affine(match: Match, make: Maker, kernel: NDArray[Any], bias: Vector | None = None, role: str = "linear") -> Tensor:
+    """Add the linear operation with a role again with another kernel, followed by a bias unless that is None."""
+    linear, like, data = match.node(role), match.array("kernel"), match.tensor("x")
     weights = make.constant("kernel", kernel, like)
-    others = [match.tensor("sizes")] if match.has("sizes") else []
-    product = make.again(linear, *([*others, weights, match.tensor("x")] if others else [match.tensor("x"), weights]))
+    product = make.again(linear, *([match.tensor("sizes"), weights, data] if match.has("sizes") else [data, weights]))
     return product if bias is None else add_bias(make, linear, product, bias, like)
 
 

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from tfopt.graph.law import attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
-UNEVEN = 0  # the number of parts of different sizes
+UNEVEN = 0  # the number of parts of different sizes, or of parts whose number is not known
 
 
 class Part(NamedTuple):
@@ -31,6 +31,8 @@ def part_of(graph: Graph, tensor: Tensor) -> Part | None:
     node = graph.nodes[tensor.node]
     if node.op not in READERS or node.name in graph.fed or node.controls:
         return None
+    if any(graph.is_constant(each) and graph.nodes[each.node].controls for each in node.inputs):
+        return None
     return READERS[node.op](graph, node, tensor.output)
 
 
@@ -44,6 +46,13 @@ def why_not_all(parts: list[Part]) -> str | None:
     if [part.number for part in parts] != list(range(first.total)):
         return "the factors are not all parts of one tensor, in order"
     return None
+
+
+def joined_axis(graph: Graph, stack: Node, rank: int) -> int | None:
+    """Return the axis along which a Pack or ConcatV2 joins tensors, given the rank of its result; None if not known."""
+    if stack.op == "Pack":
+        return int(attr(stack, "axis")) % max(rank, 1)
+    return int(graph.array(stack.inputs[-1])) % max(rank, 1) if graph.is_constant(stack.inputs[-1]) else None
 
 
 def _unpacked(graph: Graph, node: Node, output: int) -> Part | None:
@@ -71,46 +80,48 @@ def _sliced(graph: Graph, node: Node, output: int) -> Part | None:
     shape = graph.shape(source)
     if shape is None or not all(map(graph.is_constant, bounds)):
         return None
-    ranges = _ranges(graph, node, shape)
-    cut = [axis for axis, each in enumerate(ranges or ()) if each is not None]
-    if ranges is None or len(cut) != 1:
+    singles = 0
+    if node.op == "StridedSlice":
+        singles = attr(node, "shrink_axis_mask")
+        if attr(node, "ellipsis_mask") or attr(node, "new_axis_mask") or (graph.array(node.inputs[3]) != 1).any():
+            return None
+    ranges = [range_along(graph, node, axis, shape[axis]) for axis in range(graph.array(bounds[0]).size)]
+    cut = [axis for axis, each in enumerate(ranges) if each != (0, shape[axis]) or singles >> axis & 1]
+    if len(cut) != 1:
         return None
-    (axis,) = cut
-    begin, end = ranges[axis] or (0, 0)
-    is_index = node.op == "StridedSlice" and bool(attr(node, "shrink_axis_mask"))
-    size, width = shape[axis], end - begin
-    if size is None or not 0 <= begin < end <= size:
+    axis, size = cut[0], shape[cut[0]]
+    begin, end = ranges[axis] or (0, None)
+    if end is None or not 0 <= begin < end <= (size or end):
         return None
-    even = size % width == begin % width == 0
-    return Part(source, axis, begin // width, size // width if even else UNEVEN, is_index)
+    width = end - begin
+    even = size is not None and size % width == begin % width == 0
+    return Part(source, axis, begin // width, (size or 0) // width if even else UNEVEN, bool(singles))
 
 
-def _ranges(graph: Graph, node: Node, shape: tuple[int | None, ...]) -> list[tuple[int, int] | None] | None:
-    """Return the first and the last index along each axis, None for all of an axis; None for other slices."""
-    begins, ends = (graph.array(tensor).tolist() for tensor in node.inputs[1:3])
-    ranges: list[tuple[int, int] | None] = []
+def range_along(graph: Graph, node: Node, axis: int, size: int | None) -> tuple[int, int | None] | None:
+    """Return the first index that a slice reads along an axis, and the index after the last; `size` if to the end.
+
+    It is a StridedSlice or Slice with constant bounds, of stride 1 along the axis; ``size`` is that of its input there.
+    None is returned if a bound counts from the end of an axis of unknown size.
+    """
+    begin, end = (int(graph.array(tensor)[axis]) for tensor in node.inputs[1:3])
     if node.op == "Slice":
-        for begin, length, size in zip(begins, ends, shape, strict=True):
-            end = size if length == -1 else begin + length
-            if end is None and begin:
-                return None
-            ranges.append(None if begin == 0 and end == size else (begin, end or 0))
-        return ranges
-    if attr(node, "ellipsis_mask") or attr(node, "new_axis_mask") or (graph.array(node.inputs[3]) != 1).any():
+        return begin, size if end == -1 else begin + end
+    masks = ("shrink_axis_mask", "begin_mask", "end_mask")
+    is_index, from_start, to_end = (bool(attr(node, mask) >> axis & 1) for mask in masks)
+    if size is None and ((begin < 0 and not from_start) or (end < 0 and not to_end and not is_index)):
         return None
-    for axis, (begin, end) in enumerate(zip(begins, ends, strict=True)):
-        is_index = attr(node, "shrink_axis_mask") >> axis & 1
-        masks = [attr(node, mask) >> axis & 1 for mask in ("begin_mask", "end_mask")]
-        size = shape[axis]
-        if size is None:
-            if is_index or masks[0] + (begin == 0) == 0 or not masks[1]:
-                return None
-            ranges.append(None)
-            continue
-        first = 0 if masks[0] and not is_index else begin + size * (begin < 0)
-        last = first + 1 if is_index else size if masks[1] else min(end + size * (end < 0), size)
-        ranges.append(None if (first, last) == (0, size) and not is_index else (first, last))
-    return ranges
+    first, last = (bound + (size or 0) if bound < 0 else bound for bound in (begin, end))
+    if is_index:
+        return first, first + 1
+    most = max(first, last) if size is None else size
+    return 0 if from_start else min(max(first, 0), most), size if to_end else min(max(last, 0), most)
+
+
+def size_along(graph: Graph, tensor: Tensor, axis: int) -> int | None:
+    """Return the size of a tensor along an axis; None if it is not known."""
+    shape = graph.shape(tensor)
+    return None if shape is None else shape[axis]
 
 
 def _gathered(graph: Graph, node: Node, output: int) -> Part | None:

@@ -2,7 +2,8 @@
 
     op("Mul", op("Conv2D", "x", const("kernel"), role="conv"), const("scale"))
 
-matches a convolution with a constant kernel, times a constant. A plain string matches any tensor.
+matches a convolution with a constant kernel, times a constant. A plain string matches any tensor, and the same one
+wherever the pattern repeats it; a string that is the role of an operation before it matches the result of that one.
 """
 
 from collections.abc import Iterator, Mapping
@@ -35,11 +36,6 @@ class Op:
     inputs: tuple["Pattern", ...]
     role: str
 
-    @property
-    def depth(self) -> int:
-        """Return the number of nested operations."""
-        return 1 + max(map(depth, self.inputs), default=0)
-
 
 Pattern = str | Const | OneOf | Op
 
@@ -63,7 +59,7 @@ def depth(pattern: Pattern) -> int:
     """Return the largest number of nested operations of a pattern."""
     if isinstance(pattern, OneOf):
         return max(map(depth, pattern.choices))
-    return pattern.depth if isinstance(pattern, Op) else 0
+    return 1 + max(map(depth, pattern.inputs), default=0) if isinstance(pattern, Op) else 0
 
 
 @dataclass(frozen=True)
@@ -80,8 +76,12 @@ class Binding:
     tensors: Mapping[str, Tensor] = field(default_factory=dict)
     constants: tuple[str, ...] = ()
 
-    def joined(self, other: "Binding") -> "Binding":
-        """Return the union of two bindings."""
+    def joined(self, other: "Binding") -> "Binding | None":
+        """Return the union of two bindings; None if a role has different tensors in them."""
+        for role, tensor in other.tensors.items():
+            own = Tensor(self.nodes[role].name) if role in self.nodes else self.tensors.get(role, tensor)
+            if own != tensor:
+                return None
         return Binding(
             {**self.nodes, **other.nodes}, {**self.tensors, **other.tensors}, self.constants + other.constants
         )
@@ -133,4 +133,5 @@ def _match_inputs(
         yield bound
         return
     for binding in _matches(patterns[0], graph, tensors[0]):
-        yield from _match_inputs(patterns[1:], graph, tensors[1:], bound.joined(binding))
+        if (joined := bound.joined(binding)) is not None:
+            yield from _match_inputs(patterns[1:], graph, tensors[1:], joined)

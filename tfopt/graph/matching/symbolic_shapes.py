@@ -82,8 +82,12 @@ class SymbolicShapes:
         sizes = self.shape(tensor)
         return None if sizes is None else product(sizes)
 
+    def value(self, tensor: Tensor) -> Size | Sizes | None:
+        """Return the values of an integer scalar or vector; None if they are not known. -1 is a Size, too."""
+        return self._values.get(tensor)
+
     def sizes_in(self, tensor: Tensor) -> Sizes | None:
-        """Return the sizes that an integer vector contains; None if they are not known. -1 is a Size, too."""
+        """Return the sizes that an integer vector contains; None if they are not known."""
         value = self._values.get(tensor)
         return value if isinstance(value, tuple) else None
 
@@ -173,9 +177,6 @@ class SymbolicShapes:
         """Return a key that is lowest for numbers, and lower for sizes that occur earlier."""
         return max((self._places.get(tensor.node, 0) for tensor, _ in size.open), default=-1)
 
-    def _filled(self, node: Node) -> Sizes | None:
-        return self.sizes_in(node.inputs[0])
-
     def _expanded(self, node: Node) -> Sizes | None:
         shape, axis = self.shape(node.inputs[0]), self._numbers(node.inputs[1])
         if shape is None or axis is None:
@@ -230,9 +231,6 @@ class SymbolicShapes:
         is_vector = len(node.attr["value"].tensor.tensor_shape.dim) == 1
         return tuple(map(Size, numbers)) if is_vector else Size(numbers[0])
 
-    def _shape_of(self, node: Node) -> Sizes | None:
-        return self.shape(node.inputs[0])
-
     def _gathered(self, node: Node) -> Size | Sizes | None:
         vector, places = self.sizes_in(node.inputs[0]), self._values.get(node.inputs[1])
         if vector is None or places is None or self._numbers(node.inputs[2]) != [0]:
@@ -273,9 +271,6 @@ class SymbolicShapes:
         sizes = tuple(size for vector in vectors if vector is not None for size in vector)
         return None if None in vectors else sizes
 
-    def _same(self, node: Node) -> Size | Sizes | None:
-        return self._values.get(node.inputs[0])
-
     def _single(self, node: Node) -> Size | Sizes | None:
         """Return the value of a Squeeze, which makes a scalar of one size."""
         vector = self.sizes_in(node.inputs[0])
@@ -286,22 +281,22 @@ SHAPES: dict[str, Callable[[SymbolicShapes, Node], Sizes | None]] = {
     "BatchMatMulV2": SymbolicShapes._matrix_product,
     "Einsum": SymbolicShapes._einsum,
     "ExpandDims": SymbolicShapes._expanded,
-    "Fill": SymbolicShapes._filled,
+    "Fill": lambda shapes, node: shapes.sizes_in(node.inputs[0]),
     "GatherV2": SymbolicShapes._rows,
     "MatMul": SymbolicShapes._matrix_product,
     "Reshape": SymbolicShapes._reshaped,
     "Transpose": SymbolicShapes._permuted,
 }
 VALUES: dict[str, Callable[[SymbolicShapes, Node], Any]] = {
-    "Cast": SymbolicShapes._same,
+    "Cast": lambda shapes, node: shapes.value(node.inputs[0]),
     "ConcatV2": SymbolicShapes._joined,
     "Const": SymbolicShapes._constant,
     "GatherV2": SymbolicShapes._gathered,
-    "Identity": SymbolicShapes._same,
+    "Identity": lambda shapes, node: shapes.value(node.inputs[0]),
     "Mul": SymbolicShapes._times,
     "Pack": SymbolicShapes._packed,
     "Prod": SymbolicShapes._multiplied,
-    "Shape": SymbolicShapes._shape_of,
+    "Shape": lambda shapes, node: shapes.shape(node.inputs[0]),
     "Squeeze": SymbolicShapes._single,
     "StridedSlice": SymbolicShapes._sliced,
 }

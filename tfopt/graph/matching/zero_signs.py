@@ -9,19 +9,12 @@ import numpy as np
 from tfopt.graph.mutable_graph import Graph, GraphDef, Node, Tensor
 from tfopt.graph.op_registry import is_pure
 
+DIVISIONS = ("RealDiv", "Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod", "Xdivy")
+INVERSES = ("Reciprocal", "Inv", "Rsqrt", "Atan2", "Bitcast", "Digamma", "NextAfter", "Angle", "AsString", "Complex")
+WRITERS = ("SparseFillEmptyRows", "StringFormat", "SerializeTensor", "DecodeRaw")
 # By operation, the inputs whose zeros have a sign that matters; None for all.
-SENSITIVE: dict[str, tuple[int, ...] | None] = {
-    "RealDiv": (1,),
-    "Div": (1,),
-    "Xdivy": (1,),
-    "FloorDiv": (1,),
-    "Pow": (0,),
-}
-SENSITIVE |= {"FloorMod": (1,), "Mod": (1,), "TruncateMod": (1,), "TruncateDiv": (1,)}
-SENSITIVE |= dict.fromkeys(
-    ("Reciprocal", "Inv", "Rsqrt", "Atan2", "Bitcast", "Digamma", "NextAfter", "Angle", "AsString")
-)
-SENSITIVE |= dict.fromkeys(("Complex", "SparseFillEmptyRows", "StringFormat", "SerializeTensor", "DecodeRaw"))
+SENSITIVE: dict[str, tuple[int, ...] | None] = {"Pow": (0,)}
+SENSITIVE |= dict.fromkeys(DIVISIONS, (1,)) | dict.fromkeys((*INVERSES, *WRITERS))
 # 0 and -0 have the same result, up to the sign of a zero that is an output.
 ABSORBING = {"Abs", "ArgMax", "ArgMin", "Cos", "Cosh", "Equal", "Exp", "Greater", "GreaterEqual", "IsFinite", "IsInf"}
 ABSORBING |= {"IsNan", "Less", "LessEqual", "LogSoftmax", "NotEqual", "OnesLike", "Rank", "Shape", "Sigmoid", "Size"}

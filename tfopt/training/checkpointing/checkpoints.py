@@ -16,7 +16,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfopt import keras_models
-from tfopt.errors import ComponentError, first_line
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.training.checkpointing.checkpoint_folder import CheckpointFolder
 
 MAX_CHECKPOINTS = 2  # the newest, and the one before in case the newest is damaged

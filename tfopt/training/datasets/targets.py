@@ -9,7 +9,8 @@ from typing import Any
 from tfopt import keras_models
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import SparseSpec
-from tfopt.errors import ComponentError, nearest
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 
 ANY_SHAPE = ("ctc",)  # built-in losses whose labels do not have the output's shape
 

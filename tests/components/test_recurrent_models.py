@@ -1,0 +1,57 @@
+"""Test that recurrent networks, whose cells are loops, pass through the components that rewrite graphs."""
+
+import numpy as np
+import pytest
+
+from tfopt import keras_models, runtimes
+from tfopt.artifacts import Model
+from tfopt.components.cast_precision.component import cast_precision
+from tfopt.components.compile_xla.component import compile_xla
+from tfopt.components.optimize_graph.component import optimize_graph
+
+KINDS = {
+    "lstm by default": lambda layers: layers.LSTM(96),
+    "lstm by parts": lambda layers: layers.LSTM(96, implementation=1, recurrent_activation="hard_sigmoid"),
+    "gru by parts": lambda layers: layers.GRU(96, implementation=1, reset_after=False),
+    "bidirectional": lambda layers: layers.Bidirectional(layers.LSTM(48, implementation=1)),
+}
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def model(request, tmp_path_factory):
+    """Return a Keras 2 model of tokens: an embedding, a convolution, a recurrent layer, and a dense one."""
+    import tf_keras
+
+    layers = tf_keras.layers
+    tf_keras.utils.set_random_seed(0)
+    tokens = tf_keras.Input((12,), dtype="int32", name="tokens")
+    steps = layers.Conv1D(16, 3, activation="relu")(layers.Embedding(40, 16)(tokens))
+    outputs = layers.Dense(4, activation="softmax")(KINDS[request.param](layers)(steps))
+    file = tmp_path_factory.mktemp("recurrent") / "model.h5"
+    tf_keras.Model(tokens, outputs).save(file)
+    return Model(file)
+
+
+def outputs(model):
+    tokens = np.random.default_rng(0).integers(0, 40, (8, 12)).astype(np.int32)
+    with runtimes.load(model) as runtime:
+        (values,) = runtime.run({"tokens": tokens}).values()
+    return values
+
+
+def test_optimized_networks_are_not_larger_than_their_parents(model, tmp_path):
+    optimized = optimize_graph(model, tmp_path / "optimized")["optimized"]
+    np.testing.assert_allclose(outputs(optimized), outputs(model), atol=1e-5)
+    weights = 4 * sum(weight.size for weight in keras_models.load(model).get_weights())
+    assert weights < optimized.sizes()["raw"] < model.sizes()["raw"]
+
+
+def test_lists_that_loops_read_stay_in_float32(model, tmp_path):
+    cast = cast_precision(model, tmp_path / "cast")["cast"]
+    np.testing.assert_allclose(outputs(cast), outputs(model), atol=0.01)
+    assert cast.card.facts["report"]["cast"] > 2
+
+
+def test_loops_are_compiled_next_to_the_loops_of_the_parent(model, tmp_path):
+    compiled = compile_xla(model, tmp_path / "compiled", batch_sizes=["1"], warm_up=False)["compiled"]
+    np.testing.assert_allclose(outputs(compiled), outputs(model), atol=1e-5)
