@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import read_batches
-from tfopt.data.hidden_gpus import hide_gpus
 from tfopt.data.sample_inputs import OPEN_SIZE, random_batch
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.training.compute.device_memory import hide_gpus
 from tfopt.value_types import JsonObject
 
 

@@ -11,9 +11,9 @@ from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.verification import verify
 from tfopt.data.batches import sample_records
 from tfopt.data.feature_schema import feature_specs
-from tfopt.data.hidden_gpus import hide_gpus
 from tfopt.tensorrt import machine, profiles
 from tfopt.tensorrt.tag import CompatibilityTag
+from tfopt.training.compute.device_memory import hide_gpus
 
 
 def convert(model: Model, examples: Examples | None, target: Path, parameters: TensorRTConversion) -> ConversionFacts:

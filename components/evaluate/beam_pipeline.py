@@ -22,10 +22,9 @@ from tfopt.components.evaluate.summary import check_counts, summarize
 from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.data import beam_runner
 from tfopt.data.beam_result import ResultFile
-from tfopt.data.feature_schema import read_manifest
+from tfopt.data.feature_schema import read_manifest, rounding_notes
 from tfopt.data.learned_names import check_names, find_conflict
 from tfopt.data.record_hashes import MOST_FILES
-from tfopt.data.rounded_integers import rounding_notes
 from tfopt.data.training_records import read_trained_on
 from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import describe_evaluation

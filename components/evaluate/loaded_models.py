@@ -16,8 +16,8 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec, fixed_batch
 from tfopt.components.evaluate.metrics.accumulators import Position
 from tfopt.components.evaluate.worker_plan import Plan
-from tfopt.data.batches import RECORDS, check_features, column_name, to_inputs
-from tfopt.data.feature_schema import required_features
+from tfopt.data.batches import RECORDS, column_name, to_inputs
+from tfopt.data.feature_schema import check_features, required_features
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.processes.memory import trim_heap

@@ -23,8 +23,8 @@ from tfopt.components.evaluate.model_groups import split_models
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.task_choice import check_labels, choose_scoring
 from tfopt.components.evaluate.worker_plan import Plan
-from tfopt.data.batches import check_features, feature_specs, read_records
-from tfopt.data.feature_schema import required_features, with_manifest
+from tfopt.data.feature_schema import check_features, feature_specs, required_features, with_manifest
+from tfopt.data.tfrecords import read_records
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.metric_table import BINARY, CLASSIFICATION, OTHER

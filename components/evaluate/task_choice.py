@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from tfopt.components.evaluate.metrics.task_metrics import Scoring, looks_like_logits
 from tfopt.components.evaluate.parameters import Settings
-from tfopt.data.one_hot import is_one_hot
+from tfopt.data.batches import is_one_hot
 from tfopt.errors import ComponentError
 from tfopt.metric_table import BINARY, CLASSIFICATION, MULTI_LABEL, OTHER, REGRESSION
 

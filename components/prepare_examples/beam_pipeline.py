@@ -10,7 +10,6 @@ from typing import Any
 
 import apache_beam as beam
 
-from tfopt.components.prepare_examples.files import remove_files
 from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.readers.detect import read_rows
 from tfopt.components.prepare_examples.schema import Schema
@@ -18,6 +17,7 @@ from tfopt.components.prepare_examples.shards import MOST_GROUPS, PARTS, Layout,
 from tfopt.components.prepare_examples.survey.statistics import Survey
 from tfopt.data.beam_result import ResultFile
 from tfopt.data.beam_runner import pipeline
+from tfopt.storage import remote_files
 
 KEYED = tuple[int, Any]
 
@@ -30,9 +30,10 @@ def survey_rows(source: Source, target: str) -> Survey:
     result = ResultFile(f"{target}/.survey")
     with pipeline() as opened:
         _ = (
-            _rows(opened, source)
+            _files(opened, source)
+            | "survey" >> beam.Map(_survey_file, source).with_output_types(Any)
             | "together" >> beam.WithKeys(0).with_output_types(KEYED)
-            | "survey" >> beam.CombinePerKey(SurveyRows(source)).with_output_types(KEYED)
+            | "merge" >> beam.CombinePerKey(_merge_surveys).with_output_types(KEYED)
             | "result" >> beam.Map(_save_result, result)
         )
     survey: Survey = result.take()
@@ -45,7 +46,8 @@ def write_shards(source: Source, schema: Schema, layout: Layout, target: str) ->
     try:
         with pipeline() as opened:
             _ = (
-                _rows(opened, source)
+                _files(opened, source)
+                | "read" >> beam.FlatMap(read_rows, source).with_output_types(Any)
                 | "row" >> beam.Filter(_is_row)
                 | "assign" >> beam.Map(layout.assign).with_output_types(KEYED)
                 | "groups" >> beam.GroupByKey()
@@ -57,42 +59,27 @@ def write_shards(source: Source, schema: Schema, layout: Layout, target: str) ->
                 | "result" >> beam.Map(_save_result, result)
             )
     finally:
-        remove_files([f"{target}/{PARTS}"] if any(count > 1 for count in layout.ranges.values()) else [])
+        if any(count > 1 for count in layout.ranges.values()):
+            remote_files.remove(f"{target}/{PARTS}")
     return sorted(result.take(), key=lambda shard: str(shard.name))
 
 
-class SurveyRows(beam.CombineFn):  # type: ignore[misc]  # Beam has no types
-    """Combines rows to a `Survey`."""
-
-    def __init__(self, source: Source) -> None:
-        """Store the source of the rows."""
-        super().__init__()
-        self.source = source
-
-    def create_accumulator(self) -> Any:
-        """Return an empty survey."""
-        return Survey()
-
-    def add_input(self, mutable_accumulator: Any, element: Any) -> Any:
-        """Add a row."""
-        mutable_accumulator.add(element, self.source)
-        return mutable_accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[Any]) -> Any:
-        """Merge surveys."""
-        total = Survey()
-        for part in accumulators:
-            total.merge(part)
-        return total
-
-    def extract_output(self, accumulator: Any) -> Any:
-        """Return the survey."""
-        return accumulator
+def _files(opened: Any, source: Source) -> Any:
+    return opened | "files" >> beam.Create(list(source.files))  # it spreads several files over the workers
 
 
-def _rows(opened: Any, source: Source) -> Any:
-    files = opened | "files" >> beam.Create(list(source.files))  # it spreads several files over the workers
-    return files | "read" >> beam.FlatMap(read_rows, source).with_output_types(Any)
+def _survey_file(file: Any, source: Any) -> Any:
+    survey = Survey()
+    for row in read_rows(file, source):
+        survey.add(row, source)
+    return survey
+
+
+def _merge_surveys(surveys: Iterable[Any]) -> Any:
+    total = Survey()
+    for survey in surveys:
+        total.merge(survey)
+    return total
 
 
 def _is_row(row: Any) -> bool:

@@ -1,9 +1,9 @@
-"""List, open and remove files, on this machine or at any address that fsspec supports (``gs://``, ``s3://``, …)."""
+"""List and open files, on this machine or at any address that fsspec supports (``gs://``, ``s3://``, …)."""
 
 import contextlib
 import gzip
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, cast
 
@@ -14,7 +14,11 @@ from tfopt.storage.remote_files import is_remote, list_remote_files
 
 def list_files(uri: str) -> dict[str, int]:
     """Return the bytes of every file at or below an address, sorted, without hidden ones (``.name``, ``_name``)."""
-    sizes = list_remote_files(uri) if is_remote(uri) else dict(sorted(_local_files(Path(uri))))
+    if is_remote(uri):
+        sizes = list_remote_files(uri)
+    else:
+        files = [Path(uri)] if Path(uri).is_file() else Path(uri).rglob("*")
+        sizes = {str(file): file.stat().st_size for file in sorted(files, key=str) if file.is_file()}
     return {file: size for file, size in sizes.items() if file == uri or not _is_hidden(relative_name(file, uri))}
 
 
@@ -48,32 +52,14 @@ def open_for_reading(uri: str) -> Iterator[IO[bytes]]:
 
 
 @contextlib.contextmanager
-def open_for_writing(uri: str, level: int = 6) -> Iterator[IO[bytes]]:
-    """Open a new file to write; compress it if its name ends in ``.gz``, without a time: equal data are equal files.
-
-    Args:
-        uri: The file.
-        level: Level of compression, 1 (fast) to 9.
-    """
-    with remote_files.open_file(uri, "wb") as stream:
-        if uri.endswith(".gz"):
-            with gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=stream, mtime=0) as compressed:
-                yield cast("IO[bytes]", compressed)
-        else:
-            yield stream
-
-
-def remove_files(uris: Iterable[str]) -> None:
-    """Delete the files that exist."""
-    for uri in uris:
-        remote_files.remove(uri)
+def open_gzip(uri: str, level: int) -> Iterator[IO[bytes]]:
+    """Open a new gzip file to write, without a time in it: equal data are equal files."""
+    with (
+        remote_files.open_file(uri, "wb") as stream,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=stream, mtime=0) as compressed,
+    ):
+        yield cast("IO[bytes]", compressed)
 
 
 def _is_hidden(name: str) -> bool:
     return any(part.startswith((".", "_")) for part in name.split("/"))
-
-
-def _local_files(path: Path) -> Iterator[tuple[str, int]]:
-    for file in [path] if path.is_file() else path.rglob("*"):
-        if file.is_file():
-            yield str(file), file.stat().st_size

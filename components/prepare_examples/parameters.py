@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, Self
 
 from tfopt.component import Between, Names, Reads
-from tfopt.components.prepare_examples.tf_example import FIELDS
+from tfopt.data.tf_example import FIELDS
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import GOAL_MAPPING, read_goals
 
@@ -20,11 +20,7 @@ class Splits:
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Self:
-        """Parse ``["train:8", "eval:2"]``.
-
-        Raises:
-            ComponentError: If the syntax differs, or a name occurs twice.
-        """
+        """Parse ``["train:8", "eval:2"]``; raise ComponentError if the syntax differs, or a name occurs twice."""
         matches = [re.fullmatch(r"([A-Za-z0-9_.-]+):([1-9][0-9]*)", text.strip()) for text in texts]
         names = [match[1] for match in matches if match]
         if not texts or None in matches or len(set(names)) < len(texts):
@@ -68,11 +64,7 @@ class Pack:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse ``image=28x28x1``.
-
-        Raises:
-            ComponentError: If the syntax differs.
-        """
+        """Parse ``image=28x28x1``; raise ComponentError if the syntax differs."""
         match = re.fullmatch(r"([^=\s]+)=([1-9][0-9]*(?:x[1-9][0-9]*)*)", text.strip())
         if not match:
             raise ComponentError(f"pack={text!r}", "a name and its sizes", 'write pack="image=28x28x1"')
@@ -110,11 +102,7 @@ class Sparse:
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> tuple[Self, ...]:
-        """Parse ``["words=word_ids:counts:5000"]``.
-
-        Raises:
-            ComponentError: If the syntax differs, or a name occurs twice.
-        """
+        """Parse ``["words=word_ids:counts:5000"]``; raise ComponentError as `Splits.parse` does."""
         matches = [re.fullmatch(r"(\w+)=([^:=\s]+):([^:=\s]+):([1-9][0-9]*)", text.strip()) for text in texts]
         names = [name for match in matches if match for name in match.groups()[:3]]
         if None in matches or len(set(names)) < len(names):
@@ -126,29 +114,21 @@ class Sparse:
         return tuple(cls(match[1], match[2], match[3], int(match[4])) for match in matches if match)
 
 
-@dataclass(frozen=True)
-class Column:
-    """A declared column of a table: its name and type."""
+def parse_columns(texts: Sequence[str]) -> dict[str, str]:
+    """Return the declared types by column name, from ``["age:int64", "name:string"]``.
 
-    name: str
-    dtype: str
-
-    @classmethod
-    def parse(cls, texts: Sequence[str]) -> tuple[Self, ...]:
-        """Parse ``["age:int64", "name:string"]``.
-
-        Raises:
-            ComponentError: If the syntax or a type differs, or a name occurs twice.
-        """
-        matches = [re.fullmatch(rf"(.+):({'|'.join(FIELDS)})", text.strip()) for text in texts]
-        names = [match[1] for match in matches if match]
-        if None in matches or len(set(names)) < len(names):
-            raise ComponentError(
-                f"columns={list(texts)}",
-                f"different names, each with its type ({', '.join(sorted(FIELDS))})",
-                'write columns=["age:int64", "name:string"]',
-            )
-        return tuple(cls(match[1], match[2]) for match in matches if match)
+    Raises:
+        ComponentError: If the syntax or a type differs, or a name occurs twice.
+    """
+    matches = [re.fullmatch(rf"(.+):({'|'.join(FIELDS)})", text.strip()) for text in texts]
+    types = {match[1]: match[2] for match in matches if match}
+    if len(types) < len(matches):
+        raise ComponentError(
+            f"columns={list(texts)}",
+            f"different names, each with its type ({', '.join(sorted(FIELDS))})",
+            'write columns=["age:int64", "name:string"]',
+        )
+    return types
 
 
 @dataclass(frozen=True)
@@ -192,7 +172,7 @@ class Settings:
     format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "npz", "images", "tfrecord"] = "auto"
     files: tuple[str, ...] = ()
     header: Literal["auto", "yes", "no"] = "auto"
-    columns: Annotated[tuple[str, ...], Reads(Column.parse, ("age:int64",))] = ()
+    columns: Annotated[tuple[str, ...], Reads(parse_columns, ("age:int64",))] = ()
     missing: Literal["omit", "default", "drop", "error"] = "omit"
     max_rejected: Annotated[float, Between(0, 1)] = 0.01
     seed: int = 0
@@ -215,7 +195,7 @@ class Settings:
     @property
     def declared_types(self) -> dict[str, str]:
         """The declared types by column name."""
-        return {column.name: column.dtype for column in Column.parse(self.columns)}
+        return parse_columns(self.columns)
 
     @property
     def sparse_features(self) -> tuple[Sparse, ...]:

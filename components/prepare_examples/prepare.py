@@ -4,13 +4,12 @@ import json
 import logging
 
 from tfopt.artifacts import Examples
-from tfopt.components.prepare_examples.files import open_for_writing, remove_files
-from tfopt.components.prepare_examples.manifest import artifact_metadata, build_manifest, count_examples
+from tfopt.components.prepare_examples.manifest import artifact_metadata, build_manifest
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.readers.detect import inspect_source
 from tfopt.components.prepare_examples.schema import decide_schema
-from tfopt.components.prepare_examples.shards import Layout, Shard
+from tfopt.components.prepare_examples.shards import Layout, Shard, add_up
 from tfopt.components.prepare_examples.survey.statistics import NO_VALUES, Rejects, Survey
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.error_messages import nearest
@@ -18,6 +17,7 @@ from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import check_goals, describe_visible_loss, expected_main_metric
 from tfopt.reports.examples_manifest import ExamplesManifest
 from tfopt.reports.report_schema import dump
+from tfopt.storage import remote_files
 
 log = logging.getLogger(__name__)
 
@@ -42,11 +42,12 @@ def prepare(uri: str, examples: Examples, settings: Settings) -> None:
     try:
         shards = write_shards(source, schema, layout, target)
         rejects = check_shards(survey, shards, source, settings)
-        manifest = build_manifest(survey, rejects, schema, shards, source, settings)
-        with open_for_writing(f"{target}/{MANIFEST}") as stream:
+        manifest = build_manifest(survey, schema, shards, source, settings)
+        with remote_files.open_file(f"{target}/{MANIFEST}", "wb") as stream:
             stream.write((json.dumps(dump(manifest), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
     except BaseException:
-        remove_files(f"{target}/{name}" for name in layout.names())
+        for name in layout.names():
+            remote_files.remove(f"{target}/{name}")
         raise
     visible = _check_evidence(manifest, settings)
     written = ", ".join(f"{name} {count}" for name, count in (manifest.splits or {}).items())
@@ -60,11 +61,7 @@ def prepare(uri: str, examples: Examples, settings: Settings) -> None:
 
 
 def _check_evidence(manifest: ExamplesManifest, settings: Settings) -> str | None:
-    """Return what the evaluated split can show, in a sentence; None without such a split.
-
-    Raises:
-        ComponentError: If it has too few records for a goal on accuracy.
-    """
+    """Return what the evaluated split can show; raise ComponentError if that is too little for a goal on accuracy."""
     splits = manifest.splits or {}
     split = next((name for name in ("test", "eval") if name in splits), None)
     if split is None:
@@ -92,21 +89,14 @@ def check_survey(survey: Survey, source: Source, settings: Settings) -> None:
 
 
 def check_shards(survey: Survey, shards: list[Shard], source: Source, settings: Settings) -> Rejects:
-    """Check that every row was written or rejected and no split is empty, and return all rejected rows.
-
-    Raises:
-        ComponentError: If rows were lost or rejected beyond the limit, or a split is empty.
-    """
-    rejects = Rejects()
-    for shard in shards:
-        rejects.merge(shard.rejects)
-    written, dropped = sum(shard.written for shard in shards), sum(shard.dropped for shard in shards)
-    if written + rejects.count + dropped != survey.rows:
-        left_out = f"{dropped} dropped and " if dropped else "and "
-        raise _lost_rows(f"{survey.rows} rows read, {written} written {left_out}{rejects.count} rejected")
-    _check_rejects(survey.rows, rejects, source, settings)
+    """Return all rejected rows; raise ComponentError if rows were lost, too many were rejected, or a split is empty."""
+    total = add_up(shards)
+    if total.written + total.rejects.count + total.dropped != survey.rows:
+        left_out = f"{total.dropped} dropped and " if total.dropped else "and "
+        raise _lost_rows(f"{survey.rows} rows read, {total.written} written {left_out}{total.rejects.count} rejected")
+    _check_rejects(survey.rows, total.rejects, source, settings)
     _check_splits(shards, settings)
-    return rejects
+    return total.rejects
 
 
 def _lost_rows(received: str) -> ComponentError:
@@ -162,12 +152,12 @@ def _check_missing(survey: Survey, source: Source, settings: Settings) -> None:
 
 
 def _check_splits(shards: list[Shard], settings: Settings) -> None:
-    counts = count_examples(shards, settings)
-    empty = [name for name, count in counts.items() if not count]
+    filled = {shard.split for shard in shards if shard.written}
+    empty = [name for name in settings.parsed_splits.names if name not in filled]
     if empty:
         weights = ", ".join(f"{name}:{weight}" for name, weight in settings.parsed_splits.weights)
         raise ComponentError(
-            f"split {', '.join(empty)} would be empty: {sum(counts.values())} rows over {weights}",
+            f"split {', '.join(empty)} would be empty: {sum(shard.written for shard in shards)} rows over {weights}",
             "rows in every split",
             "give more rows, a larger weight to that split, or another seed",
         )

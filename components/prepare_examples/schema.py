@@ -1,25 +1,25 @@
 """Schema: the type of every column, decided from the survey, and conversion of rows to these types."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.cells import (
     DEFAULTS,
+    Kind,
     MissingError,
     UnusableError,
     convert_cell,
+    kinds_of,
     parse_cell,
 )
-from tfopt.components.prepare_examples.class_names import number_classes
 from tfopt.components.prepare_examples.parameters import Pack, Settings, Sparse
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.survey.statistics import MOST_CLASSES, NO_VALUES, Survey
-from tfopt.components.prepare_examples.survey.value_kinds import Kind, kinds_of
+from tfopt.data import tf_example
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 
@@ -29,16 +29,12 @@ Features = dict[str, tf_example.Values]
 
 @dataclass(frozen=True)
 class Schema:
-    """The types of the columns and features.
+    """The types of the columns and features, and the settings that `features` needs.
 
     Attributes:
-        label: Name of the label.
         columns: Type of each column: ``int64``, ``float32`` or ``string``.
         classes: Names of the classes of a label of words, by number; empty for another label.
-        pack: The feature that all columns except the label are packed into.
-        sparse: The sparse features.
         declared: Names of the columns whose type the settings declare.
-        missing: Treatment of missing values.
     """
 
     label: str
@@ -90,10 +86,12 @@ class Schema:
         return {pack.name: np.array(numbers, np.float32), self.label: [label]}
 
     def _from_cells(self, cells: list[Any], source: Source) -> Features:
-        convert = parse_cell if source.has_text_cells else convert_cell
         features: Features = {}
         for (name, dtype), cell in zip(self.columns.items(), cells, strict=True):
-            values = convert(name, dtype, cell, name in self.declared, name == self.label)
+            if source.has_text_cells:
+                values = parse_cell(name, dtype, cell, name in self.declared, name == self.label)
+            else:
+                values = convert_cell(name, dtype, cell, name in self.declared)
             if values is None and self.missing == "drop":
                 raise MissingError(name)
             if values is None and self.missing == "default" and name != self.label:
@@ -174,15 +172,34 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
         )
     for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
-    return Schema(
-        source.label,
-        columns,
-        classes,
-        pack,
-        settings.sparse_features,
-        frozenset(source.declared),
-        settings.missing,
-    )
+    declared = frozenset(source.declared)
+    return Schema(source.label, columns, classes, pack, settings.sparse_features, declared, settings.missing)
+
+
+def number_classes(names: Collection[str], declared: Sequence[str], label: str) -> tuple[str, ...]:
+    """Return the class names by their number: the declared ones, or else those of the data, sorted.
+
+    Raises:
+        ComponentError: If a declared name occurs twice, or without a declaration two names of the data differ only in
+            case or spaces, such as ``yes`` and ``Yes ``.
+    """
+    if declared:
+        if len(set(declared)) < len(declared):
+            raise ComponentError(f"classes={list(declared)}", "different names", "name each class once")
+        return tuple(declared)
+    groups: dict[str, list[str]] = {}
+    for name in sorted(names):
+        groups.setdefault(" ".join(name.split()).casefold(), []).append(name)
+    alike = [group for group in groups.values() if len(group) > 1]
+    if alike:
+        shown = "; ".join(" and ".join(map(repr, group)) for group in alike[:5])
+        raise ComponentError(
+            f"label {label!r}: {sum(map(len, alike))} of {len(names)} classes differ from another one only in "
+            f"case or spaces: {shown}",
+            "one spelling for each class",
+            f"correct the data or, if they are different classes, name all with classes={sorted(names)[:20]}",
+        )
+    return tuple(sorted(names))
 
 
 def _check_sparse(sparse: Sparse, columns: Mapping[str, str], source: Source) -> None:
@@ -237,8 +254,3 @@ def _first_text(survey: Survey, name: str) -> str:
         return "its type is string"
     file, line, text = survey.first_texts[name]
     return f"first {text!r} in {file} line {line}"
-
-
-def stored_shapes(schema: Schema, source: Source) -> Mapping[str, tuple[int, ...]]:
-    """Return the shapes that the settings or the format determine, by feature name."""
-    return {schema.pack.name: schema.pack.shape} if schema.pack else source.shapes

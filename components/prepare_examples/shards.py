@@ -14,15 +14,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.cells import MissingError, UnusableError, as_text
-from tfopt.components.prepare_examples.files import open_for_reading, open_for_writing
+from tfopt.components.prepare_examples.files import open_for_reading, open_gzip
 from tfopt.components.prepare_examples.parameters import Settings, Splits
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.readers.tfrecords import write_record
 from tfopt.components.prepare_examples.schema import Features, Schema
 from tfopt.components.prepare_examples.survey.feature_summary import FeatureSummary
 from tfopt.components.prepare_examples.survey.statistics import Rejects
+from tfopt.data import tf_example
 
 SHARD_BYTES = 128 << 20
 GROUP_BYTES = 8 << 20  # of input: in Flink's memory, rows take several times that
@@ -36,16 +36,14 @@ MOST_LABELS = 1000
 
 @dataclass
 class Shard:
-    """A written shard or part of one: rejected rows, number of rows dropped for a missing value, and statistics.
+    """A written shard or part of one, with statistics.
 
     Attributes:
         name: File of the shard, relative to the examples.
         file: File that was written: that of the shard, or of a part.
         group: Number of the first group in it.
         written: Number of examples.
-        rejects: Rows that are no examples.
         dropped: Number of rows dropped for a missing value.
-        features: Statistics of each feature.
         labels: Number of examples of each integer label, or of more than `MOST_LABELS` of them.
     """
 
@@ -63,8 +61,8 @@ class Shard:
         """The split that the shard belongs to."""
         return self.name.split("/")[0].removeprefix("Split-")
 
-    def add_part(self, part: "Shard") -> None:
-        """Add the numbers of a part."""
+    def add(self, part: "Shard") -> None:
+        """Add the numbers of a part, or of another shard."""
         self.written += part.written
         self.rejects.merge(part.rejects)
         self.dropped += part.dropped
@@ -78,8 +76,6 @@ class Layout:
     """The number of shards of each split, and the assignment of rows to them.
 
     Attributes:
-        splits: Names and weights of the splits.
-        seed: Seed of the hashes.
         shards: Number of shards of each split.
         has_typed_cells: Whether rows are hashed with their cells as text.
         ranges: For each split, the number of ranges that all hashes are divided into: rows of one shard and one range
@@ -148,7 +144,7 @@ def write_group(
     rows = iter(sorted(keyed_rows, key=lambda pair: (pair[0], pair[1].file, pair[1].line)))
     types = schema.types
     level = SHARD_LEVEL if shard.file == shard.name else PART_LEVEL
-    with open_for_writing(f"{target}/{shard.file}", level) as stream:
+    with open_gzip(f"{target}/{shard.file}", level) as stream:
         while batch := [row for _, row in islice(rows, BATCH)]:
             usable = _usable(batch, schema, source, shard)
             for features in usable:
@@ -163,12 +159,20 @@ def join_parts(parts: Iterable[Shard], target: str) -> Shard:
     if ordered[0].file == ordered[0].name:
         return ordered[0]
     shard = Shard(ordered[0].name, ordered[0].name, ordered[0].group)
-    with open_for_writing(f"{target}/{shard.name}", SHARD_LEVEL) as stream:
+    with open_gzip(f"{target}/{shard.name}", SHARD_LEVEL) as stream:
         for part in ordered:
             with open_for_reading(f"{target}/{part.file}") as written:
                 shutil.copyfileobj(written, stream, COPIED_BYTES)
-            shard.add_part(part)
+            shard.add(part)
     return shard
+
+
+def add_up(shards: Iterable[Shard]) -> Shard:
+    """Return the sums of the shards' numbers. They depend on the order of the shards by rounding."""
+    total = Shard("")
+    for shard in shards:
+        total.add(shard)
+    return total
 
 
 def _usable(rows: Sequence[Row], schema: Schema, source: Source, shard: Shard) -> list[Features]:

@@ -32,7 +32,6 @@ class TableColumns:
         rows: Number of usable rows that were read.
         all_rows: True if the table has no others.
         incomplete: True if values are missing.
-        label: Name of the label.
         classes: Number of classes; 0 if the label is a number to predict.
         numbers: Mean and standard deviation of each column of numbers.
         words: The most frequent words of each column of words, sorted.
@@ -106,7 +105,6 @@ def _rows(source: Source) -> Iterator[Row]:
 
 
 def _features(rows: Sequence[Row], schema: Schema, source: Source) -> Iterator[Features]:
-    """Yield the values of usable rows."""
     for row in rows:
         try:
             yield schema.features(row, source)
@@ -115,7 +113,6 @@ def _features(rows: Sequence[Row], schema: Schema, source: Source) -> Iterator[F
 
 
 def _unfit(name: str, cells: Sequence[Any], dtype: str) -> str | None:
-    """Return why a column cannot be an input of the model; None if it can."""
     if not re.fullmatch(r"\w+", name):  # `train` passes no other features to a module
         return UNFIT_NAME
     if any(len(cell) != 1 for cell in cells):

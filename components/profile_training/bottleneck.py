@@ -33,7 +33,6 @@ class StepTimes:
     """Milliseconds of one step, and other measured facts that determine the bottleneck.
 
     Attributes:
-        step: A real step.
         model: The model alone, on a batch in memory.
         graph: The same with many steps in one call, without Python; None if it cannot be measured.
         larger: The model alone on a batch `LARGER` times as large; None if it cannot be measured.
@@ -43,7 +42,6 @@ class StepTimes:
         epoch: Number of steps in an epoch.
         beginning: How much longer the first step of an epoch takes than the others; its time if there are no others.
         cached: True if prepared examples are cached after the first epoch.
-        eager: True if the module runs eagerly.
         loops: Loops found by `scan_graphs`; those of the step with their milliseconds in the profiler's trace.
         spent: Milliseconds of operations by kind in the profiler's trace, summed over threads.
         forward: Milliseconds of all operations except gradients in the trace.

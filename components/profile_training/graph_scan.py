@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.components.profile_training.trace_events import BACKWARD, PYTHON_OPS
+from tfopt.reports.training_plan import LoopTime
 from tfopt.training.datasets.dataset import Source
 
 WHILE_OPS = ("While", "StatelessWhile")
@@ -19,31 +20,13 @@ FREE_OPS = ("Const", "Identity", "Placeholder", "NoOp")
 
 
 @dataclass(frozen=True)
-class Loop:
-    """A loop or a Python call at a line of the module.
+class Loop(LoopTime):
+    """A loop or a Python call whose time is not known yet, with the names of its operations in the graph.
 
-    Attributes:
-        where: ``step`` or ``preprocess``.
-        kind: ``python`` (a Python function is called), ``map_fn``, ``while``, or ``unrolled`` (a Python loop that added
-            the same operations to the graph several times).
-        line: The line in the module.
-        code: The text of that line.
-        independent: True if no round needs another one; None if there are no rounds.
-        copies: Number of copies of the most frequent operation.
-        operations: The names of the operations in the graph.
-        runs: The fraction of all executed operations that belongs to this line; operations in a loop count per round.
-        forward: The fraction of all executed operations that are not gradients.
+    A Python loop that added the same operations to the graph several times is ``unrolled``.
     """
 
-    where: str
-    kind: str
-    line: int
-    code: str
-    independent: bool | None
-    copies: int
-    operations: list[str]
-    runs: float = 0.0
-    forward: float = 0.0
+    operations: Sequence[str] = ()
 
 
 def scan_graphs(model: Any, source: Source, batch: Any, module: Path) -> list[Loop]:
@@ -56,7 +39,7 @@ def scan_graphs(model: Any, source: Source, batch: Any, module: Path) -> list[Lo
         specs = tf.nest.map_structure(tf.type_spec_from_value, batch)
         loops += _scan("step", lambda *data: model.train_step(data), specs, module)
     except Exception:  # eager code may not be traceable
-        loops.append(Loop("step", "python", 0, "", None, 1, []))
+        loops.append(Loop("step", "python", 0, "", independent=None, copies=1, runs=0.0, forward=0.0, ms=None))
     finally:
         model.run_eagerly = eager
     records = source.stage_datasets(1)["read"].element_spec
@@ -65,7 +48,6 @@ def scan_graphs(model: Any, source: Source, batch: Any, module: Path) -> list[Lo
 
 
 def _scan(where: str, function: Any, specs: Sequence[Any], module: Path) -> list[Loop]:
-    """Trace a function and return its loops in the order of lines."""
     import tensorflow as tf
 
     graph = tf.function(tf.autograph.experimental.do_not_convert(function)).get_concrete_function(*specs).graph
@@ -87,7 +69,8 @@ def _scan(where: str, function: Any, specs: Sequence[Any], module: Path) -> list
     for line, ops in sorted(ops_by_line.items()):
         code = text[line - 1].strip() if line <= len(text) else ""
         total = runs.total()
-        make = functools.partial(Loop, where, line=line, code=code, runs=runs[line] / total, forward=forward / total)
+        share = runs[line] / total
+        make = functools.partial(Loop, where, line=line, code=code, runs=share, forward=forward / total, ms=None)
         is_in_loop = any(line in lines for lines in python_loops)
         loop = _classify(ops, library, is_in_loop, make)
         if loop:
@@ -126,11 +109,9 @@ def _operations(graph: Any, path: str = "", seen: set[str] | None = None) -> Ite
         yield path + op.name, op
         if op.type in ("PartitionedCall", "StatefulPartitionedCall"):
             name = op.get_attr("f").name
-            inner = graph._functions.get(name) if hasattr(graph, "_functions") else None
-            inner_graph = getattr(inner, "graph", None)
-            if inner_graph is not None and name not in seen:
+            if name in graph._functions and name not in seen:
                 seen.add(name)
-                yield from _operations(inner_graph, f"{path}{op.name}/", seen)
+                yield from _operations(graph._functions[name].graph, f"{path}{op.name}/", seen)
 
 
 def _run_count(op: Any, library: Mapping[str, Any], specs: Any) -> int:
@@ -184,7 +165,6 @@ def _node_name(tensor: str) -> str:
 
 
 def _python_loops(module: Path) -> list[range]:
-    """Return the lines of every Python loop."""
     kinds = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.DictComp, ast.SetComp)
     tree = ast.parse(module.read_text(encoding="utf-8"))
     return [

@@ -3,7 +3,7 @@
 import contextlib
 import logging
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,13 +24,7 @@ log = logging.getLogger(__name__)
 
 @dataclass
 class VariationRun:
-    """A variation with its process.
-
-    Attributes:
-        seconds: Seconds per example, one value per round.
-        memory: Peak memory in bytes.
-        error: Why it is not measured any more; None if it is.
-    """
+    """A variation with its process: seconds per example by round, peak memory in bytes, and why it is not measured."""
 
     variation: Variation
     process: WorkerProcess
@@ -48,12 +42,10 @@ class VariationRun:
             return None
 
 
-@contextlib.contextmanager
-def start_process(variation: Variation, folder: Path, number: int) -> Iterator[WorkerProcess]:
-    """Start the process of a variation; nothing is built in it yet."""
+def start_process(variation: Variation, folder: Path, number: int) -> WorkerProcess:
+    """Start the process of a variation, which ``with`` ends; nothing is built in it yet."""
     environment = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "TF_CPP_MIN_LOG_LEVEL": "2", **variation.environment}
-    with WorkerProcess(WORKER, log=folder / f"{number}.log", environment=environment) as process:
-        yield process
+    return WorkerProcess(WORKER, log=folder / f"{number}.log", environment=environment)
 
 
 def compare_variations(

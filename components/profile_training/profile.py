@@ -4,7 +4,7 @@ import logging
 import random
 import tempfile
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +47,7 @@ log = logging.getLogger(__name__)
 def profile_steps(base: TrainingVariant, pace: Pace, target: Path) -> TrainingPlanReport:
     """Profile a training, and return the plan with everything that was measured.
 
-    Args:
-        base: The training as it is.
-        pace: How long each part and each setting is measured.
-        target: The trace of the profiler is written into its folder ``trace``.
+    The trace of the profiler is written into the folder ``trace`` of the target.
 
     Raises:
         ComponentError: If the training itself cannot be run.
@@ -96,11 +93,7 @@ def profile_steps(base: TrainingVariant, pace: Pace, target: Path) -> TrainingPl
 def diagnose(
     process: WorkerProcess, base: TrainingVariant, pace: Pace, trace: Path
 ) -> tuple[StepTimes, Mapping[str, Any], dict[str, PartTime]]:
-    """Measure the parts of a step, interleaved.
-
-    Returns:
-        The step times, facts about the machine and the model from the process, and the parts' times.
-    """
+    """Return the step times, the facts of `Worker.build`, and the times of the parts, measured interleaved."""
     try:
         facts = process.call("build", base)
         slow = (
@@ -182,9 +175,8 @@ def _measure_parts(process: WorkerProcess, pace: Pace, parts: list[str]) -> dict
 
 
 def _loop_time(loop: Loop, line_ms: Mapping[int, float]) -> LoopTime:
-    facts = asdict(loop)
-    del facts["operations"]
-    return LoopTime(**facts, ms=line_ms.get(loop.line, 0.0) if loop.where == "step" else None)
+    facts = {each.name: getattr(loop, each.name) for each in fields(LoopTime)}
+    return LoopTime(**facts | {"ms": line_ms.get(loop.line, 0.0) if loop.where == "step" else None})
 
 
 def _ratio(real: list[float], part: list[float]) -> Estimate:

@@ -45,12 +45,7 @@ TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 
 def render_report(plan: TrainingPlanReport, module: str) -> str:
-    """Render a training plan as one HTML file without external resources.
-
-    Args:
-        plan: The training plan.
-        module: The name of the user's file.
-    """
+    """Render a training plan for a module of this name as one HTML file without external resources."""
     filters = {"times": formatting.ratio, "size": formatting.data_size, "ms": format_milliseconds}
     has_speedups = any(result.speedup for result in plan.trials)
     charts = [_draw_speedups(plan, width, f"speedups-{name}") for name, width in WIDTHS.items()] if has_speedups else []
@@ -78,15 +73,7 @@ def write_findings(
     facts: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> list[Finding]:
-    """Return the sentences of the report.
-
-    Args:
-        bottleneck: The bottleneck.
-        times: The step times.
-        results: The measured variations.
-        facts: Facts about the machine and the model.
-        settings: The plan.
-    """
+    """Return the sentences of the report on a plan of these settings, from the facts of `Worker.build`."""
     findings = [Finding("bottleneck", _sentence(bottleneck.sentence))]
     fastest_first = sorted(results, key=lambda result: -(result.speedup.value if result.speedup else 0))
     findings += [_variation_finding(result, settings) for result in fastest_first]

@@ -1,10 +1,12 @@
-"""Run epochs as Keras runs them, in timed turns."""
+"""Run epochs as Keras runs them, in timed turns, and time each stage of the input alone."""
 
 import math
 import statistics
 import time
 from collections.abc import Callable
 from typing import Any
+
+from tfopt.training.datasets.dataset import BLOCKS, Source
 
 LONG_EPOCH_S = 2.0  # a longer epoch is not run whole in each turn, if examples are cached
 MAX_EPOCH_S = 30.0  # a longer epoch is never run whole
@@ -13,6 +15,9 @@ WARM_UP = 0.25  # of a turn, in addition to it and not counted
 MAX_IDLE_WAIT_S = 1.0
 IDLE_LOAD = 0.2  # of one core: a process below this load is idle
 POLL_S = 0.01
+MIN_STAGE_S = 0.2  # of one measurement of a stage
+MAX_STAGE_S = 1.5
+STAGE_REPEATS = 3  # the fastest counts, since disturbances only slow a stage down
 
 
 class Epochs:
@@ -24,14 +29,7 @@ class Epochs:
     """
 
     def __init__(self, dataset: Any, call: Callable[[Any], Any], calls: int = ENDLESS, size: int = 1) -> None:
-        """Set what to run; nothing is read yet.
-
-        Args:
-            dataset: Batches.
-            call: Runs ``size`` steps with batches of an iterator.
-            calls: Calls per epoch.
-            size: Steps per call.
-        """
+        """Set the batches and the call that runs ``size`` steps with an iterator over them, ``calls`` per epoch."""
         self._dataset, self._call, self._calls, self.size = dataset, call, calls, size
         self._remaining, self._iterator, self._epoch_s, self._is_filled = 0, None, math.inf, False
         self._beginnings: list[float] = []
@@ -81,11 +79,9 @@ class Epochs:
         return statistics.median(self._beginnings or [0.0])
 
     def turn(self, seconds: float, *, whole: bool) -> float:
-        """Run a turn of about this time and return the seconds of a step.
+        """Run a turn of about this time, or of ``whole`` epochs, and return the seconds of a step.
 
-        Args:
-            seconds: The time of the turn.
-            whole: True to run whole epochs; short epochs are always run whole.
+        Short epochs are always run whole.
         """
         if not self._is_filled:
             return self.run(max(2, math.ceil(seconds / self._epoch_s * self._calls)))
@@ -118,3 +114,40 @@ def wait_until_idle() -> None:
         time.sleep(POLL_S)
         if time.process_time() - used < IDLE_LOAD * POLL_S:
             return
+
+
+def time_stages(source: Source, batch_size: int) -> dict[str, float]:
+    """Return the seconds of a batch in each stage alone: ``read``, ``parse``, ``preprocess``, ``batch``.
+
+    Stages run in parallel, so a batch takes neither the sum of these times nor only the longest.
+    """
+    seconds = {
+        name: _seconds_per_record(iter(blocks), source.count if name == "read" else 1)
+        for name, blocks in source.stage_datasets(batch_size).items()
+    }
+    parse, prepare = seconds["parse"], seconds.pop("prepare")
+    seconds["preprocess"] = max(0.0, prepare - parse)
+    return {name: seconds[name] * batch_size for name in ("read", "parse", "preprocess", "batch")}
+
+
+def _seconds_per_record(blocks: Any, multiple: int) -> float:
+    """Measure a stage. A measurement ends after a multiple of this many records, or after `MAX_STAGE_S`.
+
+    A stage that reads is measured in whole passes over the files, because each pass begins with a wait.
+    """
+    for _ in range(BLOCKS + 1):  # fill the caches that the stage reads from
+        _count_records(blocks)
+    best = math.inf
+    for _ in range(STAGE_REPEATS):
+        start, seconds, records = time.perf_counter(), 0.0, 0
+        while (seconds < MIN_STAGE_S or records % multiple) and seconds < MAX_STAGE_S:
+            records += _count_records(blocks)
+            seconds = time.perf_counter() - start
+        best = min(best, seconds / records)
+    return best
+
+
+def _count_records(blocks: Any) -> int:
+    import tensorflow as tf
+
+    return int(tf.nest.flatten(next(blocks))[0].shape[0])

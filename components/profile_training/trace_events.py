@@ -19,10 +19,7 @@ MAX_LISTED = 12
 class Scopes:
     """The names that a step's operations have in front of their own.
 
-    Attributes:
-        model: Name of the model.
-        layers: Names of its layers, also of those of models inside it.
-        optimizers: Names of the optimizer and of one that it wraps.
+    They are those of the layers, also of models inside the model, of the optimizer and of one that it wraps.
     """
 
     model: str
@@ -52,13 +49,8 @@ def operation_times(folder: Path, steps: int, lines: Mapping[int, Sequence[str]]
     """Return the times of a step's operations.
 
     Gradients belong to no line of the module: TensorFlow does not record it. The profiler leaves out operations of a
-    few microseconds.
-
-    Args:
-        folder: The folder that the profiler wrote to.
-        steps: The number of recorded steps.
-        lines: Names of operations by line. An operation inside a loop has the loop's name before its own.
-        scopes: The names of the model's parts.
+    few microseconds. It recorded a number of steps and wrote to the folder. The names of operations are given by line;
+    an operation inside a loop has the loop's name before its own.
     """
     from tensorflow.tsl.profiler.protobuf import xplane_pb2
 

@@ -12,7 +12,7 @@ from tfopt.components.profile_training.trace_events import OPTIMIZER
 
 PLANNED = ("precision", "jit_compile", "cache", "threads", "prefetch")  # settings that a plan may contain
 ONEDNN = "TF_ENABLE_ONEDNN_OPTS"
-STEPS_PER_CALL = 16
+STEPS_PER_CALL = 16  # with so many, Python takes no time
 PREFETCH = 8  # batches
 REPEATS = 16  # times as many steps in an epoch
 INPUT_BOTTLENECKS = ("slow reading", "slow parsing", "slow preprocessing", "slow batching", "no overlap")
@@ -24,8 +24,6 @@ class TrainingVariant(TrainingSettings):
     """The settings of one process.
 
     Attributes:
-        examples: Path of the examples.
-        module: Path of the user's file.
         seed: Seed of the weights and of the order of the examples.
         count: Number of records of the split ``train``, if they have been counted before; 0 otherwise.
         vectorized: True to replace ``tf.map_fn`` and ``keras.ops.map`` by their vectorized forms.
@@ -64,7 +62,6 @@ class Variation:
     """A change to try.
 
     Attributes:
-        name: A description.
         variant: The training with the change.
         where: Who can make the change: the ``plan``, the author of the ``module``, the ``environment``, the author of
             the ``examples``, or the user who chooses the ``batch`` size (which changes the weights).
@@ -82,14 +79,7 @@ class Variation:
 def list_variations(
     bottleneck: str, base: TrainingVariant, times: StepTimes, facts: Mapping[str, Any]
 ) -> list[Variation]:
-    """Return the changes that may help against a bottleneck.
-
-    Args:
-        bottleneck: The bottleneck's name.
-        base: The training as it was measured.
-        times: Its step times.
-        facts: Facts about the machine and the model from its process.
-    """
+    """Return the changes of the measured training that may help against a bottleneck; see `Worker.build` for facts."""
     if bottleneck in INPUT_BOTTLENECKS:
         return list(_input_variations(base, times))
     if bottleneck == "short epochs":

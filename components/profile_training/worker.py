@@ -5,6 +5,7 @@ import functools
 import math
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from multiprocessing.connection import Connection
@@ -13,14 +14,20 @@ from typing import Any
 
 import psutil
 
+from tfopt import keras_models
 from tfopt.artifacts import Examples
-from tfopt.components.profile_training import module_patches
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL
 from tfopt.components.profile_training.graph_scan import Loop, scan_graphs
-from tfopt.components.profile_training.input_stages import time_stages
-from tfopt.components.profile_training.steps import ENDLESS, LONG_EPOCH_S, Epochs, time_endless, training_steps
-from tfopt.components.profile_training.trace_events import OperationTimes, operation_times
-from tfopt.components.profile_training.training_variant import TrainingVariant
+from tfopt.components.profile_training.steps import (
+    ENDLESS,
+    LONG_EPOCH_S,
+    Epochs,
+    time_endless,
+    time_stages,
+    training_steps,
+)
+from tfopt.components.profile_training.trace_events import OperationTimes, Scopes, operation_times
+from tfopt.components.profile_training.training_variant import STEPS_PER_CALL, TrainingVariant
 from tfopt.processes.memory import peak_memory
 from tfopt.processes.startup import speed_up_imports
 from tfopt.processes.worker_process import serve_calls
@@ -32,7 +39,6 @@ from tfopt.training.user_module import UserModule
 from tfopt.value_types import JsonObject
 
 MAX_FILL_S = 15.0  # the longest time spent on a first epoch, which fills caches
-STEPS_PER_CALL = 16  # to measure the model without Python
 
 
 class Worker:
@@ -45,7 +51,7 @@ class Worker:
         self._open, self._variant = contextlib.ExitStack(), variant
         self._open.enter_context(reproducible(variant.seed, deterministic=variant.deterministic))
         if variant.vectorized:
-            module_patches.vectorize_maps()
+            _vectorize_maps()
         setup = prepare_training(
             UserModule(Path(variant.module)),
             Examples(variant.examples),
@@ -53,17 +59,17 @@ class Worker:
             seed=variant.seed,
             precision=variant.precision,
             jit_compile=variant.jit_compile,
-            counts={"train": variant.count} if variant.count else None,
         )
+        source = setup.read_sources({"train": variant.count} if variant.count else None)["train"]
         folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="tfopt-cache-")))
-        self._source = replace(setup.sources["train"], options=ReadOptions(variant, folder))
+        self._source = replace(source, options=ReadOptions(variant, folder))
         self._model = setup.parts.model
         if variant.graph:
             self._model.run_eagerly = False
         if variant.sparse_updates:
-            module_patches.use_sparse_optimizer(self._model)
-        size = variant.steps_per_execution or module_patches.steps_per_execution(self._model)
-        module_patches.set_steps_per_execution(self._model, size)
+            _use_sparse_optimizer(self._model)
+        size = variant.steps_per_execution or _steps_per_execution(self._model)
+        _set_steps_per_execution(self._model, size)
         self._epoch = math.ceil(self._source.count / variant.batch_size) * variant.repeated
         self._cached = self._source.is_cached()
         batches = self._batches(self._source)
@@ -82,18 +88,15 @@ class Worker:
             "slow": is_slow,
             "supported": fast_precisions(),
             "gpus": [device.name for device in tf.config.list_physical_devices("GPU")],
-            "weights": module_patches.weight_counts(self._model),
+            "weights": _weight_counts(self._model),
             "odd_sizes": unaligned_layers(self._model)[:8],
         }
 
     def burst(self, part: str, seconds: float) -> float:
-        """Run a part for about this time and return the seconds of one step.
+        """Run a part for about this time, besides warm-up, and return the seconds of one step.
 
-        Args:
-            part: ``real`` steps; the model alone on a batch in memory (``model``), on a larger one (``larger``), on one
-                of a usual size (``usual``), or with many steps per call (``graph``); batches without training
-                (``input``).
-            seconds: The counted time; warm-up is added.
+        The parts are ``real`` steps; the model alone on a batch in memory (``model``), on a larger one (``larger``), on
+        one of a usual size (``usual``), or with many steps per call (``graph``); batches without training (``input``).
         """
         if part == "input":
             return self._input.turn(seconds, whole=not self._cached)
@@ -124,7 +127,7 @@ class Worker:
         finally:
             tf.profiler.experimental.stop()
             self._real.stop()
-        return operation_times(Path(folder), calls * self._real.size, lines, module_patches.scopes(self._model))
+        return operation_times(Path(folder), calls * self._real.size, lines, _scopes(self._model))
 
     def memory(self) -> dict[str, int]:
         """Return the peak memory in bytes of this process, and of each GPU."""
@@ -140,7 +143,6 @@ class Worker:
         self._open.close()
 
     def _batches(self, source: Source) -> Any:
-        """Return the batches of an epoch."""
         return source.shuffled(self._variant.batch_size, self._variant.seed).repeat(self._variant.repeated)
 
     def _part(self, part: str) -> Epochs:
@@ -154,7 +156,7 @@ class Worker:
             before = peak_memory()
             batches = tf.data.Dataset.from_tensors(self._batch(size)).repeat()
             steps = STEPS_PER_CALL if part == "graph" else 1
-            module_patches.set_steps_per_execution(self._model, steps)
+            _set_steps_per_execution(self._model, steps)
             self._parts[part] = training_steps(self._model, batches, ENDLESS, steps)
             self._parts[part].run(1)
             self._memory[part] = peak_memory() - before
@@ -187,6 +189,61 @@ class Worker:
 def _group_steps(batches: Any, epoch: int, size: int) -> tuple[Any, int]:
     """Return a dataset, and the number of calls of ``size`` steps that make an epoch of it."""
     return (batches, epoch // size) if size <= epoch else (batches.repeat(), 1)
+
+
+def _vectorize_maps() -> None:
+    """Replace ``tf.map_fn`` and ``keras.ops.map`` by vectorized forms, for modules that are imported later."""
+    import keras
+    import tensorflow as tf
+
+    def map_fn(fn: Any, elems: Any, *_: Any, **__: Any) -> Any:
+        return tf.vectorized_map(fn, elems, fallback_to_while_loop=False)
+
+    def keras_map(f: Any, xs: Any) -> Any:
+        return tf.vectorized_map(f, xs, fallback_to_while_loop=False)
+
+    tf.map_fn, keras.ops.map = map_fn, keras_map
+
+
+def _steps_per_execution(model: Any) -> int:
+    if keras_models.is_keras_2(model):
+        return int(model._steps_per_execution.numpy())
+    return int(model.steps_per_execution)
+
+
+def _set_steps_per_execution(model: Any, count: int) -> None:
+    if keras_models.is_keras_2(model):
+        model._configure_steps_per_execution(count)
+    else:
+        model.steps_per_execution = count
+
+
+def _scopes(model: Any) -> Scopes:
+    optimizers = [model.optimizer, getattr(model.optimizer, "inner_optimizer", None)]
+    return Scopes(
+        model.name,
+        {layer.name for layer in _inner_layers(model)},
+        {optimizer.name for optimizer in optimizers if optimizer is not None},
+    )
+
+
+def _inner_layers(model: Any) -> list[Any]:
+    """Return the layers of a model, and of models inside it, that have no layers."""
+    layers = model._flatten_layers(recursive=True, include_self=False)
+    return [layer for layer in layers if not hasattr(layer, "layers")]
+
+
+def _weight_counts(model: Any) -> dict[str, int]:
+    """Return the number of trained weights, by layer that has some, the largest first."""
+    counts = Counter[str]()
+    for layer in _inner_layers(model):
+        counts[layer.name] = sum(math.prod(variable.shape) for variable in layer.trainable_variables)
+    return dict((+counts).most_common())
+
+
+def _use_sparse_optimizer(model: Any) -> None:
+    """Replace the optimizer by SGD, which changes only the rows of an embedding that a batch contains."""
+    model.optimizer = keras_models.library(model).optimizers.SGD(1e-3)
 
 
 if __name__ == "__main__":

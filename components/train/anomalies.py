@@ -10,11 +10,7 @@ MAX_SHOWN = 5
 
 
 def check_anomalies(anomalies: Anomalies) -> None:
-    """Raise if the examples have anomalies.
-
-    Raises:
-        ComponentError: If there are anomalies, with a description of each feature; or if a file cannot be read.
-    """
+    """Raise ComponentError with a description of each feature that has anomalies, or if a file cannot be read."""
     messages = list(dict.fromkeys(message for file in anomalies.diffs for message in _read(file)))
     if messages:
         more = f"; and {len(messages) - MAX_SHOWN} more" if len(messages) > MAX_SHOWN else ""

@@ -98,7 +98,7 @@ def _prepare_run(
     label, seed = settings.label, settings.seed
     setup = prepare_training(user, examples, label=label, seed=seed, precision=precision, jit_compile=jit)
     stack.enter_context(rematerialized(setup.parts.model, settings.rematerialize))
-    batches = tf.data.Dataset.from_tensors(setup.sources["train"].first_batch(settings.batch_size)).repeat(STEPS)
+    batches = tf.data.Dataset.from_tensors(setup.read_sources()["train"].first_batch(settings.batch_size)).repeat(STEPS)
 
     def run() -> float:
         start = time.perf_counter()

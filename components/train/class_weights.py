@@ -9,24 +9,17 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.train.parameters import read_class_weights
-from tfopt.data.batches import read_batches
-from tfopt.data.one_hot import is_one_hot
+from tfopt.data.batches import is_one_hot, read_batches
 from tfopt.errors import ComponentError
 
 
 def compute_class_weights(
     text: str | None, model: Any, files: Sequence[Path], stored: Mapping[str, TensorSpec], label: str
 ) -> dict[int, float] | None:
-    """Return the weight of each class from 0 to the highest; None if no weights are requested.
+    """Return the weight of each class from 0 to the highest; None if the parameter's text is empty.
 
-    Balanced weights are ``examples / (classes * examples of the class)``, so that their mean over the examples is 1.
-
-    Args:
-        text: The component's parameter.
-        model: A model with one output.
-        files: The files of the split ``train``.
-        stored: How each feature is stored.
-        label: The label feature, a class number or one-hot.
+    Balanced weights are ``examples / (classes * examples of the class)`` in the files of the split ``train``, so that
+    their mean over the examples is 1. The label is a class number or one-hot.
 
     Raises:
         ComponentError: If the model or the label has no classes to weight, or a class has no examples.

@@ -62,7 +62,6 @@ def train(
     """
     if anomalies:
         check_anomalies(anomalies)
-    start = start or _last_model(examples, settings)
     resolved, planned = apply_plan(plan, settings, train.parameters)
     resolved.check(has_teacher=teacher is not None)
     for split in ("train", "eval"):
@@ -70,27 +69,9 @@ def train(
     user_module.check_syntax(module.path)
     from tfopt.components.train.data_changes import find_changes  # imports NumPy
     from tfopt.components.train.train_model import train_module
+    from tfopt.components.train.warm_start import load_last_model
 
-    changes = ["training requested"]
-    if start and settings.min_change:
-        changes = find_changes(start, examples, module.path, teacher, settings)
+    start = start or load_last_model(examples, settings)
+    changes = find_changes(start, examples, module.path, teacher, settings) if start else []
     train_module(examples, module.path, trained, resolved, teacher, start, changes)
     trained.metadata |= planned
-
-
-def _last_model(examples: Examples, settings: Settings) -> KerasModel | None:
-    """Return the model of the last run, from which training begins; None if there is none, or no warm start.
-
-    Raises:
-        ComponentError: If it learned other numbers for the examples' class names.
-    """
-    if not settings.warm_start or settings.destination is None:
-        return None
-    from tfopt.components.train.warm_start import load_last_model  # imports NumPy
-    from tfopt.data.feature_schema import read_manifest
-    from tfopt.data.learned_names import check_names
-
-    last = load_last_model(settings.destination)
-    if last:
-        check_names(last.card, read_manifest(examples.path), settings.label, f"the last model {last.uri}")
-    return last

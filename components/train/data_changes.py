@@ -22,14 +22,11 @@ def find_changes(
 ) -> list[str]:
     """Describe what changed by more than ``min_change``; empty if another training would give the same model.
 
-    Args:
-        start: The model that training would start from.
-        examples: The examples of this run.
-        module: The module of this run.
-        teacher: The teacher of this run.
-        settings: The settings as they were passed. ``min_change`` is a fraction of a feature's standard deviation, of
-            the number of examples, or of their labels.
+    The settings are those that were passed. ``min_change`` is a fraction of a feature's standard deviation, of the
+    number of examples, or of their labels.
     """
+    if not settings.min_change:
+        return ["training requested"]
     card = start.card
     if card.component != "train" or "module" not in card.facts:
         return ["the start has no record of its training"]
@@ -68,7 +65,8 @@ def _compare_manifests(then: ExamplesManifest, now: ExamplesManifest, min_change
             changes += [f"feature {name}: {change}" for change in _compare_feature(before, after, counts, min_change)]
     if (then.classes, then.label) != (now.classes, now.label):
         changes.append("the classes")
-    classes = [_shares(_sum_counts(manifest.label_counts or {})) for manifest in (then, now)]
+    counters = [map(Counter, (manifest.label_counts or {}).values()) for manifest in (then, now)]
+    classes = [_shares(sum(counts_of_splits, Counter())) for counts_of_splits in counters]
     return [*changes, *(["the shares of the classes"] if _total_variation(*classes) > min_change else [])]
 
 
@@ -93,14 +91,9 @@ def _compare_feature(
     return changes
 
 
-def _sum_counts(splits: Mapping[str, Mapping[str, int]]) -> dict[str, int]:
-    return dict(sum((Counter(counts) for counts in splits.values()), Counter()))
-
-
 def _shares(counts: Mapping[str, int]) -> dict[str, float]:
     return {name: count / sum(counts.values()) for name, count in counts.items()}
 
 
 def _total_variation(one: Mapping[str, float], other: Mapping[str, float]) -> float:
-    """Return the total variation distance of two distributions."""
     return sum(abs(one.get(name, 0.0) - other.get(name, 0.0)) for name in {*one, *other}) / 2

@@ -38,12 +38,10 @@ class DistilledOutput:
     """An output of the student that is trained on the teacher's.
 
     Attributes:
-        output: The output's name.
         shape: Its shape for one record.
         kind: Exclusive classes, independent probabilities (chances), or values that are not probabilities.
         loss: The loss that the module compiles it with.
         logits: True if the student's output is logits.
-        weight: The weight of this output in the loss.
     """
 
     output: str
@@ -114,15 +112,9 @@ def distillation_loss(
 ) -> Iterator[None]:
     """Train a compiled model with the distillation loss on `LabelsAndTeacher` batches while the block runs.
 
-    The loss of other batches does not change.
-
-    Args:
-        model: The student.
-        outputs: Its distilled outputs.
-        formats: The format of the teacher's outputs of classes and chances, by output: logits or probabilities.
-        temperature: The divisor of the logits.
-        alpha: The fraction of the teacher in the loss.
-        class_weight: Weight of an example of each class, for labels and the teacher alike.
+    The loss of other batches does not change. The model is the student. ``formats`` has the format of the teacher's
+    outputs of classes and chances, by output: logits or probabilities. The class weights are for labels and the teacher
+    alike.
     """
     import tensorflow as tf
 
@@ -163,14 +155,7 @@ def distillation_loss(
 
 
 def soft_loss(model: Any, output: DistilledOutput, teacher_logits: bool, temperature: float) -> Callable[..., Any]:
-    """Return the loss of one output for the teacher's outputs, with the reduction of the module's loss.
-
-    Args:
-        model: The student; its Keras is used.
-        output: The distilled output.
-        teacher_logits: True if the teacher's output is logits.
-        temperature: The divisor of the logits of classes and chances; values have none.
-    """
+    """Return the loss of a student's output for the teacher's, with the reduction of the module's loss."""
     losses: Any = keras_models.library(model).losses
     formulas = {"classes": _class_divergence, "chances": _chance_divergence}
 

@@ -3,7 +3,6 @@
 import logging
 import resource
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.training.compute.device_memory import configure_gpu_memory, find_out_of_memory
+from tfopt.training.compute.precision import AS_BUILT
 from tfopt.training.compute.rematerialization import rematerialized
 from tfopt.training.determinism import reproducible
 from tfopt.training.training_setup import prepare_training
@@ -29,13 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def choose_batch_size(settings: Settings, examples: Examples, module: Path, *, limit_mb: int = 0) -> Settings:
-    """Return the settings with a batch size instead of 0.
-
-    Args:
-        settings: The settings.
-        examples: The examples to train on.
-        module: The user's file.
-        limit_mb: Memory limit of the child process; most of the free memory when 0.
+    """Return the settings with a batch size instead of 0; without a limit, a step may use most of the free memory.
 
     Raises:
         ComponentError: If a single example does not fit, or the module cannot be trained.
@@ -69,17 +63,20 @@ def try_batches(path: str, module: str, settings: Settings, limit: int, log_file
 
     The process may also be killed when memory runs out.
     """
-    _limit_memory(limit)
+    # make allocations beyond the limit fail: without it, the kernel might kill any other process
+    used = psutil.Process().memory_info().vms
+    resource.setrlimit(resource.RLIMIT_AS, (used + limit, resource.RLIM_INFINITY))
     examples = Examples(Path(path))
     configure_gpu_memory(settings.gpu_memory_mb)
-    precision, jit = _without_auto(settings.precision), _without_auto(settings.jit_compile)
+    # ``auto`` is measured later, with the batch size that fits
+    precision, jit = (AS_BUILT if mode == "auto" else mode for mode in (settings.precision, settings.jit_compile))
     with reproducible(settings.seed, deterministic=settings.deterministic):
         user = UserModule(Path(module))
         label, seed = settings.label, settings.seed
         setup = prepare_training(user, examples, label=label, seed=seed, precision=precision, jit_compile=jit)
-        source = setup.sources["train"]
+        source = setup.read_sources()["train"]
         with rematerialized(setup.parts.model, settings.rematerialize):
-            for size in _sizes(source.count):
+            for size in [1 << power for power in range(min(source.count, LARGEST).bit_length())]:
                 try:
                     _train_steps(setup.parts.model, source.first_batch(size))
                 except Exception as error:
@@ -96,21 +93,3 @@ def try_batches(path: str, module: str, settings: Settings, limit: int, log_file
 def _train_steps(model: Any, batch: tuple[Any, Any]) -> None:
     for _ in range(STEPS):
         model.train_on_batch(*batch)
-
-
-def _sizes(count: int) -> Iterator[int]:
-    size = 1
-    while size <= min(count, LARGEST):
-        yield size
-        size *= 2
-
-
-def _limit_memory(limit: int) -> None:
-    """Make allocations beyond the limit fail: without it, the kernel might kill any other process."""
-    used = psutil.Process().memory_info().vms
-    resource.setrlimit(resource.RLIMIT_AS, (used + limit, resource.RLIM_INFINITY))
-
-
-def _without_auto(choice: str) -> str:
-    """Return the module's setting instead of ``auto``, which is measured later, with the batch size that fits."""
-    return "module" if choice == "auto" else choice

@@ -112,11 +112,7 @@ class Settings(InputSettings, OptimizationSettings):  # fields are those of the 
     min_change: Annotated[float, Between(0, 1)] = 0.0
 
     def check(self, has_teacher: bool = False) -> None:
-        """Check the settings against each other, before anything is read.
-
-        Raises:
-            ComponentError: If two settings exclude each other, or the machine lacks the devices.
-        """
+        """Raise ComponentError if two settings exclude each other, or the machine lacks the devices."""
         if self.deterministic and self.jit_compile == "on":
             raise ComponentError(
                 "jit_compile=on with deterministic=True",

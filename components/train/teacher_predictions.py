@@ -21,11 +21,12 @@ from tfopt.components.train.distillation import (
     distilled_outputs,
 )
 from tfopt.components.train.parameters import Settings
-from tfopt.data.batches import read_batches, read_records
+from tfopt.data.batches import read_batches
 from tfopt.data.sample_inputs import count_records
+from tfopt.data.tfrecords import read_records
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
-from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes import Runtime
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.teacher_outputs import TeacherOutputs
 from tfopt.value_types import JsonObject
@@ -47,14 +48,7 @@ def prepare_distillation(
 ) -> tuple[Source, AbstractContextManager[None], JsonObject]:
     """Return the source with the teacher's outputs, the context to train in, and facts for the model card.
 
-    Args:
-        teacher: None for no distillation.
-        model: The student, compiled.
-        source: The examples to train on.
-        folder: Where the teacher's outputs are stored during training.
-        module: The student's module, for errors.
-        settings: The settings of the training.
-        class_weight: Weight of an example of each class.
+    The model is the compiled student, of the module. The teacher's outputs are stored in the folder during training.
 
     Raises:
         ComponentError: If teacher and student do not fit, or the student cannot be trained by distillation.
@@ -76,14 +70,7 @@ def predict(
     """Return the teacher's outputs for all records, and the format of each: logits or probabilities.
 
     A model does not declare the format. Values that are all between 0 and 1 are treated as probabilities. Outputs of
-    the kind ``values`` have no format.
-
-    Args:
-        teacher: A model that takes features of the examples.
-        outputs: The distilled outputs of the student.
-        files: The records to train on.
-        count: Their number.
-        folder: Where the outputs are stored.
+    the kind ``values`` have no format. The outputs are stored in the folder.
 
     Raises:
         ComponentError: If the teacher lacks an output of the student, does not take these examples, or an output is not
@@ -147,12 +134,13 @@ def _run_batches(file: Path, runtime: Runtime) -> Any:
     fixed = fixed_batch(runtime.inputs)
     for batch in read_batches([file], runtime.inputs, batch_size=fixed or BATCH):
         size = count_records(batch, runtime.inputs)
-        results = runtime.run(_repeat_to(batch, fixed) if fixed else batch)
+        if fixed:
+            batch = {
+                name: np.resize(array, (fixed, *array.shape[1:])) if array.ndim else array
+                for name, array in batch.items()
+            }
+        results = runtime.run(batch)
         yield {name: result[:size] if fixed else result for name, result in results.items()}
-
-
-def _repeat_to(batch: Arrays, size: int) -> Arrays:
-    return {name: np.resize(array, (size, *array.shape[1:])) if array.ndim else array for name, array in batch.items()}
 
 
 def _check_array(output: DistilledOutput, array: NDArray[Any], first_record: int) -> NDArray[np.float32]:

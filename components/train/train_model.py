@@ -22,8 +22,7 @@ from tfopt.components.train.parameters import Settings
 from tfopt.components.train.teacher_predictions import prepare_distillation
 from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, pass_through
 from tfopt.data.batches import read_batches
-from tfopt.data.feature_schema import MANIFEST, read_manifest, stored_features
-from tfopt.data.rounded_integers import rounding_notes
+from tfopt.data.feature_schema import MANIFEST, read_manifest, rounding_notes
 from tfopt.data.sample_inputs import FEWEST_COMPARED, compared_records
 from tfopt.data.training_records import trained_on_facts
 from tfopt.errors import ComponentError
@@ -31,20 +30,18 @@ from tfopt.measurement import parity
 from tfopt.runtimes import keras as keras_runtime
 from tfopt.storage.staging import link_tree
 from tfopt.training import user_module
-from tfopt.training.checkpointing.checkpoints import Checkpoints
-from tfopt.training.checkpointing.training_state import savable_generators
+from tfopt.training.checkpointing.checkpoints import Checkpoints, savable_generators
 from tfopt.training.compile_like_module import evaluate_model
 from tfopt.training.compute.device_memory import configure_gpu_memory
 from tfopt.training.compute.distribution import TPU, build_with_whole_batch, create_strategy, scale_learning_rate
-from tfopt.training.compute.precision import AS_BUILT, FLOAT32, set_jit_compile, unaligned_layers, xla_clusters
+from tfopt.training.compute.precision import AS_BUILT, FLOAT32, unaligned_layers, xla_clusters
 from tfopt.training.compute.rematerialization import rematerialized
 from tfopt.training.datasets.dataset import ReadOptions, Source
 from tfopt.training.datasets.input_kinds import check_padding
-from tfopt.training.datasets.split_datasets import read_sources
-from tfopt.training.datasets.targets import check_label
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fit_loop import History, fit_model
-from tfopt.training.model_assembly import Assembly, assemble
+from tfopt.training.model_assembly import assemble
+from tfopt.training.training_setup import prepare_training
 from tfopt.value_types import JsonObject
 
 TOLERANCE = 1e-5  # of the output's range: both forms compute the same graph
@@ -58,9 +55,9 @@ def train_module(
     module: Path,
     trained: KerasModel,
     settings: Settings,
-    teacher: Model | None = None,
-    start: KerasModel | None = None,
-    changes: Sequence[str] = ("training requested",),
+    teacher: Model | None,
+    start: KerasModel | None,
+    changes: Sequence[str],
 ) -> None:
     """Train, and write the model, its history and its logs into ``trained``.
 
@@ -78,14 +75,15 @@ def train_module(
         tempfile.TemporaryDirectory(prefix="tfopt-cache-") as cache,
     ):
         training = Training(examples, module, chosen, strategy)
-        start_facts = load_start_weights(start, training.parts, module) if start else {}
+        start_facts = load_start_weights(start, training.setup.parts, module) if start else {}
         training.read_examples()
-        start_metrics: dict[str, float] = {}
+        before: dict[str, float] = {}
         if start and not strategy:
-            start_metrics = _finite(evaluate_model(training.parts.model, training.sources))
-            start_facts["metrics"] = start_metrics
+            metrics = evaluate_model(training.setup.parts.model, training.sources)
+            before = {name: value for name, value in metrics.items() if math.isfinite(value)}
+            start_facts["metrics"] = before
         if start:
-            reasons = [*changes, *find_loss_increase(start, start_metrics, chosen.min_change)]
+            reasons = [*changes, *find_loss_increase(start, before, chosen.min_change)]
             if not reasons:
                 pass_through(start, trained)
                 if checkpoints:
@@ -94,15 +92,13 @@ def train_module(
             if chosen.min_change:
                 log.info("training, because of changes: %s", ", ".join(reasons))
         teacher_facts = training.fit(trained.path, Path(cache), checkpoints, teacher)
-        metrics = training.finish(start_metrics)
-    keras_models.save(training.parts.saved, trained.path)
-    if (examples.path / MANIFEST).is_file():
-        link_tree(examples.path / MANIFEST, trained.path / MANIFEST)  # for the next run to compare with
-    trained.metadata |= training.facts(metrics, parity_of_forms=_compare_forms(trained, training.files["eval"]))
+        trained.metadata["metrics"] = training.finish(before)
     trained.metadata |= {**teacher_facts, **({"start": start_facts} if start_facts else {})}
+    training.save(trained)
     cards = [model.card for model in (start, teacher) if model]
-    trained.metadata[TRAINED_ON] = trained_on_facts(training.files["train"], settings.label, cards)
-    trained.metadata |= training.chosen_facts(is_searched_batch=not settings.batch_size)
+    trained.metadata[TRAINED_ON] = trained_on_facts(training.setup.files["train"], settings.label, cards)
+    if not settings.batch_size:
+        trained.metadata["batch_size"] = chosen.batch_size
     if checkpoints:
         checkpoints.remove()
 
@@ -111,8 +107,7 @@ class Training:
     """One training of the user's module.
 
     Attributes:
-        files: The TFRecord files of each split.
-        parts: The compiled model, its preprocessing, and the model to save.
+        setup: The files, the compiled model, its preprocessing, and the model to save.
         sources: The source of each split; see `read_examples`.
         history: The history of `fit`.
     """
@@ -123,67 +118,63 @@ class Training:
     def __init__(self, examples: Examples, module: Path, settings: Settings, strategy: Any) -> None:
         """Run the module and build its model.
 
-        Args:
-            examples: The examples to train on.
-            module: The user's file.
-            settings: Settings without ``auto`` and with a batch size.
-            strategy: The distribution strategy; None for one device.
+        The settings have no ``auto``, and a batch size; without a distribution strategy, one device trains.
 
         Raises:
             ComponentError: If the module raises, or its model and the examples do not fit.
         """
-        self.examples, self.module, self.settings, self.strategy = examples, module, settings, strategy
+        self.examples, self.settings, self.strategy = examples, settings, strategy
         self.replicas = strategy.num_replicas_in_sync if strategy else 1
-        self.files = {split: examples.split(split) for split in ("train", "eval")}
-        self.stored = stored_features(self.files["train"])
-        check_label(settings.label, self.stored, str(examples.path))
         self.user = user_module.UserModule(module)
-        set_seeds(settings.seed)
         with strategy.scope() if strategy else nullcontext():
-            self.parts = self._assemble(settings.precision)
-            _configure_steps(self.parts.model, self.user, settings)
-            self.learning_rate = scale_learning_rate(self.parts.model, self.replicas, settings.learning_rate_scaling)
+            self.setup = prepare_training(
+                self.user,
+                examples,
+                label=settings.label,
+                seed=settings.seed,
+                precision=settings.precision,
+                jit_compile=settings.jit_compile,
+                splits=("train", "eval"),
+            )
+            model = self.setup.parts.model
+            _accumulate_gradients(model, self.user, settings.gradient_accumulation)
+            self.learning_rate = scale_learning_rate(model, self.replicas, settings.learning_rate_scaling)
+        unaligned = unaligned_layers(model) if settings.precision.startswith("mixed") else []
+        if unaligned:
+            names = ", ".join(unaligned[:8])
+            log.warning("sizes that are not multiples of 8, with which %s is fastest: %s", settings.precision, names)
 
     def read_examples(self) -> None:
-        """Compute class weights, and check the splits against the model.
-
-        Raises:
-            ComponentError: If the examples and the model do not fit.
-        """
-        label, files = self.settings.label, self.files["train"]
-        model, weights = self.parts.model, self.settings.class_weights
-        self.class_weight = compute_class_weights(weights, model, files, self.stored, label)
-        self.sources = self._read_sources()
-        check_padding(self.parts.saved, self.sources["train"], self.user)
-        for note in self._rounding_notes():
+        """Compute class weights, and check the splits; raise ComponentError if the model does not fit them."""
+        setup = self.setup
+        self.class_weight = compute_class_weights(
+            self.settings.class_weights, setup.parts.model, setup.files["train"], setup.stored, setup.label
+        )
+        self.sources = setup.read_sources()
+        check_padding(setup.parts.saved, self.sources["train"], self.user)
+        self.notes = rounding_notes(read_manifest(self.examples.path), setup.stored, setup.parts.inputs)
+        for note in self.notes:
             log.warning("%s", note)
-
-    def _rounding_notes(self) -> list[str]:
-        return rounding_notes(read_manifest(self.examples.path), self.stored, self.parts.inputs)
 
     def fit(self, folder: Path, cache: Path, checkpoints: Checkpoints | None, teacher: Model | None) -> JsonObject:
         """Train the model, with a teacher by distillation; return the facts about the teacher for the model card.
 
-        Args:
-            folder: Where ``history.json`` and ``logs/`` are written.
-            cache: A folder for cached examples and the teacher's outputs.
-            checkpoints: Where the state is saved; None for nowhere.
-            teacher: The teacher; None for none.
+        ``history.json`` and ``logs/`` are written into the folder; the cache is for examples and the teacher's outputs.
 
         Raises:
             ComponentError: If the loss is not finite, the model raises, or teacher and model do not fit.
         """
-        model, settings = self.parts.model, self.settings
+        model, settings = self.setup.parts.model, self.settings
         for split, source in self.sources.items():
             (cache / split).mkdir()
             options = ReadOptions(settings, cache / split, self.replicas)
             self.sources[split] = replace(source, options=options)
         self.sources["train"], distillation, facts = prepare_distillation(
-            teacher, model, self.sources["train"], cache / "answers", self.module, settings, self.class_weight
+            teacher, model, self.sources["train"], cache / "answers", self.user.path, settings, self.class_weight
         )
         if self.strategy:
             build_with_whole_batch(self.strategy, model, self.sources["train"].first_batch(settings.batch_size))
-        sizes = self.parts.saved.count_params(), self.sources["train"].count, self.sources["eval"].count
+        sizes = self.setup.parts.saved.count_params(), self.sources["train"].count, self.sources["eval"].count
         log.info("training %s: %d parameters, %d examples, %d for validation", model.name, *sizes)
         with distillation, rematerialized(model, settings.rematerialize):
             self.history = fit_model(
@@ -208,54 +199,52 @@ class Training:
         loss = best["val_loss"]
         if loss is not None and loss > before:
             log.warning("no epoch was better than the start, whose val_loss is %.4g", before)
-        if not self.settings.precision.startswith("mixed") and not self.strategy:
+        is_mixed = self.settings.precision.startswith("mixed")
+        if not is_mixed and not self.strategy:
             return {name: value for name, value in best.items() if name.startswith("val_")}
-        trained = self.parts
+        trained = self.setup.parts
         keras_models.library(trained.model).backend.clear_session()  # otherwise its layers would get other names
         set_seeds(self.settings.seed)
-        is_mixed = self.settings.precision.startswith("mixed")
-        self.parts = self._assemble(FLOAT32 if is_mixed else self.settings.precision)
-        self.parts.saved.set_weights(trained.saved.get_weights())
-        return evaluate_model(self.parts.model, self._read_sources())
+        precision = FLOAT32 if is_mixed else self.settings.precision
+        parts = assemble(self.user, self.setup.stored, self.examples, self.settings.label, precision)
+        parts.saved.set_weights(trained.saved.get_weights())
+        self.setup = replace(self.setup, parts=parts)
+        counts = {split: source.count for split, source in self.sources.items()}
+        return evaluate_model(parts.model, self.setup.read_sources(counts))
 
-    def facts(self, metrics: Mapping[str, float | None], parity_of_forms: Mapping[str, Any]) -> JsonObject:
-        """Return the facts about the training for the model card."""
-        own_layers = _own_layers(self.parts.saved)
+    def save(self, trained: KerasModel) -> None:
+        """Save the model in two forms, compare them, and add the facts about the training to the model card.
+
+        Raises:
+            ComponentError: If Keras cannot save the model, or the outputs of the two forms differ.
+        """
+        saved, settings = self.setup.parts.saved, self.settings
+        keras_models.save(saved, trained.path)
+        if (self.examples.path / MANIFEST).is_file():
+            link_tree(self.examples.path / MANIFEST, trained.path / MANIFEST)  # for the next run to compare with
+        own_layers = _own_layers(saved)
         if own_layers:
             names = ", ".join(own_layers)
             log.warning("%s: layers of your own; steps that change the Keras model cannot load them", names)
-        return {
+        modes = {"precision": settings.precision, "jit_compile": settings.jit_compile}
+        trained.metadata |= {
             "name": "trained",
-            "module": module_digest(self.module),
+            "module": module_digest(self.user.path),
             "best_epoch": self.history["best_epoch"],
             "epochs": len(self.history["epochs"]),
-            "metrics": metrics,
             "own_layers": own_layers,
             "examples": {split: source.count for split, source in self.sources.items()},
-            "verified": parity_of_forms,
-            **({"notes": notes} if (notes := self._rounding_notes()) else {}),
+            "verified": _compare_forms(trained, self.setup.files["eval"]),
+            **({"notes": self.notes} if self.notes else {}),
+            **{name: value for name, value in modes.items() if value != AS_BUILT},
+            **({"distribution": self._distribution()} if self.strategy else {}),
         }
 
-    def chosen_facts(self, is_searched_batch: bool) -> JsonObject:
-        """Return the facts about settings that this training chose, for the model card."""
-        settings = self.settings
-        modes = {"precision": settings.precision, "jit_compile": settings.jit_compile}
-        facts: JsonObject = {name: value for name, value in modes.items() if value != AS_BUILT}
-        if self.strategy:
-            batch_size = settings.batch_size * self.replicas
-            distribution = {"kind": settings.distribution, "replicas": self.replicas, "batch_size": batch_size}
-            learning_rate = {"learning_rate": self.learning_rate} if self.learning_rate else {}
-            facts["distribution"] = distribution | learning_rate
-        return facts | ({"batch_size": settings.batch_size} if is_searched_batch else {})
-
-    def _assemble(self, precision: str) -> Assembly:
-        return assemble(self.user, self.stored, self.examples, self.settings.label, precision)
-
-    def _read_sources(self) -> dict[str, Source]:
-        parts = self.parts
-        return read_sources(
-            self.files, parts.model, parts.preprocessing, parts.inputs, self.stored, self.settings.label
-        )
+    def _distribution(self) -> JsonObject:
+        batch_size = self.settings.batch_size * self.replicas
+        learning_rate = {"learning_rate": self.learning_rate} if self.learning_rate else {}
+        facts = {"kind": self.settings.distribution, "replicas": self.replicas, "batch_size": batch_size}
+        return facts | learning_rate
 
 
 def _open_checkpoints(
@@ -278,27 +267,18 @@ def _choose_settings(settings: Settings, examples: Examples, module: Path) -> Se
     return settings
 
 
-def _configure_steps(model: Any, user: user_module.UserModule, settings: Settings) -> None:
-    """Set XLA compilation and gradient accumulation, before the optimizer has variables."""
-    set_jit_compile(model, settings.jit_compile)
-    unaligned = unaligned_layers(model) if settings.precision.startswith("mixed") else []
-    if unaligned:
-        names = ", ".join(unaligned[:8])
-        log.warning("sizes that are not multiples of 8, with which %s is fastest: %s", settings.precision, names)
-    if settings.gradient_accumulation == 1:
+def _accumulate_gradients(model: Any, user: user_module.UserModule, batches: int) -> None:
+    """Set the number of batches for one update, before the optimizer has variables."""
+    if batches == 1:
         return
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if keras_models.is_keras_2(model) or optimizer.built or optimizer.gradient_accumulation_steps:
         raise ComponentError(
-            f"gradient_accumulation={settings.gradient_accumulation} for the optimizer {optimizer.name} of {user.path}",
+            f"gradient_accumulation={batches} for the optimizer {optimizer.name} of {user.path}",
             "a new Keras 3 optimizer that does not accumulate yet",
             "use Keras 3 in the module, or leave gradient_accumulation at 1",
         )
-    optimizer.gradient_accumulation_steps = settings.gradient_accumulation
-
-
-def _finite(metrics: Mapping[str, float]) -> dict[str, float]:
-    return {name: value for name, value in metrics.items() if math.isfinite(value)}
+    optimizer.gradient_accumulation_steps = batches
 
 
 def _own_layers(model: Any) -> list[str]:
@@ -310,7 +290,6 @@ def _own_layers(model: Any) -> list[str]:
 
 
 def _compare_forms(trained: KerasModel, files: list[Path]) -> dict[str, ParityFacts]:
-    """Compare the outputs of the Keras file and the SavedModel on real examples."""
     with (
         keras_runtime.load(trained, signature="", threads=None) as keras_form,
         runtimes.load(KerasModel(trained.path)) as saved_model,

@@ -21,15 +21,10 @@ log = logging.getLogger(__name__)
 def apply_plan(
     plan: TrainingPlan | None, settings: Settings, declared: Mapping[str, Parameter]
 ) -> tuple[Settings, JsonObject]:
-    """Return the settings with the plan's values where they have their default, and facts for the model card.
+    """Return the passed settings with the plan's values where they have their default, and facts for the model card.
 
     The facts are the settings taken from the plan (``planned``), and the differences between this machine and the one
     where the plan was measured (``planned_elsewhere``); these only cause a warning.
-
-    Args:
-        plan: The output of `profile_training`; None for no plan.
-        settings: The settings that were passed.
-        declared: The parameters of `train`.
 
     Raises:
         ComponentError: If the plan is damaged, has another version, or contains an unknown setting or an invalid value.

@@ -10,10 +10,14 @@ from typing import Any
 import numpy as np
 
 from tfopt import keras_models
-from tfopt.artifacts import KerasModel
+from tfopt.artifacts import Examples, KerasModel
+from tfopt.components.train.parameters import Settings
+from tfopt.data.feature_schema import read_manifest
+from tfopt.data.learned_names import check_names
 from tfopt.errors import ComponentError
 from tfopt.model_store.warm_start import load_model
 from tfopt.storage.staging import link_tree
+from tfopt.training.compile_like_module import check_same_keras
 from tfopt.training.model_assembly import Assembly
 from tfopt.value_types import JsonObject
 
@@ -22,11 +26,22 @@ WITHOUT_EFFECT = ("name", "dtype")  # settings of a layer that do not change its
 log = logging.getLogger(__name__)
 
 
-def load_last_model(destination: str) -> KerasModel | None:
-    """Load the Keras model behind the newest version in a destination; None if nothing was pushed there yet."""
-    model = load_model(destination)
-    log.info("the last model in %s: %s", destination, model.uri if model else "none yet, training starts from scratch")
-    return model
+def load_last_model(examples: Examples, settings: Settings) -> KerasModel | None:
+    """Load the Keras model behind the newest version in the destination.
+
+    None if no warm start is requested, or nothing was pushed there yet.
+
+    Raises:
+        ComponentError: If it learned other numbers for the examples' class names.
+    """
+    if not settings.warm_start or settings.destination is None:
+        return None
+    last = load_model(settings.destination)
+    text = last.uri if last else "none yet, training starts from scratch"
+    log.info("the last model in %s: %s", settings.destination, text)
+    if last:
+        check_names(last.card, read_manifest(examples.path), settings.label, f"the last model {last.uri}")
+    return last
 
 
 def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> JsonObject:
@@ -35,17 +50,13 @@ def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> Json
     The state of ``preprocess`` (means, vocabularies) stays as the module defines it, the optimizer starts without
     state, and random generators are seeded by this training.
 
-    Args:
-        start: The model with its preprocessing inside, as `train` saved it.
-        parts: The models that the module's functions built.
-        module: The module's path, for errors.
-
     Raises:
         ComponentError: If the layers differ in number, class or size.
     """
     start_model = keras_models.load(start)
     keras_models.check_weights(start_model)
-    _check_library(start_model, parts.saved, module)
+    fix = "import the same Keras in the module, or leave start out"
+    check_same_keras("start", start_model, parts.saved, f"as {module} builds", fix)
     layers = list(zip_longest(parts.saved.layers, start_model.layers))
     for number, (layer, start_layer) in enumerate(layers, 1):
         if _signature(layer) != _signature(start_layer):
@@ -60,7 +71,7 @@ def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> Json
         name = layer.name
         if id(layer) in trained_layers:
             layer.set_weights(start_layer.get_weights())
-        elif not _have_same_weights(layer, start_layer):
+        elif not all(map(np.array_equal, layer.get_weights(), start_layer.get_weights())):
             log.warning("start: preprocess() has another %s now: the weights were trained with the old one", name)
         changes = _changed_settings(layer.get_config(), start_layer.get_config())
         if changes:
@@ -70,12 +81,9 @@ def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> Json
 
 
 def find_loss_increase(start: KerasModel, metrics: Mapping[str, float], min_change: float) -> list[str]:
-    """Describe the increase of the start's validation loss if it exceeds this fraction; empty otherwise.
+    """Describe the increase of the start's validation loss if it exceeds this fraction of the loss in its model card.
 
-    Args:
-        start: The start, whose model card contains its validation loss.
-        metrics: Its metrics on the current examples.
-        min_change: The largest increase, as a fraction of the earlier loss, that is not reported.
+    The metrics are those of the start on the current examples.
     """
     before = (start.card.metrics or {}).get("val_loss")
     now = metrics.get("val_loss", math.inf)
@@ -93,18 +101,6 @@ def pass_through(start: KerasModel, trained: KerasModel) -> None:
     trained.metadata |= {"unchanged": 1}
 
 
-def _check_library(start_model: Any, model: Any, module: Path) -> None:
-    versions = [
-        "Keras 2" if keras_models.is_keras_2(keras_model) else "Keras 3" for keras_model in (start_model, model)
-    ]
-    if versions[0] != versions[1]:
-        raise ComponentError(
-            f"start: a {versions[0]} model",
-            f"{versions[1]}, as {module} builds",
-            "import the same Keras in the module, or leave start out",
-        )
-
-
 def _signature(layer: Any) -> Any:
     return layer and (type(layer).__name__, [tuple(weight.shape) for weight in layer.weights])
 
@@ -114,11 +110,6 @@ def _describe(layer: Any) -> str:
         return "none"
     shapes = ["x".join(map(str, weight.shape)) or "a number" for weight in layer.weights]
     return f"{type(layer).__name__} {layer.name}" + (f" ({', '.join(shapes)})" if shapes else "")
-
-
-def _have_same_weights(layer: Any, other: Any) -> bool:
-    pairs = zip(layer.get_weights(), other.get_weights(), strict=True)
-    return all(np.array_equal(one, two) for one, two in pairs)
 
 
 def _changed_settings(config: JsonObject, old_config: JsonObject) -> list[str]:

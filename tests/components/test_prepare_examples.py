@@ -15,7 +15,6 @@ import tensorflow as tf
 from PIL import Image
 
 from tfopt.artifacts import Examples
-from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.beam_pipeline import survey_rows, write_shards
 from tfopt.components.prepare_examples.component import prepare_examples
 from tfopt.components.prepare_examples.parameters import Pack, Settings, Splits
@@ -25,6 +24,7 @@ from tfopt.components.prepare_examples.readers.detect import inspect_source
 from tfopt.components.prepare_examples.schema import decide_schema
 from tfopt.components.prepare_examples.shards import MOST_GROUPS, Layout, Shard
 from tfopt.components.prepare_examples.survey.statistics import Survey
+from tfopt.data import tf_example
 from tfopt.errors import ComponentError
 
 FLOWERS = "height,width,colour,notes,label\n" + "".join(

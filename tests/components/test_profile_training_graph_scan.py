@@ -123,5 +123,5 @@ def scan(folder, text: str) -> list[dict]:
     settings = {"label": "label", "seed": 0, "precision": "module", "jit_compile": "off"}
     with reproducible(0):
         setup = prepare_training(UserModule(module), Examples(folder / "data"), **settings)
-        source = setup.sources["train"]
+        source = setup.read_sources()["train"]
         return scan_graphs(setup.parts.model, source, source.first_batch(16), module)

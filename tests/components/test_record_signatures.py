@@ -19,7 +19,7 @@ from tfopt.component import find
 from tfopt.components.benchmark.inputs import Inputs
 from tfopt.components.benchmark.worker import Worker
 from tfopt.conversion.core_model import convert_model
-from tfopt.data.batches import read_records
+from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError
 from tfopt.serving.layouts import resolve_layout, version_files
 

@@ -186,7 +186,7 @@ def test_preprocess_gets_the_shape_from_the_manifest(tmp_path, digits_examples):
     settings = {"label": "label", "seed": 0, "precision": "module", "jit_compile": "off"}
     with reproducible(0):
         setup = prepare_training(module, Examples(tmp_path / "examples"), **settings)
-        inputs, _ = setup.sources["train"].first_batch(5)
+        inputs, _ = setup.read_sources()["train"].first_batch(5)
         outputs = setup.parts.saved(np.ones((5, 8, 8, 1), np.float32))
     assert setup.parts.model(inputs).shape == outputs.shape == (5, 10)
     assert setup.parts.inputs == {"image": TensorSpec("float32", (None, 8, 8, 1))}

@@ -18,8 +18,8 @@ from tfopt.components.train.auto_settings import time_choices
 from tfopt.components.train.class_weights import compute_class_weights
 from tfopt.components.train.component import train
 from tfopt.components.train.parameters import Settings
-from tfopt.data.batches import feature_specs, read_batches
-from tfopt.data.feature_schema import first_record
+from tfopt.data.batches import read_batches
+from tfopt.data.feature_schema import feature_specs, first_record
 from tfopt.errors import ComponentError
 from tfopt.training.compute.precision import fast_precisions, set_jit_compile, unaligned_layers
 from tfopt.training.datasets.dataset import ReadOptions
@@ -186,7 +186,7 @@ def test_storage_of_examples_and_number_of_reader_threads_change_no_batch_and_no
     settings = {"label": "label", "seed": 0, "precision": "module", "jit_compile": "off"}
     epochs = {}
     with reproducible(0):
-        source = prepare_training(UserModule(module), Examples(digits_examples), **settings).sources["train"]
+        source = prepare_training(UserModule(module), Examples(digits_examples), **settings).read_sources()["train"]
         for name, parameters in variants.items():
             (tmp_path / name).mkdir()
             options = ReadOptions(dataclasses.replace(SETTINGS, **parameters), tmp_path / name)

@@ -192,7 +192,7 @@ def test_loops_are_found_in_a_model_with_sparse_inputs(tmp_path, examples):
     settings = {"label": "label", "seed": 0, "precision": "module", "jit_compile": "off"}
     with reproducible(0):
         setup = prepare_training(UserModule(write(tmp_path / "l.py", text)), Examples(examples), **settings)
-        source = setup.sources["train"]
+        source = setup.read_sources()["train"]
         (loop,) = scan_graphs(setup.parts.model, source, source.first_batch(16), tmp_path / "l.py")
     assert (loop.kind, loop.where, loop.independent) == ("map_fn", "step", True)
 

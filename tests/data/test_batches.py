@@ -9,14 +9,9 @@ import tensorflow as tf
 from tests.conftest import write_examples
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.data.batches import (
-    feature_specs,
-    parse_records,
-    read_batches,
-    read_records,
-    sample_records,
-    to_input,
-)
+from tfopt.data.batches import parse_records, read_batches, sample_records, to_input
+from tfopt.data.feature_schema import feature_specs
+from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError
 
 IMAGE = {"image": TensorSpec("float32", (None, 2, 2, 1))}

@@ -69,7 +69,7 @@ def test_a_process_that_reads_sees_no_gpu():
 def _gpus_configured_after_hiding() -> list[str]:
     import tensorflow as tf
 
-    from tfopt.data.hidden_gpus import hide_gpus
+    from tfopt.training.compute.device_memory import hide_gpus
 
     hide_gpus()
     hide_gpus()

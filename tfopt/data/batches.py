@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec
+from tfopt.data import tf_example
 from tfopt.data.feature_schema import (
     Columns,
     check_features,
@@ -21,20 +22,7 @@ from tfopt.data.feature_schema import (
 from tfopt.data.tfrecords import read_blocks, read_records
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
-
-__all__ = [
-    "RECORDS",
-    "Batch",
-    "check_features",
-    "feature_specs",
-    "parse_features",
-    "parse_records",
-    "read_batches",
-    "read_records",
-    "sample_records",
-    "serialize_records",
-    "to_inputs",
-]
+from tfopt.value_types import JsonObject
 
 Batch = dict[str, NDArray[Any]]
 RECORDS = ""  # the key of the serialized records among the columns of a batch, for models that parse them
@@ -43,14 +31,9 @@ RECORDS = ""  # the key of the serialized records among the columns of a batch, 
 def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *, batch_size: int) -> Iterator[Batch]:
     """Yield batches of the features named in ``specs``, in the files' order; only the last may be smaller.
 
-    TensorFlow parses whole batches of records. The arrays may be read-only. Sparse features become dense, and features
-    of varying length are padded to the longest of the batch.
-
-    Args:
-        files: TFRecord files of tf.Example, gzipped if the name ends in ``.gz``; local paths or addresses.
-        specs: The features to read; a shape's first size is the batch size. An integer feature may feed a float input.
-            A `RecordSpec` gets the serialized records themselves.
-        batch_size: Number of records per batch.
+    The files are TFRecords of tf.Example, gzipped if the name ends in ``.gz``; local paths or addresses. The arrays may
+    be read-only. Sparse features become dense, and features of varying length are padded to the longest of the batch.
+    An integer feature may feed a float input. A `RecordSpec` gets the serialized records themselves.
 
     Raises:
         ComponentError: If a feature does not exist, is missing in a record or has another type or length, or a file
@@ -62,9 +45,7 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
     features = parsing_specs(columns)
     try:
         for block in read_blocks(files, batch_size):
-            parsed = tf.io.parse_example(block, features) if features else {}
-            arrays = {name: densify(values).numpy() for name, values in parsed.items()}
-            yield to_inputs({RECORDS: np.array(block, object), **arrays}, specs)
+            yield _parse(block, features, specs)
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         _raise_for_first_invalid(files, columns)
         raise ComponentError(
@@ -92,37 +73,23 @@ def parse_records(
     where: str = "records",
     stored: Mapping[str, TensorSpec] | None = None,
 ) -> Batch:
-    """Return one batch from serialized records, checked as in `read_batches`.
+    """Return one batch from one serialized tf.Example or more, checked as in `read_batches`.
 
-    Args:
-        records: At least one serialized tf.Example.
-        specs: The features to read.
-        where: Description of the records for errors.
-        stored: Stored dtypes and lengths of the features; None to infer them from the first record.
-
-    Raises:
-        ComponentError: See `read_batches`.
+    Without ``stored``, all features must have the dtypes and lengths of the first record. Errors begin with ``where``.
     """
     import tensorflow as tf
 
     columns = check_features(stored or feature_specs(records[0]), specs, where)
     try:
-        parsed = tf.io.parse_example(tf.constant(list(records)), parsing_specs(columns)) if columns else {}
+        return _parse(records, parsing_specs(columns), specs)
     except (tf.errors.OpError, UnicodeDecodeError) as error:  # TensorFlow quotes a damaged record
         for index, record in enumerate(records):
             check_record(record, columns, f"{where}, record {index}")
         raise ComponentError(f"{where}: {first_line(error)}", "serialized tf.Example", "prepare them again") from error
-    arrays = {name: densify(values).numpy() for name, values in parsed.items()}
-    return to_inputs({RECORDS: np.array(records, object), **arrays}, specs)
 
 
 def parse_features(records: NDArray[Any], features: Mapping[str, ParsedFeature]) -> Batch:
-    """Parse dense features from serialized records as a model does, with its default values.
-
-    Args:
-        records: Serialized tf.Example records, ``[records]``.
-        features: Dense features.
-    """
+    """Parse dense features from serialized records, ``[records]``, as a model does, with its default values."""
     import tensorflow as tf
 
     parsed = tf.io.parse_example(tf.constant(records), {name: spec.parser() for name, spec in features.items()})
@@ -131,25 +98,21 @@ def parse_features(records: NDArray[Any], features: Mapping[str, ParsedFeature])
 
 def serialize_records(columns: Mapping[str, NDArray[Any]]) -> list[bytes]:
     """Return a serialized tf.Example for each row of the columns: floats, text, or else integers."""
-    import tensorflow as tf
-
-    records = []
-    for row in range(len(next(iter(columns.values())))):
-        example = tf.train.Example()
-        for name, values in columns.items():
-            is_float = np.issubdtype(values.dtype, np.floating)
-            kind = "float_list" if is_float else "bytes_list" if values.dtype == object else "int64_list"
-            getattr(example.features.feature[name], kind).value.extend(values[row].ravel().tolist())
-        records.append(example.SerializeToString(deterministic=True))
-    return records
+    types = {
+        name: "float32" if np.issubdtype(values.dtype, np.floating) else "string" if values.dtype == object else "int64"
+        for name, values in columns.items()
+    }
+    rows = zip(*columns.values(), strict=True)
+    return [
+        tf_example.serialize({name: values.ravel() for name, values in zip(columns, row, strict=True)}, types)
+        for row in rows
+    ]
 
 
 def to_inputs(columns: Mapping[str, NDArray[Any]], specs: Mapping[str, TensorSpec]) -> Batch:
-    """Convert the columns of a batch of records to inputs of a model: see `to_input`.
+    """Convert parsed features, ``[records, values]``, to inputs of a model: see `to_input`.
 
-    Args:
-        columns: Parsed features, ``[records, values]``, and under the key `RECORDS` the serialized records.
-        specs: The inputs. A `RecordSpec` gets the serialized records.
+    A `RecordSpec` gets the serialized records, which are under the key `RECORDS`.
     """
     return {name: to_input(columns[column_name(name, spec)], spec) for name, spec in specs.items()}
 
@@ -173,6 +136,23 @@ def to_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
             "prepare the examples with values in that range",
         )
     return typed.reshape([len(array), *_reshape_sizes(spec.shape[1:])]) if spec.shape else typed[0].reshape(())
+
+
+def is_one_hot(labels: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return for each record whether exactly one of its values, one for each class, is 1 and the others are 0.
+
+    >>> is_one_hot(np.array([[0, 1], [1, 1], [0, 0], [0.5, 0.5]])).tolist()
+    [True, False, False, False]
+    """
+    return np.asarray(np.isin(labels, (0, 1)).all(1) & (np.equal(labels, 1).sum(1) == 1))
+
+
+def _parse(records: Sequence[bytes], features: JsonObject, specs: Mapping[str, TensorSpec]) -> Batch:
+    import tensorflow as tf
+
+    parsed = tf.io.parse_example(list(records), features) if features else {}
+    arrays = {name: densify(values).numpy() for name, values in parsed.items()}
+    return to_inputs({RECORDS: np.array(records, object), **arrays}, specs)
 
 
 def _raise_for_first_invalid(files: Sequence[str | Path], columns: Columns) -> None:

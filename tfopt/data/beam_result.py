@@ -19,12 +19,7 @@ _DIGEST_BYTES = 32
 
 @dataclass(frozen=True)
 class ResultFile:
-    """The file of a result. Workers get a copy of this object, with the key.
-
-    Attributes:
-        uri: Local path or address of the file.
-        key: Key of the authentication code.
-    """
+    """The file of a result. Workers get a copy of this object, with the key of the authentication code."""
 
     uri: str
     key: bytes = field(default_factory=lambda: secrets.token_bytes(_DIGEST_BYTES), repr=False)
@@ -36,11 +31,7 @@ class ResultFile:
             stream.write(hmac.digest(self.key, content, _DIGEST) + content)
 
     def take(self) -> Any:
-        """Read the result and remove the file; called by the launching process.
-
-        Raises:
-            ComponentError: If there is no file, or another process wrote it.
-        """
+        """Read and remove the file in the launching process; raise ComponentError if no worker of this run wrote it."""
         try:
             with remote_files.open_file(self.uri) as stream:
                 code, content = stream.read(_DIGEST_BYTES), stream.read()

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 import time
-from typing import Any
 
 from tfopt.processes.startup import speed_up_imports
 
@@ -34,13 +33,17 @@ def main() -> int:
 
 
 def _environment(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the environment variables that Beam's worker reads."""
     variables = {"WORKER_ID": arguments.id}
     addresses = {"control": arguments.control_endpoint, "logging": arguments.logging_endpoint}
     if arguments.provision_endpoint:
+        import grpc
+        from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
         from google.protobuf import json_format
 
-        info = _provision(arguments.provision_endpoint, arguments.id)
+        with grpc.insecure_channel(arguments.provision_endpoint) as channel:
+            service = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
+            request = beam_provision_api_pb2.GetProvisionInfoRequest()
+            info = service.GetProvisionInfo(request, metadata=[("worker_id", arguments.id)], timeout=60).info
         addresses = {name: address or getattr(info, f"{name}_endpoint").url for name, address in addresses.items()}
         variables["PIPELINE_OPTIONS"] = json_format.MessageToJson(info.pipeline_options)
         variables["RUNNER_CAPABILITIES"] = " ".join(info.runner_capabilities)
@@ -48,17 +51,6 @@ def _environment(arguments: argparse.Namespace) -> dict[str, str]:
         if address:
             variables[f"{name.upper()}_API_SERVICE_DESCRIPTOR"] = f'url: "{address}"'
     return variables
-
-
-def _provision(address: str, worker: str) -> Any:
-    """Return the message of the engine's provision service."""
-    import grpc
-    from apache_beam.portability.api import beam_provision_api_pb2, beam_provision_api_pb2_grpc
-
-    with grpc.insecure_channel(address) as channel:
-        service = beam_provision_api_pb2_grpc.ProvisionServiceStub(channel)
-        request = beam_provision_api_pb2.GetProvisionInfoRequest()
-        return service.GetProvisionInfo(request, metadata=[("worker_id", worker)], timeout=60).info
 
 
 def _end_with(parent: int) -> None:

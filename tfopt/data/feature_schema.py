@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
+from tfopt.data import tf_example
 from tfopt.data.tfrecords import read_records
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
@@ -18,27 +19,17 @@ from tfopt.storage import remote_files
 from tfopt.value_types import JsonObject
 
 MANIFEST = "examples.json"  # written by prepare_examples next to the splits
-KINDS = {"int64_list": "int64", "float_list": "float32", "bytes_list": "string"}
+LARGEST_EXACT = 1 << 24  # the whole numbers that every float32 holds
 
 Columns = dict[str, TensorSpec]  # stored dtype and shape of each feature: (None, length), with length None if it varies
 
 
 @dataclass(frozen=True)
 class SparseSpec(TensorSpec):
-    """A sparse feature.
-
-    Attributes:
-        positions: The stored feature with the positions of the values.
-        values: The stored feature with the values.
-    """
+    """A sparse feature: a record contains two features instead, with the positions of the values and the values."""
 
     positions: str = ""
     values: str = ""
-
-    @property
-    def parts(self) -> tuple[str, str]:
-        """Return the two features that a record contains instead."""
-        return self.positions, self.values
 
 
 def stored_features(files: Sequence[str | Path]) -> Columns:
@@ -74,11 +65,7 @@ def read_manifest(folder: str | Path) -> ExamplesManifest:
 
 
 def first_record(files: Sequence[str | Path]) -> bytes:
-    """Return the first record of the files.
-
-    Raises:
-        ComponentError: If there is none.
-    """
+    """Return the first record of the files; raise ComponentError if there is none."""
     first = next(read_records(files), None)
     if first is None:
         where = files[0] if files else "no files"
@@ -87,28 +74,20 @@ def first_record(files: Sequence[str | Path]) -> bytes:
 
 
 def feature_specs(record: bytes) -> Columns:
-    """Return the name, stored type (int64, float32, string) and length of every feature of one record.
+    """Return the name, stored type (int64, float32, string) and length of every feature of one record that has values.
 
     Raises:
         ComponentError: If it is not a tf.Example.
     """
-    import tensorflow as tf
-    from google.protobuf.message import DecodeError
-
     try:
-        features = tf.train.Example.FromString(record).features.feature
-    except (DecodeError, UnicodeDecodeError) as error:
+        features, types = tf_example.parse(record)
+    except ValueError as error:
         raise ComponentError(
             f"a record of {len(record)} bytes that is not a tf.Example",
             "serialized tf.Example records",
             "prepare the examples with: tfopt prepare_examples",
         ) from error
-    specs = {}
-    for name, feature in sorted(features.items()):
-        kind = feature.WhichOneof("kind")
-        if kind and getattr(feature, kind).value:  # a feature without values counts as missing
-            specs[name] = TensorSpec(KINDS[kind], (None, len(getattr(feature, kind).value)))
-    return specs
+    return {name: TensorSpec(types[name], (None, len(values))) for name, values in features.items()}
 
 
 def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorSpec], where: str) -> Columns:
@@ -157,6 +136,24 @@ def required_features(specs: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
         else:
             features[name] = spec
     return features
+
+
+def rounding_notes(
+    manifest: ExamplesManifest, stored: Mapping[str, TensorSpec], inputs: Mapping[str, TensorSpec]
+) -> list[str]:
+    """Return a note for each stored integer feature with a range that the floats of a model's input cannot hold."""
+    notes = []
+    for name, spec in required_features(inputs).items():
+        facts = (manifest.features or {}).get(name)
+        if facts is None or name not in stored or stored[name].dtype != "int64" or "float" not in spec.dtype:
+            continue
+        largest = max(abs(facts.min or 0), abs(facts.max or 0))
+        if largest > LARGEST_EXACT:
+            notes.append(
+                f"feature {name!r} has integers up to {int(largest)}, and the model takes {spec.dtype}, which rounds "
+                f"those beyond {LARGEST_EXACT}: different identifiers can become one"
+            )
+    return notes
 
 
 def check_record(record: bytes, columns: Mapping[str, TensorSpec], where: str) -> None:
@@ -221,7 +218,6 @@ def record_features(columns: Mapping[str, TensorSpec]) -> Columns:
 
 
 def _manifest_features(files: Sequence[str | Path]) -> Mapping[str, FeatureStatistics]:
-    """Return the feature entries of the manifest that belongs to the files."""
     folder, _, split = (str(files[0]) if files else "").rpartition("/")[0].rpartition("/")
     return read_manifest(folder if split.startswith("Split-") else f"{folder}/{split}").features or {}
 

@@ -25,12 +25,8 @@ def learned_facts(manifest: ExamplesManifest, label: str) -> JsonObject:
 def find_conflict(card: ModelCard, manifest: ExamplesManifest, label: str | None) -> str | None:
     """Describe the first name with another number in the examples than in the model; None if there is none.
 
-    Names that only one of both has at its end are no conflict: the others have the same numbers.
-
-    Args:
-        card: The card of the model.
-        manifest: The manifest of the examples.
-        label: The label that is used; None if labels are not used.
+    Names that only one of both has at its end are no conflict: the others have the same numbers. Without a label, only
+    the packed columns are compared.
     """
     learned = card.learned or LearnedNames()
     if label is not None and learned.label == label == manifest.label:
@@ -42,24 +38,12 @@ def find_conflict(card: ModelCard, manifest: ExamplesManifest, label: str | None
 
 
 def check_names(card: ModelCard, manifest: ExamplesManifest, label: str | None, model: str) -> None:
-    """Raise ComponentError if the examples number classes or packed columns otherwise than the model learned.
-
-    Args:
-        card: The card of the model.
-        manifest: The manifest of the examples.
-        label: The label that is used; None if labels are not used.
-        model: The model in the error.
-    """
-    conflict = find_conflict(card, manifest, label)
-    if conflict:
-        raise ComponentError(f"{model}: {conflict}", "the numbers that the model learned", _fix(card))
-
-
-def _fix(card: ModelCard) -> str:
-    learned = card.learned or LearnedNames()
-    fixes = [f"prepare the examples with classes={learned.classes}"] if learned.classes else []
-    fixes += ["keep the order of the packed columns"] if learned.packed else []
-    return "; ".join(fixes)
+    """Raise ComponentError if there is a conflict, see `find_conflict`; the error names the model."""
+    if conflict := find_conflict(card, manifest, label):
+        learned = card.learned or LearnedNames()
+        fixes = [f"prepare the examples with classes={learned.classes}"] if learned.classes else []
+        fixes += ["keep the order of the packed columns"] if learned.packed else []
+        raise ComponentError(f"{model}: {conflict}", "the numbers that the model learned", "; ".join(fixes))
 
 
 def _packed_conflict(learned: Mapping[str, Sequence[str]], packed: Mapping[str, Sequence[str]]) -> str | None:

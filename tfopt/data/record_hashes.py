@@ -15,6 +15,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.data import tf_example
+
 MOST = 1 << 20  # different records; each takes 24 bytes
 BUFFERED = 1 << 16
 MOST_FILES = 64  # of a training split: prepare_examples writes shards of about 128 MB
@@ -83,12 +85,7 @@ class RecordHashes:
         return int(self.counts[compared][shared].sum()), int(self.counts[compared].sum())
 
     def counted_features_in(self, learned: "RecordHashes", ignored: "RecordHashes") -> tuple[int, int]:
-        """Return how many of these records have features of learned ones, and how many were compared.
-
-        Args:
-            learned: Other records.
-            ignored: Records whose features are not counted.
-        """
+        """Return how many of these records have features of learned, not ignored ones, and how many were compared."""
         for each in (self, learned, ignored):
             each.compact()
         compared = _in_sample(self.features, max(self.level, learned.level, ignored.level))
@@ -145,12 +142,9 @@ def first_blocks(blocks: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
 
 
 def _is_example(record: bytes) -> bool:
-    import tensorflow as tf
-    from google.protobuf.message import DecodeError
-
     try:
-        tf.train.Example.FromString(record)
-    except (DecodeError, UnicodeDecodeError):
+        tf_example.parse(record)
+    except ValueError:
         return False
     return True
 

@@ -27,15 +27,11 @@ Specs = Mapping[str, TensorSpec]
 def draw_inputs(
     examples: Examples | None, specs: Specs, *, records: int, seed: int = 0, seen: str = "train"
 ) -> tuple[Batch, str]:
-    """Return inputs by name, and a description of their source.
+    """Return inputs by name, drawn from examples if there are any, and a description of their source.
 
-    Args:
-        examples: Real inputs; None for random values.
-        specs: The model's inputs.
-        records: Maximum number of records; more if the model has a larger fixed batch size.
-        seed: Seed for drawing examples or random values.
-        seen: The split that the model was trained on. Another split is used if there is one; ``test``, which is
-            reserved for evaluation, only if there is no third.
+    There are at most ``records``, or more if the model has a larger fixed batch size. The model was trained on the
+    split ``seen``: another one is used if there is one; ``test``, which is reserved for evaluation, only if there is no
+    third.
 
     Raises:
         ComponentError: If the examples do not fit the model, or the model needs examples.

@@ -4,8 +4,9 @@ TFX trainers export ``serving_default(examples: string)``: the graph begins with
 features. Sources: TensorFlow's op definitions of ParseExampleV2, ParseExample and ParseSingleExample.
 """
 
+import functools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -19,6 +20,7 @@ FORWARDS = ("Identity", "StopGradient", "EnsureShape", "Reshape")  # ops that re
 NO_WORDS = re.compile("Parse|Save|Restore|Merge|Regex|StringSplit|File|Assert|Print")  # take names, patterns, messages
 STRING = 7  # DataType.DT_STRING
 MAX_WORDS = 1000
+Constant = Callable[[str], Any]  # returns the value of a constant by name
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,6 @@ class ParseOp:
     """A parsing op and the features it returns.
 
     Attributes:
-        node: The NodeDef.
         features: The features by name, in the order of the outputs: sparse, dense, ragged.
         dense_outputs: Index of the output of each dense feature.
     """
@@ -36,21 +37,13 @@ class ParseOp:
     dense_outputs: dict[str, int]
 
 
-def find_parse_ops(graph_def: Any, tensor: str) -> list[ParseOp]:
-    """Return the parsing ops that read a string tensor (``node:0``) of a GraphDef, also inside of functions.
-
-    An op whose feature names are no constants is left out.
-    """
-    bodies = {function.signature.name: function for function in graph_def.library.function}
-    parsers = _parsers(graph_def.node, tensor.partition(":")[0], bodies)
-    return [parse_op for node, nodes in parsers if (parse_op := _read(node, nodes))]
-
-
 def parsed_features(graph_def: Any, tensor: str) -> dict[str, ParsedFeature]:
-    """Return the features that a graph parses from a string tensor; empty if it parses none."""
+    """Return the features that a GraphDef, or a function in it, parses from a string tensor (``node:0``)."""
+    bodies = {function.signature.name: function for function in graph_def.library.function}
     features: dict[str, ParsedFeature] = {}
-    for parse_op in find_parse_ops(graph_def, tensor):
-        features |= parse_op.features
+    for node, nodes in _parsers(graph_def.node, tensor.partition(":")[0], bodies):
+        if parse_op := read_parse_op(node, nodes):
+            features |= parse_op.features
     return dict(sorted(features.items()))
 
 
@@ -59,14 +52,8 @@ def describe_text_inputs(
 ) -> dict[str, TensorSpec]:
     """Return the inputs of a signature, those of strings with what the graph tells about their content.
 
-    Args:
-        specs: The inputs by name.
-        graph_def: The GraphDef.
-        tensors: The tensor (``node:0``) of each input.
-        assets: The files that tables are filled from.
-
-    Returns:
-        A `RecordSpec` for an input that the graph parses; for another one, the words that the graph looks up.
+    An input that the graph parses becomes a `RecordSpec`; another one gets the words that the graph looks up, also in
+    files (``assets``). Each input has a tensor (``node:0``).
     """
     described = dict(specs)
     words = _vocabulary(graph_def, assets) if any(spec.dtype == "string" for spec in specs.values()) else ()
@@ -119,8 +106,16 @@ def _vocabulary(graph_def: Any, assets: Iterable[Path]) -> tuple[bytes, ...]:
 
 
 def read_parse_op(node: Any, nodes: Any) -> ParseOp | None:
-    """Return the features of a parsing op among the nodes of a graph; None if the node is another op."""
-    return _read(node, nodes) if node.op in _READERS else None
+    """Return the features of a parsing op among the nodes of a graph.
+
+    None if the node is another op, or the feature names are no constants.
+    """
+    if node.op not in _READERS:
+        return None
+    try:
+        return _READERS[node.op](node, functools.partial(_constant, {each.name: each for each in nodes}))
+    except KeyError:
+        return None
 
 
 def _parsers(nodes: Any, source: str, bodies: Mapping[str, Any]) -> Iterator[tuple[Any, Any]]:
@@ -138,49 +133,34 @@ def _parsers(nodes: Any, source: str, bodies: Mapping[str, Any]) -> Iterator[tup
                 yield from _parsers(nodes, node.name, bodies)
 
 
-def _read(node: Any, nodes: Any) -> ParseOp | None:
-    constants = _Constants(nodes)
-    try:
-        return _READERS[node.op](node, constants)
-    except KeyError:  # feature names that another op computes
-        return None
+def _constant(nodes: Mapping[str, Any], name: str) -> Any:
+    """Return the value of a constant, also behind `Identity` and the `Reshape` of a default value."""
+    from tensorflow import make_ndarray
+
+    node = nodes[name.partition(":")[0]]
+    if node.op in ("Identity", "Reshape"):
+        return _constant(nodes, node.input[0])
+    if node.op != "Const":
+        raise KeyError(name)
+    return make_ndarray(node.attr["value"].tensor)
 
 
-class _Constants:
-    """The values of the Const nodes of a graph or function."""
-
-    def __init__(self, nodes: Any) -> None:
-        self._nodes = {node.name: node for node in nodes}
-
-    def value(self, name: str) -> Any:
-        from tensorflow import make_ndarray
-
-        node = self._nodes[name.partition(":")[0]]
-        while node.op == "Identity":
-            node = self._nodes[node.input[0].partition(":")[0]]
-        if node.op == "Reshape":  # of a default value
-            return self.value(node.input[0])
-        if node.op != "Const":
-            raise KeyError(name)
-        return make_ndarray(node.attr["value"].tensor)
+def _read_example_v2(node: Any, constant: Constant) -> ParseOp:
+    sparse, dense, ragged = (_names(constant(node.input[index])) for index in (2, 3, 4))
+    return _parse_op(node, sparse, dense, ragged, [constant(name) for name in node.input[5 : 5 + len(dense)]])
 
 
-def _read_example_v2(node: Any, constants: _Constants) -> ParseOp:
-    sparse, dense, ragged = (_names(constants.value(node.input[index])) for index in (2, 3, 4))
-    return _parse_op(node, sparse, dense, ragged, [constants.value(name) for name in node.input[5 : 5 + len(dense)]])
-
-
-def _read_example(node: Any, constants: _Constants) -> ParseOp:
+def _read_example(node: Any, constant: Constant) -> ParseOp:
     sparse_count, dense_count = node.attr["Nsparse"].i, node.attr["Ndense"].i
-    keys = [_names(constants.value(name).reshape(1))[0] for name in node.input[2 : 2 + sparse_count + dense_count]]
+    keys = [_names(constant(name).reshape(1))[0] for name in node.input[2 : 2 + sparse_count + dense_count]]
     start = 2 + sparse_count + dense_count
-    defaults = [constants.value(name) for name in node.input[start : start + dense_count]]
+    defaults = [constant(name) for name in node.input[start : start + dense_count]]
     return _parse_op(node, keys[:sparse_count], keys[sparse_count:], [], defaults)
 
 
-def _read_single_example(node: Any, constants: _Constants) -> ParseOp:
+def _read_single_example(node: Any, constant: Constant) -> ParseOp:
     sparse, dense = (_names(np.array(node.attr[key].list.s)) for key in ("sparse_keys", "dense_keys"))
-    return _parse_op(node, sparse, dense, [], [constants.value(name) for name in node.input[1 : 1 + len(dense)]])
+    return _parse_op(node, sparse, dense, [], [constant(name) for name in node.input[1 : 1 + len(dense)]])
 
 
 _READERS = {

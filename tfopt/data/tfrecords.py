@@ -53,22 +53,24 @@ def write_split(folder: Path, split: str, records: Iterable[bytes]) -> None:
 
 
 def file_dataset(file: Any) -> Any:
-    """Return the dataset of one file; ``tf.data`` calls this function with a file name tensor."""
+    """Return the dataset of one file; ``tf.data`` calls this function with a file name tensor.
+
+    There is nothing to tune, and an iterator that ends may wait for the thread of tf.data's autotuner. It sleeps 10 ms,
+    20 ms, 40 ms and so on (`ModelDataset` in TensorFlow's core) and is sometimes not woken: reading then takes up to
+    twice as long (observed with TensorFlow 2.21).
+    """
     import tensorflow as tf
 
     kind = tf.where(tf.strings.regex_full_match(file, r"(?s).*\.gz"), "GZIP", "")
-    return _without_autotuning(tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=1 << 20))
+    options = tf.data.Options()
+    options.autotune.enabled = False
+    return tf.data.TFRecordDataset(file, compression_type=kind, buffer_size=1 << 20).with_options(options)
 
 
 def check_whole(file: str | Path, size: int) -> None:
-    """Check for a file that is truncated at the end of a record, or within its header, which TensorFlow ignores.
+    """Raise ComponentError for a file that is truncated at the end of a record, or within its header.
 
-    Args:
-        file: A file that was read to the end.
-        size: Total size in bytes of its records, each with its `FRAME`.
-
-    Raises:
-        ComponentError: If the file is truncated.
+    TensorFlow does not notice it. The size is that of all records in bytes, each with its `FRAME`.
     """
     if (_declared_size(file) - size) % (1 << 32) == 0:
         return
@@ -85,19 +87,6 @@ def damage_error(file: str | Path, error: Exception) -> ComponentError:
         "a complete TFRecord file, gzipped if its name ends in .gz",
         "write it again, or check its name",
     )
-
-
-def _without_autotuning(records: Any) -> Any:
-    """Disable tf.data's autotuner, because an iterator that ends may wait for the tuner's thread.
-
-    The thread sleeps 10 ms, 20 ms, 40 ms and so on (`ModelDataset` in TensorFlow's core) and is sometimes not woken:
-    reading then takes up to twice as long (observed with TensorFlow 2.21). This pipeline has nothing to tune.
-    """
-    import tensorflow as tf
-
-    options = tf.data.Options()
-    options.autotune.enabled = False
-    return records.with_options(options)
 
 
 def _is_gzip(file: str | Path) -> bool:

@@ -20,12 +20,9 @@ MOST = 4096  # different records; each takes 11 bytes of a card
 
 
 def trained_on_facts(files: list[Path], label: str, cards: Iterable[ModelCard]) -> JsonObject:
-    """Return the entry of a model card for a model that is trained on files.
+    """Return the entry of a model card for a model that is trained on the first `MOST_FILES` of the training split.
 
-    Args:
-        files: The training split; the first `MOST_FILES` are read.
-        label: The label feature.
-        cards: The cards of the models that it learned from; what they were trained on is added.
+    What the models were trained on that it learned from is added, from their cards.
     """
     learned = RecordHashes(most=MOST)
     for file in files[:MOST_FILES]:

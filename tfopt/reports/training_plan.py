@@ -68,7 +68,7 @@ class LoopTime:
         kind: ``python``, ``map_fn``, ``while`` or ``unrolled``.
         independent: True if no round needs another one; None if there are no rounds.
         copies: Number of copies of the most frequent operation.
-        runs: The fraction of all executed operations that belongs to this line.
+        runs: The fraction of all executed operations that belongs to this line; those in a loop count per round.
         forward: The fraction of all executed operations that are not gradients.
         ms: Milliseconds per step in the profiler's trace; None for the preprocessing.
     """

@@ -12,6 +12,7 @@ from tfopt.runtimes.saved_model import to_tensor_spec
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.split_datasets import read_sources
 from tfopt.training.datasets.targets import check_label
+from tfopt.training.model_assembly import check_compiled
 from tfopt.training.user_module import UserModule
 
 SPLITS = ("train", "eval")
@@ -19,32 +20,18 @@ HELD_OUT = "held"  # the examples of `train` that are held out
 
 
 def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> None:
-    """Compile a model as the module compiles its own; its weights do not change.
+    """Compile a loaded model with the arguments of ``compile`` in the module's ``build_model()``; keep its weights.
 
-    Args:
-        model: A loaded model with its preprocessing inside.
-        user: The module. Its ``build_model()`` is called, and only the arguments of ``compile`` are used.
-        learning_rate: Replaces the optimizer's learning rate, which a schedule may have reduced to almost zero.
+    A learning rate replaces the optimizer's own, which a schedule may have reduced to almost zero.
 
     Raises:
         ComponentError: If the module's model uses the other Keras, is not compiled, or does not fit this model.
     """
     built = user.call("build_model")
-    compile_config = getattr(built, "_compile_config", None)
-    if keras_models.is_keras_2(built) != keras_models.is_keras_2(model):
-        versions = ["Keras 2" if keras_models.is_keras_2(keras_model) else "Keras 3" for keras_model in (built, model)]
-        raise ComponentError(
-            f"module {user.path}: a {versions[0]} model",
-            f"{versions[1]}, as the model to fine-tune",
-            "pass the module that the model was trained with",
-        )
-    if compile_config is None:
-        raise ComponentError(
-            f"module {user.path}: build_model() returned a model that is not compiled",
-            "a compiled Keras model, whose loss and optimizer the fine-tuning uses",
-            'call model.compile("adam", loss="…", metrics=[…]) before you return it',
-        )
-    config = {key: value for key, value in compile_config.config.items() if key != "steps_per_execution"}
+    fix = "pass the module that the model was trained with"
+    check_same_keras(f"module {user.path}", built, model, "as the model to fine-tune", fix)
+    check_compiled(built, user)
+    config = {key: value for key, value in built._compile_config.config.items() if key != "steps_per_execution"}
     optimizer = keras_models.library(model).optimizers.get(config.pop("optimizer"))
     if learning_rate is not None:
         optimizer = type(optimizer).from_config({**optimizer.get_config(), "learning_rate": learning_rate})
@@ -58,14 +45,17 @@ def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> N
         ) from error
 
 
+def check_same_keras(name: str, model: Any, other: Any, expected: str, fix: str) -> None:
+    """Raise ComponentError if one of two models is a Keras 2 model and the other a Keras 3 model."""
+    versions = ["Keras 2" if keras_models.is_keras_2(each) else "Keras 3" for each in (model, other)]
+    if versions[0] != versions[1]:
+        raise ComponentError(f"{name}: a {versions[0]} model", f"{versions[1]}, {expected}", fix)
+
+
 def read_splits(model: Any, examples: Examples, label: str, *, held_out: bool = False) -> dict[str, Source]:
     """Return the sources that a compiled model reads the splits ``train`` and ``eval`` from.
 
-    Args:
-        model: A compiled model.
-        examples: The examples to train on.
-        label: The label feature.
-        held_out: True to hold out every tenth example of ``train``; they are the source `HELD_OUT`.
+    With ``held_out``, every tenth example of ``train`` is in the source `HELD_OUT` instead.
 
     Raises:
         ComponentError: If a split is missing or damaged, or the model and the examples do not fit.
@@ -82,5 +72,10 @@ def read_splits(model: Any, examples: Examples, label: str, *, held_out: bool = 
 
 def evaluate_model(model: Any, sources: Mapping[str, Source]) -> dict[str, float]:
     """Return the loss and metrics of a compiled model on ``eval``, named ``val_…`` as in the history of `fit_model`."""
-    metrics = model.evaluate(sources["eval"].in_order(), return_dict=True, verbose=0)
-    return {f"val_{name}": float(value) for name, value in metrics.items()}
+    return {f"val_{name}": value for name, value in evaluate_source(model, sources["eval"]).items()}
+
+
+def evaluate_source(model: Any, source: Source) -> dict[str, float]:
+    """Return the loss and metrics of a compiled model on a source."""
+    metrics = model.evaluate(source.in_order(), return_dict=True, verbose=0)
+    return {name: float(value) for name, value in metrics.items()}

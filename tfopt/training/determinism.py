@@ -11,9 +11,7 @@ from typing import Any
 def reproducible(seed: int, *, deterministic: bool = True) -> Iterator[None]:
     """Seed every generator, restart the numbering of layer names, and make ops deterministic while the block runs.
 
-    Args:
-        seed: The seed of all generators.
-        deterministic: False leaves the order of summation to each op, which may be faster on a GPU.
+    Without ``deterministic``, the order of summation is left to each op, which may be faster on a GPU.
     """
     from tensorflow.python.framework import config  # the public API cannot switch determinism off again
 

@@ -39,13 +39,10 @@ class FineTuningSettings:
 def check_fine_tuning_inputs(
     examples: Examples | None, module: PythonModule | None, *, verb: str, recover: int = 0
 ) -> None:
-    """Raise ComponentError if there is a module without examples or with a syntax error, or ``recover`` without it.
+    """Raise ComponentError if the splits ``train`` and ``eval`` are missing, or the module has a syntax error.
 
-    Args:
-        examples: Must have the splits ``train`` and ``eval``.
-        module: None to skip fine-tuning.
-        verb: The component's verb, for the error: what it can do without fine-tuning.
-        recover: Epochs of a second round, which needs a first one.
+    The same if there is a second round (``recover``) without a module. Without one, nothing is fine-tuned. The error
+    says what the component can do then: ``verb``.
     """
     if module is None:
         if recover:

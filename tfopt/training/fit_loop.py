@@ -50,33 +50,22 @@ def fit_model(
     class_weight: Mapping[int, float] | None = None,
     timed: bool = False,
 ) -> History:
-    """Train a model, restore the weights of its best epoch, and return its history.
+    """Train a compiled model on ``train``, restore the weights of its best epoch on ``eval``, and return its history.
 
-    Args:
-        model: A compiled model.
-        user: Its module, quoted in the error if the model raises.
-        sources: The splits ``train`` and ``eval``.
-        folder: Where ``history.json`` and ``logs/`` are written.
-        epochs: Maximum number of epochs.
-        batch_size: Examples per step.
-        patience: Epochs without a lower validation loss before training stops.
-        seed: Determines the order of the examples.
-        start_from_epoch: Epochs before this one, counted from 0, are never the best.
-        first_callbacks: Callbacks that run before all others.
-        checkpoints: Where the state is saved during training and restored from.
-        class_weight: Weight of an example of each class in the loss; 1 if None.
-        timed: True to add the compile time of the first step to the history, as ``compile_s``.
+    Training stops after ``patience`` epochs without a lower validation loss; epochs before ``start_from_epoch``,
+    counted from 0, are never the best. The seed determines the order of the examples. The first callbacks run before
+    all others. ``history.json`` and ``logs/`` are written into the folder; with ``timed``, the history has the compile
+    time of the first step, as ``compile_s``. If the model raises, the error quotes the user's module.
 
     Raises:
         ComponentError: If a loss is NaN or infinite, or the model raises.
     """
-    scalars = ScalarLog(folder / "logs")
-    monitor = TrainingMonitor(epochs, math.ceil(sources["train"].count / batch_size), scalars)
+    monitor = TrainingMonitor(epochs, math.ceil(sources["train"].count / batch_size), folder / "logs")
     stopping = keras_models.library(model).callbacks.EarlyStopping(
         "val_loss", mode="min", patience=patience, restore_best_weights=True, start_from_epoch=start_from_epoch
     )
     batches, initial_epoch, last_callbacks = sources["train"].shuffled(batch_size, seed), 0, []
-    with contextlib.closing(scalars), _explained_errors(user, batch_size, checkpoints):
+    with contextlib.closing(monitor), _explained_errors(user, batch_size, checkpoints):
         if checkpoints:
             checkpoints.attach(model, monitor, stopping)
             initial_epoch = checkpoints.resume(batches, sources["eval"].first_batch(batch_size))
@@ -101,7 +90,6 @@ def fit_model(
 
 
 def _monitoring(model: Any, monitor: "TrainingMonitor") -> Any:
-    """Return the callback that calls the monitor."""
     per_batch = {} if uses_parameter_servers(model) else {"on_train_batch_end": monitor.end_batch}
     return keras_models.library(model).callbacks.LambdaCallback(
         on_epoch_begin=monitor.begin_epoch, on_epoch_end=monitor.end_epoch, **per_batch
@@ -121,41 +109,20 @@ def _create_variables(model: Any, batches: Any) -> None:
         model._symbolic_build(data_batch=batches.element_spec)
 
 
-class ScalarLog:
-    """Event files for TensorBoard with the layout of Keras: ``train`` and ``validation``, tagged ``epoch_loss`` etc.
+class TrainingMonitor:
+    """Record and log each epoch, and raise at the first loss that is not finite.
 
+    The event files for TensorBoard have the layout of Keras: ``train`` and ``validation``, tagged ``epoch_loss`` etc.
     They are written with TensorFlow alone, because Keras's own callback requires the tensorboard package.
     """
 
-    def __init__(self, folder: Path) -> None:
-        """Create both writers."""
+    def __init__(self, epochs: int, steps: int, logs: Path) -> None:
+        """Set the number of epochs and the steps of an epoch, and create the event files in the folder ``logs``."""
         import tensorflow as tf
 
-        self._writers = {split: tf.summary.create_file_writer(str(folder / split)) for split in ("train", "validation")}
-
-    def write(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        """Add the metrics of an epoch; names that begin with ``val_`` go to ``validation``."""
-        import tensorflow as tf
-
-        plugin_data = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
-        metadata = tf.compat.v1.SummaryMetadata(plugin_data=plugin_data)
-        for name, value in metrics.items():
-            with self._writers["validation" if name.startswith("val_") else "train"].as_default():
-                tf.summary.write(f"epoch_{name.removeprefix('val_')}", tf.constant(value), epoch, metadata=metadata)
-
-    def close(self) -> None:
-        """Close the files."""
-        for writer in self._writers.values():
-            writer.close()
-
-
-class TrainingMonitor:
-    """Record and log each epoch, and raise at the first loss that is not finite."""
-
-    def __init__(self, epochs: int, steps: int, scalars: ScalarLog) -> None:
-        """Set the number of epochs, the steps of an epoch, and the TensorBoard files to write to."""
-        self.epochs, self.steps, self.scalars = epochs, steps, scalars
+        self.epochs, self.steps = epochs, steps
         self.history: list[dict[str, float | None]] = []
+        self._writers = {split: tf.summary.create_file_writer(str(logs / split)) for split in ("train", "validation")}
         self._epoch_start = 0.0
         self._step_ends: list[float] = []
 
@@ -163,7 +130,7 @@ class TrainingMonitor:
         """Restore the epochs of a training that is resumed."""
         for epoch, metrics in enumerate(history):
             self.history.append(dict(metrics))
-            self.scalars.write(epoch, {name: value for name, value in metrics.items() if value is not None})
+            self._write_scalars(epoch, {name: value for name, value in metrics.items() if value is not None})
 
     def begin_epoch(self, epoch: int, logs: object = None) -> None:
         """Start the clock."""
@@ -183,7 +150,7 @@ class TrainingMonitor:
         metrics = {name: float(logs[name]) for name in loss_first}
         finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
         self.history.append({name: finite.get(name) for name in metrics})  # JSON has no NaN: such a metric is null
-        self.scalars.write(epoch, finite)
+        self._write_scalars(epoch, finite)
         text = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
         log.info("epoch %d/%d: %s (%.1f s)", epoch + 1, self.epochs, text, time.monotonic() - self._epoch_start)
 
@@ -191,6 +158,20 @@ class TrainingMonitor:
         """Return the time of the first step minus the median of the next ones: tracing and compilation, in seconds."""
         durations = [end - start for start, end in pairwise(self._step_ends)]
         return max(0.0, durations[0] - statistics.median(durations[1:])) if len(durations) > 1 else 0.0
+
+    def close(self) -> None:
+        """Close the event files."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def _write_scalars(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        import tensorflow as tf
+
+        plugin_data = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
+        metadata = tf.compat.v1.SummaryMetadata(plugin_data=plugin_data)
+        for name, value in metrics.items():
+            with self._writers["validation" if name.startswith("val_") else "train"].as_default():
+                tf.summary.write(f"epoch_{name.removeprefix('val_')}", tf.constant(value), epoch, metadata=metadata)
 
     def _check_loss(self, logs: Mapping[str, float], name: str, where: str) -> None:
         if not math.isfinite(logs[name]):

@@ -42,14 +42,10 @@ class Assembly:
 def assemble(
     user: UserModule, stored: Mapping[str, TensorSpec], examples: Examples, label: str, precision: str = AS_BUILT
 ) -> Assembly:
-    """Call the user's functions and connect what they return.
+    """Call the user's functions and connect what they return. The label is hidden from both functions.
 
-    Args:
-        user: The module.
-        stored: Every feature as it is stored.
-        examples: The examples; their ``examples.json``, if there is one, contains the features' shapes.
-        label: The label feature, which is hidden from both functions.
-        precision: Mixed-precision policy of the layers of ``build_model``; ``preprocess`` computes in float32.
+    The features have the shapes in ``examples.json``, if there is one. The layers of ``build_model`` have the precision
+    as their mixed-precision policy; ``preprocess`` computes in float32.
 
     Raises:
         ComponentError: If a function raises, or returns the wrong thing.
@@ -62,7 +58,8 @@ def assemble(
         return Assembly(model, None, model)
     keras = keras_models.library(model)
     kinds = {name: stored_kind(spec) for name, spec in stored.items()} | input_kinds(model)
-    hidden = {label, *(part for spec in stored.values() if isinstance(spec, SparseSpec) for part in spec.parts)}
+    sparse = [spec for spec in stored.values() if isinstance(spec, SparseSpec)]
+    hidden = {label, *(part for spec in sparse for part in (spec.positions, spec.values))}
     features = {
         name: keras.Input(
             spec.shape[1:], dtype=spec.dtype, name=name, sparse=kinds[name] == "sparse", ragged=kinds[name] == "ragged"
@@ -92,17 +89,22 @@ def _check_model(model: Any, user: UserModule, label: str) -> None:
             "a compiled Keras model",
             "end it with: return model",
         )
-    if not getattr(model, "compiled", getattr(model, "_is_compiled", False)):
-        raise ComponentError(
-            f"module {user.path}: build_model() returned a model that is not compiled",
-            "a compiled Keras model",
-            'call model.compile("adam", loss="…", metrics=[…]) before you return it',
-        )
+    check_compiled(model, user)
     if label in keras_models.input_names(model):
         raise ComponentError(
             f"module {user.path}: the model takes {label!r}, the label, as an input",
             "inputs that are known when the model is served",
             "rename that input, or name another label",
+        )
+
+
+def check_compiled(model: Any, user: UserModule) -> None:
+    """Raise ComponentError if a model that the module built is not compiled."""
+    if not getattr(model, "compiled", getattr(model, "_is_compiled", False)):
+        raise ComponentError(
+            f"module {user.path}: build_model() returned a model that is not compiled",
+            "a compiled Keras model",
+            'call model.compile("adam", loss="…", metrics=[…]) before you return it',
         )
 
 

@@ -17,7 +17,7 @@ from tfopt.measurement.goals import QUALITY, Goal, read_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, from_quality
 from tfopt.metric_table import HIGHER_IS_BETTER
 from tfopt.reports.evaluation_report import Metric
-from tfopt.training.compile_like_module import HELD_OUT
+from tfopt.training.compile_like_module import HELD_OUT, evaluate_source
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
 from tfopt.training.fit_loop import History
@@ -43,13 +43,8 @@ class SecondRound:
     ) -> None:
         """Evaluate the baseline, if a second round is requested.
 
-        Args:
-            settings: Has the epochs (``recover``) and the goals.
-            parent: The model that is fine-tuned. If a component with a second round made it, its model card contains
-                the metrics of the first baseline.
-            examples: The examples to train on.
-            baseline: The parent, loaded and compiled, not yet changed.
-            sources: The splits, see ``read_splits`` with ``held_out``.
+        It is the parent, loaded, compiled and not yet changed. If a component with a second round made the parent, the
+        metrics of the first baseline are used instead, from the model card.
 
         Raises:
             ComponentError: If none of the goals is on a metric of the module.
@@ -57,17 +52,13 @@ class SecondRound:
         self.epochs, self.data = settings.recover, examples.digest if settings.recover else ""
         if self.epochs:
             self.held_out = sources[HELD_OUT]
-            self.baseline = _first_baseline(parent, self.data) or _evaluate(baseline, self.held_out)
+            self.baseline = _first_baseline(parent, self.data) or evaluate_source(baseline, self.held_out)
             self.goals = _name_metrics(read_goals(settings.goals), self.baseline)
 
     def run(
         self, model: Any, fit_again: Callable[[Any], tuple[Any, History]]
     ) -> tuple[Any, History | None, JsonObject]:
-        """Run the second round if a goal is missed.
-
-        Args:
-            model: The compiled model after the first round.
-            fit_again: Fine-tunes it once more, and returns it compiled, with the history.
+        """Run the second round, which returns a compiled model and its history, if the first model misses a goal.
 
         Returns:
             The better model, the history of the second round (None if the first model is used), and the facts for the
@@ -75,13 +66,9 @@ class SecondRound:
         """
         if not self.epochs:
             return model, None, {}
-        first = _evaluate(model, self.held_out)
-        facts: JsonObject = {
-            "data": self.data,
-            "records": self.held_out.count,
-            "baseline": self.baseline,
-            "first": first,
-        }
+        first = evaluate_source(model, self.held_out)
+        facts: JsonObject = {"data": self.data, "records": self.held_out.count, "baseline": self.baseline}
+        facts["first"] = first
         missed = [(goal, failure) for goal in self.goals if (failure := self._failure(goal, first))]
         if not missed:
             return model, None, facts
@@ -90,7 +77,7 @@ class SecondRound:
         log.info("a second round of %d epochs, since on %d held-out examples it %s", epochs, count, failure)
         weights = model.get_weights()
         tuned, history_of_second = fit_again(model)
-        second = _evaluate(tuned, self.held_out)
+        second = evaluate_source(tuned, self.held_out)
         is_better = _gain(goal.metric, second, first) > 0
         used = "second" if is_better else "first"
         facts |= {"missed": failure, "metric": goal.metric, "second": second, "epochs": epochs, "kept": used}
@@ -110,11 +97,6 @@ def _first_baseline(parent: Model, data: str) -> Metrics | None:
     """Return the metrics of the first baseline in the lineage that was evaluated on the same examples."""
     recoveries = (step.recovery for step in applied_steps(parent))
     return next((dict(recovery["baseline"]) for recovery in recoveries if recovery and recovery["data"] == data), None)
-
-
-def _evaluate(model: Any, source: Source) -> Metrics:
-    metrics = model.evaluate(source.in_order(), return_dict=True, verbose=0)
-    return {name: float(value) for name, value in metrics.items()}
 
 
 def _name_metrics(goals: Sequence[Goal], metrics: Metrics) -> list[Goal]:

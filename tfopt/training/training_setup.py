@@ -19,17 +19,27 @@ from tfopt.training.user_module import UserModule
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """Everything that exists before the first training step.
+    """The model and the files of a training.
 
     Attributes:
-        parts: The model and its preprocessing.
-        sources: The source of each split.
+        files: The TFRecord files of each split.
         stored: Every feature as it is stored.
+        parts: The model and its preprocessing.
     """
 
-    parts: Assembly
-    sources: Mapping[str, Source]
+    files: Mapping[str, list[Path]]
     stored: Mapping[str, TensorSpec]
+    label: str
+    parts: Assembly
+
+    def read_sources(self, counts: Mapping[str, int] | None = None) -> dict[str, Source]:
+        """Return the source of each split; its records are checked unless ``counts`` has their number from before.
+
+        Raises:
+            ComponentError: If a record is damaged or not finite, or the labels do not fit a loss.
+        """
+        parts = self.parts
+        return read_sources(self.files, parts.model, parts.preprocessing, parts.inputs, self.stored, self.label, counts)
 
 
 def prepare_training(
@@ -41,29 +51,17 @@ def prepare_training(
     precision: str,
     jit_compile: str,
     splits: Sequence[str] = ("train",),
-    counts: Mapping[str, int] | None = None,
 ) -> TrainingSetup:
-    """Build the user's model and check the examples.
-
-    Args:
-        user: The module.
-        examples: The examples to train on.
-        label: The label feature.
-        seed: Determines the initial weights.
-        precision: Mixed-precision policy of the layers.
-        jit_compile: Mode of XLA compilation, see `set_jit_compile`.
-        splits: The splits to read.
-        counts: The number of records of each split, if they have been checked before.
+    """Build the user's model with initial weights that the seed determines; no records are read but the first.
 
     Raises:
-        ComponentError: If the module raises, or its model and the examples do not fit.
+        ComponentError: If the module raises, or its model and the features do not fit.
     """
-    files: dict[str, list[Path]] = {split: examples.split(split) for split in splits}
+    files = {split: examples.split(split) for split in splits}
     stored = stored_features(files[splits[0]])
     check_label(label, stored, str(examples.path))
     set_seeds(seed)
     parts = assemble(user, stored, examples, label, precision)
     keras_models.check_input_names(parts.saved, parts.inputs)  # before hours of training, not when the model is saved
     set_jit_compile(parts.model, jit_compile)
-    sources = read_sources(files, parts.model, parts.preprocessing, parts.inputs, stored, label, counts)
-    return TrainingSetup(parts, sources, stored)
+    return TrainingSetup(files, stored, label, parts)

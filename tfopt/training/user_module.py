@@ -14,11 +14,7 @@ NAME = "tfopt_user_module"
 
 
 def check_syntax(path: Path, source: bytes | None = None) -> CodeType:
-    """Compile the file, or its source that was read on another machine.
-
-    Raises:
-        ComponentError: If it has a syntax error; the error quotes the line.
-    """
+    """Compile the file, or its source from another machine; raise ComponentError with the line of a syntax error."""
     try:
         return compile(path.read_bytes() if source is None else source, str(path), "exec")
     except (SyntaxError, ValueError) as error:
@@ -30,11 +26,7 @@ class UserModule:
     """The user's file as a module. It is run from its source, so any path works and no bytecode is written."""
 
     def __init__(self, path: Path, source: bytes | None = None) -> None:
-        """Run the file, or its source that was read on another machine.
-
-        Raises:
-            ComponentError: If it raises; the error contains the traceback.
-        """
+        """Run the file, or its source from another machine; raise ComponentError with the traceback if it raises."""
         self.path = path
         self._module = ModuleType(NAME)
         self._module.__file__ = str(path)
@@ -53,11 +45,7 @@ class UserModule:
         return function if callable(function) else None
 
     def call(self, name: str, *arguments: Any) -> Any:
-        """Call the function of that name.
-
-        Raises:
-            ComponentError: If there is none (similar names are offered), or if it raises.
-        """
+        """Call a function; raise ComponentError if there is none (similar names are offered), or if it raises."""
         function = self.function(name)
         if function is None:
             names = [key for key, value in vars(self._module).items() if callable(value) and not key.startswith("_")]

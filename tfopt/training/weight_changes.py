@@ -34,15 +34,10 @@ def loaded_reproducibly(model: KerasModel, module: Path | None, seed: int) -> It
 def save_and_compare(
     changed: Any, target: Path, model: KerasModel, keras_model: Any, examples: Examples | None, *, fix: str
 ) -> Verification:
-    """Save a changed model as its baseline is served, and return the parity facts for its model card.
+    """Save a changed Keras model as its baseline is served, and return the parity facts for its model card.
 
-    Args:
-        changed: The Keras model to save.
-        target: The artifact folder.
-        model: The baseline.
-        keras_model: The baseline's Keras form.
-        examples: Inputs for the comparison; None for random ones.
-        fix: What to do if the outputs no longer depend on the inputs.
+    Without examples, they are compared on random inputs. ``keras_model`` is the baseline's Keras form, and ``fix`` what
+    to do if the outputs no longer depend on the inputs.
 
     Raises:
         ComponentError: If the baseline serves what the Keras model does not have, or the outputs of the changed model

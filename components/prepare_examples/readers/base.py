@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tfopt.components.prepare_examples.files import relative_name
-from tfopt.errors import ComponentError
 
 TEXT_TABLES = ("csv", "tsv")
 TABLES = (*TEXT_TABLES, "jsonl", "parquet")
@@ -15,10 +14,8 @@ class Source:
     """The data files and their format, from the first inspection.
 
     Attributes:
-        format: ``csv``, ``tsv``, ``jsonl``, ``parquet``, ``npz``, ``images`` or ``tfrecord``.
         root: The file or folder of the data.
         files: Size in bytes of every data file.
-        label: Name of the stored label.
         columns: Column names of a table.
         header: True if a CSV or TSV starts with them.
         types: Types of columns that the files contain.
@@ -63,7 +60,7 @@ class Row(NamedTuple):
         line: Line or index of the row, from 1; 0 for a file.
         payload: The cells of a table's row as JSON, or a tf.Example.
         problem: The reason why the row cannot be used.
-        damage: The reason why the file cannot be used: received, expected, fix.
+        damage: The error of a damaged file: received, expected, fix. As an exception of a worker it would lose them.
         end: True at the end of a file of ``line`` rows. It allows to detect rows that a runner lost.
     """
 
@@ -73,8 +70,3 @@ class Row(NamedTuple):
     problem: str = ""
     damage: tuple[str, str, str] | None = None
     end: bool = False
-
-
-def damaged_file_row(file: str, error: ComponentError) -> Row:
-    """Return a row with the error of a reader: an exception raised on a worker would lose its three parts."""
-    return Row(file, 0, damage=(error.received, error.expected, error.fix))

@@ -8,25 +8,27 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import islice
 
+from tfopt.components.prepare_examples.cells import is_number
 from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.readers.columns import check_label, check_names, check_size
-from tfopt.components.prepare_examples.survey.value_kinds import is_number
 from tfopt.errors import ComponentError
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 SEPARATE = {"csv": "separate the columns with commas", "tsv": "separate the columns with tabs"}
 
 
-def inspect(root: str, files: dict[str, int], settings: Settings, format: str = "csv") -> Source:
+def inspect(source: Source, settings: Settings) -> Source:
     """Determine the columns and the label from the first row of the first file that has one.
 
     Raises:
         ComponentError: If there are no rows, a column has no name or another column's, or the label is missing.
     """
+    root, files, format = source.root, source.files, source.format
     heads = ((file, head) for file in files if (head := list(islice(_lines(file, format), 2))))
     file, head = next(heads, (root, []))
     if not head:
@@ -52,15 +54,11 @@ def inspect(root: str, files: dict[str, int], settings: Settings, format: str = 
     else:
         columns[-1 if settings.label_at == "last" else 0] = label
     check_size(columns, columns, settings, file, SEPARATE[format])
-    return Source(format, root, files, label, tuple(columns), header)
+    return replace(source, columns=tuple(columns), header=header)
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the rows, each with its first line.
-
-    Raises:
-        ComponentError: If the file is damaged, or its header differs from the first file's.
-    """
+    """Yield the rows, each with its first line; raise ComponentError if the file is damaged or has another header."""
     name, expected, header = source.name(file), list(source.columns), source.header
     for line, cells, problem in _lines(file, source.format):
         if header:

@@ -2,19 +2,18 @@
 
 import fnmatch
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from types import ModuleType
 
 from tfopt.components.prepare_examples.files import list_files, relative_name
 from tfopt.components.prepare_examples.parameters import Settings
-from tfopt.components.prepare_examples.readers import csv, images, jsonl, npz, parquet, tfrecords, tsv
-from tfopt.components.prepare_examples.readers.base import TABLES, Row, Source, damaged_file_row
+from tfopt.components.prepare_examples.readers import csv, images, jsonl, npz, parquet, tfrecords
+from tfopt.components.prepare_examples.readers.base import TABLES, Row, Source
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 
 READERS: dict[str, ModuleType] = {
     "csv": csv,
-    "tsv": tsv,
+    "tsv": csv,
     "jsonl": jsonl,
     "parquet": parquet,
     "npz": npz,
@@ -55,15 +54,16 @@ def inspect_source(uri: str, settings: Settings) -> Source:
             f"{received}, and {format} files", f"a table: {', '.join(TABLES)}", f"leave {received.split('=')[0]} out"
         )
     selected = {file: size for file, size in files.items() if formats[file] == format} or files
-    source: Source = READERS[format].inspect(uri.rstrip("/"), selected, settings)
-    unknown = [name for name in settings.declared_types if name not in source.columns]
+    listed = Source(format, uri.rstrip("/"), selected, settings.label, declared=settings.declared_types)
+    source: Source = READERS[format].inspect(listed, settings)
+    unknown = [name for name in source.declared if name not in source.columns]
     if unknown and format in TABLES:
         raise ComponentError(
             f"columns: {source.root} has no column {unknown[0]!r}",
             "names of columns",
             nearest(unknown[0], source.columns),
         )
-    return replace(source, declared=settings.declared_types)
+    return source
 
 
 def read_rows(file: str, source: Source) -> Iterator[Row]:
@@ -74,12 +74,11 @@ def read_rows(file: str, source: Source) -> Iterator[Row]:
             count += 1
             yield row
     except ComponentError as error:
-        yield damaged_file_row(source.name(file), error)
+        yield Row(source.name(file), 0, damage=(error.received, error.expected, error.fix))
     yield Row(source.name(file), count, end=True)
 
 
 def _selected(files: dict[str, int], uri: str, patterns: Sequence[str]) -> dict[str, int]:
-    """Return the files whose names match one of the patterns."""
     names = {file: relative_name(file, uri) for file in files}
     matching: set[str] = set()
     for pattern in patterns:

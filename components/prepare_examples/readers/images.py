@@ -2,29 +2,30 @@
 
 import io
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.prepare_examples import tf_example
-from tfopt.components.prepare_examples.class_names import check_folders, number_classes
 from tfopt.components.prepare_examples.files import open_for_reading, relative_name
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
+from tfopt.components.prepare_examples.schema import number_classes
+from tfopt.data import tf_example
 from tfopt.errors import ComponentError
 from tfopt.storage.remote_files import is_remote
 
 MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
-def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
+def inspect(source: Source, settings: Settings) -> Source:
     """Determine the classes, the sorted names of the subfolders.
 
     Raises:
         ComponentError: If an image is outside a class folder, a class has no images, or the size is missing.
     """
-    pack, label = settings.packed_feature, settings.label
+    pack, label, root, files = settings.packed_feature, settings.label, source.root, source.files
     stray = [file for file in files if "/" not in relative_name(file, root)]
     if stray:
         raise ComponentError(
@@ -41,7 +42,13 @@ def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
             "images in every class folder",
             "add images, or remove the folder",
         )
-    check_folders(classes, settings.classes)
+    unknown = sorted(classes.difference(settings.classes)) if settings.classes else []
+    if unknown:
+        raise ComponentError(
+            f"class folder {', '.join(unknown)}",
+            f"the declared classes {', '.join(settings.classes)}",
+            "add it to classes, or remove the folder",
+        )
     if not pack or len(pack.shape) != 3 or pack.shape[2] not in MODES:
         height, width, channels = _size(next(iter(files)))
         raise ComponentError(
@@ -50,11 +57,8 @@ def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
             f'pass pack="image={height}x{width}x{channels}", the size of the first image',
         )
     pack.check(label, pack.size, root)
-    return Source(
-        "images",
-        root,
-        files,
-        label,
+    return replace(
+        source,
         classes=number_classes(classes, settings.classes, label),
         image=pack.shape,
         shapes={pack.name: pack.shape},

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tfopt.components.prepare_examples.files import open_for_reading
@@ -11,18 +12,16 @@ from tfopt.components.prepare_examples.readers.columns import check_label, check
 from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
-Line = tuple[int, JsonObject, str]  # number, object, problem or an empty text
 
-
-def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
+def inspect(source: Source, settings: Settings) -> Source:
     """Determine the columns: the keys of the first object, and the declared ones.
 
     Raises:
         ComponentError: If there are no objects, the first line is none, or the label is missing.
     """
-    file, first = next(((file, line) for file in files for line in _lines(file)), (root, None))
+    file, first = next(((file, line) for file in source.files for line in _lines(file)), (source.root, None))
     if first is None:
-        raise ComponentError(f"{root}: empty", "JSON lines", "give a file with content")
+        raise ComponentError(f"{source.root}: empty", "JSON lines", "give a file with content")
     number, item, problem = first
     if problem:
         raise ComponentError(
@@ -35,15 +34,11 @@ def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
     check_label(columns, settings.label, file)
     complete = [] if len(item) < len(columns) or None in item.values() else item.values()
     check_size(columns, complete, settings, file, "write the features into the objects")
-    return Source("jsonl", root, files, settings.label, tuple(columns))
+    return replace(source, columns=tuple(columns))
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the rows, each with its line.
-
-    Raises:
-        ComponentError: If the file is damaged.
-    """
+    """Yield the rows, each with its line; raise ComponentError if the file is damaged."""
     name, columns = source.name(file), set(source.columns)
     for number, item, problem in _lines(file):
         if unknown := item.keys() - columns:
@@ -52,7 +47,8 @@ def read(file: str, source: Source) -> Iterator[Row]:
         yield Row(name, number, b"" if problem else json.dumps(cells).encode(), problem)
 
 
-def _lines(file: str) -> Iterator[Line]:
+def _lines(file: str) -> Iterator[tuple[int, JsonObject, str]]:
+    """Yield each line's number, its object, and its problem or an empty text; skip empty lines."""
     with open_for_reading(file) as stream:
         for number, line in enumerate(stream, 1):
             if not line.strip():

@@ -2,28 +2,29 @@
 
 import zipfile
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import IO, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
+from tfopt.data import tf_example
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 
 TYPES = {"b": "int64", "i": "int64", "u": "int64", "f": "float32", "U": "string", "S": "string"}
 
 
-def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
+def inspect(source: Source, settings: Settings) -> Source:
     """Read the names, shapes and dtypes of the first file's arrays from their headers.
 
     Raises:
         ComponentError: If they cannot be features of rows, or the label is missing or has several values.
     """
-    file = next(iter(files))
+    file = next(iter(source.files))
     arrays = _headers(file)
     label = settings.label
     if label not in arrays:
@@ -41,15 +42,11 @@ def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
         )
     if pack := settings.packed_feature:
         pack.check(label, sum(int(np.prod(shapes[name])) for name in shapes if name != label), file)
-    return Source("npz", root, files, label, tuple(arrays), shapes=shapes)
+    return replace(source, columns=tuple(arrays), shapes=shapes)
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the rows, numbered from 1.
-
-    Raises:
-        ComponentError: If the file is damaged, or its arrays differ from the first file's.
-    """
+    """Yield the rows, numbered from 1; raise ComponentError if the file is damaged or its arrays differ."""
     shapes = {name: shape[1:] or (1,) for name, (shape, _) in _headers(file).items()}
     if shapes != source.shapes:
         raise ComponentError(
@@ -80,7 +77,6 @@ def _values(item: NDArray[Any], dtype: str) -> tf_example.Values:
 
 
 def _headers(file: str) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
-    """Return the shape and dtype of every array."""
     arrays = {}
     try:
         with open_for_reading(file) as stream, zipfile.ZipFile(stream) as archive:

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -29,14 +30,14 @@ Types = dict[str, str | None]  # None for a column without values
 LIST = "list of "
 
 
-def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
+def inspect(source: Source, settings: Settings) -> Source:
     """Read the schema of the first file.
 
     Raises:
         ComponentError: If a column's type is not supported, a column is an index of pandas, the label is missing, or
             columns are in folder names.
     """
-    source = Source("parquet", root, files, settings.label)
+    root, files = source.root, source.files
     partitions = [folder for file in files for folder in source.name(file).split("/")[:-1] if "=" in folder]
     if partitions:
         raise ComponentError(
@@ -53,15 +54,11 @@ def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
     first_row = next((cells for file in files for cells in islice(_rows(file), 1)), ())
     check_size(list(types), () if None in first_row else first_row, settings, file, "write the features into the file")
     stored = {name: dtype.removeprefix(LIST) for name, dtype in types.items() if dtype}
-    return Source("parquet", root, files, settings.label, tuple(types), types=stored)
+    return replace(source, columns=tuple(types), types=stored)
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the rows, numbered from 1.
-
-    Raises:
-        ComponentError: If the file is damaged, or its schema differs from the first file's or the declared types.
-    """
+    """Yield the rows, numbered from 1; raise ComponentError if the file is damaged or has other columns or types."""
     types, first, name = _types(file), _types(next(iter(source.files))), source.name(file)
     if types.keys() != set(source.columns):
         raise ComponentError(
@@ -143,11 +140,7 @@ def _converted(batch: Any, converters: list[Callable[[Any], Any] | None]) -> Ite
 
 
 def _rows_per_batch(file: str, metadata: Any, group: int) -> int:
-    """Return how many rows of a row group can be in memory at once, by the sizes in the file's footer.
-
-    Raises:
-        ComponentError: If the row group becomes larger than data do.
-    """
+    """Return how many rows of a row group can be in memory at once, by the sizes in the file's footer."""
     rows, columns = metadata.row_group(group).num_rows, range(metadata.num_columns)
     chunks = [(metadata.row_group(group).column(index), metadata.schema.column(index)) for index in columns]
     packed = _packed_size(metadata.row_group(group))

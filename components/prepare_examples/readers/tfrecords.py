@@ -3,25 +3,21 @@
 from collections.abc import Iterator
 from typing import IO, Any
 
-from tfopt.components.prepare_examples import tf_example
 from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
+from tfopt.data import tf_example
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 
 MAX_RECORD = 1 << 28  # bytes; a tf.Example of 2 GiB cannot be parsed, and several copies of a record are in memory
 
 
-def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
-    """Check the first record and its features.
-
-    Raises:
-        ComponentError: If there is none, it is not a tf.Example, or the label is not one of its features.
-    """
-    file, record = next(((file, record) for file in files for record in records(file)), (root, None))
+def inspect(source: Source, settings: Settings) -> Source:
+    """Raise ComponentError if the first record is no tf.Example with the label, or there is none."""
+    file, record = next(((file, record) for file in source.files for record in records(file)), (source.root, None))
     if record is None:
-        raise ComponentError(f"{root}: no records", "TFRecord files with records", "give some with content")
+        raise ComponentError(f"{source.root}: no records", "TFRecord files with records", "give some with content")
     try:
         features, types = tf_example.parse(record)
     except ValueError as error:
@@ -37,15 +33,11 @@ def inspect(root: str, files: dict[str, int], settings: Settings) -> Source:
             len(values) for name, values in features.items() if name != settings.label and types[name] != "string"
         )
         pack.check(settings.label, size, file)
-    return Source("tfrecord", root, files, settings.label)
+    return source
 
 
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the records, serialized with sorted features, numbered from 1.
-
-    Raises:
-        ComponentError: If the file is damaged.
-    """
+    """Yield the records, serialized with sorted features, numbered from 1; see `records`."""
     for number, record in enumerate(records(file), 1):
         try:
             yield Row(source.name(file), number, tf_example.serialize(*tf_example.parse(record)))
@@ -54,11 +46,7 @@ def read(file: str, source: Source) -> Iterator[Row]:
 
 
 def records(file: str) -> Iterator[bytes]:
-    """Yield the content of every record after checking its checksums.
-
-    Raises:
-        ComponentError: If the file is truncated or is not a TFRecord file.
-    """
+    """Yield each record after checking its checksums; raise ComponentError if the file is damaged."""
     with open_for_reading(file) as stream:
         number = 1
         try:

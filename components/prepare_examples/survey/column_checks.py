@@ -25,28 +25,28 @@ class LabelPairs:
     Attributes:
         same: True if the values are the labels.
         labels: The label of each value; None if there are too many values.
-        values: The value of each label.
     """
 
     same: bool = True
     labels: dict[Any, Any] | None = field(default_factory=dict)
-    values: dict[Any, Any] = field(default_factory=dict)
 
     def add(self, value: Any, label: Any) -> bool:
         """Add a value and a label; return False if they are not one to one any more."""
         self.same &= value == label
         if self.labels is not None:
-            if self.labels.setdefault(value, label) != label or self.values.setdefault(label, value) != value:
+            if value not in self.labels and label in self.labels.values():
+                return False
+            if self.labels.setdefault(value, label) != label:
                 return False
             if len(self.labels) > MOST_PAIRS:
-                self.labels, self.values = None, {}
+                self.labels = None
         return self.same or self.labels is not None
 
     def merge(self, other: "LabelPairs") -> bool:
         """Add the pairs of other rows; return False if they are not one to one any more."""
         self.same &= other.same
         if other.labels is None:
-            self.labels, self.values = None, {}
+            self.labels = None
         pairs = (other.labels or {}).items()
         return all(self.add(value, label) for value, label in pairs) and (self.same or self.labels is not None)
 
@@ -68,14 +68,7 @@ class ColumnChecks:
     rounded: Counter[str] = field(default_factory=Counter)
 
     def add(self, names: Sequence[str], values: Sequence[Any], label: str, *, is_text: bool) -> None:
-        """Add a row.
-
-        Args:
-            names: Names of its columns.
-            values: Their values.
-            label: The label.
-            is_text: True if all values are texts.
-        """
+        """Add a row; ``is_text`` if all of its values are texts."""
         is_short = is_text and max(map(len, values)) <= SHORT  # a fast path for small numbers, such as pixels
         for name, value in () if is_short else zip(names, values, strict=True):
             if count := _count_rounded(value):
@@ -103,9 +96,7 @@ class ColumnChecks:
     def notes(self, label: str, as_float: Collection[str]) -> list[str]:
         """Return a note for each column that is one to one with the label, or has numbers that float32 rounds.
 
-        Args:
-            label: The label.
-            as_float: Names of the columns that are stored as float32.
+        The columns ``as_float`` are stored as float32.
         """
         notes = []
         for name, pairs in sorted(self.pairs.items()) if self.rows >= FEWEST_ROWS else ():

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tfopt.components.prepare_examples import tf_example
+from tfopt.data import tf_example
 from tfopt.reports.examples_manifest import FeatureStatistics
 
 LONGEST_WORD = 100
@@ -19,14 +19,10 @@ class FeatureSummary:
     """Count, range, mean and standard deviation of a numeric feature, or the most frequent words of a text feature.
 
     Attributes:
-        dtype: Type of the feature.
         examples: Number of examples that have the feature.
         sizes: The distinct numbers of values in an example.
         count: Number of values.
-        mean: Mean of the values.
         squares: Sum of the squared deviations from the mean.
-        low: Smallest value.
-        high: Largest value.
         words: Count of each word.
         all_words: False if words are missing because there are too many or they are too long.
     """

@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.prepare_examples import tf_example
-from tfopt.components.prepare_examples.cells import encode
+from tfopt.components.prepare_examples.cells import Kind, encode, kind_of_value, kinds_of
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.survey.column_checks import ColumnChecks
-from tfopt.components.prepare_examples.survey.value_kinds import Kind, kind_of_value, kinds_of
+from tfopt.data import tf_example
 
 SHOWN = 5
 MOST_CLASSES = 10_000
@@ -46,16 +45,12 @@ class Survey:
         rows: Number of rows, including the rejected ones.
         expected_rows: Number of rows according to the readers, counted at the end of each file.
         files: Number of files that were read to their end.
-        rejects: Rows that could not be read.
         damage: Files that could not be read: file, then received, expected, fix.
         patterns: Number of rows with the same columns and kinds of values; most data have few patterns.
         kind_counts: Patterns added up by column, once there are many.
-        first_texts: The first text of each column.
         words: The distinct texts of the label.
         incomplete: Number of rows with a missing value.
-        first_missing: The first missing value of each column.
         lists: Columns with lists.
-        checks: Comparison of the columns with the label and with float32.
     """
 
     rows: int = 0

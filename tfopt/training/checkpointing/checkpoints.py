@@ -5,27 +5,23 @@ stopping. Here a checkpoint holds every variable (weights, optimizer, random gen
 history, and the position in the data; the order of the examples follows from the seed and the number of the epoch.
 """
 
+import contextlib
 import hashlib
 import io
 import json
 import logging
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tfopt import keras_models
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.training.checkpointing.checkpoint_folder import CheckpointFolder
-from tfopt.training.checkpointing.training_state import state_variables
 
 MAX_CHECKPOINTS = 2  # the newest, and the one before in case the newest is damaged
-EARLY_STOPPING_STATE = (
-    "wait",
-    "stopped_epoch",
-    "best",
-    "best_epoch",
-)  # attributes of EarlyStopping besides the weights
+EARLY_STOPPING_STATE = ("wait", "stopped_epoch", "best", "best_epoch")  # attributes besides the weights
 ITERATORS = {"keras": 2, "tf_keras": 1}  # that `fit` creates per epoch; Keras 3 creates one more at the end of an epoch
 
 log = logging.getLogger(__name__)
@@ -40,12 +36,10 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str, identity: Mapping[str, str], every_s: float) -> None:
-        """Create the folder of this training.
+        """Create the folder of this training in one for all trainings: a path, or an address in an object store.
 
-        Args:
-            folder: Holds one folder per training; a path, or an address in an object store.
-            identity: What determines the weights, by name: digests of examples and module, parameters, versions.
-            every_s: Seconds between two checkpoints within an epoch. There is also one after each epoch.
+        The identity is what determines the weights, by name: digests of examples and module, parameters, versions.
+        There is a checkpoint after each epoch, and within an epoch every ``every_s`` seconds.
 
         Raises:
             ComponentError: If the folder cannot be created.
@@ -73,10 +67,8 @@ class Checkpoints:
     def resume(self, batches: Any, batch: tuple[Any, Any]) -> int:
         """Restore the newest undamaged checkpoint, if there is one, and return the epoch to start with.
 
-        Args:
-            batches: The dataset that `fit` will read; its order differs in each epoch.
-            batch: Some inputs and labels. One training step is made with them to create all variables; the restored
-                state replaces its effect.
+        `fit` will read the batches, whose order differs in each epoch. One training step is made with the batch to
+        create all variables; the restored state replaces its effect.
 
         Raises:
             ComponentError: If the checkpoint belongs to another model.
@@ -125,7 +117,7 @@ class Checkpoints:
         import tensorflow as tf
 
         self._progress = tf.Variable(b"", dtype=tf.string)
-        checkpoint = tf.train.Checkpoint(progress=self._progress, variables=state_variables(self._model))
+        checkpoint = tf.train.Checkpoint(progress=self._progress, variables=_state_variables(self._model))
         self._manager = tf.train.CheckpointManager(checkpoint, self._folder.path, max_to_keep=MAX_CHECKPOINTS)
 
     def _restore(self, path: str) -> bool:
@@ -180,11 +172,9 @@ class Checkpoints:
     def _end_call(self) -> None:
         self._batches += 1
         is_due = time.monotonic() - self._saved >= self._every_s
-        if is_due and self._batches > self._skip and self._batches < self._calls_per_epoch():
+        calls_per_epoch = math.ceil(self._monitor.steps / self._batches_per_call())
+        if is_due and self._skip < self._batches < calls_per_epoch:
             self._save(self._epoch, self._batches)
-
-    def _calls_per_epoch(self) -> int:
-        return -(-int(self._monitor.steps) // self._batches_per_call())
 
     def _batches_per_call(self) -> int:
         return int(getattr(self._model, "steps_per_execution", None) or self._model._steps_per_execution)
@@ -211,7 +201,12 @@ class Checkpoints:
         self.position = f"epoch {progress['epoch'] + bool(batch)}{batch}"
 
     def _read_progress(self) -> dict[str, Any]:
-        return _deserialize(self._progress.numpy())
+        import numpy as np
+
+        with np.load(io.BytesIO(self._progress.numpy())) as arrays:
+            progress: dict[str, Any] = json.loads(str(arrays["state"]))
+            count = progress.pop("weights")
+            return progress | {"best_weights": None if count is None else [arrays[f"arr_{i}"] for i in range(count)]}
 
 
 def _serialize(progress: Mapping[str, Any], weights: list[Any] | None) -> bytes:
@@ -223,10 +218,32 @@ def _serialize(progress: Mapping[str, Any], weights: list[Any] | None) -> bytes:
     return file.getvalue()
 
 
-def _deserialize(data: bytes) -> dict[str, Any]:
-    import numpy as np
+def _state_variables(model: Any) -> list[Any]:
+    """Return every variable that the next training step depends on, in a fixed order; one step must have been made."""
+    if not keras_models.is_keras_2(model):
+        keras_3 = [*model.variables, *model.optimizer.variables, *model.metrics_variables]
+        return [variable.value for variable in keras_3]
+    optimizer = model.optimizer.variables
+    generators = [
+        getattr(getattr(layer, "_random_generator", None), "_generator", None) for layer in model._flatten_layers()
+    ]
+    states = [generator.state for generator in generators if generator is not None]
+    metrics = [variable for metric in model.metrics for variable in metric.variables]
+    return [*model.variables, *(optimizer() if callable(optimizer) else optimizer), *metrics, *states]
 
-    with np.load(io.BytesIO(data)) as arrays:
-        progress: dict[str, Any] = json.loads(str(arrays["state"]))
-        count = progress.pop("weights")
-        return progress | {"best_weights": None if count is None else [arrays[f"arr_{i}"] for i in range(count)]}
+
+@contextlib.contextmanager
+def savable_generators(enabled: bool) -> Iterator[None]:
+    """Make Keras 2's dropout draw from variables while the block runs: the state of its ops cannot be saved."""
+    if not enabled:
+        yield
+        return
+    from tf_keras.backend import experimental as backend
+
+    was_on = backend.is_tf_random_generator_enabled()
+    backend.enable_tf_random_generator()
+    try:
+        yield
+    finally:
+        if not was_on:
+            backend.disable_tf_random_generator()

@@ -1,4 +1,4 @@
-"""GPU memory: allocate on demand or up to a limit, and recognize out-of-memory errors."""
+"""GPU memory: allocate on demand or up to a limit, leave it to other processes, and recognize out-of-memory errors."""
 
 import logging
 from typing import Any
@@ -9,10 +9,9 @@ log = logging.getLogger(__name__)
 
 
 def configure_gpu_memory(gpu_memory_mb: int) -> None:
-    """Let TensorFlow allocate GPU memory on demand, or up to a limit. Call it before TensorFlow uses a GPU.
+    """Let TensorFlow allocate the memory of each GPU on demand, or up to a limit that is not 0.
 
-    Args:
-        gpu_memory_mb: The limit for each GPU; 0 for no limit.
+    Call it before TensorFlow uses a GPU.
     """
     import tensorflow as tf
 
@@ -25,6 +24,19 @@ def configure_gpu_memory(gpu_memory_mb: int) -> None:
                 tf.config.experimental.set_memory_growth(gpu, True)
         except (RuntimeError, ValueError) as error:
             log.warning("%s: its memory configuration cannot be changed any more: %s", gpu.name, error)
+
+
+def hide_gpus() -> None:
+    """Hide all GPUs from TensorFlow in this process, for good; without effect if TensorFlow has used one.
+
+    A process that only reads data leaves their memory to the processes that run models.
+    """
+    import tensorflow as tf
+
+    try:
+        tf.config.set_visible_devices([], "GPU")
+    except RuntimeError as error:
+        log.debug("GPUs remain visible in this process: %s", error)
 
 
 def find_out_of_memory(error: BaseException | None) -> Any:

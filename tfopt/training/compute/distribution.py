@@ -22,11 +22,7 @@ EXAMPLE = '{"cluster": {"worker": ["host-a:2222", "host-b:2222"]}, "task": {"typ
 
 
 def check_distribution(kind: str) -> None:
-    """Check that this machine has the devices for a distribution, before TensorFlow is imported.
-
-    Raises:
-        ComponentError: If there is no second GPU, no cluster in TF_CONFIG, or no TPU.
-    """
+    """Raise ComponentError without a second GPU, a cluster in TF_CONFIG, or a TPU; TensorFlow is not imported."""
     if kind == MIRRORED and (devices := max(_gpu_count(), _logical_device_count())) < 2:
         raise ComponentError(
             f"distribution=mirrored with {devices} GPU{'' if devices == 1 else 's'}",
@@ -37,11 +33,8 @@ def check_distribution(kind: str) -> None:
         _check_cluster(kind, ("worker", "chief"), required=("worker",))
     if kind == SERVERS:
         _check_cluster(kind, ("worker", "chief", "ps", "evaluator"), required=("worker", "ps", "chief"))
-    if (
-        kind == TPU
-        and "TPU_NAME" not in os.environ
-        and not [*Path("/dev").glob("accel*"), *Path("/dev").glob("vfio/*")]
-    ):
+    has_tpu = "TPU_NAME" in os.environ or [*Path("/dev").glob("accel*"), *Path("/dev").glob("vfio/*")]
+    if kind == TPU and not has_tpu:
         raise ComponentError(
             "distribution=tpu without a TPU", "TPU_NAME, or a TPU in this machine", "pass distribution=one"
         )

@@ -20,10 +20,7 @@ def fuse_batch_norms(model: Any) -> int:
     Only the behavior of these layer objects in training changes: inference, and models that are saved, exported or
     cloned, are those of Keras. A layer keeps Keras's implementation if it is derived from `BatchNormalization`, has
     another axis than the last, renormalizes, synchronizes devices, or has variables that are not float32; and in calls
-    with a mask, or inputs that are not images.
-
-    Args:
-        model: Any Keras model; models of Keras 2, which fuses batch norms itself, are left alone.
+    with a mask, or inputs that are not images. Keras 2 fuses batch norms itself: its models are left alone.
     """
     if keras_models.is_keras_2(model):
         return 0
@@ -46,14 +43,7 @@ def _can_be_fused(layer: Any) -> bool:
 
 
 def _call(norm: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
-    """Replace the ``call`` of a batch norm.
-
-    Args:
-        norm: The layer.
-        inputs: A tensor (batch, height, width, channels).
-        training: True to normalize with the statistics of the batch.
-        mask: The elements that count; None for all.
-    """
+    """Replace the ``call`` of a batch norm, for inputs ``[batch, height, width, channels]``."""
     import keras
     import tensorflow as tf
 

@@ -22,11 +22,7 @@ CPU_CLUSTERS_FLAG = "--tf_xla_cpu_global_jit"
 
 @contextlib.contextmanager
 def layer_precision(precision: str, module: Path) -> Iterator[None]:
-    """Set the mixed-precision policy of layers that are created in the block.
-
-    Raises:
-        ComponentError: If the module sets another policy itself.
-    """
+    """Set the policy of layers that are created in the block; raise ComponentError if the module sets another one."""
     if precision == AS_BUILT:
         yield
         return

@@ -5,7 +5,9 @@ their number. The forward pass stores only tensors that cross segments; the back
 it computes its gradients. The last segment is needed first, so its activations are stored.
 Source: Chen et al., Training Deep Nets with Sublinear Memory Cost, 2016, https://arxiv.org/abs/1604.06174.
 
-Both runs of a segment compute the same function (`tfopt.training.compute.state_replay`).
+In a second run, a dropout would draw another mask, and a batch normalization would update its averages twice. So both
+runs of a segment read variables that are not trained (averages, the state of random generators) as they were before the
+first run, and assignments are recorded instead of carried out.
 `docs/adr/0022-rematerialization.md` explains why Keras's ``RematScope`` is not used.
 """
 
@@ -18,19 +20,18 @@ from typing import Any
 
 from tfopt import keras_models
 from tfopt.errors import ComponentError
-from tfopt.training.compute.state_replay import refuse_tensorflow_draws, replay_scope
+
+# TensorFlow's stateful random ops begin with these
+DRAWS = ("Random", "Multinomial", "TruncatedNormal", "ParameterizedTruncatedNormal")
 
 
 @contextlib.contextmanager
 def rematerialized(model: Any, enabled: bool = True) -> Iterator[None]:
     """Make the training steps of a compiled model rematerialize its activations while the block runs.
 
-    Args:
-        model: A functional or sequential model of Keras 3.
-        enabled: False to do nothing.
-
     Raises:
-        ComponentError: If it is another kind of model, or a layer would compute another function in the second run.
+        ComponentError: If it is not a functional or sequential model of Keras 3, or a layer would compute another
+            function in the second run.
     """
     if not enabled:
         yield
@@ -57,7 +58,6 @@ class Segment:
     """Consecutive operations of a model.
 
     Attributes:
-        nodes: Nodes of the model's graph.
         inputs: Symbolic tensors of other segments that the operations take.
         outputs: Floating-point tensors of this segment that are used outside it.
         others: Other tensors that are used outside it; they have no gradient, such as masks.
@@ -165,7 +165,6 @@ def _call(
 
 
 def _run(segment: Segment, values: dict[int, Any], training: Any) -> None:
-    """Run the operations of a segment, and add their outputs to the values."""
     import keras
 
     for node in segment.nodes:
@@ -195,7 +194,7 @@ def _run_twice(
         local = dict(inputs)
         for key, tensor in zip(differentiable, tensors, strict=False):
             local[key] = _set_mask(tensor, _mask(inputs[key]))
-        with refuse_tensorflow_draws(), replay_scope(state, refusals) as scope:
+        with _refuse_tensorflow_draws(), _replay_scope(state, refusals) as scope:
             _run(segment, local, training)
         outputs = [local[id(symbol)] for symbol in segment.outputs]
         others = {id(symbol): local[id(symbol)] for symbol in segment.others}
@@ -220,3 +219,70 @@ def _set_mask(tensor: Any, mask: Any) -> Any:
     if mask is not None:
         tensor._keras_mask = mask
     return tensor
+
+
+def _replay_scope(state: dict[int, Any], refusals: list[ComponentError]) -> Any:
+    """Return a Keras scope in which variables that are not trained have the values of ``state``.
+
+    Values that are missing in ``state`` are added to it. Assignments are recorded in the scope's ``assignments`` and
+    not carried out. Losses that layers add are recorded in ``added_losses``. An assignment to a trained variable
+    raises; as Keras wraps the ComponentError in another exception, it is also appended to ``refusals``.
+    """
+    import keras
+    import tensorflow as tf
+
+    class ReplayScope(keras.StatelessScope):  # type: ignore[misc]  # Keras is untyped
+        """A Keras scope that supplies the values of variables."""
+
+        def __init__(self) -> None:
+            super().__init__(collect_losses=True, initialize_variables=False)
+            self.assignments: dict[int, tuple[Any, Any]] = {}
+            self.added_losses: list[Any] = []
+
+        def get_current_value(self, variable: Any) -> Any:
+            key = id(variable)
+            if key not in self.state_mapping and not variable.trainable:
+                if key not in state:
+                    state[key] = tf.convert_to_tensor(variable._value)
+                return state[key]
+            return self.state_mapping.get(key)
+
+        def add_update(self, update: tuple[Any, Any]) -> None:
+            variable, _ = update
+            if variable.trainable:
+                refusal = ComponentError(
+                    f"rematerialize: a layer assigns {variable.path}, which is trained",
+                    "layers that leave trained variables to the optimizer",
+                    "leave rematerialize out",
+                )
+                refusals.append(refusal)
+                raise refusal
+            self.assignments[id(variable)] = update
+            super().add_update(update)
+
+        def add_loss(self, loss: Any) -> None:
+            self.added_losses.append(loss)
+
+    return ReplayScope()
+
+
+@contextlib.contextmanager
+def _refuse_tensorflow_draws() -> Iterator[None]:
+    """Raise if the block adds random ops of TensorFlow to the graph: their numbers would differ in the second run."""
+    import tensorflow as tf
+
+    if tf.executing_eagerly():
+        yield
+        return
+    graph = tf.compat.v1.get_default_graph()
+    op_count, functions = len(graph.get_operations()), {*graph._functions}
+    yield
+    bodies = [function.graph for name, function in graph._functions.items() if name not in functions]  # loops, branches
+    added = graph.get_operations()[op_count:] + [op for body in bodies for op in body.get_operations()]
+    draws = [op.name for op in added if op.type.startswith(DRAWS)]
+    if draws:
+        raise ComponentError(
+            f"rematerialize, and {draws[0]} draws other random numbers in each run",
+            "layers that compute the same when they are run again",
+            "draw with keras.random and a keras.random.SeedGenerator, or leave rematerialize out",
+        )

@@ -13,7 +13,6 @@ from tfopt.data.feature_schema import parsing_specs
 from tfopt.data.tfrecords import file_dataset
 from tfopt.errors import ComponentError
 from tfopt.training.datasets.input_settings import InputSettings
-from tfopt.training.datasets.ragged_batches import batch_records, unbatch_blocks
 from tfopt.training.datasets.teacher_outputs import TeacherOutputs
 from tfopt.value_types import Tensors
 
@@ -29,7 +28,6 @@ class ReadOptions:
     """Options of reading a split.
 
     Attributes:
-        settings: The user's settings.
         folder: Where the cache on disk is written.
         replicas: Number of replicas that share each batch. No replica may get an empty part: its mean would be NaN.
     """
@@ -64,11 +62,7 @@ class Source:
     teacher: TeacherOutputs | None = None
 
     def hold_out(self) -> tuple[Self, Self]:
-        """Return two sources without common records: one to train on, and one with every `HOLD_OUT_EVERY`-th record.
-
-        Raises:
-            ComponentError: If no record is left to train on.
-        """
+        """Return the records to train on, and every `HOLD_OUT_EVERY`-th one; raise ComponentError if none are left."""
         held = -(-self.count // HOLD_OUT_EVERY)
         if held == self.count:
             raise ComponentError(
@@ -82,35 +76,37 @@ class Source:
     def shuffled(self, batch_size: int, seed: int) -> Any:
         """Return a dataset of batches, in another order in each epoch; the orders are determined by the seed."""
         blocks = self._blocks()
-        records = unbatch_blocks(blocks)
+        records = _unbatch(blocks)
         fits = self._fits_in_memory(records)
         buffer = self.options.settings.shuffle_buffer or (self.count if fits else SHUFFLE_BUFFER)
         records = self._cache(records, fits, "drawn").shuffle(min(self.count, buffer), seed=seed)
         if self.options.replicas > 1:  # another epoch's order includes the records that are dropped in this one
-            full_batches = batch_records(records, blocks, batch_size, drop_remainder=True)
+            full_batches = _batch(records, blocks, batch_size, drop_remainder=True)
             return self._prefetch(full_batches, self.count // batch_size)
-        return self._prefetch(batch_records(records, blocks, batch_size), math.ceil(self.count / batch_size))
+        return self._prefetch(_batch(records, blocks, batch_size), math.ceil(self.count / batch_size))
 
     def in_order(self) -> Any:
         """Return a dataset of large batches in the order of the files, for validation."""
         blocks = self._blocks()
-        blocks = self._cache(blocks, self._fits_in_memory(unbatch_blocks(blocks)), "in order")
+        blocks = self._cache(blocks, self._fits_in_memory(_unbatch(blocks)), "in order")
         if self.options.replicas > 1:
-            size = self._evaluation_batch_size()
-            batches = batch_records(unbatch_blocks(blocks), blocks, size)
+            # the largest size for which no batch, in particular the last, is smaller than the replicas
+            sizes = range(BLOCK, 0, -1)
+            size = next(size for size in sizes if not 0 < self.count % size < self.options.replicas)
+            batches = _batch(_unbatch(blocks), blocks, size)
             return self._prefetch(batches, math.ceil(self.count / size))
         return self._prefetch(blocks, math.ceil(self.count / BLOCK))
 
     def first_batch(self, batch_size: int, *, full: bool = False) -> Any:
         """Return the first batch. With ``full``, the records of a smaller split are repeated to fill it."""
         blocks = self._blocks()
-        records = unbatch_blocks(blocks).repeat() if full else unbatch_blocks(blocks)
-        return next(iter(batch_records(records, blocks, batch_size).take(1)))
+        records = _unbatch(blocks).repeat() if full else _unbatch(blocks)
+        return next(iter(_batch(records, blocks, batch_size).take(1)))
 
     def is_cached(self) -> bool:
         """Return True if the prepared examples are cached after the first epoch."""
         if self.options.settings.cache == "auto":
-            return self._fits_in_memory(unbatch_blocks(self._blocks()))
+            return self._fits_in_memory(_unbatch(self._blocks()))
         return self.options.settings.cache != "off"
 
     def stage_datasets(self, batch_size: int) -> dict[str, Any]:
@@ -151,21 +147,18 @@ class Source:
 
         as_is = tf.autograph.experimental.do_not_convert
         names: Any = [str(file) for file in self.files]
-        names = names if self.teacher is None else (names, self.teacher.names)
+        names = names if self.teacher is None else (names, [str(file) for file in self.teacher.files])
         records = tf.data.Dataset.from_tensor_slices(names).interleave(
             as_is(file_dataset if self.teacher is None else self.teacher.open),
             cycle_length=min(len(self.files), 8),
             num_parallel_calls=tf.data.AUTOTUNE,
         )
         if self.part != "all":
-            numbered = records.enumerate().filter(as_is(self._is_in_part))
+            is_held = self.part == "held"
+            numbered = records.enumerate()
+            numbered = numbered.filter(as_is(lambda index, record: tf.equal(index % HOLD_OUT_EVERY == 0, is_held)))
             records = numbered.map(as_is(lambda index, record: record))
         return records
-
-    def _is_in_part(self, index: Any, record: Any) -> Any:
-        import tensorflow as tf
-
-        return tf.equal(index % HOLD_OUT_EVERY == 0, self.part == "held")
 
     def _parse(self, records: Any) -> Tensors:
         import tensorflow as tf
@@ -209,11 +202,6 @@ class Source:
             options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
         return options
 
-    def _evaluation_batch_size(self) -> int:
-        """Return the largest size for which no batch, in particular the last, is smaller than the replicas."""
-        sizes = range(BLOCK, 0, -1)
-        return next(size for size in sizes if not 0 < self.count % size < self.options.replicas)
-
 
 def _map(blocks: Any, function: Callable[[Any], Any]) -> Any:
     import tensorflow as tf
@@ -228,3 +216,51 @@ def _cast(values: Any, spec: TensorSpec) -> Any:
         return values if spec.dtype == "string" else tf.cast(values, spec.dtype)
     shape = [-1, *(size if size is not None else -1 for size in spec.shape[1:])]
     return tf.reshape(values if spec.dtype == "string" else tf.cast(values, spec.dtype), shape)
+
+
+def _unbatch(blocks: Any) -> Any:
+    """Return a dataset of single records from a dataset of blocks; dimensions of variable size become ragged.
+
+    If a model takes inputs of any length, each block is padded to its own longest record, and ``tf.data`` only batches
+    records of equal size. So records are taken out of their blocks as ragged tensors and padded again per batch.
+    """
+    import tensorflow as tf
+
+    def make_ragged(*block: Any) -> Any:
+        return tf.nest.map_structure(
+            lambda part: (
+                tf.RaggedTensor.from_tensor(part, ragged_rank=_last_open_axis(part)) if _last_open_axis(part) else part
+            ),
+            block,
+        )
+
+    if not any(map(_last_open_axis, tf.nest.flatten(blocks.element_spec))):
+        return blocks.unbatch()
+    return blocks.map(tf.autograph.experimental.do_not_convert(make_ragged)).unbatch()
+
+
+def _batch(records: Any, blocks: Any, size: int, *, drop_remainder: bool = False) -> Any:
+    """Return a dataset of batches with the structure of the blocks, each padded at the end to its longest record.
+
+    The records are those of `_unbatch`, in any order.
+    """
+    import tensorflow as tf
+
+    def pad(*batch: Any) -> Any:
+        return tf.nest.map_structure(
+            lambda spec, part: part.to_tensor() if _last_open_axis(spec) else part, blocks.element_spec, batch
+        )
+
+    batches = records.batch(size, drop_remainder=drop_remainder)
+    if not any(map(_last_open_axis, tf.nest.flatten(blocks.element_spec))):
+        return batches
+    return batches.map(tf.autograph.experimental.do_not_convert(pad))
+
+
+def _last_open_axis(part: Any) -> int:
+    """Return the last axis, other than that of the records, whose size differs between blocks; 0 if there is none."""
+    import tensorflow as tf
+
+    if not isinstance(part, tf.Tensor | tf.TensorSpec) or part.shape.rank is None:
+        return 0
+    return max((axis for axis, size in enumerate(part.shape) if axis and size is None), default=0)

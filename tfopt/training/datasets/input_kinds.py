@@ -38,16 +38,7 @@ def convert_inputs(model: Any, tensors: Mapping[str, Any]) -> Tensors:
 
 
 def check_padding(model: Any, source: Source, user: UserModule) -> None:
-    """Raise if the model's outputs change when rows are padded, as they are in serving.
-
-    Args:
-        model: The model from raw features to outputs.
-        source: The split that it is trained on.
-        user: The module, for the error.
-
-    Raises:
-        ComponentError: If padding changes an output.
-    """
+    """Raise ComponentError if the outputs of a model of raw features change when rows are padded, as in serving."""
     variable = [name for name, spec in source.stored.items() if stored_kind(spec) != "dense"]
     if not variable:
         return

@@ -11,9 +11,17 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import SparseSpec
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
-from tfopt.training.datasets.data_check import SplitSummary
 
 ANY_SHAPE = ("ctc",)  # built-in losses whose labels do not have the output's shape
+
+
+@dataclass(frozen=True)
+class SplitSummary:
+    """The number of records of a split, and its lowest and highest label value."""
+
+    count: int
+    lowest: float
+    highest: float
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,7 @@ FLOAT32_BYTES = 4
 
 
 class LabelsAndTeacher(NamedTuple):
-    """The targets of a batch in distillation.
-
-    Attributes:
-        labels: The labels, as without a teacher.
-        teacher: The teacher's outputs, by the student's output name.
-    """
+    """The targets of a batch in distillation: labels as without a teacher, its outputs by the student's output name."""
 
     labels: Any
     teacher: Any
@@ -34,11 +29,6 @@ class TeacherOutputs:
 
     files: Sequence[Path]
     shapes: Mapping[str, tuple[int, ...]]
-
-    @property
-    def names(self) -> list[str]:
-        """The paths of the files as text."""
-        return [str(file) for file in self.files]
 
     def open(self, records: Any, rows: Any) -> Any:
         """Return the dataset of (record, row) pairs of one TFRecord file; tf.data calls it with the file names."""

@@ -26,11 +26,7 @@ Values = NDArray[Any] | list[Any]
 
 
 def serialize(features: Mapping[str, Values], types: Mapping[str, str]) -> bytes:
-    """Serialize an Example; equal features give equal bytes.
-
-    Raises:
-        ValueError: If an integer is not an int64.
-    """
+    """Serialize an Example; equal features give equal bytes. Raise ValueError if an integer is not an int64."""
     message = _message()()
     for name, values in features.items():
         items = values.tolist() if isinstance(values, np.ndarray) else values
@@ -40,11 +36,7 @@ def serialize(features: Mapping[str, Values], types: Mapping[str, str]) -> bytes
 
 
 def parse(record: bytes) -> tuple[dict[str, Values], dict[str, str]]:
-    """Parse an Example and return values and types by name, without empty features.
-
-    Raises:
-        ValueError: If the bytes are not an Example.
-    """
+    """Return values and types by sorted name, without empty features; raise ValueError if it is not an Example."""
     from google.protobuf.message import DecodeError
 
     try:
@@ -64,5 +56,4 @@ def parse(record: bytes) -> tuple[dict[str, Values], dict[str, str]]:
 
 @cache
 def _message() -> Any:
-    """Return the message class of tensorflow.Example."""
     return message_classes("tensorflow", MESSAGES, oneofs={"Feature": "kind"})["Example"]
