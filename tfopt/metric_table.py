@@ -105,4 +105,4 @@ def mean_metrics(task: str) -> list[MetricRow]:
 def task_metrics(task: str, top_k: int) -> list[str]:
     """Return the names of all metrics that an evaluation of a task can have; ``auto`` is any of the tasks."""
     tasks = TASKS if task == "auto" else (task,)
-    return list(dict.fromkeys(name for one in tasks for row in METRICS for name in row.names(one, top_k)))
+    return list(dict.fromkeys(name for task in tasks for row in METRICS for name in row.names(task, top_k)))

@@ -26,7 +26,7 @@ class ClusteringSettings:
 
 
 @dataclass(frozen=True)
-class Settings(FineTuningSettings, ClusteringSettings):  # fields are those of the last base first
+class Settings(FineTuningSettings, ClusteringSettings):  # the fields of the last base come first
     """Parameters of clustering and fine-tuning.
 
     Attributes:

@@ -172,7 +172,7 @@ def _nothing_compiled() -> ComponentError:
 
 
 def _compare_outputs(comparison: Comparison, child: Loader, tolerance: float) -> Verification:
-    """Compare the outputs with those of the parent. The first run compiles, and raises XLA's errors."""
+    """Compare the outputs with the parent's. The first run compiles, and raises XLA's errors."""
     try:
         return comparison.verify(child, tolerance, what="compiled", fix="pass a larger tolerance")
     except ComponentError:

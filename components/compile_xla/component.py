@@ -29,7 +29,7 @@ def compile_xla(
 
     The compiled programs for each batch size can be stored with the model. TensorFlow reads them instead of compiling
     if ``TF_XLA_FLAGS`` has the value from the model card before the process starts (TensorFlow does not accept a path
-    with a space there). TensorFlow and the kind of processor must be those of this run: on another processor the
+    with a space there). TensorFlow and the kind of processor must be the same as in this run: on another processor the
     programs may crash.
 
     Args:

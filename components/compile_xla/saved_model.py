@@ -61,7 +61,7 @@ def write_compiled(
 
 
 def _rename_functions(graph: GraphDef) -> GraphDef:
-    """Return a copy whose functions have other names than those of the parent, which this process has loaded.
+    """Return a copy whose functions have other names than the parent's, which this process has loaded.
 
     TensorFlow has one function of each name, and both may differ: the bodies of the copy were optimized.
     """

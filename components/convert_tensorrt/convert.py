@@ -20,7 +20,7 @@ def convert(model: Model, examples: Examples | None, target: Path, parameters: T
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the engine do not match those of its parent.
+        ComponentError: If the model cannot be converted, or the engine does not match its parent.
     """
     from tfopt.components.convert_tensorrt import onnx_network  # imports TensorFlow
 

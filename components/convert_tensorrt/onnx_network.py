@@ -52,7 +52,7 @@ def write_network(
     With the calibrator ``entropy`` the file stays in floats, and TensorRT calibrates on the returned inputs.
 
     Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the file do not match those of its parent.
+        ComponentError: If the model cannot be converted, or the outputs of the file do not match its parent's outputs.
     """
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".onnx-") as scratch:
         network = _load_network(model, Path(scratch))

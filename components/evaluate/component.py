@@ -29,8 +29,8 @@ def evaluate(
     """Measure the predictive quality of each model, and how far each candidate is from the baseline.
 
     All models, of any format, run on the same records in the same batches, on Beam. Each metric has an interval, and so
-    has its difference to the baseline; those of all candidates hold together with 95 % (Bonferroni). Intervals of
-    shares are exact (Clopper and Pearson; Gaffke), those of other metrics come from a Bayesian bootstrap in which a
+    has its difference to the baseline; the intervals of all candidates hold together with 95 % (Bonferroni). They are
+    exact for shares (Clopper and Pearson; Gaffke); for other metrics they come from a Bayesian bootstrap in which a
     record has the same weights for all models, so that common variation cancels. Each counts one unseen record that is
     as bad as a record can be, so that a few records without a difference prove little (docs/verdicts.md). The constant
     model, which answers every record with the most frequent class or the median of the labels, is evaluated too. A

@@ -20,7 +20,7 @@ class Settings:
             exactly one of them is 1 (one-hot), and ``multi_label`` if they are other integers 0 and 1. With ``other``,
             and with ``auto`` if ``metrics`` are given and no task fits, only these metrics are computed.
         output_kind: Whether the output of classes is probabilities. ``auto`` takes it for logits if it has values
-            outside of 0 to 1, or if those of the classes do not add up to 1, and logs it.
+            outside of 0 to 1, or if the outputs of the classes do not add up to 1, and logs it.
         threshold: Probability above which a label is predicted, for the tasks binary and multi_label.
         metrics: Your own metrics (docs/metrics.md): ``module:FUNCTION`` of the input module,
             ``PACKAGE.MODULE:FUNCTION`` of an installed one, or ``tfma:CLASS`` of TensorFlow Model Analysis. The first

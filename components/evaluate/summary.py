@@ -221,7 +221,7 @@ def _intervals(
         )
         if base := baseline.get(name):
             difference = metric.value - base.value
-            if is_copy:  # its outputs are those of the baseline, for unseen records too
+            if is_copy:  # its outputs equal the baseline's, for unseen records too
                 delta[name] = Difference(difference, difference, difference, 0.0)
                 continue
             ends = metric.difference_interval(base, error)

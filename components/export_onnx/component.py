@@ -20,7 +20,7 @@ def export_onnx(
     The file has the inputs and outputs of the signature, with their names, dtypes and open sizes.
     It is stored as ``Format-Serving/model.onnx``, where servers and tools that read ONNX find it.
 
-    Outputs in float32 match those of the parent. float16 halves the file; CPUs compute most of it in float32. int8
+    Outputs in float32 match the parent's. float16 halves the file; CPUs compute most of it in float32. int8
     computes in 8 bits where ONNX Runtime has such kernels, with a scale for each activation that is calibrated on the
     examples (static quantization, as pairs of QuantizeLinear and DequantizeLinear). For a model from `quantize`, int8
     uses the trained ranges and levels, and needs no examples; the other precisions are rejected.
@@ -40,7 +40,7 @@ def export_onnx(
 
     Raises:
         ComponentError: If calibration data is missing or too little, if an op cannot be converted (the ops are
-            named), or if the outputs of the file do not match those of its parent.
+            named), or if the outputs of the file do not match its parent's outputs.
     """
     exported.metadata["name"] = f"onnx {conversion.precision}"
     trained = check_conversion(

@@ -21,7 +21,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the file do not match those of its parent.
+        ComponentError: If the model cannot be converted, or the outputs of the file do not match its parent's outputs.
     """
     import onnx
 

@@ -20,7 +20,7 @@ def export_openvino(
     The files have the inputs and outputs of the signature, with their names, dtypes and open sizes. They are stored in
     ``Format-Serving/`` as ``model.xml`` and ``model.bin``, where OpenVINO's servers and tools find them.
 
-    Outputs in float32 match those of the parent. float16 halves the files; CPUs compute it in float32. int8 computes in
+    Outputs in float32 match the parent's. float16 halves the files; CPUs compute it in float32. int8 computes in
     8 bits where OpenVINO has such kernels, with ranges that NNCF calibrates on the examples or that `quantize` trained.
     Everything else is computed in float32; OpenVINO's default is bfloat16 on CPUs that support it.
 
@@ -42,7 +42,7 @@ def export_openvino(
 
     Raises:
         ComponentError: If calibration data is missing or too little, if an op cannot be converted (the ops are
-            named), or if the outputs of the files do not match those of their parent.
+            named), or if the outputs of the files do not match their parent's outputs.
     """
     exported.metadata["name"] = f"openvino {conversion.precision}"
     trained = check_conversion(

@@ -22,7 +22,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the files do not match those of its parent.
+        ComponentError: If the model cannot be converted, or the outputs of the files do not match its parent's outputs.
     """
     from tfopt.components.export_openvino import openvino_graph  # imports OpenVINO, only in the child process
     from tfopt.runtimes.openvino_import import openvino

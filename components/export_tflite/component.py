@@ -20,7 +20,7 @@ def export_tflite(
     The file has the signature ``serving_default``, with its input and output names and an open batch size. It is
     stored as ``Format-Serving/tflite`` next to its parent's SavedModel, where TFX's own Evaluator finds it.
 
-    Outputs in float32 match those of the parent. float16 halves the file and changes outputs by about a thousandth.
+    Outputs in float32 match the parent's. float16 halves the file and changes outputs by about a thousandth.
     dynamic stores weights in 8 bits and needs no data; int4 stores them in 4 bits. int8 computes in 8 bits, the fastest
     on most phones and on CPUs with VNNI. int16x8 has activations in 16 bits: the most exact of the integer precisions,
     and slow on CPUs. In int8, a dense layer has one scale instead of one for each of its channels if that saves 2 % of
@@ -46,7 +46,7 @@ def export_tflite(
 
     Raises:
         ComponentError: If calibration data is missing or too little, if an op cannot be converted (the ops are
-            named), or if the outputs of the file do not match those of its parent.
+            named), or if the outputs of the file do not match its parent's outputs.
     """
     exported.metadata["name"] = f"tflite {conversion.precision}" + (" integer io" if conversion.integer_io else "")
     _check(model, examples, conversion)

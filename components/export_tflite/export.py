@@ -30,7 +30,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
 
     Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the file do not match those of its parent.
+        ComponentError: If the model cannot be converted, or the outputs of the file do not match its parent's outputs.
     """
     from tfopt.components.export_tflite import (  # import TensorFlow, only in the child process
         batch_of_one,

@@ -50,7 +50,7 @@ def fold_batch_norm(
 
     Raises:
         ComponentError: If the Keras form cannot be read, a weight is NaN, the SavedModel and its Keras form compute
-            different outputs, or the outputs of the folded model differ from those of the model.
+            different outputs, or the outputs of the folded model differ from the model's.
 
     Reference:
         Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",

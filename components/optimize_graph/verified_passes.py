@@ -1,4 +1,4 @@
-"""Run passes on a model and undo each pass after which the outputs differ from those of the parent."""
+"""Run passes on a model and undo each pass after which the outputs differ from the parent's."""
 
 from collections import Counter
 from collections.abc import Collection

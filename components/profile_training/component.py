@@ -22,7 +22,7 @@ def profile_training(
 ) -> None:
     """Find the bottleneck of a training, and measure settings that may make it faster.
 
-    The module, the examples and the training parameters are those of `train`. A child process runs some hundred steps
+    The module, the examples and the training parameters are as for `train`. A child process runs some hundred steps
     of each kind, interleaved: real steps; the model alone on a batch in memory; the same with many steps in one call,
     without Python; a larger batch; and batches without training. So the time of a step is divided into the part that
     input adds, the part that Python adds, and the model's operations. Reading, parsing and preprocessing are measured

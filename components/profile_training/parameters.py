@@ -27,7 +27,7 @@ class OptimizationSettings:
 
 
 @dataclass(frozen=True)
-class TrainingSettings(InputSettings, OptimizationSettings):  # fields are those of the last base first
+class TrainingSettings(InputSettings, OptimizationSettings):  # the fields of the last base come first
     """Settings of the profiled training."""
 
 

@@ -88,7 +88,7 @@ class PruningSettings:
 
 
 @dataclass(frozen=True)
-class Settings(FineTuningSettings, PruningSettings):  # fields are those of the last base first
+class Settings(FineTuningSettings, PruningSettings):  # the fields of the last base come first
     """Parameters of pruning and fine-tuning.
 
     Attributes:

@@ -23,7 +23,7 @@ class QuantizationSettings:
 
 
 @dataclass(frozen=True)
-class Settings(FineTuningSettings, QuantizationSettings):  # fields are those of the last base first
+class Settings(FineTuningSettings, QuantizationSettings):  # the fields of the last base come first
     """Parameters of quantization-aware training.
 
     Attributes:

@@ -45,7 +45,7 @@ def quantize_graph(
 
     Raises:
         ComponentError: If calibration data is missing or too little, if this TensorFlow has no 8-bit kernels, if the
-            model cannot be frozen or has no layer to quantize, or if the outputs do not match those of the parent.
+            model cannot be frozen or has no layer to quantize, or if the outputs do not match the parent's outputs.
 
     Reference:
         Jacob et al., "Quantization and Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference",

@@ -1,4 +1,4 @@
-"""Compare the metrics of this run with those of recent blessed runs, as data and as rows of the report."""
+"""Compare the metrics of this run with recent blessed runs, as data and as rows of the report."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -83,7 +83,7 @@ class OptimizationSettings:
 
 
 @dataclass(frozen=True)
-class Settings(InputSettings, OptimizationSettings):  # fields are those of the last base first
+class Settings(InputSettings, OptimizationSettings):  # the fields of the last base come first
     """Settings of a training: optimization, input pipeline, warm start, checkpoints and distillation.
 
     Attributes:

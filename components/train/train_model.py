@@ -62,7 +62,7 @@ def train_module(
     """Train, and write the model, its history and its logs into ``trained``.
 
     If there are no ``changes`` since the start was trained, and its loss on the examples is not higher, it is passed
-    through without training. The other arguments are those of the component.
+    through without training. The other arguments are the component's.
     """
     checkpoints = _open_checkpoints(examples, module, settings, {"teacher": teacher, "start": start})
     chosen = _choose_settings(settings, examples, module)

@@ -83,7 +83,7 @@ def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> Json
 def find_loss_increase(start: KerasModel, metrics: Mapping[str, float], min_change: float) -> list[str]:
     """Describe the increase of the start's validation loss if it exceeds this fraction of the loss in its model card.
 
-    The metrics are those of the start on the current examples.
+    The metrics are the start's on the current examples.
     """
     before = (start.card.metrics or {}).get("val_loss")
     now = metrics.get("val_loss", math.inf)

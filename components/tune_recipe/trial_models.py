@@ -24,7 +24,7 @@ MIN_SECONDS = 60.0  # that a step may take even if less of the budget is left
 
 @dataclass(frozen=True)
 class OutputDifference:
-    """The difference between the outputs of a model and those of its baseline."""
+    """The difference between the outputs of a model and its baseline."""
 
     changed: int  # number of records whose class changed
     records: int  # number of compared records

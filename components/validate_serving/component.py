@@ -24,8 +24,8 @@ def validate_serving(
     TensorFlow Serving's model server if the machine has `tensorflow_model_server`, Triton if it has `tritonserver` with
     the backend of the format (each with its client, ``tensorflow-serving-api`` or ``tritonclient[grpc]``), else the
     same loader through official APIs: for a SavedModel a session with the tag serve, as both servers run it, for other
-    formats LiteRT, ONNX Runtime, OpenVINO or TensorRT. Names, dtypes and shapes must be those of the signature. Outputs
-    must be finite and equal those of the model outside of the layout. Warm-up requests are replayed, and a Triton
+    formats LiteRT, ONNX Runtime, OpenVINO or TensorRT. Names, dtypes and shapes must be the signature's. Outputs
+    must be finite and equal the model's outside of the layout. Warm-up requests are replayed, and a Triton
     configuration is compared with the signature.
 
     A model that fails is not blessed, with the reason; the step then succeeds. TFX's Pusher accepts the blessing too.

@@ -109,7 +109,7 @@ def _draw_with_labels(
 
     While each placement has several, bubbles lose their labels, the least important ones first, and have tooltips only.
     """
-    named = [one for one in bubbles if len(bubbles) <= MOST_NAMED or one.kind != "other" or one.front]
+    named = [bubble for bubble in bubbles if len(bubbles) <= MOST_NAMED or bubble.kind != "other" or bubble.front]
     removable = sorted(
         (bubble for bubble in named if bubble.kind == "other"), key=lambda bubble: (bubble.front, -bubble.across)
     )
@@ -153,7 +153,7 @@ def _front_line(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
     for bubble in sorted(bubbles, key=lambda one: (one.across, -sign * one.up)):
         if not best or sign * bubble.up > sign * best[-1].up:
             best.append(bubble)
-    line = {"x": [across(one.across) for one in best], "y": [up(one.up) for one in best]}
+    line = {"x": [across(bubble.across) for bubble in best], "y": [up(bubble.up) for bubble in best]}
     step = lp.geom_step(lp.aes("x", "y"), data=line, color=COLORS["soft"], size=0.5, linetype="dotted")
     return [step] if len(best) > 1 else []
 

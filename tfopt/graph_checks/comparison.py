@@ -1,4 +1,4 @@
-"""Compare the outputs of a rewritten model with those of its parent, signature by signature."""
+"""Compare the outputs of a rewritten model with its parent's, signature by signature."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager

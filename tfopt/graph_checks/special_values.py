@@ -136,7 +136,7 @@ def difference(probe: Probe, outcome: Outputs | str, tolerance: float, ranges: d
     """
     where = f"on {probe.kind}"
     if isinstance(outcome, str) or isinstance(probe.outcome, str):
-        kinds = [one if isinstance(one, str) else "outputs" for one in (probe.outcome, outcome)]
+        kinds = [result if isinstance(result, str) else "outputs" for result in (probe.outcome, outcome)]
         return None if kinds[0] == kinds[1] else f"{kinds[1]} instead of {kinds[0]} {where}"
     for name, before in probe.outcome.items():
         after = outcome[name]

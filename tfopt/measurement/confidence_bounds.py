@@ -28,7 +28,7 @@ Array = NDArray[np.float64]
 
 
 def simultaneous_error(candidates: int) -> float:
-    """Return the error of each two-sided interval so that those of all candidates hold together (Bonferroni).
+    """Return the error of each two-sided interval so that the intervals of all candidates hold together (Bonferroni).
 
     The best of several candidates is selected, so the probability that any of them passes a goal that it misses counts.
 

@@ -1,4 +1,4 @@
-"""Compare the outputs of a child model with those of its parent on the same inputs."""
+"""Compare the outputs of a child model with its parent's on the same inputs."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass

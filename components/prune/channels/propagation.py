@@ -1,7 +1,7 @@
 """Propagation of channels through layers: one rule per class of layer, the same for Keras 3 and Keras 2.
 
 A rule gets the channels of a call's inputs, records cuts and ties in the graph, and returns the channels of the output.
-Kernel layouts are those of TensorFlow's ops: conv2d [H, W, in, out], depthwise_conv2d [H, W, in, multiplier],
+Kernel layouts are TensorFlow's: conv2d [H, W, in, out], depthwise_conv2d [H, W, in, multiplier],
 separable_conv2d (one of each), conv2d_transpose [H, W, out, in]. Which layers propagate channels follows Fang et al.,
 "DepGraph: Towards Any Structural Pruning", CVPR 2023.
 """

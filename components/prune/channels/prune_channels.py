@@ -76,7 +76,7 @@ def prune_channels(
 
 
 def _verify(removal: Removal, inputs: Batch) -> dict[str, float]:
-    """Compare the outputs of the smaller model with those of its parent with the removed channels set to zero."""
+    """Compare the outputs of the smaller model with its parent's with the removed channels set to zero."""
     import tensorflow as tf
 
     records = {name: tf.constant(array[:COMPARED]) for name, array in inputs.items()}
@@ -87,7 +87,9 @@ def _verify(removal: Removal, inputs: Batch) -> dict[str, float]:
         ]
         for model in (removal.parent, removal.model)
     )
-    is_half_precision = any("16" in str(getattr(one, "compute_dtype", "")) for one in removal.model._flatten_layers())
+    is_half_precision = any(
+        "16" in str(getattr(layer, "compute_dtype", "")) for layer in removal.model._flatten_layers()
+    )
     tolerance = 5e-2 if is_half_precision else 1e-4  # of the largest output: terms are added in another order
     facts = {"difference": 0.0, "records": float(len(next(iter(records.values()))))}
     for before, after in zip(expected, received, strict=True):

@@ -40,7 +40,7 @@ class RunFile:
     def __init__(self, files: Sequence[Path] = (), command: str = "run") -> None:
         """Read and check everything that needs no pipeline; without files everything is empty.
 
-        Later files override earlier ones key by key. The options are those of the command.
+        Later files override earlier ones key by key. The options are the command's.
 
         Raises:
             ComponentError: If a file cannot be read, or has an unknown key, or a value in the wrong form.

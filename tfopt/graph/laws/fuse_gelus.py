@@ -67,7 +67,7 @@ def rewrite(match: Match, make: Maker) -> list[Tensor]:
 
 
 def _is_gelu(match: Match) -> bool:
-    """Return whether the numbers are those of a GELU, the scale as far as the dtype allows."""
+    """Return whether the numbers are a GELU's, the scale as far as the dtype allows."""
     if any(match.has(role) and _number(match, role) != number for role, number in NUMBERS.items()):
         return False
     scale = np.sqrt(2) if match.node("scaled").op == "RealDiv" else np.sqrt(0.5)

@@ -58,7 +58,7 @@ def _sliced(graph: Graph, stack: Node, products: list[Node]) -> Products | str:
         return "not every factor is one slice of a tensor whose rank is 3, without a control edge"
     source, axis = first.source, first.axis
     if slices != [first._replace(number=index) for index in range(len(products))]:
-        return "the slices are not those of one tensor, in order"
+        return "the slices are not of one tensor, in order"
     if (size := size_along(graph, source, axis)) != len(products):
         return f"{len(products)} slices of {size or 'an unknown number'}"
     if attr(stack, "axis") not in (axis, axis - 3):
