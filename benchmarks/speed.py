@@ -71,10 +71,10 @@ def compare(name: str, folder: Path, timing: Timing) -> dict[str, Any]:
 
 def prepare(folder: Path, contenders: list[str]) -> None:
     """Write the contenders of Grappler and XLA, if they are measured."""
-    from tfopt.components.compile_xla.compile import PASSES
     from tfopt.components.compile_xla.saved_model import write_compiled
     from tfopt.graph import grappler
-    from tfopt.graph import law_runner as passes
+    from tfopt.graph.law_order import NORMALIZING
+    from tfopt.graph.law_runner import optimize
     from tfopt.graph.report import Report
     from tfopt.saved_models.saved_model import read, write
 
@@ -82,13 +82,13 @@ def prepare(folder: Path, contenders: list[str]) -> None:
     if "grappler" in contenders:
         write(grappler.run(frozen), folder / "grappler")
     if "xla" in contenders:
-        write_compiled(passes.optimize(frozen, PASSES, Report()), folder / "xla", [])
+        write_compiled(optimize(frozen, NORMALIZING, Report()), folder / "xla", [])
 
 
 def count(folder: Path) -> int:
     """Count the nodes of a SavedModel as it is served, without those that save and restore variables."""
     from tfopt.artifacts import SavedModel
-    from tfopt.graph.frozen_model import nodes
+    from tfopt.graph.graph_def import nodes
     from tfopt.saved_models.saved_model import opened
 
     with opened(SavedModel.open(folder)) as frozen:

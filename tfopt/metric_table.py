@@ -4,14 +4,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-CLASSIFICATION, BINARY, MULTI_LABEL, REGRESSION, OTHER = (
-    "classification",
-    "binary",
-    "multi_label",
-    "regression",
-    "other",
-)
-TASKS = (CLASSIFICATION, BINARY, MULTI_LABEL, REGRESSION, OTHER)  # of `evaluate`
+TASKS = ("classification", "binary", "multi_label", "regression", "other")  # of `evaluate`
+CLASSIFICATION, BINARY, MULTI_LABEL, REGRESSION, OTHER = TASKS
 TWO_OR_MORE, ALL_CLASSES = (CLASSIFICATION, BINARY), (CLASSIFICATION, BINARY, MULTI_LABEL)
 
 

@@ -1,24 +1,23 @@
 """Cast a model: choose operations, cast them, revert layers with large errors, write the model and verify it."""
 
 import logging
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
-from tfopt.artifacts.model_card import Verification
 from tfopt.components.cast_precision.castable_ops import candidates
 from tfopt.components.cast_precision.insert_casts import rewritten
-from tfopt.components.cast_precision.revert_layers import revert
 from tfopt.errors import ComponentError
-from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.law_order import NORMALIZING
+from tfopt.graph.law_runner import optimize
 from tfopt.graph.report import Report
 from tfopt.graph_checks.comparison import (
     TOLERANCE,
     Comparison,
     largest_error,
-    special_inputs,
     why_no_special_values,
 )
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
@@ -26,9 +25,6 @@ from tfopt.graph_checks.special_values import IEEE
 from tfopt.saved_models.saved_model import opened, write
 from tfopt.serving.saved_model_assets import copy_assets
 from tfopt.value_types import JsonObject
-
-# Run before the cast, so that constants computed from constants are computed in float32.
-FIRST = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
 
 log = logging.getLogger(__name__)
 
@@ -48,17 +44,19 @@ def cast_model(
     """
     allowed = TOLERANCE[precision] if tolerance is None else tolerance
     with opened(model) as frozen:
-        parent = passes.optimize(frozen, FIRST, Report())
+        parent = optimize(frozen, NORMALIZING, Report())  # constants of constants are computed in float32
         chosen, stays = candidates(parent, precision, keep)
         if not chosen:
+            reasons = "; ".join(f"{reason}: {', '.join(ops)}" for reason, ops in stays.items())
             raise ComponentError(
-                f"nothing to cast: {_reasons(stays)}",
+                f"nothing to cast: {reasons or 'it computes nothing in float32'}",
                 "operations in float32 with a 16-bit kernel",
                 "leave the model as it is",
             )
+        no_special_values = why_no_special_values(frozen)
         comparison = Comparison(
             *(parent.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature),
-            special_inputs(frozen),
+            special=not no_special_values,
         )
         taken_back, errors = revert(
             chosen, lambda nodes: _error(rewritten(parent, nodes, precision), comparison), allowed
@@ -76,18 +74,53 @@ def cast_model(
             log.warning("on special values: %s", line)
         write(child, target / "Format-Serving")
         copy_assets(model, target / "Format-Serving")
+    verified = comparison.verify(
+        lambda key: runtimes.load(SavedModel(target), signature=key),
+        allowed,
+        what="cast",
+        fix="pass a larger tolerance",
+    )
     report = {
         "cast": len(left),
         "stays": stays,
         "taken_back": {name: errors[name] for name in taken_back},
         "errors_alone": errors,
-        "special_values": special or why_no_special_values(frozen) or "NaN and infinities at the same places",
+        "special_values": special or no_special_values or "NaN and infinities at the same places",
     }
-    verified, error = _verify(SavedModel(target), comparison, allowed)
+    _, error = largest_error(verified["outputs"])
     log.info(
         "%d operations in %s, %d layers reverted; largest error %.2g", len(left), precision, len(taken_back), error
     )
     return {"name": f"cast {precision}", "precision": precision, "report": report, "verified": verified}
+
+
+def revert(
+    chosen: set[str], error: Callable[[set[str]], float], allowed: float
+) -> tuple[dict[str, set[str]], dict[str, float]]:
+    """Return the layers that return to float32 with their nodes, and the error of each layer cast alone, if measured.
+
+    Layers are ordered by their error alone. Bisection finds how many of the worst must be reverted: errors mostly add
+    up, so fewer cast layers give a smaller error. All layers are returned if even the last one exceeds the limit.
+    """
+    if error(chosen) <= allowed:
+        return {}, {}
+    layers = _layers(chosen)
+    alone = {name: error(nodes) for name, nodes in layers.items()}
+    order = sorted(layers, key=lambda name: (-alone[name], name))
+    low, high = 0, len(order)  # reverting `low` layers is too few; `high` is enough, or all
+    while high - low > 1:
+        middle = (low + high) // 2
+        left = set().union(*(layers[name] for name in order[middle:]))
+        low, high = (low, middle) if error(left) <= allowed else (middle, high)
+    return {name: layers[name] for name in order[:high]}, {name: alone[name] for name in order}
+
+
+def _layers(nodes: set[str]) -> dict[str, set[str]]:
+    """Group nodes by layer: the scope of their name."""
+    layers: dict[str, set[str]] = defaultdict(set)
+    for name in nodes:
+        layers[name.rpartition("/")[0] or name].add(name)
+    return dict(layers)
 
 
 def _error(child: Frozen, comparison: Comparison) -> float:
@@ -95,19 +128,3 @@ def _error(child: Frozen, comparison: Comparison) -> float:
         return largest_error(comparison.errors(lambda key: FrozenRuntime(child, key)))[1]
     except ComponentError:  # NaN or infinity where the output of the parent is finite
         return float("inf")
-
-
-def _verify(written: SavedModel, comparison: Comparison, allowed: float) -> tuple[Verification, float]:
-    """Return the parity facts of the written model and its largest error."""
-    outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
-    output, error = largest_error(outputs)
-    if error > allowed:
-        raise ComponentError(
-            f"{output} differs by {error:.2g} of its range", f"at most {allowed:g}", "pass a larger tolerance"
-        )
-    source, skipped = comparison.source, comparison.skipped
-    return {"inputs": source, "tolerance": allowed, "skipped": skipped, "outputs": outputs}, error
-
-
-def _reasons(stays: dict[str, dict[str, int]]) -> str:
-    return "; ".join(f"{reason}: {', '.join(ops)}" for reason, ops in stays.items()) or "it computes nothing in float32"

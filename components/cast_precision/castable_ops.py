@@ -9,8 +9,9 @@ import numpy as np
 from tfopt.components.cast_precision.insert_casts import changed_attributes
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
-from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.graph_def import FLOAT, VARIANT, data_type
+from tfopt.graph.law_runner import graph_of
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.op_registry import definition, is_pure
 
@@ -23,9 +24,13 @@ def candidates(frozen: Frozen, precision: str, keep: Sequence[str]) -> tuple[set
     Raises:
         ComponentError: If an operation to keep is not an operation of TensorFlow.
     """
-    _check_ops(keep)
+    import tensorflow as tf
+
+    for op in keep:
+        if definition(op) is None:
+            raise ComponentError(f"keep={op!r}", "the name of a TensorFlow operation", nearest(op, dir(tf.raw_ops)))
     stays: dict[str, Counter[str]] = defaultdict(Counter)
-    graph, chosen, largest = passes.graph_of(frozen), set(), _largest(precision)
+    graph, chosen, largest = graph_of(frozen), set(), float(tf.as_dtype(precision).max)
     for node in graph.nodes.values():
         if node.op in NEVER or not _computes_in_float(node) or node.name in graph.fetched:
             continue
@@ -37,26 +42,10 @@ def candidates(frozen: Frozen, precision: str, keep: Sequence[str]) -> tuple[set
     return chosen, {reason: dict(ops.most_common()) for reason, ops in stays.items()}
 
 
-def _check_ops(keep: Sequence[str]) -> None:
-    import tensorflow as tf
-
-    for op in keep:
-        if definition(op) is None:
-            raise ComponentError(f"keep={op!r}", "the name of a TensorFlow operation", nearest(op, dir(tf.raw_ops)))
-
-
-def _largest(precision: str) -> float:
-    import tensorflow as tf
-
-    return float(tf.as_dtype(precision).max)
-
-
 def _computes_in_float(node: Node) -> bool:
-    import tensorflow as tf
-
     op_def = definition(node.op)
     named = [entry.name for entry in op_def.attr if entry.type == "type"] if op_def else []
-    return any(node.attr[name].type == tf.float32.as_datatype_enum for name in named if name in node.attr)
+    return any(node.attr[name].type == FLOAT for name in named if name in node.attr)
 
 
 def _refusal(graph: Graph, node: Node, precision: str, largest: float) -> str | None:
@@ -78,18 +67,15 @@ def _refusal(graph: Graph, node: Node, precision: str, largest: float) -> str | 
 
 
 def _has_list(node: Node) -> bool:
-    import tensorflow as tf
-
     op_def = definition(node.op)
     arguments = [*op_def.input_arg, *op_def.output_arg] if op_def else []
-    return any(argument.type == tf.variant.as_datatype_enum for argument in arguments)
+    return any(argument.type == VARIANT for argument in arguments)
 
 
 def _has_kernel(node: Node, attributes: list[str], precision: str) -> bool:
-    import tensorflow as tf
     from tensorflow.python.framework import kernels
 
-    dtype = tf.as_dtype(precision).as_datatype_enum
+    dtype = data_type(precision)
 
     def takes(kernel: Any) -> bool:
         limits = {limit.name: limit.allowed_values.list.type for limit in kernel.constraint}

@@ -6,19 +6,23 @@ machine code with the weights, for the processor that it was compiled on.
 """
 
 import contextlib
+import logging
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypedDict
 
 from tfopt.artifacts import SavedModel
-from tfopt.components.compile_xla.latency import ModelTimes, measure_models
+from tfopt.components.compile_xla.latency import measure_models
 from tfopt.data.batches import Batch
+from tfopt.measurement.machine_fingerprint import cpu_facts
 from tfopt.processes.subprocess_call import run_in_child
+from tfopt.value_types import JsonObject
 
 FOLDER = Path("assets.extra", "xla_cache")
 _READ_ONLY = "--tf_xla_persistent_cache_read_only"
+
+log = logging.getLogger(__name__)
 
 
 @contextlib.contextmanager
@@ -33,17 +37,7 @@ def cache_environment(folder: Path) -> Iterator[dict[str, str]]:
         yield {"TF_XLA_FLAGS": f"{os.environ.get('TF_XLA_FLAGS', '')} {_flag(link)}".strip()}
 
 
-class StoredPrograms(TypedDict):
-    """See `measure_cache`."""
-
-    programs: int
-    bytes: int
-    TF_XLA_FLAGS: str
-    processor: str
-    from_cache: ModelTimes
-
-
-def measure_cache(target: Path, batches: dict[int, Batch]) -> StoredPrograms:
+def measure_cache(target: Path, batches: dict[int, Batch]) -> JsonObject:
     """Load a model with the cache that is stored in it.
 
     Returns:
@@ -58,22 +52,17 @@ def measure_cache(target: Path, batches: dict[int, Batch]) -> StoredPrograms:
             doing="running the compiled model from its cache",
             environment=environment,
         )
-    del times["marked"]
+    for size, seconds in times["batches"].items():
+        log.info("batch %s: loading from the cache takes %.1f s instead of compiling", size, seconds["compile_s"])
     files = list(folder.iterdir())
     return {
         "programs": len(files),
         "bytes": sum(file.stat().st_size for file in files),
         "TF_XLA_FLAGS": f"{_flag(Path('PATH_OF_THE_MODEL') / FOLDER)} {_READ_ONLY}",
-        "processor": _processor(),
+        "processor": cpu_facts()["model"],
         "from_cache": times,
     }
 
 
 def _flag(folder: Path) -> str:
     return f"--tf_xla_persistent_cache_directory={folder}"
-
-
-def _processor() -> str:
-    """Return Linux's name of the processor, which identifies its instruction set."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown")

@@ -4,8 +4,8 @@ A marked function must be compiled as one program, or the call fails. TensorFlow
 marked ops when the model runs, and runs the others as before.
 """
 
-import itertools
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 from tfopt.components.compile_xla.sequence_buckets import padded
 from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-from tfopt.graph.mutable_graph import GraphDef
+from tfopt.graph.graph_def import GraphDef, nodes, subgraph
 from tfopt.saved_models import saved_model
 from tfopt.value_types import Tensors
 
@@ -65,12 +65,10 @@ def _rename_functions(graph: GraphDef) -> GraphDef:
 
     TensorFlow has one function of each name, and both may differ: the bodies of the copy were optimized.
     """
-    renamed = type(graph)()
-    renamed.CopyFrom(graph)
+    renamed = deepcopy(graph)
     library = renamed.library
     names = {function.signature.name for function in library.function}
-    nodes = [renamed.node, *(function.node_def for function in library.function)]
-    for value in [value for node in itertools.chain(*nodes) for value in node.attr.values()]:
+    for value in [value for node in nodes(renamed) for value in node.attr.values()]:
         for called in [value.func] if value.HasField("func") else value.list.func:
             called.name += RENAMED if called.name in names else ""
     for function in library.function:
@@ -85,7 +83,7 @@ def _compiled_function(graph: GraphDef, signature: Signature) -> Callable[..., A
     import tensorflow as tf
 
     outputs = [end.tensor for end in signature.outputs.values()]
-    body = tf.compat.v1.graph_util.extract_sub_graph(graph, [end.node for end in signature.outputs.values()])
+    body = subgraph(graph, [end.node for end in signature.outputs.values()])
     placeholders = {end.node for end in signature.inputs.values()}  # XLA does not support placeholders
     inner_nodes = [node for node in body.node if node.name not in placeholders]
     del body.node[:]

@@ -1,9 +1,8 @@
 """Find the ops of a model that XLA cannot compile."""
 
-from typing import Any
-
 from tfopt.artifacts.saved_model_proto import functions_called
-from tfopt.graph.frozen_model import Frozen, nodes
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.graph_def import STRING, NodeDef, nodes
 from tfopt.graph.op_registry import definition
 
 DEVICE = "XLA_CPU_JIT"  # TensorFlow registers XLA's kernels by device; a GPU has nearly the same
@@ -12,13 +11,13 @@ STRUCTURE |= {"StatelessIf", "StatelessWhile", "StatelessCase", "StatefulPartiti
 IGNORED = {"Assert", "Const"}  # XLA drops Assert; a text constant is reported with the op that reads it
 # The size of their outputs depends on the data, while XLA fixes all sizes at compile time.
 DYNAMIC = {
-    "Where",
-    "Unique",
-    "UniqueV2",
-    "NonMaxSuppressionV3",
-    "NonMaxSuppressionV5",
     "BooleanMask",
     "DynamicPartition",
+    "NonMaxSuppressionV3",
+    "NonMaxSuppressionV5",
+    "Unique",
+    "UniqueV2",
+    "Where",
 }
 
 
@@ -30,33 +29,26 @@ def find_unsupported_ops(frozen: Frozen) -> dict[str, str]:
     for node in nodes(frozen.graph):
         if node.op in functions or node.op in reasons:
             continue
-        reason = reason_unsupported(node)
-        if reason:
+        if reason := reason_unsupported(node):
             reasons[node.op] = f"{reason} ({node.name})"
     return dict(sorted(reasons.items()))
 
 
-def reason_unsupported(node: Any) -> str | None:
+def reason_unsupported(node: NodeDef) -> str | None:
     """Return why XLA cannot compile a node; None if no reason is known before the compilation."""
-    import tensorflow as tf
+    from tensorflow import constant
     from tensorflow.python.framework import kernels
 
     if node.op in IGNORED:
         return None
-    text = [key for key, value in node.attr.items() if value.type == tf.string.as_datatype_enum]
-    if text or any(argument.type == tf.string.as_datatype_enum for argument in _arguments(node)):
+    op_def = definition(node.op)
+    arguments = [*op_def.input_arg, *op_def.output_arg] if op_def else []
+    if any(item.type == STRING for item in (*node.attr.values(), *arguments)):
         return "it handles text"
     if node.op in STRUCTURE:
         return None
     if node.op in DYNAMIC:
         return "the size of its output depends on the data"
-    tf.constant(0)  # TensorFlow registers XLA's kernels with its devices, not before
+    constant(0)  # TensorFlow registers XLA's kernels with its devices, not before
     devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(node.op).kernel}
-    if DEVICE not in devices:
-        return "XLA has no kernel for it"
-    return None
-
-
-def _arguments(node: Any) -> list[Any]:
-    op = definition(node.op)
-    return [*op.input_arg, *op.output_arg] if op else []
+    return None if DEVICE in devices else "XLA has no kernel for it"

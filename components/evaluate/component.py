@@ -1,10 +1,19 @@
 """Declaration of the `evaluate` component."""
 
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
 from tfopt.artifacts import Evaluation, Examples, Model, PythonModule
 from tfopt.component import Group, Input, Output, component
-from tfopt.components.evaluate.evaluation import evaluate as evaluate_models
-from tfopt.components.evaluate.evaluation import save_report
 from tfopt.components.evaluate.parameters import Settings
+from tfopt.data import beam_runner
+from tfopt.processes.subprocess_call import run_isolated
+from tfopt.reports.evaluation_report import EvaluationReport
+from tfopt.storage.remote_files import is_remote, upload
+
+LARGE = 64 << 20  # bytes of all models together
 
 
 @component(image="beam", purpose="measurement", beam=True, cpu=2, memory="8Gi", model_signature=True)
@@ -61,9 +70,26 @@ def evaluate(
         Rubin 1981, "The Bayesian bootstrap"; Gaffke 2005, "Three test statistics for a nonparametric one-sided
         hypothesis on the mean of a nonnegative variable".
     """
-    report = evaluate_models(baseline, candidates, examples, settings, evaluation.uri, module)
-    save_report(report, evaluation)
+    local = [model for model in (baseline, *candidates) if not is_remote(model.uri)]
+    size = sum(file.stat().st_size for model in local for file in model.payload())
+    arguments = (baseline, candidates, examples, settings, evaluation.uri, module)
+    call = (_evaluate, beam_runner.current_arguments(), *arguments)
+    # The memory of large models ends with their process. For small ones, importing Beam there would take too long.
+    report = run_isolated(*call, doing="evaluating the models") if size > LARGE else _evaluate(*call[1:])
+    if is_remote(evaluation.uri):
+        with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+            Evaluation(folder).write(report)
+            upload(Path(folder), evaluation.uri)
+    else:
+        evaluation.write(report)
     first = next(iter(report.models[0].metrics))
     evaluation.metadata |= {
         f"{first}[{model.name}]": model.metrics[first].value for model in report.models if not model.error
     }
+
+
+def _evaluate(beam_arguments: Sequence[str], *arguments: Any) -> EvaluationReport:
+    from tfopt.components.evaluate.beam_pipeline import evaluate_models  # imports Apache Beam
+
+    with beam_runner.runner_arguments(beam_arguments):  # another process does not know them
+        return evaluate_models(*arguments)

@@ -64,28 +64,28 @@ class LoadedModel:
 
     def store(self, position: Position, columns: Mapping[str, NDArray[Any]]) -> None:
         """Store the predictions for a batch, or the failure; after a failure, the model is not run again."""
-        if self.runtime is None:
-            return
-        try:
-            self.stored[position] = predict(self.runtime, columns, self.output)
-        except Exception as error:
-            self.stored[position] = error
-            self.close()
+        if self.runtime:
+            try:
+                self.stored[position] = predict(self.runtime, columns, self.output)
+            except Exception as error:
+                self.stored[position] = error
+                self.close()
 
-    def predict(self, position: Position, columns: Mapping[str, NDArray[Any]], records: int) -> NDArray[Any]:
-        """Return the predictions for a batch as ``[records, values]``, stored ones if there are any.
-
-        Raises:
-            Exception: Any exception of the runtime.
-        """
+    def predict(self, position: Position, columns: Mapping[str, NDArray[Any]], records: int) -> NDArray[Any] | str:
+        """Return the predictions for a batch, ``[records, values]``, or why the model fails."""
         stored = self.stored.pop(position, None)
         if isinstance(stored, Exception):
-            raise stored
+            return describe_error(stored)
+        if self.failure:
+            return self.failure
         # The baseline was run on records that lack the features of other models, too.
         if stored is not None and len(stored) == records:
             return stored
         assert self.runtime
-        return predict(self.runtime, columns, self.output)
+        try:
+            return predict(self.runtime, columns, self.output)
+        except Exception as error:
+            return describe_error(error)
 
 
 class ModelPool:
@@ -111,10 +111,7 @@ class ModelPool:
         key = (plan.models, plan.signature, plan.output)
         self.clear(but=key)
         with self._lock:
-            models = self._free.pop()[1] if self._free else None
-            if models is None:
-                log.info("loading %d models", len(plan.models))
-                models = [self._load(plan, number) for number in range(len(plan.models))]
+            models = self._free.pop()[1] if self._free else self._load(plan, range(len(plan.models)))
         try:
             yield models
         except BaseException:  # the step ends; the models are not used again
@@ -127,9 +124,8 @@ class ModelPool:
     @contextlib.contextmanager
     def borrow_group(self, plan: Plan, group: Sequence[int]) -> Iterator[list[LoadedModel]]:
         """Load some models of a plan for one caller, and release them afterwards."""
-        log.info("loading models %d to %d of %d", group[0] + 1, group[-1] + 1, len(plan.models))
         with self._lock:
-            models = [self._load(plan, number) for number in group]
+            models = self._load(plan, group)
         try:
             yield models
         finally:
@@ -138,11 +134,12 @@ class ModelPool:
             gc.collect()  # graphs of TensorFlow are cycles
             trim_heap()
 
-    def _load(self, plan: Plan, number: int) -> LoadedModel:
-        offered = None
-        if number == 0:
-            offered, self._offered = self._offered, None
-        return offered or LoadedModel(plan.models[number][0], plan)
+    def _load(self, plan: Plan, group: Sequence[int]) -> list[LoadedModel]:
+        log.info("loading models %d to %d of %d", group[0] + 1, group[-1] + 1, len(plan.models))
+        loaded = []
+        if self._offered and group[0] == 0:
+            loaded, self._offered = [self._offered], None
+        return loaded + [LoadedModel(plan.models[number][0], plan) for number in group[len(loaded) :]]
 
     def clear(self, but: Any = None) -> None:
         """Release the models of all plans, or of all but one."""

@@ -45,13 +45,7 @@ def predict_in_groups(plan: Plan, read: Callable[[], Iterable[tuple[Position, An
     """Load one group of models after the other, run it on all batches, and release it.
 
     A record is usable if it has the inputs of all models. If a later group has further inputs, all groups run again.
-
-    Args:
-        plan: The plan with the groups.
-        read: Returns an iterator over the positions and the serialized records of the batches.
-
-    Returns:
-        The released models, with their stored predictions.
+    The released models, which are returned, have stored their predictions.
     """
     inputs: dict[str, TensorSpec] = {}
     while True:

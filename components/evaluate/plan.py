@@ -1,9 +1,9 @@
 """Plan of an evaluation, made before any worker starts, from the baseline's predictions on the first batch."""
 
+import contextlib
 import itertools
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.saved_model_proto import check_signature
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.examples import records
+from tfopt.components.evaluate.examples.calibration_overlap import calibration_records
 from tfopt.components.evaluate.loaded_models import run_output, select_output
 from tfopt.components.evaluate.metrics.accumulators import Position, grain_of
 from tfopt.components.evaluate.metrics.constant_model import constant_output
@@ -21,8 +22,9 @@ from tfopt.components.evaluate.metrics.user_metrics import TFMA, UserMetric, mea
 from tfopt.components.evaluate.model_groups import split_models
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.task_choice import check_labels, choose_scoring
-from tfopt.components.evaluate.worker_plan import Plan, metric_values
+from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.data.feature_schema import check_features, feature_specs, required_features, with_manifest
+from tfopt.data.tfrecords import read_records
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.metric_table import BINARY, CLASSIFICATION, OTHER
@@ -35,7 +37,12 @@ LARGE_MODEL, LARGEST_BATCH_OF_LARGE_MODELS = 64 << 20, 32  # bytes of its files,
 
 
 def make_plan(
-    settings: Settings, models: list[Model], baseline: Runtime, files: list[str], metrics: tuple[UserMetric, ...] = ()
+    settings: Settings,
+    models: list[Model],
+    addresses: list[str],
+    baseline: Runtime,
+    files: list[str],
+    metrics: tuple[UserMetric, ...],
 ) -> tuple[Plan, Position, NDArray[Any]]:
     """Run the baseline on the first batch that has a label, and derive the plan.
 
@@ -59,8 +66,7 @@ def make_plan(
     labels = batch[settings.label]
     outputs = run_output(baseline, batch, output)
     predictions = outputs.reshape(len(outputs), -1)
-    if not np.isfinite(predictions).all():
-        broken = int((~np.isfinite(predictions)).any(1).sum())
+    if broken := int((~np.isfinite(predictions)).any(1).sum()):
         raise ComponentError(
             f"baseline {models[0].uri}: NaN or infinity in {broken} of the first {len(predictions)} predictions",
             "finite outputs",
@@ -73,11 +79,10 @@ def make_plan(
         Partition(name).add(scoring.targets(labels), scoring.probabilities(predictions), 0)
     own = [metric for metric in metrics if metric.module != TFMA]
     metrics = measure_first_batch(own, scoring.names, labels, outputs)
-    values = metric_values(scoring, metrics, outputs.shape[1:], predictions, labels)
     groups, stored_records = split_models(sizes, predictions[0].nbytes * len(models))
     plan = Plan(
         settings,
-        tuple((model.uri, model.digest) for model in models),
+        tuple((address, model.digest) for address, model in zip(addresses, models, strict=True)),
         models[0].signature,
         features,
         batch_size,
@@ -86,39 +91,36 @@ def make_plan(
         outputs.shape[1:],
         metrics,
         tfma,
-        grain_of(np.abs(values).mean(0)),
+        np.ones(0),
         float(grain_of(np.abs(predictions).max())),
         groups,
         max(stored_records // batch_size, 1),
-        constant=constant_output(files, settings, features, scoring, batch_size),
+        tuple(calibration_records(model) for model in models),
     )
-    plan = _without_undefined_constant(plan, labels)
-    return plan, position, predictions
+    grain = grain_of(np.abs(plan.values(predictions, labels)).mean(0))
+    return replace(plan, metric_grain=grain, constant=_constant(plan, files, labels)), position, predictions
 
 
-def _without_undefined_constant(plan: Plan, labels: NDArray[Any]) -> Plan:
-    """Return the plan without its constant model if a metric of the user refuses a constant output."""
-    if plan.constant is None:
-        return plan
+def _constant(plan: Plan, files: list[str], labels: NDArray[Any]) -> NDArray[Any] | None:
+    """Return the output of the constant model; None without one, or if a metric of the user refuses it."""
+    output = constant_output(files, plan.settings, plan.features, plan.scoring, plan.batch_size)
     try:
-        plan.values(np.broadcast_to(plan.constant, (len(labels), len(plan.constant))), labels)
+        if output is not None:
+            plan.values(np.broadcast_to(output, (len(labels), len(output))), labels)
     except ComponentError:
-        return replace(plan, constant=None)
-    return plan
+        return None
+    return output
 
 
 def _read_features(files: list[str]) -> dict[str, TensorSpec]:
     """Return the features of the first records; a single record may lack the label."""
     features: dict[str, TensorSpec] = {}
-    count = 0
-    for record in itertools.islice(records.read_records(local_copy(file) for file in files), 64):
-        count += 1
-        try:
-            features = {**feature_specs(record), **features}
-        except Exception:  # not a tf.Example; it will be counted as skipped
-            continue
+    first = list(itertools.islice(read_records(local_copy(file) for file in files), 64))
+    for record in first:
+        with contextlib.suppress(Exception):  # not a tf.Example; it will be counted as skipped
+            features = feature_specs(record) | features
     if not features:
-        received = f"none of the first {count} records is a tf.Example" if count else "no records"
+        received = f"none of the first {len(first)} records is a tf.Example" if first else "no records"
         raise ComponentError(
             f"{files[0]}: {received}", "tf.Example records with features", "prepare the examples again"
         )
@@ -173,11 +175,10 @@ def _first_batch(
     files: list[str], settings: Settings, features: Mapping[str, TensorSpec], baseline: Runtime, size: int
 ) -> tuple[Position, dict[str, NDArray[Any]]]:
     decoder = records.Decoder(features, settings.label, settings.slices, baseline.inputs)
-    for file in files:
-        for index, batch in records.read_part(local_copy(file), 0, 1, size):
-            usable, columns, _ = decoder.decode(batch)
-            if len(usable):
-                return (PurePath(file).name, index), columns
+    for position, batch in records.read_parts(((file, 0, 1) for file in files), size):
+        usable, columns, _ = decoder.decode(batch)
+        if len(usable):
+            return position, columns
     raise ComponentError(
         f"no record of split {settings.split!r} has the label and all inputs",
         f"records with {', '.join([settings.label, *required_features(baseline.inputs)])}",

@@ -29,7 +29,7 @@ from tfopt.processes.memory import trim_heap
 MOST_SLICES = 200  # values of one slice feature
 
 Columns = dict[str, NDArray[Any]]
-Outputs = dict[int, NDArray[Any] | Exception]  # predictions of each model, or why it failed
+Outputs = dict[int, NDArray[Any] | str]  # predictions of each model, or why it failed
 
 
 def score_parts(plan: Plan, parts: Sequence[Part]) -> Totals:
@@ -57,9 +57,6 @@ def score_parts(plan: Plan, parts: Sequence[Part]) -> Totals:
 def _score(plan: Plan, models: Sequence[LoadedModel], batches: Iterable[tuple[Position, Any]], totals: Totals) -> int:
     """Add up the metrics of all models on the batches; return how many batches there were, or 0 after a refusal."""
     position: Position = ("", 0)
-    for number, model in enumerate(models):
-        if model.failure:
-            totals.failures[number] = (position, model.failure)
     decoder = Decoder(plan.features, plan.settings.label, plan.settings.slices, required_inputs(models))
     count = 0
     try:
@@ -78,54 +75,38 @@ def _score(plan: Plan, models: Sequence[LoadedModel], batches: Iterable[tuple[Po
 
 
 @dataclass(frozen=True)
-class Batch:
-    """A decoded batch.
-
-    Attributes:
-        position: The file's name, and the index of the batch in it.
-        read: Number of records, including skipped ones.
-        skipped: Records that cannot be used, by reason.
-        columns: Label, slices and inputs of the usable records.
-        weights: Bootstrap weights of the usable records, ``[records, replicates]``.
-        records: The usable records, serialized.
-        overlap: Records that each model was calibrated on.
-    """
-
+class _Batch:
     position: Position
-    read: int
-    skipped: Counter[str]
-    columns: Columns
-    weights: NDArray[np.uint16]
-    records: Any
-    overlap: dict[int, set[str]]
+    read: int  # number of records, including skipped ones
+    skipped: Counter[str]  # by reason
+    columns: Columns  # label, slices and inputs of the usable records
+    weights: NDArray[np.uint16]  # of the usable records in the bootstrap, [records, replicates]
+    records: Any  # the usable records, serialized
+    overlap: dict[int, set[str]]  # records that each model was calibrated on
 
 
-def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]]) -> Iterator[Batch]:
+def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]]) -> Iterator[_Batch]:
     settings = plan.settings
     for (file, index), records in batches:
         usable, columns, skipped = decoder.decode(records)
         weights = bootstrap_weights(settings.seed, file, index, len(records), settings.replicates)
         overlap = find_overlap(records.numpy(), plan.calibrated) if any(plan.calibrated) else {}
         usable_records, weights = (records.numpy()[usable], weights[usable]) if skipped else (records, weights)
-        yield Batch((file, index), len(records), skipped, columns, weights, usable_records, overlap)
+        yield _Batch((file, index), len(records), skipped, columns, weights, usable_records, overlap)
 
 
-def _predict(models: Sequence[LoadedModel], batches: Iterable[Batch]) -> Iterator[tuple[Batch, Outputs]]:
-    """Yield each batch with the predictions of the models, or their first failure; a failed model is not run again."""
-    failed = {number for number, model in enumerate(models) if model.failure}
+def _predict(models: Sequence[LoadedModel], batches: Iterable[_Batch]) -> Iterator[tuple[_Batch, Outputs]]:
+    """Yield each batch with the predictions of the models that have not failed before."""
+    running = set(range(len(models)))
     for batch in batches:
-        outputs: Outputs = {}
-        running = set(range(len(models))) - failed if len(batch.weights) else set()
-        for number in sorted(running):
-            try:
-                outputs[number] = models[number].predict(batch.position, batch.columns, len(batch.weights))
-            except Exception as error:
-                outputs[number] = error
-                failed.add(number)
+        count = len(batch.weights)
+        numbers = sorted(running) if count else []
+        outputs = {number: models[number].predict(batch.position, batch.columns, count) for number in numbers}
+        running -= {number for number, output in outputs.items() if isinstance(output, str)}
         yield batch, outputs
 
 
-def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, outputs: Outputs, totals: Totals) -> None:
+def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: _Batch, outputs: Outputs, totals: Totals) -> None:
     settings, scoring, columns = plan.settings, plan.scoring, batch.columns
     totals.read += batch.read
     totals.skipped += batch.skipped
@@ -144,6 +125,7 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
     if 0 in predictions:
         check_probabilities(scoring, settings, predictions[0])
     values = _compute_metrics(plan, predictions, stored, batch.position, totals)
+    _compare_outputs(plan, predictions, totals)
     if plan.constant is not None:
         predictions[len(models)] = np.broadcast_to(plan.constant, (len(labels), len(plan.constant)))
         values[:, -1] = plan.values(predictions[len(models)], stored)
@@ -168,10 +150,6 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: Batch, output
                 predicted = scoring.members(scoring.classes(rows[selected]))
                 sums.add_predicted(number, weights, predicted, actual[selected])
     _check_slices(totals)
-    predictions.pop(len(models), None)
-    for number, rows in predictions.items():
-        totals.add_range(number, rows)
-    _compare_outputs(plan, predictions, totals)
 
 
 def _compute_metrics(
@@ -192,25 +170,22 @@ def _compute_metrics(
             totals.failures[number] = (position, describe_error(error))
             del predictions[number]
             continue
-        if scoring.class_count and (classes := scoring.classes(rows)) is not None:
-            totals.add_confusion(number, confusion(labels[:, 0], classes, scoring.class_count))
+        if scoring.class_count:
+            totals.add_confusion(number, confusion(labels[:, 0], scoring.classes(rows), scoring.class_count))
     return values
 
 
 def _check_predictions(
-    plan: Plan, number: int, name: str, output: NDArray[Any] | Exception, position: Position, totals: Totals
+    plan: Plan, number: int, name: str, output: NDArray[Any] | str, position: Position, totals: Totals
 ) -> NDArray[Any] | None:
     """Return a model's predictions on a batch with 0 instead of NaN and infinities; None if it has failed."""
     if number in totals.failures:
         return None
-    if not isinstance(output, Exception) and output.shape[1] != plan.scoring.width:
-        output = ComponentError(
-            f"output {name!r} has {output.shape[1]} values a record",
-            f"{plan.scoring.width}, as the baseline's",
-            "export it with the baseline's outputs",
-        )
-    if isinstance(output, Exception):
-        totals.failures[number] = (position, describe_error(output))
+    width = plan.scoring.width
+    if not isinstance(output, str) and output.shape[1] != width:
+        output = f"output {name!r} has {output.shape[1]} values a record (expected {width}, as the baseline's)"
+    if isinstance(output, str):
+        totals.failures[number] = (position, output)
         return None
     totals.answered[number] += len(output)
     finite = np.isfinite(output).all(1)
@@ -231,8 +206,7 @@ def _slices(features: tuple[str, ...], columns: Columns, count: int) -> Iterator
 
 
 def _check_slices(totals: Totals) -> None:
-    counts = Counter(key[0] for key in totals.sums if key)
-    for feature, count in counts.items():
+    for feature, count in Counter(key[0] for key in totals.sums if key).items():
         if count > MOST_SLICES:
             raise ComponentError(
                 f"slice feature {feature!r} has more than {MOST_SLICES} values",
@@ -242,12 +216,10 @@ def _check_slices(totals: Totals) -> None:
 
 
 def _compare_outputs(plan: Plan, predictions: dict[int, NDArray[Any]], totals: Totals) -> None:
-    baseline = predictions.get(0)
-    if baseline is None:
-        return
-    baseline_classes = plan.scoring.classes(baseline)
     for number, rows in predictions.items():
-        if number:
-            classes = plan.scoring.classes(rows)
-            same = None if baseline_classes is None else (baseline_classes == classes).reshape(len(rows), -1).all(1)
-            totals.differences.add(number, baseline, rows, same, plan.output_grain)
+        totals.add_range(number, rows.min(0), rows.max(0))
+        if number and 0 in predictions:
+            totals.add_errors(number, predictions[0], rows, plan.output_grain)
+            if plan.scoring.has_classes:
+                same = np.equal(plan.scoring.classes(rows), plan.scoring.classes(predictions[0]))
+                totals.agreeing[number] += same.reshape(len(rows), -1).all(1).sum()

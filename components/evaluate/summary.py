@@ -1,13 +1,14 @@
 """Report of an evaluation from the sums over all records."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TypedDict
 
 import numpy as np
 
 from tfopt.artifacts import Model
-from tfopt.components.evaluate.examples.calibration_overlap import overlap_error, overlap_notes
+from tfopt.components.evaluate.examples.calibration_overlap import describe_overlap
 from tfopt.components.evaluate.examples.splits import models_tuned_on
 from tfopt.components.evaluate.loaded_models import describe_error
 from tfopt.components.evaluate.metrics.accumulators import Part, Slice, Totals
@@ -26,7 +27,6 @@ from tfopt.reports.evaluation_report import (
     Metric,
     ModelEvaluation,
     RecordCounts,
-    RocPoint,
     SliceMetrics,
 )
 
@@ -39,13 +39,8 @@ Measured = dict[Slice | None, dict[str, Sampled]]
 def check_counts(parts: Sequence[Part], declared: int | None, totals: Totals, names: list[str]) -> None:
     """Raise ComponentError unless each record was read once, and skipped or predicted by each model that works.
 
-    Args:
-        parts: The parts of the files; the reader of a part detects a truncated file.
-        declared: The number of records in the manifest of the examples, if it has one.
-        totals: The results of all parts.
-        names: The models.
-
-    A Beam runner that loses or repeats work raises no error; the metrics would only be slightly wrong.
+    A Beam runner that loses or repeats work raises no error; the metrics would only be slightly wrong. The reader of a
+    part detects a truncated file; ``declared`` is the number of records in the manifest of the examples.
     """
     fix = "run it again; if it happens again, on another runner (Beam's own: no --runner)"
     if totals.parts != Counter(parts):
@@ -98,57 +93,45 @@ def summarize(
             if not number:
                 raise
             errors[number] = describe_error(error)
-    constant = compute_metrics(plan, totals, len(models)) if plan.constant is not None else {}
+    measured.append(compute_metrics(plan, totals, len(models)) if plan.constant is not None else {})
     candidates = max(sum(1 for failure in errors[1:] if not failure), plan.settings.tried)
     level_error = simultaneous_error(candidates)
-    settings, skipped = plan.settings, sum(totals.skipped.values())
+    settings, skipped, rows = plan.settings, sum(totals.skipped.values()), []
+    for number, (name, model) in enumerate(zip(names, models, strict=True)):
+        _, notes = describe_overlap(model, totals.overlap.get(number, ()), settings.split)
+        notes += _constant_notes(totals, number, class_names)
+        row = ModelEvaluation(name, model.digest, model.format, errors[number], notes, {}, {}, {}, [], [], [])
+        rows.append(_with_results(row, plan, totals, number, measured, level_error) if measured[number] else row)
+    constant = None
+    if plan.constant is not None:
+        name = describe_constant(plan.scoring, plan.constant, list(class_names))
+        constant = ConstantModel(name, _intervals(measured[-1][None], {}, level_error)["metrics"])
     return EvaluationReport(
         split=settings.split,
         chosen_on_it=models_tuned_on(models, names, settings.split),
         label=settings.label,
         task=plan.scoring.task,
         output=plan.output,
-        output_kind=_output_kind(plan),
+        output_kind=plan.scoring.output_kind,
         classes=_class_names(totals, class_names),
         counts=RecordCounts(totals.read, totals.read - skipped, skipped, dict(totals.skipped)),
         interval=IntervalMethod(
             METHOD + (TFMA_METHOD if plan.tfma else ""), settings.replicates, LEVEL, settings.seed, candidates
         ),
         baseline=names[0],
-        models=[
-            ModelEvaluation(
-                name=names[number],
-                digest=model.digest,
-                format=model.format,
-                error=errors[number],
-                notes=[
-                    *overlap_notes(model, totals.overlap.get(number, ()), settings.split),
-                    *_constant_notes(totals, number, class_names),
-                ],
-                **_results(plan, totals, number, measured[number], measured[0], level_error),
-                over_constant=_over_constant(measured[number], constant, level_error),
-            )
-            for number, model in enumerate(models)
-        ],
+        models=rows,
         metrics=list(settings.metrics),
-        constant=_constant_model(plan, constant, class_names, level_error),
+        constant=constant,
     )
 
 
 def _error(plan: Plan, totals: Totals, number: int, model: Model) -> str | None:
     if number in totals.failures:
         return totals.failures[number][1]
-    if error := overlap_error(model, totals.overlap.get(number, ()), plan.settings.split):
-        return error
-    if totals.broken[number]:
+    error, _ = describe_overlap(model, totals.overlap.get(number, ()), plan.settings.split)
+    if not error and totals.broken[number]:
         return f"NaN or infinity in {totals.broken[number]} of {totals.answered[number]} predictions"
-    return None
-
-
-def _output_kind(plan: Plan) -> str:
-    if not plan.scoring.has_classes:
-        return "numbers"
-    return "logits" if plan.scoring.is_logits else "probabilities"
+    return error
 
 
 def _class_names(totals: Totals, names: Sequence[str]) -> list[str]:
@@ -162,49 +145,34 @@ class _Intervals(TypedDict):
     delta: dict[str, Difference]
 
 
-class _Results(_Intervals):
-    parity: dict[str, float | None]
-    confusion: list[list[int]]
-    roc: list[RocPoint]
-    slices: list[SliceMetrics]
+def _with_results(
+    row: ModelEvaluation, plan: Plan, totals: Totals, number: int, measured: list[Measured], error: float
+) -> ModelEvaluation:
+    """Return the row of a model with its results; the last of all measured models is the constant one."""
+    own, ranks = measured[number], totals.sums[None].ranks
+    is_copy = plan.models[number][1] == plan.models[0][1]
 
+    def intervals(key: Slice | None) -> _Intervals:
+        return _intervals(own[key], measured[0][key] if number else {}, error, is_copy=is_copy)
 
-def _results(plan: Plan, totals: Totals, number: int, measured: Measured, baseline: Measured, error: float) -> _Results:
-    """Return the fields of `ModelEvaluation` that are empty for a failed model."""
-    if not measured:
-        return {"metrics": {}, "delta": {}, "parity": {}, "confusion": [], "roc": [], "slices": []}
-    keys = sorted((key for key in measured if key), key=lambda key: (key[0], str(type(key[1])), key[1]))
-    ranks = totals.sums[None].ranks
-    is_copy = plan.models[number] is not plan.models[0] and plan.models[number][1] == plan.models[0][1]
-    return {
-        **_intervals(measured[None], baseline[None] if number else {}, error, is_copy=is_copy),
-        "parity": _parity(plan, totals, number) if number else {},
-        "confusion": [] if totals.confusion is None else totals.confusion[number].tolist(),
-        "roc": [] if ranks is None else roc(ranks.counts[number]),
-        "slices": [
-            SliceMetrics(
-                feature=key[0],
-                value=key[1],
-                count=totals.sums[key].records,
-                **_intervals(measured[key], baseline[key] if number else {}, error, is_copy=is_copy),
-            )
-            for key in keys
+    return replace(
+        row,
+        **intervals(None),
+        parity=_parity(plan, totals, number) if number else {},
+        confusion=[] if totals.confusion is None else totals.confusion[number].tolist(),
+        roc=[] if ranks is None else roc(ranks.counts[number]),
+        slices=[
+            SliceMetrics(*key, totals.sums[key].records, **intervals(key))
+            for key in sorted(filter(None, own), key=lambda key: (key[0], str(type(key[1])), key[1]))
         ],
-    }
+        over_constant=_over_constant(own[None], measured[-1].get(None, {}), error),
+    )
 
 
-def _constant_model(plan: Plan, measured: Measured, classes: Sequence[str], error: float) -> ConstantModel | None:
-    if plan.constant is None:
-        return None
-    name = describe_constant(plan.scoring, plan.constant, list(classes))
-    return ConstantModel(name, _intervals(measured[None], {}, error)["metrics"])
-
-
-def _over_constant(measured: Measured, constant: Measured, error: float) -> dict[str, Estimate]:
-    """Return the differences of a model's metrics over all records to those of the constant model."""
+def _over_constant(own: dict[str, Sampled], constant: dict[str, Sampled], error: float) -> dict[str, Estimate]:
     differences = {}
-    for name, metric in (measured.get(None) or {}).items():
-        if base := constant.get(None, {}).get(name):
+    for name, metric in own.items():
+        if base := constant.get(name):
             difference = metric.value - base.value
             ends = metric.gap_interval(base, error)
             differences[name] = Estimate(
@@ -213,32 +181,27 @@ def _over_constant(measured: Measured, constant: Measured, error: float) -> dict
     return differences
 
 
-def _constant_notes(totals: Totals, number: int, classes: Sequence[str]) -> list[str]:
-    """Return notes on a model that does not depend on its inputs, or always predicts one class."""
+def _constant_notes(totals: Totals, number: int, classes: Sequence[str]) -> Iterator[str]:
+    """Yield a note on a model that does not depend on its inputs, or always predicts one class."""
     evaluated = int(totals.answered[number])
     if number not in totals.ranges or totals.broken[number] or evaluated < 2:
-        return []
+        return
     least, most = totals.ranges[number]
     if (least == most).all():
-        return [f"the outputs are the same for all {evaluated} records"]
-    if totals.confusion is None or not totals.confusion.size:
-        return []
-    predicted = np.flatnonzero(totals.confusion[number].sum(0))
-    occurring = np.flatnonzero(totals.confusion[number].sum(1))
-    if len(predicted) == 1 and len(occurring) > 1:
-        name = classes[predicted[0]] if predicted[0] < len(classes) else predicted[0]
-        return [f"only class {name} is predicted, {len(occurring)} classes occur"]
-    return []
+        yield f"the outputs are the same for all {evaluated} records"
+    elif totals.confusion is not None and totals.confusion.size:
+        predicted, occurring = (np.flatnonzero(totals.confusion[number].sum(axis)) for axis in (0, 1))
+        if len(predicted) == 1 and len(occurring) > 1:
+            name = classes[predicted[0]] if predicted[0] < len(classes) else predicted[0]
+            yield f"only class {name} is predicted, {len(occurring)} classes occur"
 
 
 def _parity(plan: Plan, totals: Totals, number: int) -> dict[str, float | None]:
-    differences = totals.differences
+    records = totals.answered[number]
     return {
-        "max_abs_error": float(differences.largest[number]),
-        "mean_abs_error": float(differences.total[number] / differences.numbers[number]),
-        "agreement": float(differences.agreeing[number] / differences.records[number])
-        if plan.scoring.has_classes
-        else None,
+        "max_abs_error": float(totals.max_error[number]),
+        "mean_abs_error": float(totals.total_error[number] / (records * plan.scoring.width)),
+        "agreement": float(totals.agreeing[number] / records) if plan.scoring.has_classes else None,
     }
 
 
@@ -278,7 +241,5 @@ def _ordered(ends: tuple[float, float] | None, value: float) -> tuple[float, flo
 
 def _no_bound(ends: tuple[float, float] | None, *metrics: Sampled) -> str | None:
     """Return why an interval of metrics is no bound; None if it is one."""
-    reasons = [metric.no_bound for metric in metrics if metric.no_bound]
-    if not reasons and ends is None:
-        reasons = ["the metric is not defined for most samples of the records"]
-    return reasons[0] if reasons else None
+    undefined = None if ends else "the metric is not defined for most samples of the records"
+    return next((metric.no_bound for metric in metrics if metric.no_bound), undefined)

@@ -1,7 +1,6 @@
 """Choose the task, and whether the output is logits, from the first batch, and check the later batches against it."""
 
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -19,14 +18,7 @@ PROBABILITIES, LOGITS = "probabilities", "logits"
 ROUNDING = 1e-3  # a probability outside of 0 to 1 by less is a rounding error
 
 Array = NDArray[Any]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """A choice, and why it was made."""
-
-    value: str
-    reason: str
+Choice = tuple[str, str]  # what was chosen, and why
 
 
 def choose_scoring(settings: Settings, predictions: Array, labels: Array) -> Scoring:
@@ -35,56 +27,62 @@ def choose_scoring(settings: Settings, predictions: Array, labels: Array) -> Sco
     Raises:
         ComponentError: If the output or the label does not fit the task.
     """
-    task = _choose_task(settings, predictions, labels)
-    one_hot = task.value == CLASSIFICATION and labels.shape[1] > 1
-    _check_fit(settings, task.value, predictions.shape[1], labels)
-    has_classes = task.value not in (REGRESSION, OTHER)
-    kind = _choose_output_kind(settings, predictions, task.value)
-    _check_threshold(settings, task.value)
-    log.info("task %s: %s", task.value, task.reason)
+    task, why = _choose_task(settings, predictions.shape[1], labels)
+    one_hot = task == CLASSIFICATION and labels.shape[1] > 1
+    _check_fit(settings, task, predictions.shape[1], labels)
+    has_classes = task not in (REGRESSION, OTHER)
+    kind, why_kind = _choose_output_kind(settings, predictions, task)
+    if settings.threshold != Settings.threshold and task not in (BINARY, MULTI_LABEL):
+        raise ComponentError(
+            f"threshold={settings.threshold:g} for task={task}",
+            f"task={BINARY} or task={MULTI_LABEL}: other tasks have no threshold",
+            "leave threshold out",
+        )
+    log.info("task %s: %s", task, why)
     if has_classes:
-        log.info("output of %s: %s", kind.value, kind.reason)
-    if task.value in (BINARY, MULTI_LABEL):
+        log.info("output of %s: %s", kind, why_kind)
+    if task in (BINARY, MULTI_LABEL):
         log.info("a label is predicted above a probability of %g: threshold=%g", settings.threshold, settings.threshold)
-    is_logits = has_classes and kind.value == LOGITS
-    return Scoring(task.value, is_logits, predictions.shape[1], settings.top_k, settings.threshold, one_hot)
+    is_logits = has_classes and kind == LOGITS
+    return Scoring(task, is_logits, predictions.shape[1], settings.top_k, settings.threshold, one_hot)
 
 
-def _choose_task(settings: Settings, predictions: Array, labels: Array) -> Choice:
-    """Return the task as passed, or derive it from the label's type and values, and the output's width."""
+def _choose_task(settings: Settings, width: int, labels: Array) -> Choice:
     if settings.task != "auto":
-        return Choice(settings.task, f"task={settings.task}")
-    width, size = predictions.shape[1], labels.shape[1]
-    choice = _derive_task(width, labels)
-    fits = {CLASSIFICATION: width > 1, BINARY: width == 1, OTHER: True}
-    if settings.metrics and not fits.get(choice.value, width == size):
-        return Choice(OTHER, f"only metrics={','.join(settings.metrics)}, as no task fits the output")
-    return Choice(choice.value, f"{choice.reason}; task=NAME sets another")
+        return settings.task, f"task={settings.task}"
+    task, why = _derive_task(width, labels)
+    if settings.metrics and not _fits(settings, task, width, labels.shape[1]):
+        return OTHER, f"only metrics={','.join(settings.metrics)}, as no task fits the output"
+    return task, f"{why}; task=NAME sets another"
 
 
 def _derive_task(width: int, labels: Array) -> Choice:
     size, kind = labels.shape[1], labels.dtype.kind
     first = f"in the first {len(labels)} records"
     if kind == "O":
-        return Choice(OTHER, "the label is text")
+        return OTHER, "the label is text"
     if width == size > 1 and is_one_hot(labels).all():
-        return Choice(CLASSIFICATION, f"the label is one-hot {first}, one value for each of {width} outputs")
+        return CLASSIFICATION, f"the label is one-hot {first}, one value for each of {width} outputs"
     are_bits = bool(np.isin(labels, (0, 1)).all())
     if size > 1 and kind != "f" and width == size and are_bits:
-        return Choice(MULTI_LABEL, f"the label has {size} integers 0 and 1 {first}, one for each output")
+        return MULTI_LABEL, f"the label has {size} integers 0 and 1 {first}, one for each output"
     if kind == "f" or size > 1:
-        return Choice(REGRESSION, f"the label has {size} {'float' if kind == 'f' else 'integer'} values")
+        return REGRESSION, f"the label has {size} {'float' if kind == 'f' else 'integer'} values"
     if width > 1:
-        return Choice(CLASSIFICATION, f"the label is one integer, and the output has {width} values")
+        return CLASSIFICATION, f"the label is one integer, and the output has {width} values"
     if are_bits:
-        return Choice(BINARY, f"the label is 0 or 1 {first}, and the output is one value")
-    return Choice(REGRESSION, f"the label is not only 0 and 1 {first}, and the output is one value")
+        return BINARY, f"the label is 0 or 1 {first}, and the output is one value"
+    return REGRESSION, f"the label is not only 0 and 1 {first}, and the output is one value"
+
+
+def _fits(settings: Settings, task: str, width: int, size: int) -> bool:
+    fits = {CLASSIFICATION: width > 1 and size in (1, width), BINARY: width == 1, OTHER: bool(settings.metrics)}
+    return fits.get(task, width == size)
 
 
 def _check_fit(settings: Settings, task: str, width: int, labels: Array) -> None:
     size = labels.shape[1]
-    fits = {CLASSIFICATION: width > 1 and size in (1, width), BINARY: width == 1, OTHER: bool(settings.metrics)}
-    if fits.get(task, width == size):
+    if _fits(settings, task, width, size):
         return
     expected = {
         CLASSIFICATION: "2 or more" if size == 1 else f"{size} (as the one-hot label)",
@@ -101,24 +99,13 @@ def _check_fit(settings: Settings, task: str, width: int, labels: Array) -> None
 
 def _choose_output_kind(settings: Settings, predictions: Array, task: str) -> Choice:
     if settings.output_kind != "auto":
-        return Choice(settings.output_kind, f"output_kind={settings.output_kind}")
+        return settings.output_kind, f"output_kind={settings.output_kind}"
     if looks_like_logits(predictions, task):
         outside = bool(((predictions < 0) | (predictions > 1)).any())
         reason = "some are outside of 0 to 1" if outside else "their sums are not 1"
-        return Choice(
-            LOGITS, f"{reason} in the first {len(predictions)} records; output_kind={PROBABILITIES} changes it"
-        )
+        return LOGITS, f"{reason} in the first {len(predictions)} records; output_kind={PROBABILITIES} changes it"
     reason = f"all are from 0 to 1 in the first {len(predictions)} records"
-    return Choice(PROBABILITIES, f"{reason}; output_kind={LOGITS} changes it")
-
-
-def _check_threshold(settings: Settings, task: str) -> None:
-    if settings.threshold != Settings.threshold and task not in (BINARY, MULTI_LABEL):
-        raise ComponentError(
-            f"threshold={settings.threshold:g} for task={task}",
-            f"task={BINARY} or task={MULTI_LABEL}: other tasks have no threshold",
-            "leave threshold out",
-        )
+    return PROBABILITIES, f"{reason}; output_kind={LOGITS} changes it"
 
 
 def check_labels(scoring: Scoring, label: str, labels: Array) -> None:

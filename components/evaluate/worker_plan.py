@@ -50,7 +50,7 @@ class Plan:
     output_grain: float
     groups: tuple[range, ...]
     stored_batches: int
-    calibrated: tuple[frozenset[str], ...] = ()
+    calibrated: tuple[frozenset[str], ...]
     constant: NDArray[np.float64] | None = None
 
     @property
@@ -69,17 +69,6 @@ class Plan:
         Raises:
             ComponentError: If a metric of the user raises, or returns the wrong thing.
         """
-        return metric_values(self.scoring, self.metrics, self.output_shape, predictions, labels)
-
-
-def metric_values(
-    scoring: Scoring,
-    metrics: tuple[UserMetric, ...],
-    output_shape: tuple[int, ...],
-    predictions: NDArray[Any],
-    labels: NDArray[Any],
-) -> NDArray[np.float64]:
-    """Compute the metrics of the task and the terms of the user's metrics for each record; see `Plan.values`."""
-    shaped = predictions.reshape(len(predictions), *output_shape)
-    terms = [metric.record_terms(labels, shaped) for metric in metrics]
-    return np.concatenate([scoring.values(predictions, scoring.targets(labels)), *terms], 1)
+        shaped = predictions.reshape(len(predictions), *self.output_shape)
+        terms = [metric.record_terms(labels, shaped) for metric in self.metrics]
+        return np.concatenate([self.scoring.values(predictions, self.scoring.targets(labels)), *terms], 1)

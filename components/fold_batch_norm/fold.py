@@ -1,18 +1,27 @@
 """Folding of one model: plan, rebuild or rewrite, save, compare, report."""
 
 import logging
+from contextlib import nullcontext
 from pathlib import Path
 
 from tfopt import keras_models, runtimes
-from tfopt.artifacts import CARD, Examples, SavedModel
+from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts.model_card import Verification
 from tfopt.artifacts.tensor_spec import record_input
-from tfopt.components.fold_batch_norm.frozen_graph import fold_frozen, special_difference
 from tfopt.components.fold_batch_norm.plan import FoldResult, make_plan
 from tfopt.components.fold_batch_norm.rebuild import rebuild_folded
-from tfopt.components.fold_batch_norm.verification import verify
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.law_order import FOLDING, NORMALIZING
+from tfopt.graph.law_runner import graph_of, optimize
+from tfopt.graph.matching.batch_norms import batch_norms, why_left
+from tfopt.graph.report import Report
+from tfopt.graph_checks.comparison import TOLERANCE, Comparison, tolerance_of, why_no_special_values
+from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.graph_checks.special_values import EMPTY, EXTREMES, IEEE
 from tfopt.keras_models.layer_graph import Layer
 from tfopt.keras_models.model_code import ModelCodeError
 from tfopt.measurement.parity import describe_parity
+from tfopt.runtimes import Runtime
 from tfopt.runtimes.keras_parity import output_names
 from tfopt.saved_models.freezer import CannotFreezeError
 from tfopt.saved_models.saved_model import read
@@ -22,9 +31,11 @@ from tfopt.storage.staging import link_tree
 from tfopt.value_types import JsonObject
 
 PER_KERNEL, AT_MOST = 1e-5, 1e-4  # of the output's range; rounding errors grow in the layers that follow
-HALF = {"float16": 1e-2, "bfloat16": 5e-2}  # both models round the output of every layer
 LOGGED = 5  # batch norms that stay
-FIX = "pass a larger tolerance if that is harmless, as in a network whose own rounding errors are as large"
+FIX = (
+    "pass a larger tolerance if that is harmless, as with half precision, or in a network whose own rounding errors "
+    "are as large"
+)
 
 log = logging.getLogger(__name__)
 
@@ -51,13 +62,12 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     plan = make_plan(keras_model)
     summary = _log(plan.results)
     if not plan.folded:
-        _pass_through(model, target, keras_model)
-        return _facts(plan.results, f"unchanged: {summary}")
+        return _unchanged(model, target, plan.results, summary, keras_model)
     names = output_names(model, parent, keras_model)
     keras_models.save(rebuild_folded(keras_model, plan), target, names)
     copy_assets(model, target / "Format-Serving")
     allowed = _tolerance(keras_model) if tolerance is None else tolerance
-    verified = verify(model, parent, SavedModel(target), examples, allowed)
+    verified = _verify(model, parent, SavedModel(target), examples, allowed)
     log.info("%s", describe_parity(verified["outputs"]))
     return {**_facts(plan.results, summary), "verified": verified}
 
@@ -67,20 +77,57 @@ def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tole
         frozen = read(model.saved_model or model.path, state=True)
     except CannotFreezeError as refusal:  # it was loaded before: damaged models are not passed through
         log.info("%s is passed through unchanged: %s", model.name, refusal.received)
-        _pass_through(model, target)
-        return _facts([], f"unchanged: it has no Keras form, and its graph cannot be frozen: {refusal.received}")
-    child, results = fold_frozen(frozen)
+        reason = f"it has no Keras form, and its graph cannot be frozen: {refusal.received}"
+        return _unchanged(model, target, [], reason)
+    child, results = _fold_frozen(frozen)
     summary = _log(results)
     if all(result.refused for result in results):
-        _pass_through(model, target)
-        return _facts(results, f"unchanged: {summary}")
-    if difference := special_difference(model, frozen, child, examples, tolerance):
+        return _unchanged(model, target, results, summary)
+    if difference := _special_difference(model, frozen, child, examples, tolerance):
         log.info("%s is passed through unchanged: %s", model.name, difference)
-        _pass_through(model, target)
-        return _facts([], f"unchanged: the folded graph differs from the model: {difference}")
+        return _unchanged(model, target, [], f"the folded graph differs from the model: {difference}")
     verified = write_verified(model, child, target, examples, tolerance, what="folded", fix=FIX)
     log.info("%s", describe_parity(verified["outputs"]))
     return {**_facts(results, summary), "verified": verified}
+
+
+def _fold_frozen(frozen: Frozen) -> tuple[Frozen, list[FoldResult]]:
+    """Return a frozen model with its batch norms folded, and the result for each batch norm.
+
+    Batch norms are searched after constants are folded, because Keras 3 exports each as eight operations.
+    """
+    plain, report = optimize(frozen, NORMALIZING, Report()), Report()
+    before = batch_norms(graph_of(plain))
+    child = optimize(plain, FOLDING, report)
+    graph = graph_of(child)
+    remaining = batch_norms(graph)
+    results = []
+    for name in before:
+        if name in remaining:
+            results.append(FoldResult(name, refused=why_left(graph, remaining[name], report)))
+        else:
+            node = graph.nodes.get(name)
+            into = node.inputs[0].node if node is not None and node.op == "BiasAdd" else "an operation before it"
+            results.append(FoldResult(name, folded_into=into))
+    return child, results
+
+
+def _special_difference(
+    model: SavedModel, parent: Frozen, child: Frozen, examples: Examples | None, tolerance: float | None
+) -> str | None:
+    """Return how the outputs differ on NaN, infinities, zeros, denormals, extremes or no records; None if they do not.
+
+    On the largest floats they may: folded layers round at other places, so that one form may overflow (ADR 40).
+    """
+    if why_no_special_values(parent):
+        return None
+    comparison = Comparison(
+        parent.signatures, lambda key: FrozenRuntime(parent, key), examples, model.signature, special=True
+    )
+    allowed = tolerance_of(child) if tolerance is None else tolerance
+    kinds = (IEEE, EXTREMES, EMPTY)
+    lines = comparison.special_differences(lambda key: FrozenRuntime(child, key), kinds, allowed)
+    return lines[0] if lines else None
 
 
 def _facts(results: list[FoldResult], summary: str) -> JsonObject:
@@ -100,20 +147,39 @@ def _log(results: list[FoldResult]) -> str:
     return summary
 
 
-def _pass_through(model: SavedModel, target: Path, keras_model: Layer | None = None) -> None:
+def _unchanged(
+    model: SavedModel, target: Path, results: list[FoldResult], reason: str, keras_model: Layer | None = None
+) -> JsonObject:
     """Pass the model through unchanged, by links; export it first if it is only a Keras file."""
     if model.saved_model is None:
         keras_models.save(keras_model, target)
-        return
-    if model.saved_model == model.path:
-        link_tree(model.path, target / "Format-Serving")
-        (target / "Format-Serving" / CARD).unlink(missing_ok=True)
-        return
-    for form in model.path.glob("Format-*"):
-        link_tree(form, target / form.name)
+    elif model.saved_model == model.path:
+        keras_models.place_saved_model(model, target / "Format-Serving")
+    else:
+        for form in model.path.glob("Format-*"):
+            link_tree(form, target / form.name)
+    return _facts(results, f"unchanged: {reason}")
+
+
+def _verify(
+    model: SavedModel, served: Runtime, written: SavedModel, examples: Examples | None, tolerance: float
+) -> Verification:
+    """Compare the SavedModels, and the Keras forms; return the result of the former."""
+    assert model.keras is not None and written.keras is not None
+    is_one_file = model.keras in (model.path, model.saved_model)
+    keras_form = served if is_one_file else runtimes.load(SavedModel(model.keras))
+    _compare(model.signature, keras_form, SavedModel(written.keras), examples, tolerance)
+    return _compare(model.signature, served, written, examples, tolerance)
+
+
+def _compare(key: str, parent: Runtime, child: SavedModel, examples: Examples | None, tolerance: float) -> Verification:
+    comparison = Comparison([key], lambda _: nullcontext(parent), examples, key)
+    verified = comparison.verify(lambda _: runtimes.load(child), tolerance, what="folded", fix=FIX)
+    outputs = {name.removeprefix(f"{key}/"): facts for name, facts in verified["outputs"].items()}
+    return {**verified, "outputs": outputs}
 
 
 def _tolerance(model: Layer) -> float:
     kernels = sum(len(weight.shape) > 1 for weight in model.weights)
     dtypes = {getattr(layer, "compute_dtype", None) for layer in model._flatten_layers()}
-    return max([min(PER_KERNEL * kernels, AT_MOST), *(HALF[dtype] for dtype in HALF if dtype in dtypes)])
+    return max([min(PER_KERNEL * kernels, AT_MOST), *(TOLERANCE[name] for name in TOLERANCE if name in dtypes)])

@@ -113,7 +113,9 @@ class _GraphPlanner:
         reason = self._refusal(call, layer)
         if reason or layer is None:
             return FoldResult(name, refused=reason)
-        folded = fold(self.plan.weights.get(id(layer)) or _weights(layer), _affine(norm), CHANNEL_AXES[_kind(layer)])
+        folded = fold(
+            self.plan.weights.get(id(layer)) or _weights(layer), _affine(norm), CHANNEL_AXES[type(layer).__name__]
+        )
         reason = conditions.check_weights(layer, folded)
         if reason:
             return FoldResult(name, refused=reason)
@@ -160,7 +162,3 @@ def _weights(layer: Layer) -> Weights:
     """Return the layer's weights with a bias; a zero if it has none, which broadcasts over the channels."""
     arrays: Weights = layer.get_weights()
     return arrays if layer.use_bias else [*arrays, np.zeros(1)]
-
-
-def _kind(layer: Layer) -> str:
-    return type(layer).__name__

@@ -1,7 +1,5 @@
 """Rebuild a model by a plan: new layers where batch norms are folded in, the same layer objects elsewhere."""
 
-from typing import Any
-
 from tfopt import keras_models
 from tfopt.components.fold_batch_norm.plan import Plan
 from tfopt.keras_models.layer_graph import Layer, calls, is_graph, rebuild
@@ -36,12 +34,5 @@ def rebuild_folded(model: Layer, plan: Plan) -> Layer:
 
     result = rebuild(model, substitute)
     for key, weights in plan.weights.items():
-        _set_weights(new_layers[key], weights)
+        new_layers[key].set_weights(weights)  # Keras converts them to the dtypes of the layer
     return result
-
-
-def _set_weights(layer: Layer, arrays: list[Any]) -> None:
-    import tensorflow as tf
-
-    types = [tf.as_dtype(weight.dtype).as_numpy_dtype for weight in layer.weights]
-    layer.set_weights([array.astype(dtype) for array, dtype in zip(arrays, types, strict=True)])

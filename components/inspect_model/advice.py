@@ -16,6 +16,13 @@ MOSTLY = 0.9  # share of the work with integer kernels from which a conversion t
 SOME = 0.5  # share below which it is not advised
 FEW_PARAMETERS = 100_000  # below, int8 was measured to be no faster
 SPARSE = 0.5  # share of zeros from which sparse storage is advised
+CHANNEL_OPS = {
+    "Conv2D",
+    "MatMul",
+    "DepthwiseConv2dNative",
+    "BatchMatMulV2",
+    "Einsum",
+}  # channels of their kernels can be removed
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,7 @@ def _applicable(report: InspectionReport, model: Model) -> Iterator[tuple[float,
     covered = report.quantizable.flops or 0.0
     if covered >= SOME and report.parameters.count >= FEW_PARAMETERS:
         yield _speedup(covered, INT8_SPEED.high), _int8(report, model, covered)
-    if model.keras and _has_kernels(report):
+    if model.keras and CHANNEL_OPS & report.ops.keys():
         yield _speedup(1.0, SLIM_SPEED.high), _fewer_channels(model)
     if report.backbones.task and report.backbones.fitting:
         yield 1.03, _lighter_backbone(report)  # after what keeps the network: it needs a new training
@@ -64,10 +71,6 @@ def _applicable(report: InspectionReport, model: Model) -> Iterator[tuple[float,
 def _speedup(share: float, ratio: float) -> float:
     """Return the speedup of the whole if a share of the work becomes faster by a ratio (Amdahl's law)."""
     return 1 / (1 - share + share / ratio)
-
-
-def _has_kernels(report: InspectionReport) -> bool:
-    return any(op in report.ops for op in ("Conv2D", "MatMul", "DepthwiseConv2dNative", "BatchMatMulV2", "Einsum"))
 
 
 def _int8(report: InspectionReport, model: Model, covered: float) -> Advice:

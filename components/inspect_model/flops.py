@@ -12,9 +12,8 @@ Sizes = tuple[int, ...]
 
 _FREE = """
 Assert BatchToSpaceND BroadcastTo Cast CheckNumerics CheckNumericsV2 ConcatV2 Const DecodeJpeg DecodePng
-DepthToSpace ExpandDims Fill Gather
-GatherNd GatherV2 HashTableV2 Identity IdentityN InitializeTableFromTextFileV2 InitializeTableV2
-LookupTableFindV2 MirrorPad NoOp OneHot OnesLike Pack Pad PadV2
+DepthToSpace ExpandDims Fill Gather GatherNd GatherV2 HashTableV2 Identity IdentityN InitializeTableFromTextFileV2
+InitializeTableV2 LookupTableFindV2 MirrorPad NoOp OneHot OnesLike Pack Pad PadV2
 ParseExampleV2 Placeholder Range Rank Reshape ResizeNearestNeighbor ReverseV2 Select SelectV2 Shape Size Slice
 SpaceToBatchND SpaceToDepth Split SplitV Squeeze StopGradient StridedSlice StringJoin Tile Transpose Unpack Where
 ZerosLike
@@ -30,10 +29,7 @@ ELEMENTWISE = set(_ELEMENTWISE.split())
 REDUCTIONS = {"All", "Any", "ArgMax", "ArgMin", "Cumsum", "Max", "Mean", "Min", "Prod", "Sum"}
 # operations for each output value
 SEVERAL = {
-    "FusedBatchNorm": 2,
-    "FusedBatchNormV2": 2,
-    "FusedBatchNormV3": 2,
-    "BatchNormWithGlobalNormalization": 2,
+    **dict.fromkeys(("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3", "BatchNormWithGlobalNormalization"), 2),
     "SquaredDifference": 2,
     "Softmax": 5,  # maximum, difference, exponential, sum, quotient
     "LogSoftmax": 5,
@@ -42,14 +38,7 @@ SEVERAL = {
 
 
 def count_flops(op: str, attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int | None:
-    """Return the floating-point operations of a node, or None for an unknown op.
-
-    Args:
-        op: A TensorFlow op.
-        attr: Its attributes.
-        inputs: Shapes of its inputs.
-        output: Shape of its first output.
-    """
+    """Return the operations of a node with these shapes of its inputs and first output; None for an unknown op."""
     if op in FREE:
         return 0
     if op in ELEMENTWISE or op in SEVERAL:
@@ -58,26 +47,6 @@ def count_flops(op: str, attr: Any, inputs: Sequence[Sizes], output: Sizes) -> i
         return prod(inputs[0])
     rule = OP_RULES.get(op)
     return rule(attr, inputs, output) if rule else None
-
-
-def _conv(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return 2 * prod(output) * prod(inputs[1][:-1])  # each output value sums over the window and its group's channels
-
-
-def _depthwise(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return 2 * prod(output) * prod(inputs[1][:2])
-
-
-def _transposed(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return 2 * prod(inputs[2]) * prod(inputs[1][:-1])  # each input value is added to a window of all output channels
-
-
-def _matmul(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return 2 * prod(output) * inputs[0][-2 if attr["transpose_a"].b else -1]
-
-
-def _batch_matmul(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return 2 * prod(output) * inputs[0][-2 if attr["adj_x"].b else -1]
 
 
 def _einsum(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
@@ -93,28 +62,24 @@ def _einsum(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
     return len(terms) * prod(sizes.values())
 
 
-def _pool(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return prod(output) * prod(int(size) for size in attr["ksize"].list.i)
-
-
-def _sum_of_all(attr: Any, inputs: Sequence[Sizes], output: Sizes) -> int:
-    return (len(inputs) - 1) * prod(output)
-
-
 OP_RULES: dict[str, Callable[[Any, Sequence[Sizes], Sizes], int]] = {
-    "Conv2D": _conv,
-    "Conv3D": _conv,
-    "DepthwiseConv2dNative": _depthwise,
-    "Conv2DBackpropInput": _transposed,
-    "Conv3DBackpropInputV2": _transposed,
-    "MatMul": _matmul,
-    "BatchMatMul": _batch_matmul,
-    "BatchMatMulV2": _batch_matmul,
-    "BatchMatMulV3": _batch_matmul,
+    # Each output value sums over the window and its group's channels.
+    **dict.fromkeys(("Conv2D", "Conv3D"), lambda _, inputs, output: 2 * prod(output) * prod(inputs[1][:-1])),
+    "DepthwiseConv2dNative": lambda _, inputs, output: 2 * prod(output) * prod(inputs[1][:2]),
+    # Each input value is added to a window of all output channels.
+    **dict.fromkeys(
+        ("Conv2DBackpropInput", "Conv3DBackpropInputV2"),
+        lambda _, inputs, output: 2 * prod(inputs[2]) * prod(inputs[1][:-1]),
+    ),
+    "MatMul": lambda attr, inputs, output: 2 * prod(output) * inputs[0][-2 if attr["transpose_a"].b else -1],
+    **dict.fromkeys(
+        ("BatchMatMul", "BatchMatMulV2", "BatchMatMulV3"),
+        lambda attr, inputs, output: 2 * prod(output) * inputs[0][-2 if attr["adj_x"].b else -1],
+    ),
     "Einsum": _einsum,
-    "AvgPool": _pool,
-    "AvgPool3D": _pool,
-    "MaxPool": _pool,
-    "MaxPool3D": _pool,
-    "AddN": _sum_of_all,
+    **dict.fromkeys(
+        ("AvgPool", "AvgPool3D", "MaxPool", "MaxPool3D"),
+        lambda attr, inputs, output: prod(output) * prod(int(size) for size in attr["ksize"].list.i),
+    ),
+    "AddN": lambda _, inputs, output: (len(inputs) - 1) * prod(output),
 }

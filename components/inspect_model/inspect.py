@@ -9,14 +9,8 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.inspect_model.advice import advise
 from tfopt.components.inspect_model.flops import FREE, VIEWS, count_flops
-from tfopt.components.inspect_model.int8_coverage import INTEGER, XNNPACK
 from tfopt.components.inspect_model.lighter_backbones import list_lighter_backbones
-from tfopt.components.inspect_model.weights import (
-    count_parameters,
-    find_non_finite,
-    find_unaligned_kernels,
-    measure_sparsity,
-)
+from tfopt.components.inspect_model.weights import count_parameters, find_unaligned_kernels, measure_sparsity
 from tfopt.data.sample_inputs import OPEN_SIZE
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
@@ -42,6 +36,26 @@ FOLDING_PASSES = ("fold_batch_norm", "fold_scale", "fold_shift")
 NO_COMPUTATION = {"Const", "Placeholder", "NoOp", "Identity", "IdentityN"}
 BUSIEST = 12
 
+# Ops that LiteRT computes in 8 bits, and those that its XNNPACK delegate runs (LiteRT's 8-bit quantization
+# specification and kernel registry, the XNNPACK delegate's list of operators). An Einsum becomes a matrix product. A
+# converter may replace an op by another one, so the file that `export_tflite` writes may differ.
+_BOTH = """
+Abs Add AddV2 AvgPool BatchMatMul BatchMatMulV2 BiasAdd ConcatV2 Conv2D Conv2DBackpropInput DepthToSpace
+DepthwiseConv2dNative Einsum Elu Exp ExpandDims FusedBatchNorm FusedBatchNormV2 FusedBatchNormV3 LeakyRelu MatMul
+MaxPool Maximum Mean Minimum Mul Pad PadV2 Relu Relu6 Reshape ResizeBilinear Rsqrt Sigmoid Slice Softmax
+SpaceToDepth Split SplitV SquaredDifference Squeeze StridedSlice Sub Sum Tanh Transpose
+"""
+BOTH = set(_BOTH.split())
+_INTEGER = """
+ArgMax ArgMin BatchToSpaceND Equal Gather GatherV2 Greater GreaterEqual Less LessEqual LogSoftmax Max Min MirrorPad
+NotEqual Pack ResizeNearestNeighbor Select SelectV2 Shape SpaceToBatchND Tile Unpack
+"""
+INTEGER = BOTH | set(_INTEGER.split())
+_XNNPACK = """
+Ceil Div Floor Log Neg RealDiv Round Sqrt Square
+"""
+XNNPACK = BOTH | set(_XNNPACK.split())
+
 
 def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionReport:
     """Return the report on a signature of a model.
@@ -53,8 +67,9 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
         frozen, assumed = _fix_to_one_example(whole_model, signature, model.uri)
     tensors = frozen.signatures[signature]
     graph = passes.graph_of(frozen)
-    parameters, non_finite = count_parameters(graph), find_non_finite(graph)
-    passes.run(SERVING_PASSES, graph, Report())
+    parameters, non_finite = count_parameters(graph)
+    changes = Report()
+    passes.run(SERVING_PASSES, graph, changes)
     costs = [cost for node in graph.nodes.values() if (cost := _node_cost(graph, node))]
     flops = _sum_flops(costs)
     report = InspectionReport(
@@ -69,13 +84,13 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
         flops=flops,
         bytes_moved=sum(cost.bytes for cost in costs),
         busiest=sorted(costs, key=lambda cost: -(cost.flops or 0))[:BUSIEST],
-        batch_norms=_count_batch_norms(frozen),
         quantizable=_coverage(costs, INTEGER),
         xnnpack=_coverage(costs, XNNPACK),
         channels=find_unaligned_kernels(graph),
         sparsity=measure_sparsity(graph),
         backbones=list_lighter_backbones(tensors, parameters.count, flops.total, budget),
         non_finite=non_finite,
+        batch_norms=_fold_batch_norms(graph, changes),  # the last one, as it changes the graph
     )
     return replace(report, advice=advise(report, model))
 
@@ -100,7 +115,6 @@ def _fix_to_one_example(frozen: Frozen, key: str, uri: str) -> tuple[Frozen, dic
 
 
 def _node_cost(graph: Graph, node: Node) -> NodeCost | None:
-    """Return the cost of a node; None if it computes nothing."""
     if node.op in NO_COMPUTATION:
         return None
     shapes = [graph.shape(tensor) for tensor in node.inputs]
@@ -119,12 +133,8 @@ def _bytes_moved(graph: Graph, node: Node) -> int:
     for tensor in node.inputs:
         types = output_types(graph.nodes[tensor.node])
         ends += [(tensor, types[tensor.output])] if tensor.output < len(types) else []
-    total = 0
-    for tensor, dtype in ends:
-        shape = graph.shape(tensor)
-        if shape is not None and _is_known(shape):
-            total += tf.TensorShape(shape).num_elements() * (tf.as_dtype(dtype % 100).size or 0)
-    return total
+    sizes = [(graph.shape(tensor), tf.as_dtype(dtype % 100).size or 0) for tensor, dtype in ends]
+    return sum(tf.TensorShape(shape).num_elements() * size for shape, size in sizes if _is_known(shape))
 
 
 def _is_known(shape: Any) -> bool:
@@ -142,9 +152,7 @@ def _sum_flops(costs: Sequence[NodeCost]) -> FlopCount:
     )
 
 
-def _count_batch_norms(frozen: Frozen) -> BatchNormCount:
-    graph, report = passes.graph_of(frozen), Report()
-    passes.run(SERVING_PASSES, graph, report)
+def _fold_batch_norms(graph: Graph, report: Report) -> BatchNormCount:
     before = batch_norms(graph)
     passes.run((*SERVING_PASSES, *FOLDING_PASSES), graph, report)
     after = batch_norms(graph)

@@ -9,13 +9,9 @@ from tfopt.reports.inspection_report import CostBudget, LighterBackbone, Lighter
 
 
 def list_lighter_backbones(signature: Signature, parameters: int, flops: int, budget: CostBudget) -> LighterBackbones:
-    """Return the backbones that are lighter than the model and within the budget.
+    """Return the backbones that are lighter than a model with these parameters and operations, within the budget.
 
-    Args:
-        signature: The model's signature, from which its task and the size of its images are determined.
-        parameters: Number of the model's parameters.
-        flops: Number of the model's floating-point operations.
-        budget: The limits.
+    The task and the size of the images are determined from the model's signature.
     """
     mflops = flops / 1e6
     model_fits = _is_within(budget, parameters, mflops)
@@ -24,11 +20,8 @@ def list_lighter_backbones(signature: Signature, parameters: int, flops: int, bu
         return LighterBackbones(task=None, reason=reason, budget=budget, model_fits=model_fits, fitting=[])
     area = size[0] * size[1] / COUNTED_SIDE**2  # convolutions are nearly all of the work, and grow with the area
     rows = [LighterBackbone(name, cost.parameters, cost.mflops * area) for name, cost in COSTS.items()]
-    fitting = [
-        row
-        for row in rows
-        if row.mflops < mflops and row.parameters < parameters and _is_within(budget, row.parameters, row.mflops)
-    ]
+    lighter = [row for row in rows if row.mflops < mflops and row.parameters < parameters]
+    fitting = [row for row in lighter if _is_within(budget, row.parameters, row.mflops)]
     fitting.sort(key=lambda row: -row.mflops)
     return LighterBackbones("image classification", None, budget, model_fits, fitting)
 

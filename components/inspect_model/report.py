@@ -1,8 +1,7 @@
 """The report of an inspection: plain text for a terminal, and a self-contained HTML file."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tfopt.charts.page_templates import report_template
@@ -20,9 +19,9 @@ def render_text(report: InspectionReport) -> str:
 
 def render_html(report: InspectionReport) -> str:
     """Return the report as an HTML document."""
-    filters: dict[str, Callable[..., str]] = {"count": count, "size": data_size, "percent": percent}
-    values = {field.name: getattr(report, field.name) for field in fields(report)}
-    return report_template(Path(__file__).parent, **filters, without_scopes=without_scopes).render(**values)
+    folder = Path(__file__).parent
+    template = report_template(folder, count=count, size=data_size, percent=percent, without_scopes=without_scopes)
+    return template.render(**vars(report))
 
 
 def percent(fraction: float | None) -> str:
@@ -74,8 +73,7 @@ def _lines(report: InspectionReport) -> Iterator[str]:
 
 
 def _backbone_lines(backbones: LighterBackbones) -> Iterator[str]:
-    limits = {"mflops": backbones.budget.mflops, "parameters": backbones.budget.parameters}
-    budget = ", ".join(f"{value:g} {name}" for name, value in limits.items() if value is not None)
+    budget = ", ".join(f"{value:g} {name}" for name, value in vars(backbones.budget).items() if value is not None)
     if budget:
         yield f"  budget         {budget}: this model {'fits' if backbones.model_fits else 'does not fit'}"
     if backbones.task is None:

@@ -9,34 +9,29 @@ from numpy.typing import NDArray
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.reports.inspection_report import KernelSparsity, NonFiniteWeight, ParameterCount, Sparsity, UnalignedKernel
 
-# op: index of the kernel among the inputs, and the kernel's axes of input and output channels
-KERNELS = {
-    "Conv2D": (1, -2, -1),
-    "Conv3D": (1, -2, -1),
-    "DepthwiseConv2dNative": (1, -2, None),
-    "Conv2DBackpropInput": (1, -1, -2),
-    "Conv3DBackpropInputV2": (1, -1, -2),
-    "MatMul": (1, -2, -1),
-    "BatchMatMulV2": (1, -2, -1),
+# The axes of input and output channels of an op's kernel, which is its second input.
+KERNELS: dict[str, tuple[int, int | None]] = {
+    **dict.fromkeys(("Conv2D", "Conv3D", "MatMul", "BatchMatMulV2"), (-2, -1)),
+    **dict.fromkeys(("Conv2DBackpropInput", "Conv3DBackpropInputV2"), (-1, -2)),
+    "DepthwiseConv2dNative": (-2, None),
 }
 ALIGNMENT = 8  # channels that a CPU's registers and int8 instructions, or a GPU's tensor cores, process at once
 MAX_KERNELS = 20
 
 
-def count_parameters(graph: Graph) -> ParameterCount:
-    """Count the floating-point constants with more than one value, which variables become, each once."""
-    arrays = [graph.array(Tensor(name)) for name in _parameter_names(graph)]
-    return ParameterCount(sum(array.size for array in arrays), sum(array.nbytes for array in arrays))
+def count_parameters(graph: Graph) -> tuple[ParameterCount, list[NonFiniteWeight]]:
+    """Count the floating-point constants with more than one value, which variables become; find NaN and infinity."""
+    import tensorflow as tf
 
-
-def find_non_finite(graph: Graph) -> list[NonFiniteWeight]:
-    """Return the floating-point constants that have NaN or infinite values."""
-    weights = []
-    for name in _parameter_names(graph):
-        array = graph.array(Tensor(name))
-        if not np.isfinite(array).all():
-            weights.append(NonFiniteWeight(name, array.size, int(np.isnan(array).sum()), int(np.isinf(array).sum())))
-    return weights
+    count, size, non_finite = 0, 0, []
+    for name, node in graph.nodes.items():
+        if node.op == "Const" and tf.as_dtype(node.attr["dtype"].type).is_floating:
+            array = graph.array(Tensor(name))
+            if array.size > 1:
+                count, size = count + array.size, size + array.nbytes
+                broken = int(np.isnan(array).sum()), int(np.isinf(array).sum())
+                non_finite += [NonFiniteWeight(name, array.size, *broken)] if any(broken) else []
+    return ParameterCount(count, size), non_finite
 
 
 def measure_sparsity(graph: Graph) -> Sparsity:
@@ -67,27 +62,14 @@ def find_unaligned_kernels(graph: Graph) -> list[UnalignedKernel]:
     return unaligned
 
 
-def _parameter_names(graph: Graph) -> Iterator[str]:
-    import tensorflow as tf
-
-    for name, node in graph.nodes.items():
-        if node.op == "Const" and tf.as_dtype(node.attr["dtype"].type).is_floating:
-            shape = node.attr["value"].tensor.tensor_shape
-            if tf.TensorShape(shape).num_elements() > 1:
-                yield name
-
-
 def _kernels(graph: Graph) -> Iterator[tuple[Node, NDArray[Any], int, int | None]]:
     """Yield nodes with a constant kernel, the kernel, and its axes of input and output channels."""
     for node in graph.nodes.values():
-        if node.op in KERNELS and graph.is_constant(node.inputs[KERNELS[node.op][0]]):
-            index, inputs, outputs = KERNELS[node.op]
+        if node.op in KERNELS and graph.is_constant(node.inputs[1]):
+            inputs, outputs = KERNELS[node.op]
             is_transposed = any(node.attr[key].b for key in ("transpose_b", "adj_y") if key in node.attr)
-            yield (
-                node,
-                graph.array(node.inputs[index]),
-                *((outputs or -1, inputs) if is_transposed else (inputs, outputs)),
-            )
+            axes = (outputs or -1, inputs) if is_transposed else (inputs, outputs)
+            yield node, graph.array(node.inputs[1]), *axes
 
 
 def _is_two_of_four(kernel: NDArray[Any], axis: int) -> bool:

@@ -5,7 +5,7 @@ import tempfile
 from pathlib import Path
 
 from tfopt import keras_models
-from tfopt.artifacts import CARD, Examples, SavedModel
+from tfopt.artifacts import Examples, SavedModel
 from tfopt.components.optimize_graph.parameters import Optimization
 from tfopt.components.optimize_graph.pass_names import read_passes
 from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
@@ -15,19 +15,13 @@ from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.law_runner import graph_of, unmet_requirements
 from tfopt.graph.laws import laws
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
-from tfopt.graph_checks.comparison import (
-    Comparison,
-    special_inputs,
-    tolerance_of,
-    why_no_special_values,
-)
+from tfopt.graph_checks.comparison import Comparison, tolerance_of, why_no_special_values
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.saved_models import graph_file, saved_model
 from tfopt.saved_models.feature_signature import add_feature_signature
 from tfopt.saved_models.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
 from tfopt.serving.verified_write import write_verified
-from tfopt.storage.staging import link_tree
 from tfopt.value_types import JsonObject
 
 FIX = "pass a larger tolerance if acceptable, or leave passes out: explain=True reports the error of each"
@@ -49,13 +43,9 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
             parent = add_feature_signature(parent, source.signature, optimization.feature_signature)
         allowed = tolerance_of(parent) if optimization.tolerance is None else optimization.tolerance
         left_out = "not compared: fast_math" if optimization.fast_math else why_no_special_values(parent)
-        special = None if left_out else special_inputs(parent)
         comparison = Comparison(
-            parent.signatures,
-            lambda key: FrozenRuntime(parent, key),
-            examples,
-            source.signature,
-            special,
+            *(parent.signatures, lambda key: FrozenRuntime(parent, key), examples, source.signature),
+            special=not left_out,
             stateful=changes_state(parent.graph),
         )
         run = VerifiedPasses(parent, comparison, allowed, fast_math=optimization.fast_math)
@@ -64,8 +54,7 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
         report = {**_report(parent, run, passes), "special_values": left_out or "compared"}
         facts: JsonObject = {"name": "optimized", "nodes": len(run.model.graph.node), "report": report}
         if optimization.explain:
-            link_tree(source.saved_model or source.path, target / "Format-Serving")
-            (target / "Format-Serving" / CARD).unlink(missing_ok=True)
+            keras_models.place_saved_model(source, target / "Format-Serving")
             return {**facts, "name": model.name, "nodes": len(parent.graph.node), "explained": True}
         verified = write_verified(source, run.model, target, examples, allowed, what="written", fix=FIX)
         if optimization.frozen_graph:
@@ -76,24 +65,23 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
 
 def _exported(model: SavedModel, folder: Path, optimization: Optimization) -> SavedModel:
     inputs, outputs = list(optimization.inputs), list(optimization.outputs)
+    exported = SavedModel(folder / "exported")
     if model.frozen_graph:
-        saved_model.write(graph_file.read_graph(model.frozen_graph, inputs, outputs), folder / "exported")
-        return SavedModel(folder / "exported")
-    if inputs or outputs:
+        saved_model.write(graph_file.read_graph(model.frozen_graph, inputs, outputs), exported.path)
+    elif inputs or outputs:
         raise ComponentError(
             f"{inputs=}, {outputs=} for a model with signatures",
             "inputs and outputs for a frozen graph only",
             "leave them out",
         )
-    if model.saved_model is not None:
-        if not saved_model.has_removed_operations(model.saved_model):
-            return model
-        saved_model.write(saved_model.read(model.saved_model, state=True), folder / "exported")
-        exported = SavedModel(folder / "exported")
+    elif model.saved_model is None:
+        keras_models.save(keras_models.load(model), exported.path)
+    elif saved_model.has_removed_operations(model.saved_model):
+        saved_model.write(saved_model.read(model.saved_model, state=True), exported.path)
         copy_assets(model, exported.path)
-        return exported
-    keras_models.save(keras_models.load(model), folder / "exported")
-    return SavedModel(folder / "exported")
+    else:
+        return model
+    return exported
 
 
 def _names(signature: Signature) -> dict[str, dict[str, str]]:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.quantize_graph.layers import CONVOLUTION, PRODUCT, Layer, passes, producer
+from tfopt.graph.graph_def import FLOAT, QINT8, QUINT8
 from tfopt.graph.law import attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attributes
@@ -37,23 +38,11 @@ class Int8Writer:
     def __init__(
         self, graph: Graph, layers: Sequence[Layer], ranges: Mapping[Tensor, tuple[float, float]], *, reduced: bool
     ) -> None:
-        """Prepare the replacement.
-
-        Args:
-            graph: The graph, changed by `replace_layers`.
-            layers: The layers, in topological order.
-            ranges: The range of each tensor that a layer reads or returns.
-            reduced: Use 7 bits of the weights.
-        """
-        import tensorflow as tf
-
+        """Prepare the replacement of layers in topological order; ``reduced`` uses 7 bits of the weights."""
         self._graph, self._ranges = graph, ranges
         self._waiting = {layer.end: layer for layer in layers}
         self._levels = REDUCED_LEVELS if reduced else LEVELS
         self._ends = {layer.end for layer in layers}
-        self._float, self._signed, self._unsigned, self._int32 = (
-            dtype.as_datatype_enum for dtype in (tf.float32, tf.qint8, tf.quint8, tf.qint32)
-        )
         self._tensors: dict[Tensor, Int8] = {}
         sources = [producer(graph, self._ends, tensor) for layer in layers for tensor in _read(layer)]
         self._read_in_8_bits = {end for end in sources if end}
@@ -79,40 +68,45 @@ class Int8Writer:
         if layer.activation == "Relu6":
             limit = min(limit, RELU6)  # integers saturate, which is what ReLU6 does
         residual = None if layer.residual is None else self._in_8_bits(layer.residual)
-        if residual is not None and residual.dtype == self._signed:
+        if residual is not None and residual.dtype == QINT8:
             limit *= 255 / 127  # the kernel adds to the signed integers in place, so only 127 levels can be used
         low, high = self._limits(layer.end, limit, signed=not unsigned)
-        inputs, types, ranges = self._operands(layer, residual)
-        kernel, kind = layer.kernel, self._unsigned if unsigned else self._signed
+        kind = QUINT8 if unsigned else QINT8
         fused = ["BiasAdd", *(["Sum"] if residual else []), *(["Relu"] if unsigned else []), "Requantize"]
-        common = self._lists(types, [*ranges, low, high], [kind], [self._float] * 2)
-        if kernel.op == PRODUCT:
-            own = self._product_attributes(inputs, types, kind)
-        else:
-            own = {
-                **{"Tinput": types[0], "Tfilter": types[1], "Tbias": types[2], "out_type": kind},
-                **{"Tsummand": residual.dtype if residual else kind},
-                **{"is_filter_const": True, "is_bias_const": True},
-            }
-        integers = self._add(
-            f"{layer.end}/int8",
-            FUSED[kernel.op],
-            [*inputs, *ranges, low, high],
-            kernel,
-            {**own, **common, "fused_ops": fused},
-        )
+        inputs, options = self._operation(layer, residual, (low, high), kind, fused)
+        integers = self._add(f"{layer.end}/int8", FUSED[layer.kernel.op], inputs, layer.kernel, options)
         self._tensors[Tensor(layer.end)] = Int8(integers, low, high, kind)
         self._become_float(layer.end, self._tensors[Tensor(layer.end)])
 
     def _add_float_product(self, layer: Layer) -> None:
         """Add a product that returns float32."""
-        inputs, types, ranges = self._operands(layer, None)
-        low, high = self._limits(layer.end, self._limit(Tensor(layer.end)), signed=True)  # not used for float32
+        limits = self._limits(layer.end, self._limit(Tensor(layer.end)), signed=True)  # not used for float32
         fused = ["BiasAdd", *(["Relu"] if layer.activation else []), "Dequantize"]
-        common = self._lists(types, [*ranges, low, high], [self._float], [])
-        own = self._product_attributes(inputs, types, self._float)
-        made = attributes(FUSED[PRODUCT], {}, {**own, **common, "fused_ops": fused})
-        self._replace(layer.end, FUSED[PRODUCT], [*inputs, *ranges, low, high], made)
+        inputs, options = self._operation(layer, None, limits, FLOAT, fused)
+        self._replace(layer.end, FUSED[PRODUCT], inputs, attributes(FUSED[PRODUCT], {}, options))
+
+    def _operation(
+        self, layer: Layer, residual: Int8 | None, limits: tuple[Tensor, Tensor], kind: int, fused: list[str]
+    ) -> tuple[list[Tensor], dict[str, object]]:
+        """Return the inputs and the attributes of an operation that returns values of a dtype between limits."""
+        inputs, types, ranges = self._operands(layer, residual)
+        options: dict[str, object] = {
+            "Tdevice_inputs": types,
+            "Thost_inputs": [FLOAT] * (len(ranges) + len(limits)),
+            "Tdevice_outputs": [kind],
+            "Thost_outputs": [] if kind == FLOAT else [FLOAT] * 2,
+            "Tbias": FLOAT,
+            "is_bias_const": True,
+            "fused_ops": fused,
+        }
+        if layer.kernel.op == PRODUCT:
+            options |= {"T1": types[0], "T2": types[1], "U": FLOAT, "Tout": kind, "is_weight_const": True}
+            options |= {"transpose_a": False, "transpose_b": False}
+            options |= {"input_quant_mode": "SCALED", "output_quant_mode": "SCALED"}
+        else:
+            options |= {"Tinput": types[0], "Tfilter": types[1], "out_type": kind, "is_filter_const": True}
+            options |= {"Tsummand": residual.dtype if residual else kind}
+        return [*inputs, *ranges, *limits], options
 
     def _operands(self, layer: Layer, residual: Int8 | None) -> tuple[list[Tensor], list[int], list[Tensor]]:
         """Return the operands of a layer with their dtypes, and the limits of input, weights and residual."""
@@ -121,33 +115,19 @@ class Int8Writer:
         bias = np.zeros(limits.size, np.float32) if layer.bias is None else self._graph.array(layer.bias).reshape(-1)
         inputs = [
             source.tensor,
-            self._constant(f"{layer.end}/weights", weights, self._signed),
+            self._constant(f"{layer.end}/weights", weights, QINT8),
             self._constant(f"{layer.end}/bias", bias),
         ]
         ranges = [source.low, source.high]
         ranges += [
             self._constant(f"{layer.end}/{side}_weights", sign * limits) for side, sign in (("min", -1), ("max", 1))
         ]
-        types = [source.dtype, self._signed, self._float]
+        types = [source.dtype, QINT8, FLOAT]
         if residual:
             inputs.append(residual.tensor)
             types.append(residual.dtype)
             ranges += [residual.low, residual.high]
         return inputs, types, ranges
-
-    def _product_attributes(self, inputs: list[Tensor], types: list[int], kind: int) -> dict[str, object]:
-        return {
-            **{"T1": types[0], "T2": types[1], "Tbias": types[2], "U": self._float, "Tout": kind},
-            **{"transpose_a": False, "transpose_b": False, "is_weight_const": True, "is_bias_const": True},
-            **{"input_quant_mode": "SCALED", "output_quant_mode": "SCALED"},
-        }
-
-    def _lists(self, types: list[int], host: list[Tensor], made: list[int], ranges: list[int]) -> dict[str, object]:
-        """Return the dtypes of operands and results in memory of the device and of the host."""
-        return {
-            **{"Tdevice_inputs": types, "Thost_inputs": [self._float] * len(host)},
-            **{"Tdevice_outputs": made, "Thost_outputs": ranges},
-        }
 
     def _in_8_bits(self, tensor: Tensor) -> Int8:
         """Return a tensor in 8 bits: from the layer that computes it, or converted."""
@@ -162,7 +142,7 @@ class Int8Writer:
             signed = self._ranges[tensor][0] < 0
             name = str(tensor).replace(":", "_")
             low, high = self._limits(name, self._limit(tensor), signed=signed)
-            kind = self._signed if signed else self._unsigned
+            kind = QINT8 if signed else QUINT8
             options = {"mode": "SCALED", "round_mode": "HALF_TO_EVEN", "narrow_range": signed, "T": kind}
             quantized = self._add(f"{name}/quantize", "QuantizeV2", [tensor, low, high], node, options)
             integers = Int8(quantized, low, high, kind)
@@ -171,13 +151,10 @@ class Int8Writer:
 
     def _passed_on(self, node: Node, source: Int8) -> Int8:
         """Add an operation that passes on 8-bit values."""
-        if node.op == "MaxPool":
-            options = {"T": source.dtype}
-            inputs = [source.tensor, source.low, source.high]
-            made = self._add(f"{node.name}/int8", "QuantizedMaxPool", inputs, node, options)
-        else:
-            options = {"T": source.dtype}
-            made = self._add(f"{node.name}/int8", node.op, [source.tensor, *node.inputs[1:]], node, options)
+        op, others = node.op, node.inputs[1:]
+        if op == "MaxPool":
+            op, others = "QuantizedMaxPool", [source.low, source.high]
+        made = self._add(f"{node.name}/int8", op, [source.tensor, *others], node, {"T": source.dtype})
         return source._replace(tensor=made)
 
     def _read_shapes(self, tensor: Tensor, source: Int8) -> None:
@@ -198,18 +175,12 @@ class Int8Writer:
 
     def _become_float(self, name: str, source: Int8) -> None:
         """Replace a node by the conversion of 8-bit values to float32."""
-        options = {
-            "T": source.dtype,
-            "dtype": self._float,
-            "mode": "SCALED",
-            "narrow_range": source.dtype == self._signed,
-        }
-        made = attributes("Dequantize", {}, options)
+        options = {"T": source.dtype, "dtype": FLOAT, "mode": "SCALED"}
+        made = attributes("Dequantize", {}, {**options, "narrow_range": source.dtype == QINT8})
         self._replace(name, "Dequantize", [source.tensor, source.low, source.high], made)
 
     def _replace(self, name: str, op: str, inputs: list[Tensor], attributes: dict[str, object]) -> None:
-        old = self._graph.remove(name)
-        self._graph.insert(Node(name, op, inputs, [], attributes, old.device))
+        self._graph.replace(self._graph.nodes[name], op=op, inputs=inputs, controls=[], attr=attributes)
 
     def _add(self, name: str, op: str, inputs: list[Tensor], like: Node, changed: Mapping[str, object]) -> Tensor:
         made = attributes(op, like.attr, changed)

@@ -15,6 +15,8 @@ ADDING = ("AddV2", "Add")
 ACTIVATIONS = ("Relu", "Relu6")
 PASSING = ("Reshape", "Squeeze", "ExpandDims", "MaxPool")  # they return some of the values that they read
 
+Stays = dict[str, dict[str, int]]  # operations that stay, with their counts, by reason
+
 
 @dataclass(frozen=True)
 class Layer:
@@ -40,15 +42,10 @@ class Layer:
         return self.kernel.inputs[0]
 
 
-def find_layers(
-    graph: Graph, operations: Collection[str], within: Collection[str]
-) -> tuple[list[Layer], dict[str, dict[str, int]]]:
+def find_layers(graph: Graph, operations: Collection[str], within: Collection[str]) -> tuple[list[Layer], Stays]:
     """Return the layers in topological order, and the counts of operations that stay, by reason.
 
-    Args:
-        graph: The graph; it is not changed.
-        operations: The kernels that may be quantized.
-        within: The nodes whose values are known on the calibration examples.
+    Only ``operations`` may be quantized, ``within`` the nodes whose values are known on the calibration examples.
     """
     layers: list[Layer] = []
     stays: dict[str, Counter[str]] = defaultdict(Counter)

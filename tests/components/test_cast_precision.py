@@ -8,8 +8,8 @@ from tests.conftest import write_examples
 from tests.graph.saved_models import control_flow, two_ends
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
+from tfopt.components.cast_precision.cast import revert
 from tfopt.components.cast_precision.component import cast_precision
-from tfopt.components.cast_precision.revert_layers import revert
 from tfopt.errors import ComponentError
 from tfopt.saved_models.saved_model import read
 

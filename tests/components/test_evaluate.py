@@ -12,7 +12,7 @@ from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.evaluate import beam_pipeline, evaluation
+from tfopt.components.evaluate import beam_pipeline, component
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.examples.records import read_part
 from tfopt.components.evaluate.loaded_models import predict
@@ -414,7 +414,7 @@ def test_large_models_are_evaluated_in_a_process_of_their_own_during_a_run(
 ):
     inputs = {"baseline": digits_model, "candidates": [digits_lite], "examples": digits_examples, "label": "label"}
     here = evaluate(**inputs, evaluation=tmp_path / "here")["evaluation"].load()
-    monkeypatch.setattr(evaluation, "LARGE", 0)
+    monkeypatch.setattr(component, "LARGE", 0)
     monkeypatch.delattr(beam_pipeline, "evaluate_models")  # in this process
     with preloading(is_run=True):
         fork = evaluate(**inputs, evaluation=tmp_path / "fork")["evaluation"].load()

@@ -6,7 +6,7 @@ import pytest
 from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.examples.record_facts import RecordFacts
+from tfopt.components.evaluate.metrics.accumulators import RecordFacts
 from tfopt.data import record_hashes
 from tfopt.data.record_hashes import RecordHashes, hash_records
 from tfopt.errors import ComponentError

@@ -15,7 +15,7 @@ import tensorflow as tf
 from tests.components.batch_norm_models import batch_norms, inputs_for, randomized
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import SavedModel
-from tfopt.components.fold_batch_norm import fold, frozen_graph
+from tfopt.components.fold_batch_norm import fold
 from tfopt.components.fold_batch_norm.component import fold_batch_norm
 from tfopt.errors import ComponentError
 
@@ -109,7 +109,7 @@ def test_a_folded_graph_that_differs_on_nan_is_not_passed_on(tmp_path, monkeypat
     tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
     card = fold_batch_norm(tmp_path / "model", tmp_path / "exact")["folded"].card
     assert card.facts["folded"] == 1
-    monkeypatch.setattr(frozen_graph, "FOLDING", (*frozen_graph.FOLDING, "fold_zero_products", "strip_unused"))
+    monkeypatch.setattr(fold, "FOLDING", (*fold.FOLDING, "fold_zero_products", "strip_unused"))
     monkeypatch.setattr(fold, "write_verified", None)  # never reached
     folded = fold_batch_norm(tmp_path / "model", tmp_path / "folded")["folded"]
     assert "instead of nan on NaN, infinities" in folded.card.facts["report"]["summary"]

@@ -11,8 +11,7 @@ from tfopt.artifacts.model_card import LineageStep
 from tfopt.components.quantize_graph.component import quantize_graph
 from tfopt.components.quantize_graph.int8_operations import FUSED, quantized_weights
 from tfopt.components.quantize_graph.parameters import GraphQuantization
-from tfopt.components.quantize_graph.quantize import quantize
-from tfopt.components.quantize_graph.ranges import union
+from tfopt.components.quantize_graph.quantize import quantize, union
 from tfopt.declaration import step_order
 from tfopt.errors import ComponentError
 from tfopt.graph.mutable_graph import Graph, Tensor

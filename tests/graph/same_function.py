@@ -12,8 +12,7 @@ from tfopt.graph.law_order import ROUNDING, UNCHECKING
 from tfopt.graph.session import session
 from tfopt.graph_checks.comparison import FLOAT32_TOLERANCE
 from tfopt.graph_checks.comparison import TOLERANCE as HALF
-from tfopt.graph_checks.size_inputs import size_inputs
-from tfopt.graph_checks.special_values import EXTREMES, IEEE, LARGEST, Probe, difference, overlaid, values
+from tfopt.graph_checks.special_values import EXTREMES, IEEE, LARGEST, Probe, difference, overlaid, size_inputs, values
 
 TOLERANCE = {"float64": 1e-14, "float32": 1e-6, "float16": 4e-3, "bfloat16": 3e-2}  # relative to the largest value
 

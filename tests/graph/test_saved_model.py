@@ -13,9 +13,10 @@ from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.errors import ComponentError
+from tfopt.graph.frozen_model import Frozen
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.saved_models.graph_file import read_graph, write_graph
-from tfopt.saved_models.saved_model import Frozen, read, write
+from tfopt.saved_models.saved_model import read, write
 
 INPUTS = {
     "two_ends": {

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tfopt.graph.const_arrays import array_of
+from tfopt.graph.const_arrays import LARGE_BYTES, array_of, feed_weights, zero_weights
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.session import evaluate
 from tfopt.graph.shape_inference import shapes_of
-from tfopt.graph.weights import LARGE_BYTES, feed_weights, zero_weights
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 
 KEY = "serving_default"

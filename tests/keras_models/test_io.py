@@ -8,7 +8,7 @@ import tensorflow as tf
 import tf_keras
 
 from tfopt import keras_models, runtimes
-from tfopt.artifacts import KerasModel
+from tfopt.artifacts import CARD, KerasModel, SavedModel
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
 from tfopt.measurement import parity
@@ -271,6 +271,16 @@ def test_parity_of_the_two_forms_detects_one_changed_weight(tmp_path):
     keras_models.save(model, tmp_path / "two")
     one, two = (runtimes.load(KerasModel.open(tmp_path / name)) for name in ("one", "two"))
     assert parity.compare(one, two, [{"a": A}])["last"].max_abs_error > 1e-4
+
+
+def test_a_placed_saved_model_has_no_model_card_of_its_parent(tmp_path):
+    parent = tmp_path / "parent"
+    parent.mkdir()
+    for name in ("saved_model.pb", CARD):
+        (parent / name).write_text("{}")
+    keras_models.place_saved_model(SavedModel(parent), tmp_path / "placed")
+    assert [file.name for file in (tmp_path / "placed").iterdir()] == ["saved_model.pb"]
+    assert (parent / CARD).is_file()
 
 
 def moved(model):

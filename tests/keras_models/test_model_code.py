@@ -16,8 +16,7 @@ from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.fold_batch_norm.component import fold_batch_norm
 from tfopt.components.inspect_model.component import inspect_model
 from tfopt.errors import ComponentError
-from tfopt.keras_models.model_code import TRUST, is_trusted, trusted_code
-from tfopt.keras_models.op_layers import forbidden_call
+from tfopt.keras_models.model_code import TRUST, forbidden_call, is_trusted, trusted_code
 
 FORMATS = ["tf_keras h5", "tf_keras keras", "tf_keras tf", "keras h5", "keras keras"]
 

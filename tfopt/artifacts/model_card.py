@@ -100,7 +100,6 @@ class Verification(TypedDict, total=False):
     records: int
     also_calibrated_on: int
     tolerance: float | None
-    skipped: Mapping[str, str]
     not_compared: Mapping[str, str]
     outputs: Mapping[str, ParityFacts]
     warnings: list[str]

@@ -1,11 +1,9 @@
 """Frozen model: one graph in which variables are constants, with the signatures that are served from it."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from tfopt.artifacts.saved_model_proto import functions_called
+from tfopt.graph.graph_def import GraphDef, node_of
 from tfopt.graph.shape_inference import Shape
 
 PREDICT = "tensorflow/serving/predict"
@@ -28,7 +26,15 @@ class Endpoint:
     @property
     def node(self) -> str:
         """Return the name of the node that computes the tensor."""
-        return self.tensor.rpartition(":")[0]
+        return node_of(self.tensor)
+
+    def add_placeholder(self, graph: GraphDef) -> None:
+        """Add a Placeholder for the endpoint to a graph."""
+        import tensorflow as tf
+
+        node = graph.node.add(name=self.node, op="Placeholder")
+        node.attr["dtype"].type = tf.as_dtype(self.dtype).as_datatype_enum
+        node.attr["shape"].shape.CopyFrom(tf.TensorShape(self.shape).as_proto())
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,7 @@ class Frozen:
     """A model as one graph without variables, shared by all of its signatures.
 
     Attributes:
-        graph: A ``tf.compat.v1.GraphDef``: variables are constants, calls inlined; If and While keep their functions.
+        graph: Variables are constants, calls inlined; If and While keep their functions.
         signatures: By key, without TensorFlow's own (``__saved_model_init_op``).
         initializer: The node that must run once after loading, for example to fill lookup tables.
         assets: Files by the tensor (``node:0``) that contains their name; copied when the model is written.
@@ -53,12 +59,17 @@ class Frozen:
         shapes: Shapes of the tensors of the graph by node and output, once they were inferred.
     """
 
-    graph: Any
+    graph: GraphDef
     signatures: dict[str, Signature]
     initializer: str | None = None
     assets: dict[str, Path] = field(default_factory=dict)
     state: set[str] = field(default_factory=set)
     shapes: dict[tuple[str, int], Shape] | None = field(default=None, init=False, repr=False, compare=False)
+
+    @property
+    def inputs(self) -> set[str]:
+        """Return the nodes that are fed: inputs of all signatures."""
+        return {end.node for signature in self.signatures.values() for end in signature.inputs.values()}
 
     @property
     def outputs(self) -> list[str]:
@@ -69,27 +80,4 @@ class Frozen:
     @property
     def protected(self) -> set[str]:
         """Return the nodes whose names every pass must preserve: `outputs`, inputs, file names, and `state`."""
-        inputs = {end.node for signature in self.signatures.values() for end in signature.inputs.values()}
-        return {*self.outputs, *inputs, *self.state, *(tensor.rpartition(":")[0] for tensor in self.assets)}
-
-
-def nodes(graph: Any) -> Iterator[Any]:
-    """Yield every NodeDef of a GraphDef and of its functions."""
-    yield from graph.node
-    for function in graph.library.function:
-        yield from function.node_def
-
-
-def prune_functions(graph: Any) -> None:
-    """Remove unreachable functions from a GraphDef, and all gradient definitions."""
-    if not graph.library.function:
-        del graph.library.gradient[:]
-        return
-    bodies = {function.signature.name: function.node_def for function in graph.library.function}
-    reached, ahead = set(), functions_called(graph.node) & set(bodies)
-    while ahead:
-        reached |= ahead
-        ahead = set().union(*(functions_called(bodies[name]) for name in ahead)) & set(bodies) - reached
-    reachable = [function for function in graph.library.function if function.signature.name in reached]
-    del graph.library.gradient[:], graph.library.function[:]
-    graph.library.function.extend(reachable)
+        return {*self.outputs, *self.inputs, *self.state, *map(node_of, self.assets)}

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.graph.mutable_graph import FunctionDef, Graph, GraphDef, Node, Tensor
-from tfopt.graph.op_registry import FRAMES, attribute, definition, is_pure
+from tfopt.graph.graph_def import FunctionDef, GraphDef, NodeDef, reach, unused_name
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.op_registry import FRAMES, definition, is_pure, types_of
 
 
 @dataclass
@@ -23,13 +24,8 @@ class Body:
     returned: list[Tensor]
 
 
-def read_body(function: Any, library: Mapping[str, Any]) -> Body | str:
-    """Return the body of a function, or the reason why it cannot be rewritten.
-
-    Args:
-        function: A FunctionDef.
-        library: All functions by name.
-    """
+def read_body(function: FunctionDef, library: Mapping[str, FunctionDef]) -> Body | str:
+    """Return the body of one of the functions by name, or the reason why it cannot be rewritten."""
     if function.signature.attr:
         return "it is a template whose types depend on the call"
     unknown = sorted({node.op for node in function.node_def if definition(node.op) is None})
@@ -39,11 +35,9 @@ def read_body(function: Any, library: Mapping[str, Any]) -> Body | str:
     graph_def.library.function.extend(_reached(function, library))
     arguments = [argument.name for argument in function.signature.input_arg]
     returned = [Tensor.read(flat[function.ret[output.name]]) for output in function.signature.output_arg]
-    ends = {f"returned_{index}": tensor for index, tensor in enumerate(returned)}
     names = {node.name for node in graph_def.node}
-    for index, end in enumerate(list(ends)):  # an Identity each, so that the node before it can be rewritten
-        while end in names:
-            end += "_"
+    for index in range(len(returned)):  # an Identity each, so that the node before it can be rewritten
+        end = unused_name(f"returned_{index}", names)
         names.add(end)
         node = graph_def.node.add(name=end, op="Identity", input=[str(returned[index])])
         node.attr["T"].type = function.signature.output_arg[index].type
@@ -57,23 +51,19 @@ def read_body(function: Any, library: Mapping[str, Any]) -> Body | str:
     return Body(graph, arguments, returned)
 
 
-def has_no_effect(node: Node, library: Mapping[str, Any]) -> bool:
+def has_no_effect(node: Node | NodeDef, library: Mapping[str, FunctionDef]) -> bool:
     """Return whether a node and the functions that it calls have no effects."""
     if is_pure(node):
         return True
     if definition(node.op) is None or node.op in FRAMES or node.op.startswith(("Stateful", "Remote")):
         return False
-    called = list(called_by(node))
-    return bool(called) and all(
-        name in library
-        and all(
-            has_no_effect(Node(inner.name, inner.op, [], [], inner.attr), library) for inner in library[name].node_def
-        )
-        for name in called
-    )
+    called = set(called_by(node))
+    if not called or not called <= set(library):
+        return False
+    return all(has_no_effect(inner, library) for name in called for inner in library[name].node_def)
 
 
-def called_by(node: Node) -> Iterable[str]:
+def called_by(node: Node | NodeDef) -> Iterable[str]:
     """Yield the names of the functions in the attributes of a node."""
     for value in node.attr.values():
         yield from [value.func.name] if value.func.name else []
@@ -106,8 +96,7 @@ def write_body(body: Body, like: Any, name: str | None = None) -> Any:
     function.signature.control_output[:] = [key for key in like.signature.control_output if key in function.control_ret]
     ends = {tensor.node for tensor in body.returned}
     for node in graph.nodes.values():
-        plain_end = node.name in ends and not node.controls
-        if node.name in body.arguments or plain_end:
+        if node.name in body.arguments or (node.name in ends and not node.controls):
             continue
         proto = function.node_def.add(name=node.name, op=node.op, device=node.device)
         proto.input.extend(
@@ -139,7 +128,7 @@ def _flat(function: Any) -> tuple[GraphDef, dict[str, str]]:
     for node in function.node_def:
         place = 0
         for output in definition(node.op).output_arg:
-            for index in range(_count(output, node)):
+            for index in range(len(types_of(output, node))):
                 flat[f"{node.name}:{output.name}:{index}"] = f"{node.name}:{place}" if place else node.name
                 place += 1
     for node in function.node_def:
@@ -155,27 +144,15 @@ def _nested(body: Body, tensor: Tensor) -> str:
         return tensor.node
     node, place = body.graph.nodes[tensor.node], tensor.output
     for output in definition(node.op).output_arg:
-        count = _count(output, node)
+        count = len(types_of(output, node))
         if place < count:
             return f"{node.name}:{output.name}:{place}"
         place -= count
     raise IndexError(f"{node.op} {node.name} has no output {tensor.output}")
 
 
-def _count(output: Any, node: Any) -> int:
-    if output.type_list_attr:
-        return len(attribute(node, output.type_list_attr).list.type)
-    return int(attribute(node, output.number_attr).i) if output.number_attr else 1
+def _reached(function: FunctionDef, library: Mapping[str, FunctionDef]) -> list[FunctionDef]:
+    def called(name: str) -> set[str]:
+        return {inner for node in library[name].node_def for inner in called_by(node)} & set(library)
 
-
-def _reached(function: Any, library: Mapping[str, Any]) -> list[Any]:
-    reached: dict[str, FunctionDef] = {}
-    ahead = [function]
-    while ahead:
-        one = ahead.pop()
-        for node in one.node_def:
-            for name in called_by(node):
-                if name in library and name not in reached:
-                    reached[name] = library[name]
-                    ahead.append(library[name])
-    return list(reached.values())
+    return [library[name] for name in sorted(reach(called(function.signature.name), called))]

@@ -3,33 +3,31 @@
 Source: Larsen and Shpeisman, "TensorFlow Graph Optimizations", 2019; ``tensorflow/core/grappler/optimizers``.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Any
 
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
-from tfopt.graph.frozen_model import Frozen, nodes, prune_functions
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.graph_def import nodes, prune_functions
 
 # Our names, and the names that Grappler uses.
-OPTIMIZERS: Mapping[str, str] = MappingProxyType(
-    {
-        "function": "function",
-        "pruning": "pruning",
-        "debug_stripper": "debug_stripper",
-        "shape": "shape",
-        "constant_folding": "constfold",
-        "arithmetic": "arithmetic",
-        "common_subgraph": "common_subgraph_elimination",
-        "loop": "loop",
-        "layout": "layout",
-        "dependency": "dependency",
-        "remapper": "remap",
-        "auto_mixed_precision": "auto_mixed_precision",
-        "auto_mixed_precision_cpu": "auto_mixed_precision_onednn_bfloat16",
-    }
-)
+OPTIMIZERS = {
+    "function": "function",
+    "pruning": "pruning",
+    "debug_stripper": "debug_stripper",
+    "shape": "shape",
+    "constant_folding": "constfold",
+    "arithmetic": "arithmetic",
+    "common_subgraph": "common_subgraph_elimination",
+    "loop": "loop",
+    "layout": "layout",
+    "dependency": "dependency",
+    "remapper": "remap",
+    "auto_mixed_precision": "auto_mixed_precision",
+    "auto_mixed_precision_cpu": "auto_mixed_precision_onednn_bfloat16",
+}
 # In this order. Left out: remapper (its _Fused ops can be read by TensorFlow only), layout and mixed precision (their
 # gain depends on the machine), and debug_stripper (it removes checks that the author of the model added).
 PORTABLE = ("function", "pruning", "shape", "constant_folding", "arithmetic", "common_subgraph", "loop", "dependency")
@@ -38,16 +36,11 @@ CPU = "/job:localhost/replica:0/task:0/device:CPU:0"
 
 
 def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, preserved: Collection[str] = ()) -> Frozen:
-    """Return the model after these optimizers of Grappler, run in the given order.
+    """Return the model after some of `OPTIMIZERS`, run in the given order.
 
-    Signatures and `Frozen.protected` nodes stay. The remapper, the layout optimizer and mixed precision change only
-    nodes with a device, so all nodes are placed on the CPU of this machine during the run. On a CPU, ``layout``
-    converts NCHW to NHWC, never the other way.
-
-    Args:
-        frozen: The model; it is not changed.
-        optimizers: Names of `OPTIMIZERS`.
-        preserved: Nodes that keep their names, and are not replaced by an Identity.
+    Nodes to be preserved keep their names, and are not replaced by an Identity. Signatures and `Frozen.protected` nodes
+    stay. The remapper, the layout optimizer and mixed precision change only nodes with a device, so all nodes are
+    placed on the CPU of this machine during the run. On a CPU, ``layout`` converts NCHW to NHWC, never the other way.
 
     Raises:
         ComponentError: If a name is unknown, or an optimizer fails.

@@ -10,12 +10,13 @@ from typing import Any
 
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
-from tfopt.graph.frozen_model import Frozen, prune_functions
+from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.function_bodies import read_body, write_body
+from tfopt.graph.graph_def import GraphDef, prune_functions
 from tfopt.graph.law import LocalLaw, Maker, SearchLaw
 from tfopt.graph.laws import laws
 from tfopt.graph.matching.control_flow_v1 import is_framed
-from tfopt.graph.mutable_graph import Graph, GraphDef, Node, Tensor
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity, is_pure, output_types
 from tfopt.graph.report import Report
 from tfopt.graph.rewriter import apply
@@ -38,8 +39,7 @@ def run(names: Sequence[str], graph: Graph, report: Report) -> int:
 
 def graph_of(frozen: Frozen) -> Graph:
     """Return the mutable graph of a frozen model, with its inputs fed and its protected nodes fetched."""
-    fed = {end.node for signature in frozen.signatures.values() for end in signature.inputs.values()}
-    graph = Graph.of(frozen.graph, fed=fed, fetched=frozen.protected - fed | set(frozen.outputs))
+    graph = Graph.of(frozen.graph, fed=frozen.inputs, fetched=frozen.protected - frozen.inputs | set(frozen.outputs))
     graph.reuse_shapes(frozen.shapes)
     return graph
 
@@ -100,7 +100,7 @@ def _run_in_functions(names: Sequence[str], graph_def: GraphDef, report: Report,
             if fired := run(names, body.graph, inner):
                 function.CopyFrom(write_body(body, function))
                 total += fired
-            report.add(inner.inside(name))
+            report.add(inner, name)
             graph_def.library.function.extend(
                 added for added in body.graph.library.function if added.signature.name not in library
             )
@@ -120,7 +120,7 @@ def run_law(name: str, graph: Graph, report: Report) -> int:
     graph.zero_signs.clear()
     if isinstance(law, SearchLaw):
         return _apply_search(name, law, graph, report)
-    return apply({name: law}, graph, report) if isinstance(law, LocalLaw) else law.run(graph, report)
+    return apply(name, law, graph, report) if isinstance(law, LocalLaw) else law.run(graph, report)
 
 
 def _apply_search(name: str, law: SearchLaw[Any], graph: Graph, report: Report) -> int:

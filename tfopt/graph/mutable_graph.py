@@ -2,17 +2,14 @@
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
 from tfopt.graph.const_arrays import array_of
+from tfopt.graph.graph_def import FunctionDef, GraphDef, without_nodes
 from tfopt.graph.shape_inference import Shape, shapes_of
-
-GraphDef = Any  # tf.compat.v1.GraphDef: protocol buffers have no types here
-NodeDef = Any  # tf.compat.v1.NodeDef
-FunctionDef = Any  # tensorflow.core.framework.function_pb2.FunctionDef
 
 
 class Tensor(NamedTuple):
@@ -105,13 +102,10 @@ class Graph:
         """Return the function library, a FunctionDefLibrary."""
         return self._source.library
 
-    def add_function(self, function: Any) -> None:
+    def add_function(self, function: FunctionDef) -> None:
         """Add a FunctionDef to the library, which is copied from the source GraphDef before the first change."""
         if not self._owned:
-            own = type(self._source)()
-            own.versions.CopyFrom(self._source.versions)
-            own.library.CopyFrom(self._source.library)
-            self._source, self._owned = own, True
+            self._source, self._owned = without_nodes(self._source), True
         self._source.library.function.append(function)
 
     def of_op(self, *ops: str) -> list[Node]:
@@ -197,10 +191,14 @@ class Graph:
             readers[reader.name] = readers.get(reader.name, 0) + count
             self.touched[reader.name] = None
 
+    def replace(self, node: Node, **changed: Any) -> None:
+        """Replace a node by one of the same name with other fields, such as ``op``, ``inputs`` and ``attr``."""
+        self.remove(node.name)
+        self.insert(replace(node, **changed))
+
     def rename(self, old: str, new: str) -> None:
         """Give a node an unused name. No control edge may start from the node."""
-        node = self.remove(old)
-        self.insert(Node(new, node.op, node.inputs, node.controls, node.attr, node.device))
+        self.insert(replace(self.remove(old), name=new))
         self.redirect(Tensor(old), Tensor(new))
 
     def wait_for(self, name: str, controls: Iterable[str]) -> None:
@@ -244,9 +242,7 @@ class Graph:
         yield from (name for name, count in left.items() if count > 0)
 
     def _graph_def(self, nodes: Iterable[Node], *, controls: bool = True) -> GraphDef:
-        graph_def = type(self._source)()
-        graph_def.versions.CopyFrom(self._source.versions)
-        graph_def.library.CopyFrom(self._source.library)
+        graph_def = without_nodes(self._source)
         for node in nodes:
             proto = graph_def.node.add(name=node.name, op=node.op, device=node.device)
             proto.input.extend([*map(str, node.inputs), *(f"^{name}" for name in node.controls if controls)])

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
+from tfopt.graph.graph_def import NodeDef
 from tfopt.graph.mutable_graph import Node, Tensor
 
 FRAMES = {"Enter", "Exit", "LoopCond", "Merge", "NextIteration", "Switch", "RefEnter", "RefExit", "RefMerge"}
@@ -31,12 +32,12 @@ def definition(op: str) -> Any:
     return op_def_registry.get(op)
 
 
-def is_pure(node: Node) -> bool:
+def is_pure(node: Node | NodeDef) -> bool:
     """Return whether a node is deterministic and has no effects."""
     return _is_pure(node.op)
 
 
-def attribute(node: Node, name: str) -> Any:
+def attribute(node: Node | NodeDef, name: str) -> Any:
     """Return the AttrValue of a node, else the default of its operation, else None.
 
     Reading a missing key of a protocol buffer map inserts it, so membership is tested first.
@@ -49,14 +50,16 @@ def attribute(node: Node, name: str) -> Any:
 
 def output_types(node: Node) -> list[int]:
     """Return the dtypes of the outputs of a node as DataType numbers; empty if the operation is unregistered."""
-    op_def, types = definition(node.op), []
-    for output in op_def.output_arg if op_def else ():
-        if output.type_list_attr:
-            types += list(attribute(node, output.type_list_attr).list.type)
-            continue
-        count = attribute(node, output.number_attr).i if output.number_attr else 1
-        types += [attribute(node, output.type_attr).type if output.type_attr else output.type] * count
-    return types
+    op_def = definition(node.op)
+    return [kind for output in (op_def.output_arg if op_def else ()) for kind in types_of(output, node)]
+
+
+def types_of(argument: Any, node: Node | NodeDef) -> list[int]:
+    """Return the dtypes of the tensors of an argument (ArgDef) of an operation, at a node."""
+    if argument.type_list_attr:
+        return list(attribute(node, argument.type_list_attr).list.type)
+    count = attribute(node, argument.number_attr).i if argument.number_attr else 1
+    return [attribute(node, argument.type_attr).type if argument.type_attr else argument.type] * count
 
 
 def attributes(op: str, like: Mapping[str, Any], changed: Mapping[str, Any]) -> dict[str, object]:

@@ -30,22 +30,14 @@ class Report:
         """Record the reason why a law did not fire at a node."""
         self.refused[law][node] = reason
 
-    def add(self, other: "Report") -> None:
-        """Add all entries of a later report."""
+    def add(self, other: "Report", function: str = "") -> None:
+        """Add all entries of a later report; its nodes are those of the graph, or in a function of it."""
+        scope = f"{function}/" if function else ""
         for law, nodes in other.fired.items():
             for node in nodes:
-                self.fire(law, node)
+                self.fire(law, scope + node)
         for law, refusals in other.refused.items():
-            self.refused[law].update(refusals)
-
-    def inside(self, function: str) -> "Report":
-        """Return a copy with ``function/`` before each node name."""
-        prefixed = Report()
-        for law, nodes in self.fired.items():
-            prefixed.fired[law] = [f"{function}/{node}" for node in nodes]
-        for law, refusals in self.refused.items():
-            prefixed.refused[law] = {f"{function}/{node}": reason for node, reason in refusals.items()}
-        return prefixed
+            self.refused[law].update({scope + node: reason for node, reason in refusals.items()})
 
     def forget_gone(self, nodes: Container[str]) -> None:
         """Remove refusals at nodes that are no longer in ``nodes``."""

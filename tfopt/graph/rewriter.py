@@ -1,4 +1,4 @@
-"""Rewriter: apply local laws until none fires, with the checks that all laws share.
+"""Rewriter: apply a local law until it fires nowhere, with the checks that all laws share.
 
 A node that a law removes has no other reader, is not fetched, and has no outgoing control edge. Control edges into it
 are moved to the result. In control flow of TensorFlow 1, the result is computed under the same conditions as the
@@ -7,60 +7,51 @@ it replaces.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 
 from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.control_flow_v1 import CONTROL, SWITCHES, Condition, conditions, is_framed
-from tfopt.graph.matching.pattern import Binding, Op, bindings, depth
+from tfopt.graph.matching.pattern import Binding, bindings, depth
 from tfopt.graph.matching.zero_signs import sign_of_zero_matters
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity, output_types
 from tfopt.graph.report import Report
 
-PER_NODE = 20  # firings, on average: more means that two laws undo each other
+PER_NODE = 20  # firings, on average: more means that a law undoes what it did
 
 
-def apply(laws: Mapping[str, LocalLaw], graph: Graph, report: Report) -> int:
-    """Apply laws at all nodes until none fires, and return the number of firings.
+def apply(law_name: str, law: LocalLaw, graph: Graph, report: Report) -> int:
+    """Apply a law at all nodes until it fires nowhere, and return the number of firings.
 
     After a firing, only the nodes around it are tried again, so that the time is linear in the size of the graph.
 
-    Args:
-        laws: Laws by name; the first that matches at a node is applied.
-        graph: The graph, changed in place.
-        report: Receives the firings and refusals.
-
     Raises:
-        RuntimeError: If laws fire without end, which is an error of their author.
+        RuntimeError: If the law fires without end, which is an error of its author.
     """
-    by_op: dict[str, list[tuple[str, LocalLaw, Op]]] = {}
-    for name, law in laws.items():
-        for pattern in law.patterns:
-            for op in pattern.ops:
-                by_op.setdefault(op, []).append((name, law, pattern))
-    reach = max((depth(pattern) for law in laws.values() for pattern in law.patterns), default=0)
-    waiting = dict.fromkeys(node.name for node in graph.of_op(*by_op))
+    ops = {op for pattern in law.patterns for op in pattern.ops}
+    reach = max(map(depth, law.patterns), default=0)
+    waiting = dict.fromkeys(node.name for node in graph.of_op(*ops))
     fired, most, queue = 0, PER_NODE * len(graph.nodes), deque(waiting)
     framed = is_framed(graph)
     while queue:
         name = queue.popleft()
         waiting.pop(name, None)
-        if name not in graph.nodes or not _try(by_op.get(graph.nodes[name].op, []), graph, name, report, framed):
+        if name not in graph.nodes or not _try(law_name, law, graph, name, report, framed):
             continue
         fired += 1
         if fired > most:
-            raise RuntimeError(f"{', '.join(laws)}: still firing after {most} times; a law undoes another one")
+            raise RuntimeError(f"{law_name}: still firing after {most} times; the law undoes what it did")
         for near in _surroundings(graph, reach):
-            if near not in waiting and graph.nodes[near].op in by_op:
+            if near not in waiting and graph.nodes[near].op in ops:
                 waiting[near] = None
                 queue.append(near)
         graph.touched.clear()
     return fired
 
 
-def _try(candidates: list[tuple[str, LocalLaw, Op]], graph: Graph, name: str, report: Report, framed: bool) -> bool:
-    refusals: dict[str, str] = {}  # the reason of the first pattern of a law, which is its largest
-    for law_name, law, pattern in candidates:
+def _try(law_name: str, law: LocalLaw, graph: Graph, name: str, report: Report, framed: bool) -> bool:
+    refusal = None  # of the first pattern that matches, which is the largest
+    for pattern in law.patterns:
         for binding in bindings(pattern, graph, Tensor(name)):
             match = Match(graph, binding)
             reason = _refusal(graph, binding) or law.when(match)
@@ -71,9 +62,9 @@ def _try(candidates: list[tuple[str, LocalLaw, Op]], graph: Graph, name: str, re
                 graph.touched.clear()
                 _fire(law, match, framed)
                 return True
-            refusals.setdefault(law_name, reason)
-    for law_name, reason in refusals.items():
-        report.refuse(law_name, name, reason)
+            refusal = refusal or reason
+    if refusal:
+        report.refuse(law_name, name, refusal)
     return False
 
 
@@ -155,8 +146,7 @@ def _replace(graph: Graph, root: Node, result: Tensor, controls: list[str], made
     graph.know_shape(result, Tensor(root.name))
     if result.node in made:
         new = graph.remove(result.node)
-        graph.remove(root.name)
-        graph.insert(Node(root.name, new.op, new.inputs, new.controls, new.attr, new.device))
+        graph.replace(root, op=new.op, inputs=new.inputs, controls=new.controls, attr=new.attr, device=new.device)
         graph.wait_for(root.name, [*new.controls, *controls])
         return
     if root.name in graph.fetched or controls:

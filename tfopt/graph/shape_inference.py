@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from tfopt.graph.graph_def import node_of, readers, subgraph
+
 Shape = tuple[int | None, ...] | None
 MAX_RANK = 6
 UNUSUAL = 1_000_003  # a size that no constant has
@@ -14,7 +16,7 @@ def shapes_of(graph_def: Any) -> dict[tuple[str, int], Shape]:
     from tensorflow.compat.v1 import MetaGraphDef
     from tensorflow.python.grappler.item import Item
 
-    from tfopt.graph.weights import zero_weights  # imports NumPy, which a check of the names of passes does not need
+    from tfopt.graph.const_arrays import zero_weights  # imports NumPy, which checks of names of passes do not need
 
     meta = MetaGraphDef(graph_def=zero_weights(graph_def))
     fetch = meta.graph_def.node.add(name="_fetch", op="NoOp").name  # Grappler needs a fetched node
@@ -38,16 +40,11 @@ def shapes_of(graph_def: Any) -> dict[tuple[str, int], Shape]:
 def infer_shape(graph_def: Any, tensor: str) -> Shape:
     """Return the shape that a tensor of unknown rank must have: the ranks and sizes that TensorFlow does not refuse.
 
-    Args:
-        graph_def: The GraphDef.
-        tensor: The name of a tensor; the graph is cut there.
-
-    Returns:
-        None if several ranks are possible; None for a size that can be any.
+    It is None if several ranks are possible, with None for a size that can be any. The graph is cut at the tensor.
     """
     import tensorflow as tf
 
-    graph_def = _following(graph_def, tensor.partition(":")[0])
+    graph_def = _following(graph_def, node_of(tensor))
     constants = [node.attr["value"].tensor.tensor_shape.dim for node in graph_def.node if node.op == "Const"]
     sizes = sorted({*SMALL, *(dim.size for shape in constants for dim in shape)})
 
@@ -77,16 +74,11 @@ def infer_shape(graph_def: Any, tensor: str) -> Shape:
 
 def _following(graph_def: Any, name: str) -> Any:
     """Return the GraphDef of the nearest nodes that are computed from a node, and of what they need."""
-    from tensorflow.compat.v1.graph_util import extract_sub_graph
-
-    readers: dict[str, list[str]] = {}
-    for node in graph_def.node:
-        for text in node.input:
-            readers.setdefault(text.lstrip("^").partition(":")[0], []).append(node.name)
+    reading = readers(graph_def)
     near = {name: None}
     ahead = [name]
     while ahead and len(near) < NEAR:
-        new = [reader for source in ahead for reader in readers.get(source, ()) if reader not in near]
+        new = [reader for source in ahead for reader in reading.get(source, ()) if reader not in near]
         near |= dict.fromkeys(new)
         ahead = new
-    return extract_sub_graph(graph_def, [*near][:NEAR])
+    return subgraph(graph_def, [*near][:NEAR])

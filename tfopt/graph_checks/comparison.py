@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts import Examples
-from tfopt.artifacts.model_card import ParityFacts
+from tfopt.artifacts.model_card import ParityFacts, Verification
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, formatted_texts, split_batches, with_words
@@ -16,11 +16,11 @@ from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
-from tfopt.graph_checks.size_inputs import crashing_operations, size_inputs
 from tfopt.graph_checks.special_values import (
     LARGEST,
     Probe,
     contains_nan,
+    crashing_operations,
     difference,
     outcome_of,
     record_probes,
@@ -53,8 +53,8 @@ class Comparison:
         parent: Loader,
         examples: Examples | None,
         signature: str = SERVING_DEFAULT,
-        special: Mapping[str, Collection[str]] | None = None,
         *,
+        special: bool = False,
         stateful: bool = False,
     ) -> None:
         """Run the parent on each signature and store its outputs.
@@ -64,8 +64,8 @@ class Comparison:
             parent: Function that loads a signature by its key.
             examples: Inputs for one signature. Other signatures, and all if this is None, get random inputs.
             signature: The signature that the examples are for.
-            special: Compare special values too (see `special_values`); by signature, the inputs that may be sizes.
-                Both models must be `FrozenRuntime`: when TensorFlow serves a model, Grappler rewrites it.
+            special: Compare special values too (see `special_values` and `why_no_special_values`). Both models must be
+                `FrozenRuntime`: when TensorFlow serves a model, Grappler rewrites it.
             stateful: The model changes its state while it serves, or has random outputs. The parent is loaded and run
                 a second time, and outputs that differ then are not compared.
 
@@ -83,8 +83,8 @@ class Comparison:
             try:
                 with parent(key) as runtime:
                     self._recorded[key], source = _record_outputs(key, runtime, examples if key == signature else None)
-                    if special is not None and isinstance(runtime, FrozenRuntime):
-                        probes = record_probes(runtime, self._recorded[key].batches[0], special[key])
+                    if special and isinstance(runtime, FrozenRuntime):
+                        probes = record_probes(runtime, key, self._recorded[key].batches[0])
                         self._probes[key] = [*self._recorded[key].failures, *probes]
                 if stateful:
                     self._run_again(key, parent)
@@ -108,6 +108,22 @@ class Comparison:
             with child(key) as runtime:
                 facts |= self._errors(key, runtime)
         return facts
+
+    def verify(self, child: Loader, tolerance: float, *, what: str, fix: str) -> Verification:
+        """Return the entry ``verified`` of the model card of a child.
+
+        Raises:
+            ComponentError: If an output of ``what`` model differs by more than the tolerance, a fraction of its range.
+        """
+        outputs = self.errors(child)
+        name, error = largest_error(outputs)
+        if not error <= tolerance:
+            raise ComponentError(
+                f"output {name!r} of the {what} model differs by {error:.2g} of its range",
+                f"at most {tolerance:g}",
+                fix,
+            )
+        return {"inputs": self.source, "tolerance": tolerance, "outputs": outputs, "not_compared": self.skipped}
 
     @without_tensor_float_32()
     def check(self, child: Loader, tolerance: float, *, rounds: bool = False, unchecked: bool = False) -> float:
@@ -201,13 +217,6 @@ def why_no_special_values(frozen: Frozen) -> str:
     return f"not compared: {crashing[0]} of TensorFlow may crash on them" if crashing else ""
 
 
-def special_inputs(frozen: Frozen) -> dict[str, Collection[str]] | None:
-    """Return the argument ``special`` of `Comparison` for a model; None if special values are not compared."""
-    if why_no_special_values(frozen):
-        return None
-    return {key: size_inputs(frozen, key) for key in frozen.signatures}
-
-
 def tolerance_of(frozen: Frozen) -> float:
     """Return the allowed error of an output, as a fraction of its range, for the coarsest dtype of the graph."""
     import tensorflow as tf
@@ -217,7 +226,7 @@ def tolerance_of(frozen: Frozen) -> float:
     return max([FLOAT32_TOLERANCE, *(TOLERANCE[name] for name in types & set(TOLERANCE))])
 
 
-def largest_error(errors: dict[str, ParityFacts]) -> tuple[str, float]:
+def largest_error(errors: Mapping[str, ParityFacts]) -> tuple[str, float]:
     """Return the output with the largest relative error, and this error."""
     return max(((name, _relative_error(facts)) for name, facts in errors.items()), key=lambda pair: pair[1])
 
@@ -284,21 +293,15 @@ class _RecordedOutputs(Runtime):
         return max(float(np.abs(value).max(initial=0)) for value in values)
 
 
-def _equal_integers(batches: list[Batch]) -> list[Batch]:
-    """Return batches whose integers are all 1, and all 0; random ones may be a divisor of 0, or a size that is not."""
-    return [
-        {name: np.full_like(array, value) if array.dtype.kind in "iu" else array for name, array in batch.items()}
-        for batch in batches
-        for value in (1, 0)
-    ]
-
-
 def _record_outputs(key: str, runtime: Runtime, examples: Examples | None) -> tuple[_RecordedOutputs, str]:
     inputs, source = draw_inputs(examples, with_words(runtime.inputs), records=RECORDS)
     batches = list(split_batches(inputs, runtime.inputs, BATCH))
+    others: Iterable[Batch] = ()
+    if batches and not examples:  # random integers may be a divisor of 0, or a size that is not
+        integers = {name for name, array in batches[0].items() if array.dtype.kind in "iu"}
+        equal = [{**batches[0], **{name: np.full_like(batches[0][name], n) for name in integers}} for n in (1, 0)]
+        others = chain(equal, formatted_texts(runtime.inputs, batches[0]))
     try:
-        texts = (text for batch in batches[:1] for text in formatted_texts(runtime.inputs, batch))
-        others = () if examples else chain(_equal_integers(batches[:1]), texts)
         recorded = _RecordedOutputs(runtime, batches, others)
         compare(recorded, recorded, recorded.batches)  # raises if the parent returns NaN, for which no child is blamed
         return recorded, source

@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import describe_text_inputs
-from tfopt.graph.frozen_model import Frozen, nodes
+from tfopt.graph.const_arrays import feed_weights
+from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.session import session
-from tfopt.graph.weights import feed_weights
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.value_types import Tensors
 
@@ -18,13 +18,13 @@ class FrozenRuntime(Runtime):
     """A runtime for one signature of a frozen model, with the graph optimizers of TensorFlow off.
 
     Attributes:
-        operations: The operations of the graph and of its functions.
+        frozen: The model.
     """
 
     def __init__(self, frozen: Frozen, key: str) -> None:
         """Import the graph into a session and run the initializer."""
         signature = frozen.signatures[key]
-        self.operations = {node.op for node in nodes(frozen.graph)}
+        self.frozen = frozen
         specs = {name: _spec(end.dtype, end.shape) for name, end in signature.inputs.items()}
         tensors = {name: end.tensor for name, end in signature.inputs.items()}
         self.inputs = describe_text_inputs(specs, frozen.graph, tensors, frozen.assets.values())

@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec, batched_tensors, fixed_batch
 from tfopt.data.batches import Batch
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.graph_def import nodes, reach, readers
+from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY
 from tfopt.graph.session import evaluate
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.runtimes import Runtime
@@ -29,6 +33,20 @@ TIMEOUT_S = 20.0  # a loop until a limit that is infinite never ends
 CONVOLUTIONS = {"Conv2D", "Conv3D", "DepthwiseConv2dNative", "Conv2DBackpropInput", "Conv3DBackpropInputV2"}
 TEXTS = (b"", b"\xff\xfe\x00", "\u00e9".encode(), b" ", b"a" * 300)
 Outputs = dict[str, NDArray[Any]]
+
+# Operations that allocate no more for an extreme integer: they compute, select, or fail.
+COMPUTING = UNARY | BINARY | REDUCTIONS
+COMPUTING |= {"AddN", "ArgMax", "ArgMin", "AsString", "BatchMatMulV2", "BiasAdd", "ConcatV2", "Const", "Conv2D"}
+COMPUTING |= {"Cumsum", "DepthwiseConv2dNative", "ExpandDims", "FusedBatchNormV3", "Gather", "GatherNd", "GatherV2"}
+COMPUTING |= {"Identity", "IdentityN", "LogSoftmax", "LookupTableFindV2", "MatMul", "Pack", "Reshape", "ReverseV2"}
+COMPUTING |= {"Select", "SelectV2", "Softmax", "Split", "SplitV", "Squeeze", "StopGradient", "StridedSlice"}
+COMPUTING |= {"StringToHashBucketFast", "Transpose", "Unpack"}
+# Their result depends on the shape of the input, not on its values.
+SHAPES = {"OnesLike", "Rank", "Shape", "ShapeN", "Size", "ZerosLike"}
+
+# Kernels of TensorFlow 2.21 that read out of bounds, or never end, for NaN or the largest floats.
+CRASHING = {"CropAndResize", "CropAndResizeGradBoxes", "CropAndResizeGradImage", "RandomPoisson", "RandomPoissonV2"}
+CRASHING |= {"AdjustHue", "StatefulRandomBinomial", "StatelessRandomBinomial", "StatelessRandomPoisson"}
 
 
 @dataclass
@@ -46,17 +64,15 @@ class Probe:
     outcome: Outputs | str
 
 
-def record_probes(runtime: FrozenRuntime, ordinary: Batch, sizes: Collection[str]) -> list[Probe]:
+def record_probes(runtime: FrozenRuntime, key: str, ordinary: Batch) -> list[Probe]:
     """Return probes with the outcomes of the parent; records on which it does not fail are compared without the others.
 
-    Args:
-        runtime: The parent.
-        ordinary: Records without special values.
-        sizes: Inputs that may be sizes of tensors or counts of a loop, which get no extreme integers.
+    Shapes, and values between the special ones, are those of ordinary records for its signature.
     """
     probes = []
-    for kind, arrays in _draw(ordinary, runtime.inputs, sizes):
-        if kind == EMPTY and runtime.operations & CONVOLUTIONS and not _convolves_no_records():
+    convolves = any(node.op in CONVOLUTIONS for node in nodes(runtime.frozen.graph))
+    for kind, arrays in _draw(ordinary, runtime.inputs, size_inputs(runtime.frozen, key)):
+        if kind == EMPTY and convolves and not _convolves_no_records():
             continue
         outcome = outcome_of(runtime, arrays)
         probes += [Probe(kind, arrays, outcome)]
@@ -88,12 +104,9 @@ def outcome_of(runtime: Runtime, arrays: Batch) -> Outputs | str:
 
 
 def working_records(runtime: Runtime, arrays: Batch, *, finite: bool = False) -> Batch:
-    """Return the records on which a model does not fail, each run by itself; nothing if there are none.
+    """Return the records on which a model does not fail, or (``finite``) return NaN, each run by itself.
 
-    Args:
-        runtime: The model.
-        arrays: The records.
-        finite: Leave out the records for which it returns NaN, too.
+    The result is empty if there are none.
     """
     names = batched_tensors(runtime.inputs)
     if not names or fixed_batch(runtime.inputs):
@@ -152,7 +165,8 @@ def _differing(before: NDArray[Any], after: NDArray[Any], tolerance: float, spre
         finite = np.abs(np.where(np.isfinite(one), one, 0))
         scale = np.maximum(finite.max(axis=tuple(range(1, one.ndim)), keepdims=True, initial=0), spread)
         error = np.where(is_finite, np.abs(one / 2 - other / 2) * 2, 0)
-        flushed = is_finite & (np.maximum(finite, np.abs(other)) < _least(before.dtype))
+        smallest_normal = float(ml_dtypes.finfo(before.dtype).tiny)
+        flushed = is_finite & (np.maximum(finite, np.abs(other)) < smallest_normal)
         return np.asarray((classes | (error > tolerance * scale)) & ~flushed)
 
 
@@ -161,15 +175,8 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or "float" in dtype.name
 
 
-def _least(dtype: np.dtype[Any]) -> float:
-    """Return the smallest normal number of a dtype."""
-    import ml_dtypes
-
-    return float(ml_dtypes.finfo(dtype).tiny)
-
-
 def _draw(ordinary: Batch, specs: Mapping[str, TensorSpec], sizes: Collection[str]) -> Iterator[tuple[str, Batch]]:
-    """Yield kinds and batches; the ordinary records give shapes and values in between."""
+    """Yield kinds and batches; the inputs ``sizes`` get no extremes."""
     batched, fixed = batched_tensors(specs), fixed_batch(specs)
     records = {name: array if name in batched else array[None] for name, array in ordinary.items()}
     elements = max((array[:1].size for array in records.values()), default=0)
@@ -183,15 +190,31 @@ def _draw(ordinary: Batch, specs: Mapping[str, TensorSpec], sizes: Collection[st
         draw = np.random.default_rng(number)
         drawn = {name: overlaid(array, "" if name in left else kind, count, draw) for name, array in records.items()}
         for start in range(0, count, size):
-            yield (
-                kind,
-                {
-                    name: array[start : start + size] if name in batched else array[start]
-                    for name, array in drawn.items()
-                },
-            )
+            rows = {name: slice(start, start + size) if name in batched else start for name in drawn}
+            yield kind, {name: array[rows[name]] for name, array in drawn.items()}
     if batched and not fixed:
         yield EMPTY, {name: array[:0] if name in batched else array for name, array in ordinary.items()}
+
+
+def crashing_operations(frozen: Frozen) -> list[str]:
+    """Return the operations of a model whose kernels may crash on special values."""
+    return sorted({node.op for node in nodes(frozen.graph)} & CRASHING)
+
+
+def size_inputs(frozen: Frozen, key: str) -> set[str]:
+    """Return the names of the integer inputs of a signature that reach another operation than those above."""
+    reading = readers(frozen.graph)
+    ops = {node.name: node.op for node in frozen.graph.node}
+
+    def following(name: str) -> list[str]:
+        return [reader for reader in reading.get(name, ()) if ops[reader] not in SHAPES]
+
+    integers = {name: end for name, end in frozen.signatures[key].inputs.items() if "int" in end.dtype}
+    return {
+        name
+        for name, end in integers.items()
+        if not {ops[node] for node in reach(following(end.node), following)} <= COMPUTING
+    }
 
 
 def overlaid(array: NDArray[Any], kind: str, count: int, draw: np.random.Generator) -> NDArray[Any]:
@@ -220,16 +243,12 @@ def values(dtype: np.dtype[Any], kind: str) -> NDArray[Any] | None:
         real = values(np.dtype("float32" if dtype.itemsize == 8 else "float64"), kind)
         return None if real is None else np.array([complex(a, b) for a in real for b in real[:3]], dtype)
     if is_float(dtype) and kind in (IEEE, LARGEST):
-        import ml_dtypes
-
         limits = ml_dtypes.finfo(dtype)
         if kind == LARGEST:
             return np.array([limits.max, limits.min], dtype)
         denormal = float(limits.smallest_subnormal) * 3
         return np.array([np.nan, np.inf, -0.0, -np.inf, denormal, 0.0, -denormal], dtype)
     if dtype.name.lstrip("u").startswith("int") and kind == EXTREMES:
-        import ml_dtypes
-
         integers = ml_dtypes.iinfo(dtype)
         unsigned = integers.min == 0
         return np.array([integers.max, integers.min, 0, 1, integers.max if unsigned else -1], dtype)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Model
+from tfopt.artifacts import CARD, Model
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -132,9 +132,10 @@ def _parse_records(
 
 
 def place_saved_model(model: Model, folder: Path) -> None:
-    """Link a model's SavedModel into a new folder, or export its Keras form there."""
+    """Link a model's SavedModel into a new folder, without its model card, or export its Keras form there."""
     if model.saved_model:
         link_tree(model.saved_model, folder)
+        (folder / CARD).unlink(missing_ok=True)
         return
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".keras-") as scratch:
         save(load(model), Path(scratch))

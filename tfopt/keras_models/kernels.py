@@ -46,13 +46,9 @@ class Kernel:
 
 
 def kernels_of(model: Any, names: Sequence[str]) -> Iterator[Kernel]:
-    """Yield every kernel of the model once, except those of depthwise convolutions.
+    """Yield every kernel of the model once, by the names of a layer's attributes, except depthwise ones.
 
     A depthwise kernel is one small filter per channel: few weights, and no runtime has sparse or shared ones for it.
-
-    Args:
-        model: A Keras model of either version.
-        names: Attributes of a layer that are kernels.
     """
     seen: set[int] = set()
     for path, layer in _layers(model):

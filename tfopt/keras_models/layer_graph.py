@@ -41,8 +41,10 @@ class Call:
 def is_graph(layer: Layer) -> bool:
     """Return True for a built Sequential or Functional model without a ``call`` method of its own."""
     method = getattr(type(layer), "call", None)
-    plain = getattr(method, "__module__", "").startswith(LIBRARIES) and _owner(layer) in ("Functional", "Sequential")
-    return plain and bool(getattr(_network(layer), "_nodes_by_depth", None))
+    if method is None or not method.__module__.startswith(LIBRARIES):
+        return False
+    owner = method.__qualname__.partition(".")[0]
+    return owner in ("Functional", "Sequential") and bool(getattr(_network(layer), "_nodes_by_depth", None))
 
 
 def calls(model: Layer) -> Iterator[Call]:
@@ -105,10 +107,6 @@ def rebuild(model: Layer, substitute: Callable[[Layer], Layer | None], inputs: S
 
 def _network(model: Layer) -> Any:
     return getattr(model, "_functional", None) or model  # where a Keras 3 Sequential keeps its graph
-
-
-def _owner(model: Layer) -> str:
-    return str(type(model).call.__qualname__).split(".")[0]
 
 
 def _tree(model: Layer) -> Any:

@@ -31,13 +31,7 @@ class Projection:
     """
 
     def __init__(self, kernel: Array, *, zeros: bool, clusters: bool) -> None:
-        """Record the zeros and the shared values of a kernel.
-
-        Args:
-            kernel: The weights, of any shape.
-            zeros: Preserve zeros.
-            clusters: Preserve groups of weights with the same value.
-        """
+        """Record the zeros of a kernel, the groups of weights with the same value (``clusters``), or both."""
         self.mask = (kernel != 0).astype(kernel.dtype) if zeros else None
         self.groups = self.counts = None
         if clusters:
@@ -56,28 +50,18 @@ class Projection:
         return values if self.mask is None else values * tf.constant(self.mask, values.dtype)
 
 
-class ConstraintChain:
-    """Two weight constraints, applied one after the other."""
-
-    def __init__(self, first: Any, second: Any) -> None:
-        """Store both; the first may be None."""
-        self.first, self.second = first, second
-
-    def __call__(self, kernel: Any) -> Any:
-        """Apply both constraints."""
-        return self.second(self.first(kernel) if self.first else kernel)
-
-
 def add_projection(kernel: Any, projection: Projection) -> None:
     """Make the optimizer apply a projection to a variable after each step, after the user's own constraint.
 
-    Args:
-        kernel: A variable of Keras 3 or, for Keras 2, of TensorFlow.
-        projection: The zeros and groups to preserve.
+    The variable is one of Keras 3 or, for Keras 2, of TensorFlow.
     """
     import tensorflow as tf
 
-    both = ConstraintChain(kernel.constraint, projection)
+    own = kernel.constraint
+
+    def both(values: Any) -> Any:
+        return projection(own(values) if own else values)
+
     if isinstance(kernel, tf.Variable):
         kernel._constraint = both  # the property has no setter; Keras 2's optimizers read the attribute
     else:

@@ -71,14 +71,8 @@ def records_needed(loss: float, candidates: int, spread: float = 0.0, reach: flo
 def spread_of_record(distance: float, unseen: float, records: int, candidates: int) -> float:
     """Return the standard deviation of the difference of one record, from the distance of the pessimistic bound.
 
-    The unseen record contributes to the distance like 1 / n, the sample like 1 / sqrt(n). If no record differs, one
-    more could, so the unseen record counts as a part of the sample, too.
-
-    Args:
-        distance: Distance of the pessimistic bound from the difference.
-        unseen: How far the unseen record moves the difference.
-        records: Number of records.
-        candidates: Number of candidates.
+    The unseen record, which moves the difference by ``unseen``, contributes to the distance like 1 / n, the sample like
+    1 / sqrt(n). If no record differs, one more could, so the unseen record counts as a part of the sample, too.
 
     >>> round(spread_of_record(smallest_visible_loss(100, 1), 0.01, 100, 1), 2)
     0.1
@@ -154,7 +148,6 @@ def _lower_quantile(replicates: Array, error: float) -> float:
 
 
 def _normal_quantile(error: float) -> float:
-    """Return the upper quantile of the normal distribution."""
     return -NormalDist().inv_cdf(error)
 
 

@@ -6,7 +6,7 @@ from typing import Final
 from tfopt import formatting
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import SMALLEST_SAMPLE, records_needed, smallest_visible_loss
-from tfopt.measurement.goals import QUALITY, Goal, read_goals
+from tfopt.measurement.goals import QUALITY, read_goals
 from tfopt.measurement.metric_names import user_metric
 from tfopt.measurement.model_measurements import main_metric
 from tfopt.metric_table import CLASSIFICATION, REGRESSION, find_metric, mean_metrics
@@ -65,22 +65,15 @@ def expected_main_metric(metrics: Sequence[str], *, has_classes: bool) -> str:
 
 
 def check_goals(goals: Sequence[str], split: str, records: int, quality_is_share: bool) -> None:
-    """Refuse goals on shares that the records cannot show for a single model that answers as the baseline does.
-
-    Args:
-        goals: The goals of `select_model`.
-        split: Name of the split that the models will be evaluated on.
-        records: Number of its records.
-        quality_is_share: True if "quality" is a share of records.
+    """Refuse goals on shares that the records of the split cannot show for a model that answers as the baseline does.
 
     Raises:
         ComponentError: With the number of records that a goal needs.
     """
     for goal in read_goals(goals):
-        share = quality_is_share if goal.metric == QUALITY else formatting.is_share(goal.metric)
-        is_slice = "[" in goal.metric
-        loss = _allowed_loss(goal) if share and not is_slice else None
-        if loss is None or smallest_visible_loss(records, 1) <= loss:
+        is_share = quality_is_share if goal.metric == QUALITY else formatting.is_share(goal.metric)
+        loss = {"max_degradation": goal.number, "threshold": 1 - goal.number}.get(goal.kind)  # that is left to chance
+        if loss is None or not is_share or "[" in goal.metric or smallest_visible_loss(records, 1) <= loss:
             continue
         visible = 100 * smallest_visible_loss(records, 1)
         raise ComponentError(
@@ -90,10 +83,3 @@ def check_goals(goals: Sequence[str], split: str, records: int, quality_is_share
             f"give more data or a larger weight of {split!r} in splits, allow a loss of more than {visible:.1f} "
             f"points, or pass confidence={ESTIMATE}, which proves nothing",
         )
-
-
-def _allowed_loss(goal: Goal) -> float | None:
-    """Return the loss that a goal leaves to chance; None if the goal has no such limit."""
-    if goal.kind == "max_degradation":
-        return goal.number
-    return 1 - goal.number if goal.kind == "threshold" else None

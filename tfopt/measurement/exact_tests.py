@@ -5,7 +5,7 @@ from math import comb
 LEVEL = 0.01  # one-sided
 
 
-def least_share(changed: int, records: int, level: float = LEVEL) -> float:
+def least_share(changed: int, records: int) -> float:
     """Return the lower end of the one-sided Clopper-Pearson interval of a share.
 
     C. Clopper, E. Pearson: The use of confidence or fiducial limits illustrated in the case of the binomial (1934).
@@ -19,11 +19,11 @@ def least_share(changed: int, records: int, level: float = LEVEL) -> float:
     for _ in range(40):
         share = (low + high) / 2
         at_least = sum(comb(records, k) * share**k * (1 - share) ** (records - k) for k in range(changed, records + 1))
-        low, high = (share, high) if at_least < level else (low, share)
+        low, high = (share, high) if at_least < LEVEL else (low, share)
     return low
 
 
-def changes_more(changed: int, records: int, other_changed: int, other_records: int, level: float = LEVEL) -> bool:
+def changes_more(changed: int, records: int, other_changed: int, other_records: int) -> bool:
     """Return True if a share of changed records is significantly larger than another one, by Fisher's exact test.
 
     R. A. Fisher: Statistical methods for research workers, 5th edition (1934).
@@ -34,4 +34,4 @@ def changes_more(changed: int, records: int, other_changed: int, other_records: 
     total = changed + other_changed
     ways = comb(records + other_records, total)
     tail = sum(comb(records, k) * comb(other_records, total - k) for k in range(changed, min(total, records) + 1))
-    return tail / ways < level
+    return tail / ways < LEVEL

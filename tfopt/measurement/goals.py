@@ -62,11 +62,8 @@ class Goal:
     def failure(self, model: ModelMeasurements, *, proven: bool, examples: int, candidates: int = 1) -> str | None:
         """Explain why a model misses this goal; return None if it meets the goal or the goal does not apply to it.
 
-        Args:
-            model: The model to check.
-            proven: Compare the pessimistic bound of the confidence interval instead of the value.
-            examples: Number of examples that quality was measured on.
-            candidates: Number of candidates that the intervals hold for together.
+        ``proven`` compares the pessimistic bound of the confidence interval, which holds for all candidates together,
+        instead of the value. ``examples`` is the number of examples that quality was measured on.
         """
         if model.error:
             return None
@@ -79,32 +76,33 @@ class Goal:
             return f"{formatting.title(self.metric)} is {disturbance}; the goal is {self.text!r}"
         if _reaches(*compared):
             return self._unproven(model) if proven else None
-        if self.kind == "threshold":
-            return self._describe_threshold(
-                model, *compared, self._more_records(model, compared[1], examples, candidates)
-            )
         if self.kind == "max_regression":
             return self._describe_regression(model, compared[1])
-        return self._describe_loss(model, *compared, self._more_records(model, compared[1], examples, candidates))
+        more = self._more_records(model, compared[1], examples, candidates)
+        describe = self._describe_threshold if self.kind == "threshold" else self._describe_loss
+        return describe(model, *compared, more)
 
     def _unproven(self, model: ModelMeasurements) -> str | None:
         """Explain that a goal is met by an interval that is no bound; None if it is one."""
-        if self.kind == "max_regression":
-            return None
-        compared = model.estimate(self.metric) if self.kind == "threshold" else model.gain(self.metric)
-        if not compared or not compared.no_bound:
+        if self.kind == "max_regression" or not (reason := self._merit(model).no_bound):
             return None
         title = formatting.title(self.metric)
-        return f"not proven: the interval of {title} is no bound: {compared.no_bound}; the goal is {self.text!r}"
+        return f"not proven: the interval of {title} is no bound: {reason}; the goal is {self.text!r}"
 
     def shortfall(self, model: ModelMeasurements, *, proven: bool) -> float:
         """Compute by how much a metric misses this goal, in its unit; 0 if it meets the goal or was not compared."""
         compared = self._compare(model, proven)
-        return (
-            0.0
-            if compared is None or model.disturbance(self.metric) or _reaches(*compared)
-            else compared[1] - compared[0]
-        )
+        if compared is None or model.disturbance(self.metric) or _reaches(*compared):
+            return 0.0
+        return compared[1] - compared[0]
+
+    def _merit(self, model: ModelMeasurements) -> Estimate:
+        """Return the gain over the baseline, or for other goals the metric, signed so that more is better."""
+        if self.kind in ("min_improvement", "max_degradation"):
+            return model.gain(self.metric)
+        estimate = model.estimate(self.metric)
+        assert estimate  # `failure` has checked it
+        return model.signed(self.metric, estimate)
 
     def _compare(self, model: ModelMeasurements, proven: bool) -> tuple[float, float] | None:
         """Return what the goal is checked on and the least that it requires; None if it does not apply to the model.
@@ -113,25 +111,16 @@ class Goal:
         or over earlier runs. Earlier runs may have been evaluated on other data, so for them the uncertainty of both
         counts in the model's favor.
         """
-        sign = 1 if model.higher_is_better(self.metric) else -1
-        estimate = model.estimate(self.metric)
-        assert estimate  # `failure` has checked it
-        low, high = estimate.interval if proven else (estimate.value, estimate.value)
+        sign, merit = 1 if model.higher_is_better(self.metric) else -1, self._merit(model)
+        value = merit.interval[0] if proven else merit.value
         if self.kind == "threshold":
-            return (low if sign > 0 else -high), sign * self.number
-        if self.kind == "max_regression":
-            if self.reference is None:
-                return None
-            gain = sign * (estimate.value - self.reference.value)
-            half_interval = abs((high if sign > 0 else low) - estimate.value)
-            margin = math.hypot(half_interval, self.reference.half_interval) if proven else 0.0
-            return gain + margin, -(self.number * abs(self.reference.value) if self.relative else self.number)
-        if model.baseline is None:
+            return value, sign * self.number
+        if self.kind != "max_regression":
+            return (value, self.needed_gain(model.baseline.value(self.metric))) if model.baseline else None
+        if self.reference is None:
             return None
-        over_parent = model.gain(self.metric)
-        return (over_parent.interval[0] if proven else over_parent.value), self.needed_gain(
-            model.baseline.value(self.metric)
-        )
+        margin = math.hypot(merit.interval[1] - merit.value, self.reference.half_interval) if proven else 0.0
+        return merit.value - sign * self.reference.value + margin, self.needed_gain(self.reference.value)
 
     def _describe_threshold(self, model: ModelMeasurements, bound: float, required: float, more: str) -> str:
         sign = 1 if model.higher_is_better(self.metric) else -1
@@ -153,25 +142,14 @@ class Goal:
         return f"not proven: {change}, perhaps {perhaps}; {allowed}{more}"
 
     def _more_records(self, model: ModelMeasurements, required: float, examples: int, candidates: int) -> str:
-        """Return how many examples would prove a goal on quality."""
         slice_of = model.slices.get(self.metric)
         if not slice_of and self.metric not in model.quality:
             return ""
         examples = slice_of.count if slice_of else examples
-        compared = self._value(model) if self.kind == "threshold" else model.gain(self.metric)
-        needed = examples_needed(compared, required, examples, candidates)
+        needed = examples_needed(self._merit(model), required, examples, candidates)
         if needed is None or needed >= 1e8:
             return ""
         return f"; about {float(f'{needed:.2g}'):,.0f} examples instead of {examples:,} could prove it"
-
-    def _value(self, model: ModelMeasurements) -> Estimate:
-        """Return the metric, signed so that more is better; ``low`` is the pessimistic bound."""
-        estimate = model.estimate(self.metric)
-        assert estimate  # `failure` has checked it
-        low, high = estimate.interval
-        return (
-            Estimate(estimate.value, low) if model.higher_is_better(self.metric) else Estimate(-estimate.value, -high)
-        )
 
     def _describe_regression(self, model: ModelMeasurements, required: float) -> str:
         assert self.reference
@@ -215,34 +193,28 @@ def resolve_goals(
 ) -> list[Goal]:
     """Replace "quality" by the main metric, add references from earlier runs, and check that metrics were measured.
 
-    A goal for every slice of a feature becomes one for each slice that has enough records.
-
-    Args:
-        goals: Parsed goals.
-        main_metric: The metric that "quality" stands for.
-        measured: Names of the measured metrics.
-        past: Returns the reference value of a metric in earlier runs.
-        slices: The evaluated slices of the baseline.
-        slice_records: Smallest number of records of a slice that a goal is checked on.
+    A goal for every slice of a feature becomes one for each of the baseline's slices with ``slice_records`` records.
+    ``past`` returns the reference value of a metric in earlier runs.
 
     Raises:
         ComponentError: If a goal's metric was not measured; the error lists the measured ones. If the feature of a
             slice was not evaluated, or a slice has too few records.
     """
-    resolved = [replace(goal, metric=main_metric) if goal.metric == QUALITY else goal for goal in goals]
-    sliced = [goal for goal in resolved if SLICED.fullmatch(goal.metric)]
-    resolved = [goal for goal in resolved if goal not in sliced]
-    resolved = [
-        replace(goal, reference=past(goal.metric)) if goal.kind == "max_regression" else goal for goal in resolved
-    ]
-    for goal in resolved:
-        if goal.metric not in measured:
+    whole: list[Goal] = []
+    sliced: list[Goal] = []
+    for goal in goals:
+        if parts := slice_of(goal.metric):
+            sliced += _resolve_slices(goal, *parts, main_metric, slices, slice_records)
+            continue
+        metric = main_metric if goal.metric == QUALITY else goal.metric
+        if metric not in measured:
             raise ComponentError(
-                f"goal {goal.text!r}: {goal.metric} was not measured",
+                f"goal {goal.text!r}: {metric} was not measured",
                 f"one of {', '.join(measured)}; or {QUALITY}, which here is {main_metric}",
-                nearest(goal.metric, [*measured, QUALITY]),
+                nearest(metric, [*measured, QUALITY]),
             )
-    return resolved + [one for goal in sliced for one in _resolve_slices(goal, main_metric, slices, slice_records)]
+        whole.append(replace(goal, metric=metric, reference=past(metric) if goal.kind == "max_regression" else None))
+    return whole + sliced
 
 
 def slice_of(metric: str) -> tuple[str, str, str] | None:
@@ -255,11 +227,9 @@ def slice_of(metric: str) -> tuple[str, str, str] | None:
     return (match[1], match[2], match[3]) if match else None
 
 
-def _resolve_slices(goal: Goal, main_metric: str, slices: Sequence[SliceMetrics], least: int) -> list[Goal]:
-    """Return a goal for each slice that a goal stands for."""
-    parts = slice_of(goal.metric)
-    assert parts
-    metric, feature, value = parts
+def _resolve_slices(
+    goal: Goal, metric: str, feature: str, value: str, main_metric: str, slices: Sequence[SliceMetrics], least: int
+) -> list[Goal]:
     metric = main_metric if metric == QUALITY else metric
     selected = _slices_of(goal, feature, value, slices, least)
     measured = [slice_ for slice_ in selected if metric in slice_.metrics]
@@ -377,7 +347,6 @@ def _reaches(value: float, bound: float) -> bool:
 
 
 def _describe_gain(metric: str, gain: float) -> str:
-    """Return a verb phrase for the change of a metric."""
     amount, title = formatting.distance(metric, abs(gain)), formatting.title(metric)
     if formatting.is_share(metric) and gain:
         return f"{'gains' if gain > 0 else 'loses'} {amount} of {title}"
@@ -387,16 +356,13 @@ def _describe_gain(metric: str, gain: float) -> str:
 
 
 def examples_needed(gain: Estimate, required: float, examples: int, candidates: int) -> int | None:
-    """Return how many examples prove a goal, from the interval that some of them gave.
+    """Return how many examples prove a goal for a model as good as measured; None if the gain does not reach it.
 
     Args:
         gain: The measured gain over the baseline. A gain above zero may be chance: it does not count if none is needed.
         required: The least gain that the goal requires.
         examples: Number of examples that the gain was measured on.
         candidates: Number of candidates that the interval holds for together.
-
-    Returns:
-        The number, for a model as good as measured; None if the measured gain does not reach the goal.
     """
     room = (min(gain.value, 0.0) if required <= 0 else gain.value) - required
     distance = gain.value - gain.interval[0]

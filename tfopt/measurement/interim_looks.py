@@ -24,9 +24,8 @@ from tfopt.measurement.speedup import LEVEL
 # last look keeps half of the whole error, so that a full measurement is hardly less sensitive than one without looks.
 INTERIM_ERRORS = {10: 2.0**-9, 16: 0.001, 26: 0.001, 40: 0.001}
 LATEST_INTERIM = 0.75  # share of all rounds; a later interim look would save little
-SPREAD_ERROR = (
-    0.2  # of intervals from which a standard error is estimated; single rounds determine the ends of wider ones
-)
+# Of intervals from which a standard error is estimated; single rounds determine the ends of wider ones.
+SPREAD_ERROR = 0.2
 FUTILITY = 0.1  # predictive probability of a decision below which the remaining rounds are not run
 
 
@@ -57,12 +56,6 @@ class LookSchedule:
         A comparison is decided if the log ratio exceeds the half-width of its interval and a margin that does not
         depend on the number of rounds. With a flat prior, the estimate at the last look is normal around today's, with
         the variance ``standard_error**2 * (1 - rounds / last)`` (predictive power).
-
-        Args:
-            rounds: Number of rounds of this look.
-            difference: Estimated log ratio.
-            standard_error: Its standard error at this look.
-            margin: Log ratio that the interval must exceed.
         """
         last, normal = max(self.errors), NormalDist()
         half_width = normal.inv_cdf(1 - self.errors[last] / 2) * standard_error * math.sqrt(rounds / last)

@@ -20,15 +20,7 @@ def user_metric(reference: str) -> str:
 def check_goal_metrics(
     goals: Sequence[Goal], *, task: str, top_k: int, metrics: Sequence[str], slices: Sequence[str]
 ) -> None:
-    """Raise ComponentError for a goal on a metric or a slice that no evaluation with these parameters can have.
-
-    Args:
-        goals: Parsed goals.
-        task: The task of `evaluate`.
-        top_k: Its k of top-k accuracy.
-        metrics: References to the user's metrics.
-        slices: The features whose slices are evaluated.
-    """
+    """Raise ComponentError for a goal on a metric or a slice that no run of `evaluate` with these values can have."""
     quality = [*map(user_metric, metrics), *task_metrics(task, top_k), QUALITY]
     for goal in goals:
         parts = slice_of(goal.metric)

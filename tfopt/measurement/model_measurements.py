@@ -121,7 +121,10 @@ class ModelMeasurements:
         latency, ratio = self.benchmark.latency.get(batch), self.speedup(batch)
         rounds, disturbed = self.benchmark.rounds.get(batch, 0), latency.disturbed_rounds if latency else 0
         is_unstable = ratio.is_unstable if ratio else disturbed > MOST_DISTURBED * rounds
-        return describe_disturbance(disturbed, rounds) if is_unstable else None
+        if not is_unstable:
+            return None
+        count = f" in {disturbed} of {rounds} rounds" if disturbed else ""
+        return f"{NOT_COMPARED}, because other processes used the machine{count}"
 
     @property
     def disturbed_metrics(self) -> list[str]:
@@ -163,20 +166,19 @@ class ModelMeasurements:
 
     def gain(self, metric: str) -> Estimate:
         """Return the change, positive for an improvement; ``low`` is always the pessimistic bound."""
-        change = self.change(metric)
-        if self.higher_is_better(metric):
-            return change
-        low, high = (None if end is None else -end for end in (change.high, change.low))
-        return replace(change, value=-change.value, low=low, high=high)
+        return self.signed(metric, self.change(metric))
 
     def gain_over_constant(self, metric: str) -> Estimate | None:
         """Return the gain over the constant model, positive for an improvement; None if it was not evaluated."""
         difference = self.evaluation.over_constant.get(metric) if self.evaluation else None
-        if difference is None:
-            return None
+        return self.signed(metric, _estimate(difference)) if difference else None
+
+    def signed(self, metric: str, estimate: Estimate) -> Estimate:
+        """Return an estimate of a metric or its change, negated if a lower metric is better."""
         if self.higher_is_better(metric):
-            return _estimate(difference)
-        return Estimate(-difference.value, -difference.high, -difference.low, no_bound=difference.no_bound)
+            return estimate
+        low, high = (None if end is None else -end for end in (estimate.high, estimate.low))
+        return replace(estimate, value=-estimate.value, low=low, high=high)
 
     def speedup(self, batch: str) -> SpeedupEstimate | None:
         """Return the baseline's time over this model's time, with interval and verdict; None if it was not measured."""
@@ -214,25 +216,9 @@ def from_quality(metrics: Mapping[str, Metric], baseline: ModelMeasurements | No
 
 def from_sizes(model: Model, baseline: ModelMeasurements | None) -> ModelMeasurements:
     """Return the measurements of a model with sizes only."""
-    row = ModelBenchmark(
-        model.name,
-        model.digest,
-        model.format,
-        None,
-        {},
-        model.sizes(),
-        None,
-        None,
-        None,
-        None,
-        None,
-        {},
-        {},
-        {},
-        None,
-        [],
-    )
-    return ModelMeasurements(model.name, model.digest, model.format, None, row, baseline)
+    name, digest, kind, sizes = model.name, model.digest, model.format, model.sizes()
+    row = ModelBenchmark(name, digest, kind, None, {}, sizes, None, None, None, None, None, {}, {}, {}, None, [])
+    return ModelMeasurements(name, digest, kind, None, row, baseline)
 
 
 def slice_metric(metric: str, feature: str, value: int | str) -> str:
@@ -253,16 +239,6 @@ def find_row(rows: Sequence[Row], digest: str, name: str) -> Row | None:
 def main_metric(evaluation: EvaluationReport) -> str:
     """Return the metric that "quality" stands for: the first that the evaluation lists for the baseline."""
     return next(iter(evaluation.models[0].metrics))
-
-
-def describe_disturbance(disturbed: int, rounds: int) -> str:
-    """Return why a speed is not compared.
-
-    >>> describe_disturbance(43, 60)
-    'unstable: not compared, because other processes used the machine in 43 of 60 rounds'
-    """
-    count = f" in {disturbed} of {rounds} rounds" if disturbed else ""
-    return f"{NOT_COMPARED}, because other processes used the machine{count}"
 
 
 def _estimate(entry: evaluations.Estimate) -> Estimate:

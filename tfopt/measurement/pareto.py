@@ -21,13 +21,10 @@ def pareto_front(models: Sequence[ModelMeasurements], main_metric: str) -> set[s
 
 
 def non_dominated(merits: Mapping[str, Sequence[float]]) -> set[str]:
-    """Compute the Pareto front: names without another that is at least as good in every merit and better in one.
+    """Compute the Pareto front: names without another with all merits as high or higher, and one that is higher.
 
     >>> sorted(non_dominated({"fast": (0.97, -1.0), "exact": (0.99, -3.0), "dominated": (0.96, -3.0)}))
     ['exact', 'fast']
-
-    Args:
-        merits: For each name its values; higher is better.
     """
     return {
         name

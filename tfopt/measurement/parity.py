@@ -107,13 +107,7 @@ def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | 
     count = compared_records(parent.inputs, RECORDS)
     inputs, source = draw_inputs(examples, parent.inputs, records=count)
     with runtimes.load(child) as loaded:
-        try:
-            differences = compare(parent, loaded, split_batches(inputs, parent.inputs, BATCH))
-        except ComponentError:
-            raise
-        except Exception:
-            _check_runs(parent, next(split_batches(inputs, parent.inputs, BATCH)), source)
-            raise
+        differences = compare(parent, loaded, split_batches(inputs, parent.inputs, BATCH), source)
     for name, parity in differences.items():
         if parity.constant:
             raise ComponentError(
@@ -122,34 +116,39 @@ def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | 
     return {"inputs": source, "outputs": {name: parity.facts() for name, parity in differences.items()}}
 
 
-def _check_runs(parent: Runtime, batch: Arrays, source: str) -> None:
-    """Raise ComponentError if the parent cannot be run, for which no child is blamed."""
+def _run_parent(parent: Runtime, batch: Arrays, source: str) -> Mapping[str, NDArray[Any]]:
+    """Run the parent; a child is not blamed if it fails."""
     try:
-        parent.run(batch)
+        return parent.run(batch)
+    except ComponentError:
+        raise
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
         node = next((line for line in lines if "{{node" in line), "")
         raise ComponentError(
             f"the model fails on {source}: {lines[-1] if len(lines) > 1 and not node else lines[0]} {node}".strip(),
             "a model that runs on this machine",
-            "pass examples=PATH with real inputs; a model that calls Python code runs only where that code is defined",
+            "pass examples=PATH with real inputs; a model that calls Python code runs only where that code is defined, "
+            "and a model made for another device on that device",
         ) from error
 
 
-def compare(parent: Runtime, child: Runtime, batches: Iterable[Arrays]) -> dict[str, Parity]:
+def compare(
+    parent: Runtime, child: Runtime, batches: Iterable[Arrays], source: str = "these inputs"
+) -> dict[str, Parity]:
     """Run both models on the same batches and return the parity of each output by name.
 
     A child that takes features which its parent parses from records gets them parsed from the parent's batches.
 
     Raises:
         ComponentError: If the signatures differ (see `check_same_signature`), there are no batches, the parent
-            returns NaN, or the child returns NaN or infinity where the parent returns a finite value.
+            fails on these inputs or returns NaN, or the child returns NaN or infinity where the parent does not.
     """
     child = with_inputs_of(parent, child)
     check_same_signature(parent, child)
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {name: [] for name in parent.outputs}
     for batch in batches:
-        expected, received = parent.run(batch), child.run(batch)
+        expected, received = _run_parent(parent, batch, source), child.run(batch)
         for name, arrays in pairs.items():
             arrays.append((expected[name], received[name]))
     if not all(pairs.values()):
@@ -199,57 +198,32 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
                 "report this: a step may not change what a model computes",
             )
     parent, child = (np.concatenate([np.atleast_1d(pair[side]) for pair in pairs]) for side in (0, 1))
-    is_complex = parent.dtype.kind == "c"
-    if is_complex:
+    kind = parent.dtype.kind
+    if kind == "c":
         parent, child = (np.stack([array.real, array.imag], -1) for array in (parent, child))
-    if parent.dtype.kind not in "fV":  # V: bfloat16, for which numpy has no kind
-        return _exact(parent, child)
+    elif kind in "OSU":
+        parent, child = parent == parent, parent == child
     parent, child = parent.astype(np.float64), child.astype(np.float64)
-    _check_finite(name, parent, child)
+    is_float = kind in "fcV"  # V: bfloat16, for which numpy has no kind
+    if is_float:
+        _check_finite(name, parent, child)
     error = np.abs(np.subtract(parent, child, where=parent != child, out=np.zeros_like(parent)))  # inf equals inf
     finite = parent[np.isfinite(parent)]
-    spread = max(float(np.ptp(finite) or np.abs(finite[0])) if finite.size else 0.0, 1e-12)
-    classes = parent.ndim == 2 and parent.shape[1] > 1 and not is_complex
-    agreement = float((parent.argmax(1) == child.argmax(1)).mean()) if classes else None
+    spread = float(np.ptp(finite) or (is_float and np.abs(finite[0]))) if finite.size else 0.0
+    agreement = None if is_float else float((error == 0).reshape(len(parent), -1).all(1).mean())
+    if kind in "fV" and parent.ndim == 2 and parent.shape[1] > 1:
+        agreement = float((parent.argmax(1) == child.argmax(1)).mean())
+    varies = is_float and 0 < parent.size == finite.size and np.ptp(parent) > 0
     return Parity(
         max_abs_error=float(error.max(initial=0)),
         mean_abs_error=float(error.mean()) if error.size else 0.0,
-        output_range=spread,
+        output_range=max(spread, 1e-12),
         agreement=agreement,
         records=len(parent),
         constant=_is_constant(child) and not _is_constant(parent),
-        correlation=_correlation(parent, child),
-        noise=_noise(parent, child),
-        largest=0.0 if is_complex else float(np.abs(parent).max(initial=0)),
-    )
-
-
-def _correlation(parent: NDArray[Any], child: NDArray[Any]) -> float | None:
-    if not np.isfinite(parent).all() or np.ptp(parent) == 0 or np.ptp(child) == 0:
-        return None
-    return float(np.corrcoef(parent.ravel(), child.ravel())[0, 1])
-
-
-def _noise(parent: NDArray[Any], child: NDArray[Any]) -> float | None:
-    if not np.isfinite(parent).all() or np.ptp(parent) == 0:
-        return None
-    return float(np.sqrt(np.mean(np.square(parent - child))) / parent.std())
-
-
-def _exact(parent: NDArray[Any], child: NDArray[Any]) -> Parity:
-    """Compare integers, booleans and text for equality."""
-    if parent.dtype.kind in "OSU":
-        parent, child = parent == parent, parent == child
-    different = np.abs(parent.astype(np.float64) - child.astype(np.float64))
-    spread = max(float(np.ptp(parent.astype(np.float64))), 1e-12) if parent.size else 1e-12
-    equal = (different == 0).reshape(len(parent), -1).all(1)
-    return Parity(
-        float(different.max(initial=0)),
-        float(different.mean()),
-        spread,
-        float(equal.mean()),
-        len(parent),
-        _is_constant(child) and not _is_constant(parent),
+        correlation=float(np.corrcoef(parent.ravel(), child.ravel())[0, 1]) if varies and np.ptp(child) else None,
+        noise=float(np.sqrt(np.mean(np.square(parent - child))) / parent.std()) if varies else None,
+        largest=float(np.abs(parent).max(initial=0)) if kind in "fV" else 0.0,
     )
 
 

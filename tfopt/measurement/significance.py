@@ -44,7 +44,6 @@ def _ratio_to_fastest(first: ModelMeasurements, second: ModelMeasurements, objec
 
 
 def _batch(model: ModelMeasurements, objective: str) -> str | None:
-    """Return the batch size of an objective of speed, else None."""
     return {"latency": model.small_batch, "throughput": model.large_batch}.get(objective)
 
 

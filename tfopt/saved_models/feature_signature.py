@@ -1,46 +1,38 @@
 """Add a signature that takes features as tensors to a model that parses them from serialized records."""
 
+from copy import deepcopy
 from dataclasses import replace
 
 from tfopt.data.text_inputs import ParseOp, read_parse_op
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.graph_def import node_of, reach, readers
 
 
 def add_feature_signature(frozen: Frozen, key: str, name: str) -> Frozen:
-    """Return a model with one more signature, whose inputs are the features that another signature parses.
+    """Return a model with a signature ``name``, whose inputs are the features that the signature ``key`` parses.
 
     The nodes behind the parsing op exist twice; constants and lookup tables are shared.
-
-    Args:
-        frozen: The model; it is not changed.
-        key: The signature that parses records.
-        name: Key of the new signature.
 
     Raises:
         ComponentError: If the signature does not parse dense features from records with one op, or the name is used.
     """
-    import tensorflow as tf
-
     if name in frozen.signatures:
         raise ComponentError(f"feature_signature={name!r}", "a name that no signature has", "choose another name")
     parse_op, copied = _parse_op(frozen, key)
-    graph = tf.compat.v1.GraphDef()
-    graph.CopyFrom(frozen.graph)
+    graph = deepcopy(frozen.graph)
     tensors: dict[str, str] = {}
     inputs: dict[str, Endpoint] = {}
     for feature, index in parse_op.dense_outputs.items():
         spec, node = parse_op.features[feature], f"{name}/inputs/{len(inputs)}"
         tensors[f"{parse_op.node.name}:{index}".removesuffix(":0")] = node
         inputs[feature] = Endpoint(f"{node}:0", spec.dtype, spec.shape)
-        placeholder = graph.node.add(name=node, op="Placeholder")
-        placeholder.attr["dtype"].type = tf.as_dtype(spec.dtype).as_datatype_enum
-        placeholder.attr["shape"].shape.CopyFrom(tf.TensorShape(spec.shape).as_proto())
+        inputs[feature].add_placeholder(graph)
 
     def source(tensor: str) -> str:
         control, plain = ("^", tensor[1:]) if tensor.startswith("^") else ("", tensor)
         moved = tensors.get(plain)
-        return moved or (f"{control}{name}/{plain}" if plain.partition(":")[0] in copied else tensor)
+        return moved or (f"{control}{name}/{plain}" if node_of(plain) in copied else tensor)
 
     for node in frozen.graph.node:
         if node.name in copied:
@@ -56,11 +48,8 @@ def add_feature_signature(frozen: Frozen, key: str, name: str) -> Frozen:
 def _parse_op(frozen: Frozen, key: str) -> tuple[ParseOp, set[str]]:
     """Return the parsing op of a signature, and the nodes behind it."""
     nodes = {node.name: node for node in frozen.graph.node}
-    before: set[str] = set()
-    ahead = {end.node for end in frozen.signatures[key].outputs.values()}
-    while ahead:
-        before |= ahead
-        ahead = {_node(tensor) for name in ahead for tensor in nodes[name].input} - before
+    outputs = [end.node for end in frozen.signatures[key].outputs.values()]
+    before = reach(outputs, lambda name: map(node_of, nodes[name].input))
     ops = [op for name in before if (op := read_parse_op(nodes[name], frozen.graph.node))]
     if len(ops) != 1 or len(ops[0].dense_outputs) < len(ops[0].features):
         raise ComponentError(
@@ -68,17 +57,6 @@ def _parse_op(frozen: Frozen, key: str) -> tuple[ParseOp, set[str]]:
             "a signature such as serving_default(examples: string)",
             "leave feature_signature out",
         )
-    readers: dict[str, list[str]] = {}
-    for name in before:
-        for tensor in nodes[name].input:
-            readers.setdefault(_node(tensor), []).append(name)
-    behind: set[str] = set()
-    ahead = set(readers.get(ops[0].node.name, ()))
-    while ahead:
-        behind |= ahead
-        ahead = {reader for name in ahead for reader in readers.get(name, ())} - behind
-    return ops[0], behind
-
-
-def _node(tensor: str) -> str:
-    return tensor.removeprefix("^").partition(":")[0]
+    reading, parser = readers(frozen.graph), ops[0].node.name
+    behind = reach([parser], lambda name: set(reading.get(name, ())) & before)
+    return ops[0], behind - {parser}

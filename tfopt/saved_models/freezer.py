@@ -1,15 +1,27 @@
 """Freeze a graph: inline calls, turn variables into constants, and refuse state that constants cannot represent."""
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
-from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, nodes, prune_functions
+from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.graph_def import (
+    STRING,
+    GraphDef,
+    NodeDef,
+    data_type,
+    node_of,
+    nodes,
+    prune_functions,
+    subgraph,
+    unused_name,
+)
 from tfopt.graph.law_runner import run_law
-from tfopt.graph.mutable_graph import Graph, NodeDef
+from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.op_registry import definition
 from tfopt.graph.report import Report
 from tfopt.saved_models.state import (
@@ -30,7 +42,6 @@ STRIPPED = ("_gradient_op_type", "_class", "_output_shapes")
 OUTSIDE = re.compile(r"Iterator|BoostedTrees\w*Ensemble|Queue|Barrier")
 PYTHON = re.compile(r"^(Eager)?PyFunc")
 READS = re.compile(r"^(ReadVariableOp|ResourceGather(Nd)?)$")
-NOTHING = re.compile("(?!)")
 TABLES = ("HashTableV2", "MutableHashTableV2", "MutableHashTableOfTensorsV2")
 
 
@@ -51,16 +62,13 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False) -> Frozen:
     Raises:
         CannotFreezeError: If an operation has or changes state that constants cannot represent.
     """
-    import tensorflow as tf
-
-    extract = tf.compat.v1.graph_util.extract_sub_graph
-    if frozen.initializer and all(node.op == "NoOp" for node in extract(frozen.graph, [frozen.initializer]).node):
+    if frozen.initializer and all(node.op == "NoOp" for node in subgraph(frozen.graph, [frozen.initializer]).node):
         frozen.initializer = None
     _open_assets(frozen)
     keep = sorted(frozen.protected)
-    frozen.graph = extract(frozen.graph, keep)
-    prune_functions(frozen.graph)
-    if not state or session is None:
+    frozen.graph = subgraph(frozen.graph, keep)
+    state = state and session is not None
+    if not state:
         _refuse(frozen.graph, WRITES, "changes its variables while it serves", "a model that only reads them")
         _refuse(frozen.graph, MUTABLE_TABLE, "keeps state outside its graph", "a model of variables and static tables")
     _refuse(frozen.graph, OUTSIDE, "keeps state outside its graph", "a model of variables, static tables and assets")
@@ -69,16 +77,15 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False) -> Frozen:
     _return_effects(frozen.graph)
     frozen = _inlined(frozen)
     _inline_tables(frozen.graph)
-    states = state_nodes(frozen.graph) if state and session is not None else []
+    states = state_nodes(frozen.graph) if state else []
+    names = [node.name for node in states]
     if session is not None:
-        frozen.graph = _constants(frozen.graph, session, keep, [node.name for node in states])
+        frozen.graph = _constants(frozen.graph, session, keep, names)
     _leave_training(frozen)
-    names = re.compile("|".join(f"^{re.escape(node.name)}$" for node in states)) if states else NOTHING
-    _refuse(
-        frozen.graph, VARIABLE, "has a variable that could not be frozen", "variables read by ReadVariableOp", names
-    )
-    if not states:
-        _refuse(frozen.graph, READS, "has a variable that could not be frozen", "variables read by ReadVariableOp")
+    for ops in (VARIABLE,) if states else (VARIABLE, READS):
+        _refuse(
+            frozen.graph, ops, "has a variable that could not be frozen", "variables read by ReadVariableOp", but=names
+        )
     _keep_state(frozen, states, session)
     if lowered:
         _set_lowering(frozen.graph, to=True)
@@ -86,7 +93,7 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False) -> Frozen:
         for attribute in STRIPPED:
             node.attr.pop(attribute, None)
     frozen = _name_outputs(frozen)
-    frozen.state = set(users_of(frozen.graph, states)) if states else set()
+    frozen.state = users_of(frozen.graph, states)
     return frozen
 
 
@@ -115,8 +122,7 @@ def _keep_state(frozen: Frozen, states: list[Any], session: Any) -> None:
 
 def _leave_training(frozen: Frozen) -> None:
     """Set learning-phase placeholders that are no inputs to inference: without a value the graph cannot be run."""
-    ends = {end.node for signature in frozen.signatures.values() for end in signature.inputs.values()}
-    graph = Graph.of(frozen.graph, fed=ends)
+    graph = Graph.of(frozen.graph, fed=frozen.inputs)
     if run_law("freeze_learning_phase", graph, Report()):
         frozen.graph = graph.to_graph_def()
 
@@ -126,19 +132,17 @@ def _open_assets(frozen: Frozen) -> None:
 
     TensorFlow 1 stores the file name in a constant, TensorFlow 2 in a variable that the initialization op assigns.
     """
-    import tensorflow as tf
-
-    files = {tensor.rpartition(":")[0] for tensor in frozen.assets}
+    files = set(map(node_of, frozen.assets))
     assigns = [node for node in frozen.graph.node if node.op == "AssignVariableOp" and node.input[1] in files]
     holds = {node.input[0]: node.input[1] for node in assigns}
     for node in frozen.graph.node:
         if node.op == "AssignVariableOp" and node.input[0] in holds:
-            node.CopyFrom(tf.compat.v1.NodeDef(name=node.name, op="NoOp"))
+            node.CopyFrom(type(node)(name=node.name, op="NoOp"))
         elif node.op == "ReadVariableOp" and node.input[0] in holds:
             node.op = "Identity"
             node.input[0] = holds[node.input[0]]
             del node.attr["dtype"]
-            node.attr["T"].type = tf.string.as_datatype_enum
+            node.attr["T"].type = STRING
         elif node.op == "Const" and node.name in files:
             node.op = "Placeholder"
             del node.attr["value"]
@@ -174,9 +178,9 @@ def _inline_tables(graph: Any) -> None:
             node.name, node.input[:] = name, controls
 
 
-def _refuse(graph: Any, ops: re.Pattern[str], problem: str, expected: str, but: re.Pattern[str] = NOTHING) -> None:
+def _refuse(graph: GraphDef, ops: re.Pattern[str], problem: str, expected: str, but: Collection[str] = ()) -> None:
     """Refuse operations, but for nodes of some names."""
-    matching = (node for node in nodes(graph) if ops.search(node.op) and not but.search(node.name))
+    matching = (node for node in nodes(graph) if ops.search(node.op) and node.name not in but)
     refused = sorted({f"{node.name} ({node.op})" for node in matching})
     if refused:
         more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
@@ -235,14 +239,11 @@ def _name_outputs(frozen: Frozen) -> Frozen:
         for name, end in signature.outputs.items():
             node = frozen.graph.node.add(op="Identity", name=_new_name(f"{key}_{name}", used_names))
             node.input.append(_source(end, producers))
-            node.attr["T"].type = _dtype(end)
+            node.attr["T"].type = data_type(end.dtype)
             outputs[name] = replace(end, tensor=f"{node.name}:0")
         signatures[key] = Signature(signature.inputs, outputs, signature.method)
     named = replace(frozen, signatures=signatures)
-    import tensorflow as tf
-
-    graph = tf.compat.v1.graph_util.extract_sub_graph(named.graph, sorted(named.protected))
-    return replace(named, graph=graph)
+    return replace(named, graph=subgraph(named.graph, named.protected))
 
 
 def _source(end: Endpoint, producers: dict[str, NodeDef]) -> str:
@@ -257,13 +258,6 @@ def _source(end: Endpoint, producers: dict[str, NodeDef]) -> str:
 
 def _new_name(text: str, used_names: set[str]) -> str:
     base = re.sub(r"[^A-Za-z0-9_.]", "_", text).lstrip("_.") or "output"
-    numbered = (f"{base}_{number}" for number in range(1, len(used_names) + 2))
-    name = next(name for name in (base, *numbered) if name not in used_names)
+    name = unused_name(base, used_names)
     used_names.add(name)
     return name
-
-
-def _dtype(end: Endpoint) -> int:
-    import tensorflow as tf
-
-    return int(tf.as_dtype(end.dtype).as_datatype_enum)

@@ -9,6 +9,7 @@ from typing import Any
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.graph_def import data_type, node_of, subgraph
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 from tfopt.graph.shape_inference import infer_shape
@@ -37,11 +38,10 @@ def read_graph(file: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Fro
         raise _unnamed(file, "outputs", _unread(imported))
     signature = Signature(_ends(imported, inputs, file), _ends(imported, outputs, file))
     for name, end in signature.inputs.items():
-        if end.shape is None and end.dtype not in HANDLES:
-            signature.inputs[name] = replace(end, shape=infer_shape(graph_def, end.tensor))
-    for name, end in signature.inputs.items():
         if end.dtype in HANDLES:
             raise ComponentError(f"{file}: input {name} is a {end.dtype}", "tensors", "name what is computed with it")
+        if end.shape is None:
+            signature.inputs[name] = replace(end, shape=infer_shape(graph_def, end.tensor))
     frozen = _cut(Frozen(graph_def, {"serving_default": signature}))
     if removed := next((node for node in frozen.graph.node if removed_in(node.op)), None):
         raise ComponentError(
@@ -52,8 +52,7 @@ def read_graph(file: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Fro
     if not inputs and (needed := _placeholders(frozen.graph)):
         raise _unnamed(file, "inputs", needed)
     frozen = freezing.freeze(frozen, None)
-    fed = {end.node for end in frozen.signatures["serving_default"].inputs.values()}
-    if needed := _placeholders(frozen.graph, others=fed):
+    if needed := _placeholders(frozen.graph, others=frozen.inputs):
         raise ComponentError(
             f"{file}: the outputs depend on {', '.join(needed)}",
             "placeholders that are inputs",
@@ -116,7 +115,7 @@ def _tensor(graph: Any, name: str, file: Path) -> Any:
     try:
         return graph.get_tensor_by_name(name if ":" in name else f"{name}:0")
     except (KeyError, ValueError) as error:
-        node = name.partition(":")[0]
+        node = node_of(name)
         operations = {operation.name: operation for operation in graph.get_operations()}
         fix = nearest(node, operations)
         if node in operations:
@@ -130,7 +129,8 @@ def _tensor(graph: Any, name: str, file: Path) -> Any:
 
 def _cut(frozen: Frozen) -> Frozen:
     """Return the model with a Placeholder for each input that the graph computes; what only these need is unused."""
-    import tensorflow as tf
+    from tensorflow import TensorShape
+    from tensorflow.compat.v1 import AttrValue
 
     graph = Graph.of(frozen.graph)
     signature = frozen.signatures["serving_default"]
@@ -138,25 +138,22 @@ def _cut(frozen: Frozen) -> Frozen:
     for end in signature.inputs.values():
         source = Tensor.read(end.tensor)
         node = graph.nodes[source.node]
-        kind = tf.compat.v1.AttrValue(type=tf.as_dtype(end.dtype).as_datatype_enum)
-        shape = tf.compat.v1.AttrValue(shape=tf.TensorShape(end.shape).as_proto())
+        kind, shape = AttrValue(type=data_type(end.dtype)), AttrValue(shape=TensorShape(end.shape).as_proto())
         name = node.name
         if len(output_types(node)) > 1:
             name = graph.fresh(re.sub(r"\W", "_", end.tensor))
             renamed[end.tensor] = f"{name}:0"
+            graph.redirect(source, Tensor(name))
         else:
             graph.remove(name)
         graph.insert(Node(name, "Placeholder", [], [], {"dtype": kind, "shape": shape}, node.device))
-        if name != node.name:
-            graph.redirect(source, Tensor(name))
 
     def moved(ends: dict[str, Endpoint]) -> dict[str, Endpoint]:
         return {key: replace(end, tensor=renamed.get(end.tensor, end.tensor)) for key, end in ends.items()}
 
     cut = {"serving_default": Signature(moved(signature.inputs), moved(signature.outputs))}
     smaller = Frozen(graph.to_graph_def(), cut)
-    smaller.graph = tf.compat.v1.graph_util.extract_sub_graph(smaller.graph, sorted(smaller.protected))
-    return smaller
+    return replace(smaller, graph=subgraph(smaller.graph, smaller.protected))
 
 
 def _placeholders(graph_def: Any, others: Iterable[str] = ()) -> list[str]:

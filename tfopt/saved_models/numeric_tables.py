@@ -3,6 +3,7 @@
 Converters to LiteRT and ONNX know tables between text and int64 only; LiteRT's crashes on others.
 """
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,8 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tfopt.artifacts.saved_model_proto import read_meta_graph
-from tfopt.graph.frozen_model import Frozen, nodes, prune_functions
-from tfopt.graph.mutable_graph import NodeDef
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.graph_def import NodeDef, node_of, nodes, subgraph, without_nodes
 from tfopt.graph.session import session
 
 FIND, TABLE = "LookupTableFindV2", "HashTableV2"
@@ -28,21 +29,14 @@ def replace_numeric_tables(frozen: Frozen) -> Frozen:
 
     The initializer and its files are left out if no other table is used.
     """
-    import tensorflow as tf
-
     tables = {node.name: node.name for node in frozen.graph.node if node.op == TABLE}
     for node in frozen.graph.node:  # in topological order: an Identity follows the table
-        if node.op == "Identity" and _source(node.input[0]) in tables:
-            tables[node.name] = tables[_source(node.input[0])]
-    finds = {
-        node.name: tables[_source(node.input[0])]
-        for node in frozen.graph.node
-        if _is_numeric(node) and _source(node.input[0]) in tables
-    }
-    contents = _read_tables(frozen, {finds[node.name]: node for node in frozen.graph.node if node.name in finds})
-    graph = tf.compat.v1.GraphDef()
-    graph.CopyFrom(frozen.graph)
-    del graph.node[:]
+        if node.op == "Identity" and node_of(node.input[0]) in tables:
+            tables[node.name] = tables[node_of(node.input[0])]
+    lookups = [node for node in frozen.graph.node if _is_numeric(node) and node_of(node.input[0]) in tables]
+    finds = {node.name: tables[node_of(node.input[0])] for node in lookups}
+    contents = _read_tables(frozen, {finds[node.name]: node for node in lookups})
+    graph = without_nodes(frozen.graph)
     for node in frozen.graph.node:
         content = contents[finds[node.name]] if node.name in finds else None
         if content is not None and 0 < len(content[0]) <= MOST_KEYS:
@@ -63,10 +57,7 @@ def _is_numeric(node: Any) -> bool:
 
 def _read_tables(frozen: Frozen, tables: dict[str, NodeDef]) -> dict[str, tuple[NDArray[Any], NDArray[Any]]]:
     """Return the keys and values of tables by name; each comes with a node that looks up in it."""
-    import tensorflow as tf
-
-    graph = tf.compat.v1.GraphDef()
-    graph.CopyFrom(frozen.graph)
+    graph = deepcopy(frozen.graph)
     exports = {}
     for number, (table, find) in enumerate(tables.items()):
         node = graph.node.add(name=f"tfopt_export_{number}", op="LookupTableExportV2", input=[table])
@@ -104,22 +95,14 @@ def _renamed(source: str, sources: dict[str, str], prefix: str) -> str:
 
 def _pruned(frozen: Frozen) -> Frozen:
     """Leave out what no signature needs: tables, the initializer and its files, if no signature looks up in a table."""
-    import tensorflow as tf
-
     ends = [end.node for signature in frozen.signatures.values() for end in signature.outputs.values()]
-    graph = tf.compat.v1.graph_util.extract_sub_graph(frozen.graph, list(dict.fromkeys(ends)))
+    graph = subgraph(frozen.graph, ends)
     if frozen.state or any(node.op.startswith("LookupTable") for node in nodes(graph)):
         return frozen
     tables = {node.name for node in graph.node if node.op == TABLE}
     for node in graph.node:  # calls that were inlined wait for all of their arguments
-        node.input[:] = [source for source in node.input if not (source.startswith("^") and _source(source) in tables)]
-    graph = tf.compat.v1.graph_util.extract_sub_graph(graph, list(dict.fromkeys(ends)))
-    inputs = {end.node for signature in frozen.signatures.values() for end in signature.inputs.values()}
-    names = {node.name for node in graph.node}
-    graph.node.extend(node for node in frozen.graph.node if node.name in inputs - names)  # inputs that nothing reads
-    prune_functions(graph)
+        node.input[:] = [source for source in node.input if not (source.startswith("^") and source[1:] in tables)]
+    graph = subgraph(graph, ends)
+    unread = frozen.inputs - {node.name for node in graph.node}
+    graph.node.extend(node for node in frozen.graph.node if node.name in unread)
     return replace(frozen, graph=graph, initializer=None, assets={})
-
-
-def _source(tensor: str) -> str:
-    return tensor.removeprefix("^").partition(":")[0]

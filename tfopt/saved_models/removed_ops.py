@@ -12,16 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from tfopt.graph.graph_def import FLOAT, INT32
+from tfopt.graph.law import Maker, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import attribute, attributes, definition
+from tfopt.graph.op_registry import attributes, definition
 
 # Operations with another name, and the same inputs and attributes.
 RENAMED = {f"Batch{name}": name for name in ("FFT", "FFT2D", "FFT3D", "IFFT", "IFFT2D", "IFFT3D", "Cholesky", "Svd")}
-RENAMED |= {f"BatchMatrix{name}": f"Matrix{name}" for name in ("Inverse", "Solve", "SolveLs", "TriangularSolve")}
-RENAMED |= {
-    f"BatchMatrix{name}": f"Matrix{name}" for name in ("Determinant", "BandPart", "SetDiag", "Diag", "DiagPart")
-}
+MATRIX = ("Inverse", "Solve", "SolveLs", "TriangularSolve", "Determinant", "BandPart", "SetDiag", "Diag", "DiagPart")
+RENAMED |= {f"BatchMatrix{name}": f"Matrix{name}" for name in MATRIX}
 RENAMED |= {"BatchSelfAdjointEigV2": "SelfAdjointEigV2", "PlaceholderV2": "Placeholder"}
 ARRAYS = re.compile(r"^TensorArray(Write|Read|Gather|Scatter|Concat|Split|Size|Close)?(V2)?$")
 PASSED_ON = {"Enter": "Enter", "RefEnter": "Enter", "Switch": "Switch", "RefSwitch": "Switch", "Identity": "Identity"}
@@ -37,7 +37,8 @@ def replace_removed(graph_def: Any) -> Any:
         _replace(graph, node, RENAMED[node.op], node.inputs)
     for op, rewrite in REWRITES.items():
         for node in graph.of_op(op):
-            rewrite(graph, node)
+            # a loop of version 1 needs constants of its own
+            rewrite(Maker(graph, node, [node.inputs[0].node] if is_framed(graph) else []), node)
     for node in list(graph.nodes.values()):
         if ARRAYS.match(node.op):
             _replace(graph, node, f"{node.op.removesuffix('V2')}V3", node.inputs)
@@ -58,60 +59,55 @@ def removed_in(op: str) -> int:
     return int(op_def.deprecation.version) if op_def is not None else 0
 
 
-def _batch_norm(graph: Graph, node: Node) -> None:
+def _batch_norm(make: Maker, node: Node) -> None:
     """Write (x - mean) * (gamma / sqrt(variance + epsilon)) + beta.
 
     Not as a FusedBatchNorm, which fails on an empty batch.
     """
+    from tensorflow import as_dtype
+
     data, mean, variance, beta, gamma = node.inputs
-    kind, scaled = attribute(node, "T").type, attribute(node, "scale_after_normalization").b
-    epsilon = attribute(node, "variance_epsilon").f
-    small = _constant(graph, node, "epsilon", np.asarray(epsilon, _dtype(kind)))
-    root = _add(graph, node, "rsqrt", "Rsqrt", [_add(graph, node, "sum", "AddV2", [variance, small], T=kind)], T=kind)
-    scale = _add(graph, node, "scale", "Mul", [root, gamma], T=kind) if scaled else root
-    centered = _add(graph, node, "centered", "Sub", [data, mean], T=kind)
-    _replace(graph, node, "AddV2", [_add(graph, node, "scaled", "Mul", [centered, scale], T=kind), beta], T=kind)
+    dtype = as_dtype(attr(node, "T")).as_numpy_dtype
+    epsilon = make.constant("epsilon", np.asarray(attr(node, "variance_epsilon"), dtype))
+    root = make.node("Rsqrt", make.node("AddV2", variance, epsilon, like=node), like=node)
+    scale = make.node("Mul", root, gamma, like=node) if attr(node, "scale_after_normalization") else root
+    centered = make.node("Sub", data, mean, like=node)
+    _replace(make.graph, node, "AddV2", [make.node("Mul", centered, scale, like=node), beta])
 
 
-def _top_k(graph: Graph, node: Node) -> None:
-    count = _constant(graph, node, "k", np.asarray(attribute(node, "k").i, np.int32))
-    _replace(graph, node, "TopKV2", [*node.inputs, count])
+def _top_k(make: Maker, node: Node) -> None:
+    _replace(make.graph, node, "TopKV2", [*node.inputs, make.constant("k", np.asarray(attr(node, "k"), np.int32))])
 
 
-def _adjust_contrast(graph: Graph, node: Node) -> None:
+def _adjust_contrast(make: Maker, node: Node) -> None:
     """Write AdjustContrastv2 in float32, and clip its result to the limits."""
     images, factor, low, high = node.inputs
-    if (kind := attribute(node, "T").type) != 1:
-        images = _add(graph, node, "images", "Cast", [images], SrcT=kind, DstT=1)
-    adjusted = _add(graph, node, "adjusted", "AdjustContrastv2", [images, factor])
-    limited = _add(graph, node, "limited", "Minimum", [adjusted, high], T=1)
-    _replace(graph, node, "Maximum", [limited, low], T=1)
+    if (kind := attr(node, "T")) != FLOAT:
+        images = make.node("Cast", images, like=node, SrcT=kind, DstT=FLOAT)
+    adjusted = make.node("AdjustContrastv2", images, factor, like=node, T=FLOAT)
+    _replace(make.graph, node, "Maximum", [make.node("Minimum", adjusted, high, like=node, T=FLOAT), low], T=FLOAT)
 
 
-def _pack(graph: Graph, node: Node) -> None:
-    _replace(graph, node, "TensorArrayGatherV3", [node.inputs[0], _all(graph, node), node.inputs[1]])
+def _pack(make: Maker, node: Node) -> None:
+    indices = _range(make, node, make.node("TensorArraySizeV3", *node.inputs, like=node))
+    _replace(make.graph, node, "TensorArrayGatherV3", [node.inputs[0], indices, node.inputs[1]])
 
 
-def _unpack(graph: Graph, node: Node) -> None:
+def _unpack(make: Maker, node: Node) -> None:
     handle, value, flow = node.inputs
-    kind = attribute(node, "T").type
-    shape = _add(graph, node, "shape", "Shape", [value], T=kind)
-    zero, one = (_constant(graph, node, "index", np.asarray([number], np.int32)) for number in (0, 1))
-    ends = {"T": 3, "Index": 3, "shrink_axis_mask": 1}
-    count = _add(graph, node, "count", "StridedSlice", [shape, zero, one, one], **ends)
-    _replace(graph, node, "TensorArrayScatterV3", [handle, _range(graph, node, count), value, flow])
+    shape = make.node("Shape", value, like=node)
+    zero, one = (make.constant("index", np.asarray([number], np.int32)) for number in (0, 1))
+    ends = (shape, zero, one, one)
+    count = make.node("StridedSlice", *ends, like=node, T=INT32, Index=INT32, shrink_axis_mask=1)
+    _replace(make.graph, node, "TensorArrayScatterV3", [handle, _range(make, node, count), value, flow])
 
 
-def _all(graph: Graph, node: Node) -> Tensor:
-    return _range(graph, node, _add(graph, node, "size", "TensorArraySizeV3", node.inputs))
+def _range(make: Maker, node: Node, count: Tensor) -> Tensor:
+    start, step = (make.constant("bound", np.asarray(number, np.int32)) for number in (0, 1))
+    return make.node("Range", start, count, step, like=node, Tidx=INT32)
 
 
-def _range(graph: Graph, node: Node, count: Tensor) -> Tensor:
-    start, step = (_constant(graph, node, "bound", np.asarray(number, np.int32)) for number in (0, 1))
-    return _add(graph, node, "range", "Range", [start, count, step], Tidx=3)
-
-
-REWRITES: dict[str, Callable[[Graph, Node], None]] = {
+REWRITES: dict[str, Callable[[Maker, Node], None]] = {
     "BatchNormWithGlobalNormalization": _batch_norm,
     "TopK": _top_k,
     "AdjustContrast": _adjust_contrast,
@@ -129,28 +125,4 @@ def _pass_resource(graph: Graph, name: str) -> None:
 
 
 def _replace(graph: Graph, node: Node, op: str, inputs: list[Tensor], **changed: Any) -> None:
-    graph.remove(node.name)
-    graph.insert(Node(node.name, op, list(inputs), node.controls, attributes(op, node.attr, changed), node.device))
-
-
-def _add(graph: Graph, node: Node, name: str, op: str, inputs: list[Tensor], **changed: Any) -> Tensor:
-    name = graph.fresh(f"{node.name}/{name}")
-    graph.insert(Node(name, op, list(inputs), [], attributes(op, {}, changed), node.device))
-    return Tensor(name)
-
-
-def _constant(graph: Graph, node: Node, name: str, value: Any) -> Tensor:
-    import tensorflow as tf
-
-    name = graph.fresh(f"{node.name}/{name}")
-    proto = tf.make_tensor_proto(value)
-    attr = {"dtype": tf.compat.v1.AttrValue(type=proto.dtype), "value": tf.compat.v1.AttrValue(tensor=proto)}
-    controls = [node.inputs[0].node] if is_framed(graph) else []  # a loop of version 1 needs constants of its own
-    graph.insert(Node(name, "Const", [], controls, attr, node.device))
-    return Tensor(name)
-
-
-def _dtype(kind: int) -> Any:
-    import tensorflow as tf
-
-    return tf.as_dtype(kind).name
+    graph.replace(node, op=op, inputs=list(inputs), attr=attributes(op, node.attr, changed))

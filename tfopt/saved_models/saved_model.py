@@ -26,8 +26,6 @@ from tfopt.saved_models import freezer as freezing
 from tfopt.saved_models.removed_ops import has_successors, replace_removed
 from tfopt.storage.staging import link_tree
 
-__all__ = ["Endpoint", "Frozen", "Signature", "has_removed_operations", "opened", "read", "write"]
-
 INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
 OWN = {INIT, "__saved_model_train_op"}
 REMOVED = re.compile(r"^Op \w+ is not available in GraphDef version \d+")
@@ -37,11 +35,8 @@ MAX_BYTES = 2**31 - 1  # of one protocol buffer
 def read(model_path: Path, *, state: bool = False) -> Frozen:
     """Read the SavedModel in a folder, of TensorFlow 1 or 2, with all of its signatures.
 
-    Operations that TensorFlow has removed are replaced by their successors (`removed_ops`).
-
-    Args:
-        model_path: The folder.
-        state: Allow variables that the model writes, and mutable tables; they stay what they are.
+    Operations that TensorFlow has removed are replaced by their successors (`removed_ops`). With ``state``, variables
+    that the model writes, and mutable tables, are allowed and stay what they are.
 
     Raises:
         ComponentError: If it cannot be loaded, has no signatures, has inputs or outputs that are not dense tensors,
@@ -58,18 +53,17 @@ def read(model_path: Path, *, state: bool = False) -> Frozen:
         try:
             loaded = tf.compat.v1.saved_model.load(session, list(proto.meta_info_def.tags), str(folder))
         except Exception as error:
-            if REMOVED.search(first_line(error)):
-                raise ComponentError(
-                    f"{model_path}: {first_line(error)}",
-                    "operations that this TensorFlow runs, or removed ones that have a successor",
-                    "export it with a newer TensorFlow; or pass its graph as a frozen graph, .pb, to optimize_graph, "
-                    "with inputs behind this operation, or outputs before it",
-                ) from error
-            raise ComponentError(
-                f"{model_path}: {first_line(error)}",
+            expected, fix = (
                 "a SavedModel that TensorFlow can load",
                 "export it again; a file may be truncated or missing",
-            ) from error
+            )
+            if REMOVED.search(first_line(error)):
+                expected = "operations that this TensorFlow runs, or removed ones that have a successor"
+                fix = (
+                    "export it with a newer TensorFlow; or pass its graph as a frozen graph, .pb, to optimize_graph, "
+                    "with inputs behind this operation, or outputs before it"
+                )
+            raise ComponentError(f"{model_path}: {first_line(error)}", expected, fix) from error
         signatures = {key: _signature(key, proto.signature_def[key], session.graph, model_path) for key in keys}
         frozen = Frozen(loaded.graph_def, signatures, _init_op(proto), assets)
         return freezing.freeze(frozen, session, state=state)
@@ -110,11 +104,7 @@ def opened(model: Model) -> Iterator[Frozen]:
 
 
 def write(frozen: Frozen, folder: Path) -> None:
-    """Write a SavedModel with the same signatures: names, dtypes, shapes, tables and assets.
-
-    Args:
-        frozen: The model.
-        folder: The folder for ``saved_model.pb``; created if it does not exist.
+    """Write a SavedModel with the same signatures into a folder: names, dtypes, shapes, tables and assets.
 
     Raises:
         ComponentError: If the graph is larger than 2 GiB, the limit for a SavedModel without variables, or an asset is

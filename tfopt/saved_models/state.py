@@ -4,14 +4,12 @@ A frozen model keeps such variables and tables. Its initialization op gives them
 """
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tfopt.artifacts.saved_model_proto import functions_called
-from tfopt.graph.frozen_model import nodes
-from tfopt.graph.mutable_graph import NodeDef
+from tfopt.graph.graph_def import GraphDef, NodeDef, node_of, nodes, reach, readers
 from tfopt.graph.op_registry import definition
 
 WRITES = re.compile(
@@ -35,50 +33,38 @@ def changes_state(graph_def: Any) -> bool:
     )
 
 
-def state_nodes(graph_def: Any) -> list[Any]:
+def state_nodes(graph_def: GraphDef) -> list[NodeDef]:
     """Return the NodeDefs of mutable tables, and of variables that the graph or one of its functions writes."""
     by_name = {node.name: node for node in graph_def.node}
     writing = _writing_functions(graph_def)
-    ahead = [node for node in graph_def.node if WRITES.search(node.op) or functions_called([node]) & writing]
-    reached: dict[str, NodeDef] = {}
-    while ahead:
-        for text in ahead.pop().input:
-            node = by_name[text.lstrip("^").partition(":")[0]]
-            if not text.startswith("^") and node.name not in reached:
-                reached[node.name] = node
-                if HANDLE_OPS.match(node.op):
-                    ahead.append(node)
-    written = [node for node in reached.values() if VARIABLE.match(node.op)]
-    return sorted(
-        [*written, *(node for node in graph_def.node if MUTABLE_TABLE.match(node.op))], key=lambda node: str(node.name)
-    )
+    writers = [node for node in graph_def.node if WRITES.search(node.op) or functions_called([node]) & writing]
+
+    def sources(node: NodeDef) -> list[str]:
+        return [node_of(text) for text in node.input if not text.startswith("^")]
+
+    def handle_sources(name: str) -> list[str]:
+        return sources(by_name[name]) if HANDLE_OPS.match(by_name[name].op) else []
+
+    reached = reach((source for node in writers for source in sources(node)), handle_sources)
+    written = [by_name[name] for name in reached if VARIABLE.match(by_name[name].op)]
+    tables = [node for node in graph_def.node if MUTABLE_TABLE.match(node.op)]
+    return sorted([*written, *tables], key=lambda node: str(node.name))
 
 
-def users_of(graph_def: Any, states: list[Any]) -> Iterator[str]:
-    """Yield the names of states, of what passes their handles on, and of the operations that take a handle."""
-    names = {node.name for node in states}
-    passing = set(names)
-    yield from names
-    for _ in graph_def.node:  # nodes are in any order
-        more = {
-            node.name
-            for node in graph_def.node
-            if HANDLE_OPS.match(node.op) and node.name not in passing and _takes(node, passing)
-        }
-        if not more:
-            break
-        passing |= more
-    for node in graph_def.node:
-        if _takes(node, passing):
-            yield node.name
+def users_of(graph_def: GraphDef, states: list[NodeDef]) -> set[str]:
+    """Return the names of states, of what passes their handles on, and of the operations that take a handle."""
+    reading = readers(graph_def, controls=False)
+    forwarding = {node.name for node in graph_def.node if HANDLE_OPS.match(node.op)}
+    handles = reach((node.name for node in states), lambda name: forwarding.intersection(reading.get(name, ())))
+    return handles.union(*(reading.get(name, ()) for name in handles))
 
 
-def add_initializer(graph_def: Any, states: list[Any], values: list[Any], after: str | None) -> str:
+def add_initializer(graph_def: GraphDef, states: list[NodeDef], values: list[Any], after: str | None) -> str:
     """Add an operation that gives states their values, after another initialization op, and return its name.
 
     Args:
         graph_def: The graph, changed in place.
-        states: NodeDefs from `state_nodes`.
+        states: Nodes from `state_nodes`.
         values: For each an array, or the keys and values of a table; see `read_values`.
         after: The name of the other initialization op; None if there is none.
     """
@@ -86,19 +72,16 @@ def add_initializer(graph_def: Any, states: list[Any], values: list[Any], after:
 
     made = []
     for state, value in zip(states, values, strict=True):
-        constants = []
+        node = graph_def.node.add(name=f"{INITIALIZER}/{state.name}", op="Assign", input=[state.name])
+        types = []
         for number, array in enumerate(value):
-            name = f"{INITIALIZER}/{state.name}/value_{number}"
             proto = tf.make_tensor_proto(array)
-            constant = graph_def.node.add(name=name, op="Const", input=[f"^{after}"] if after else [])
+            constant = graph_def.node.add(op="Const", name=f"{node.name}/value_{number}")
+            constant.input.extend([f"^{after}"] if after else [])
             constant.attr["dtype"].type = proto.dtype
             constant.attr["value"].tensor.CopyFrom(proto)
-            constants.append(constant)
-        node = graph_def.node.add(
-            name=f"{INITIALIZER}/{state.name}", input=[state.name, *(constant.name for constant in constants)]
-        )
-        types = [constant.attr["dtype"].type for constant in constants]
-        node.op = "Assign"
+            node.input.append(constant.name)
+            types.append(proto.dtype)
         if state.op == "VarHandleOp":
             node.op = "AssignVariableOp"
             node.attr["dtype"].type = types[0]
@@ -152,10 +135,6 @@ def _occupied(keys: Any, values: Any, *free: Any) -> list[Any]:
     axes = tuple(range(1, keys.ndim))
     rows = np.all([(keys != key).any(axes) for key in free], 0)
     return [keys[rows], values[rows]]
-
-
-def _takes(node: Any, names: set[str]) -> bool:
-    return any(text.partition(":")[0] in names for text in node.input)
 
 
 def _writing_functions(graph_def: Any) -> set[str]:

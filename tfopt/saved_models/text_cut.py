@@ -12,15 +12,26 @@ default values, needs no preprocessing graph: the core takes the parsed features
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any
 
 from tfopt.artifacts.saved_model_proto import functions_called
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.data.text_inputs import read_parse_op
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
-from tfopt.graph.frozen_model import Endpoint, Frozen, Signature, prune_functions
+from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.graph_def import (
+    STRING,
+    GraphDef,
+    NodeDef,
+    data_type,
+    node_of,
+    reach,
+    subgraph,
+    unused_name,
+    without_nodes,
+)
 from tfopt.graph.law_order import NORMALIZING
 from tfopt.graph.law_runner import optimize
 from tfopt.graph.mutable_graph import Graph
@@ -35,7 +46,6 @@ ELEMENTWISE = re.compile(
     r"|GreaterEqual|Identity|IsFinite|IsNan|Less|LessEqual|Log|Log1p|LogicalAnd|LogicalNot|LogicalOr|Maximum|Minimum"
     r"|Mul|Neg|NotEqual|OnesLike|RealDiv|Round|Rsqrt|Select|SelectV2|Sign|Sqrt|Square|SquaredDifference|Sub|ZerosLike)"
 )
-STRING = 7  # DataType.DT_STRING
 
 
 @dataclass(frozen=True)
@@ -56,12 +66,7 @@ class Cut:
 
 
 def cut_text(frozen: Frozen, key: str, at: Sequence[str] = ()) -> Cut:
-    """Cut a signature of a model.
-
-    Args:
-        frozen: The model.
-        key: The signature.
-        at: Nodes or tensors to cut at; empty to cut where text, tables and records end.
+    """Cut the signature ``key`` of a model at nodes or tensors, by default where text, tables and records end.
 
     Raises:
         ComponentError: If an output is text or depends on nothing but the preprocessing, a tensor to cut at does not
@@ -77,9 +82,8 @@ class _Cutter:
         import tensorflow as tf
 
         self.frozen, self.key, self.signature = frozen, key, frozen.signatures[key]
-        outputs = [end.node for end in self.signature.outputs.values()]
-        self.graph = tf.compat.v1.graph_util.extract_sub_graph(frozen.graph, outputs)
-        prune_functions(self.graph)
+        self.outputs = {end.node for end in self.signature.outputs.values()}
+        self.graph = subgraph(frozen.graph, self.outputs)
         self.nodes = {node.name: node for node in self.graph.node}
         self.inputs = {end.node: name for name, end in self.signature.inputs.items()}
         with tf.Graph().as_default() as self.imported:
@@ -112,7 +116,7 @@ class _Cutter:
         return Counter(op for name in names if (op := self.nodes[name].op) not in ("Const", "Placeholder"))
 
     def _named(self, at: Sequence[str]) -> list[str]:
-        chosen = [name.partition(":")[0] for name in at]
+        chosen = list(map(node_of, at))
         for name in chosen:
             if name not in self.nodes:
                 raise ComponentError(f"cut_at={name}", "nodes of the frozen graph", nearest(name, self.nodes))
@@ -121,7 +125,7 @@ class _Cutter:
     def _text_nodes(self) -> list[str]:
         bodies = {function.signature.name: function.node_def for function in self.graph.library.function}
 
-        def is_text(node: Any, entered: frozenset[str] = frozenset()) -> bool:
+        def is_text(node: NodeDef, entered: frozenset[str] = frozenset()) -> bool:
             if node.op == "Const":
                 return False
             types = {number for value in node.attr.values() for number in (value.type, *value.list.type)}
@@ -134,10 +138,7 @@ class _Cutter:
 
     def _ancestors(self, names: Iterable[str]) -> set[str]:
         """Return nodes and all that they depend on."""
-        reached, ahead = set(), set(names)
-        while ahead:
-            reached |= ahead
-            ahead = {_node(source) for name in ahead for source in self.nodes[name].input} - reached
+        reached = reach(names, lambda name: map(node_of, self.nodes[name].input))
         ends = [name for name, end in self.signature.outputs.items() if end.node in reached]
         if ends:
             raise ComponentError(
@@ -154,13 +155,13 @@ class _Cutter:
             for node in self.graph.node
             if node.name not in before
             for source in node.input
-            if not source.startswith("^") and _node(source) in before
+            if not source.startswith("^") and node_of(source) in before
         )
         return [tensor for tensor in tensors if not self._stays(tensor)]
 
     def _stays(self, tensor: str) -> bool:
         """Test whether the core has a tensor itself: a constant, or an input of numbers."""
-        node = self.nodes[_node(tensor)]
+        node = self.nodes[node_of(tensor)]
         return node.op == "Const" or (node.name in self.inputs and node.attr["dtype"].type != STRING)
 
     def _has_rows(self, tensor: str) -> bool:
@@ -181,11 +182,10 @@ class _Cutter:
         They scale numbers and choose the number of an unknown word. In 8 bits they would lose the precision that the
         scaling is there for.
         """
-        outputs = {end.node for end in self.signature.outputs.values()}
         for node in (self.nodes[name] for name in Graph.of(self.graph).downstream()):
-            sources = {_node(source) for source in node.input if not source.startswith("^")}
+            sources = {node_of(source) for source in node.input if not source.startswith("^")}
             available = all(source in before or self.nodes[source].op == "Const" for source in sources)
-            if ELEMENTWISE.fullmatch(node.op) and available and sources & before and node.name not in outputs:
+            if ELEMENTWISE.fullmatch(node.op) and available and sources & before and node.name not in self.outputs:
                 before |= {node.name, *sources}
 
     def _dense_features(self, before: set[str]) -> dict[str, tuple[str, ParsedFeature]]:
@@ -202,26 +202,22 @@ class _Cutter:
         names: dict[str, str] = {}
         for tensor in tensors:
             features = self._features_of(tensor)
-            base = features.pop() if len(features) == 1 else re.sub(r"\W", "_", _node(tensor).rpartition("/")[2])
-            used_names = {*names.values(), *self.signature.inputs}
-            numbered = (f"{base}_{number}" for number in range(1, len(used_names) + 1))
-            names[tensor] = next(name for name in (base, *numbered) if name not in used_names)
+            base = features.pop() if len(features) == 1 else re.sub(r"\W", "_", node_of(tensor).rpartition("/")[2])
+            names[tensor] = unused_name(base, {*names.values(), *self.signature.inputs})
         return names
 
     def _features_of(self, tensor: str) -> set[str]:
         """Return the dense features that a tensor depends on; empty if it depends on other outputs of parsing ops."""
         features: set[str] = set()
-        reached, ahead = set(), {tensor}
-        while ahead:
-            reached |= ahead
-            further: set[str] = set()
-            for source in ahead:
-                if op := read_parse_op(self.nodes[_node(source)], self.graph.node):
-                    names = {index: name for name, index in op.dense_outputs.items()}
-                    features.add(names.get(int(source.partition(":")[2]), ""))
-                else:
-                    further |= {_tensor(name) for name in self.nodes[_node(source)].input if not name.startswith("^")}
-            ahead = further - reached
+
+        def sources(tensor: str) -> list[str]:
+            node, _, index = tensor.partition(":")
+            if op := read_parse_op(self.nodes[node], self.graph.node):
+                features.add({place: name for name, place in op.dense_outputs.items()}.get(int(index), ""))
+                return []
+            return [_tensor(name) for name in self.nodes[node].input if not name.startswith("^")]
+
+        reach([tensor], sources)
         return set() if "" in features else features
 
     def _endpoint(self, tensor: str, name: str) -> Endpoint:
@@ -229,17 +225,11 @@ class _Cutter:
         return Endpoint(f"{name}:0", symbolic.dtype.name, tuple(symbolic.shape.as_list()))
 
     def _core(self, names: Mapping[str, str], before: set[str]) -> Frozen:
-        import tensorflow as tf
-
-        graph = tf.compat.v1.GraphDef()
-        graph.CopyFrom(self.graph)
-        del graph.node[:]
+        graph = without_nodes(self.graph)
         nodes_of_inputs = {tensor: _node_name(name) for tensor, name in names.items()}
         inputs = {name: self._endpoint(tensor, nodes_of_inputs[tensor]) for tensor, name in names.items()}
         for end in inputs.values():
-            node = graph.node.add(name=end.node, op="Placeholder")
-            node.attr["dtype"].type = tf.as_dtype(end.dtype).as_datatype_enum
-            node.attr["shape"].shape.CopyFrom(tf.TensorShape(end.shape).as_proto())
+            end.add_placeholder(graph)
         for node in self.graph.node:
             if node.name in before and not self._stays(f"{node.name}:0"):
                 continue
@@ -247,45 +237,38 @@ class _Cutter:
             copy.CopyFrom(node)
             sources = [nodes_of_inputs.get(_tensor(source), source) for source in node.input]
             copy.input[:] = [name for name in sources if not (name.startswith("^") and name[1:] in before)]
-        outputs = [end.node for end in self.signature.outputs.values()]
-        graph = tf.compat.v1.graph_util.extract_sub_graph(graph, outputs)
-        prune_functions(graph)
-        remaining = {node.name for node in graph.node}
-        inputs |= {name: end for name, end in self.signature.inputs.items() if end.node in remaining}
+        graph = subgraph(graph, self.outputs)
+        inputs |= self._inputs(graph)
         signature = Signature(dict(sorted(inputs.items())), self.signature.outputs)
         return Frozen(graph, {self.key: signature})
 
     def _preprocessing(self, names: Mapping[str, str]) -> Frozen:
-        import tensorflow as tf
-
-        graph = tf.compat.v1.GraphDef()
-        graph.CopyFrom(self.frozen.graph)
+        graph = deepcopy(self.frozen.graph)
         outputs = {}
         for tensor, name in names.items():
             node = graph.node.add(name=_node_name(name), op="Identity", input=[tensor])
-            node.attr["T"].type = self.imported.get_tensor_by_name(tensor).dtype.as_datatype_enum
             outputs[name] = self._endpoint(tensor, node.name)
+            node.attr["T"].type = data_type(outputs[name].dtype)
         frozen = replace(self.frozen, signatures={self.key: Signature(self.signature.inputs, outputs)})
-        ends = [end.node for end in outputs.values()]
-        needed = sorted({*ends, *([frozen.initializer] if frozen.initializer else [])})
-        graph = tf.compat.v1.graph_util.extract_sub_graph(graph, needed)
-        prune_functions(graph)
+        graph = subgraph(graph, frozen.outputs)
         remaining = {node.name for node in graph.node}
-        inputs = {name: end for name, end in self.signature.inputs.items() if end.node in remaining}
-        assets = {tensor: file for tensor, file in frozen.assets.items() if _node(tensor) in remaining}
-        return replace(frozen, graph=graph, signatures={self.key: Signature(inputs, outputs)}, assets=assets)
+        assets = {tensor: file for tensor, file in frozen.assets.items() if node_of(tensor) in remaining}
+        signature = Signature(self._inputs(graph), outputs)
+        return replace(frozen, graph=graph, signatures={self.key: signature}, assets=assets)
+
+    def _inputs(self, graph: GraphDef) -> dict[str, Endpoint]:
+        """Return the inputs of the signature that a part of the graph has."""
+        remaining = {node.name for node in graph.node}
+        return {name: end for name, end in self.signature.inputs.items() if end.node in remaining}
 
 
-def _with_shapes_of_lookups(graph_def: Any) -> Any:
+def _with_shapes_of_lookups(graph_def: GraphDef) -> GraphDef:
     """Return a copy with a Cast of the keys for each table lookup, whose shape TensorFlow does not infer."""
-    import tensorflow as tf
-
-    copy = tf.compat.v1.GraphDef()
-    copy.CopyFrom(graph_def)
+    copy = deepcopy(graph_def)
     for node in copy.node:
         if node.op == "LookupTableFindV2":
             source, target = node.attr["Tin"].type, node.attr["Tout"].type
-            node.CopyFrom(tf.compat.v1.NodeDef(name=node.name, op="Cast", input=[node.input[1]]))
+            node.CopyFrom(type(node)(name=node.name, op="Cast", input=[node.input[1]]))
             node.attr["SrcT"].type, node.attr["DstT"].type = source, target
     return copy
 
@@ -293,10 +276,6 @@ def _with_shapes_of_lookups(graph_def: Any) -> Any:
 def _node_name(name: str) -> str:
     """Return the name of an input's node as TensorFlow chooses it, which TFX's Evaluator expects in LiteRT files."""
     return f"serving_default_{re.sub('[^A-Za-z0-9_.]', lambda match: f'-{ord(match[0])}', name)}"
-
-
-def _node(source: str) -> str:
-    return source.removeprefix("^").partition(":")[0]
 
 
 def _tensor(source: str) -> str:

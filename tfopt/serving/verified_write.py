@@ -5,9 +5,8 @@ from pathlib import Path
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.artifacts.model_card import Verification
-from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
-from tfopt.graph_checks.comparison import Comparison, largest_error, tolerance_of
+from tfopt.graph_checks.comparison import Comparison, tolerance_of
 from tfopt.saved_models import saved_model
 from tfopt.saved_models.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
@@ -42,10 +41,4 @@ def write_verified(
         baseline.signature,
         stateful=changes_state(rewritten.graph),
     )
-    outputs = comparison.errors(lambda key: runtimes.load(written, signature=key))
-    name, error = largest_error(outputs)
-    if not error <= allowed:
-        raise ComponentError(
-            f"output {name!r} of the {what} model differs by {error:.2g} of its range", f"at most {allowed:g}", fix
-        )
-    return {"inputs": comparison.source, "tolerance": allowed, "outputs": outputs, "not_compared": comparison.skipped}
+    return comparison.verify(lambda key: runtimes.load(written, signature=key), allowed, what=what, fix=fix)

@@ -18,13 +18,11 @@ def prefetch(items: Iterable[T], count: int) -> Iterator[T]:
     >>> list(prefetch(range(3), 2))
     [0, 1, 2]
     """
-    source, end = iter(items), object()
-    with ThreadPoolExecutor(1, "prefetch") as thread:
+    source, end, thread = iter(items), object(), ThreadPoolExecutor(1, "prefetch")
+    try:
         waiting: deque[Future[Any]] = deque(thread.submit(next, source, end) for _ in range(count))
-        try:
-            while (item := waiting.popleft().result()) is not end:
-                waiting.append(thread.submit(next, source, end))
-                yield item
-        finally:
-            for future in waiting:
-                future.cancel()
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(thread.submit(next, source, end))
+            yield item
+    finally:
+        thread.shutdown(cancel_futures=True)

@@ -1,16 +1,11 @@
 """Checks of the evaluated records: skipped, equal, with several labels, of one class, or records of the training."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from tfopt.artifacts import Examples, Model
-from tfopt.components.evaluate.examples.record_facts import RecordFacts
-from tfopt.components.evaluate.examples.records import split_into_parts
-from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT, has_split, split_files
-from tfopt.components.evaluate.metrics.accumulators import Part, Position
+from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT
+from tfopt.components.evaluate.metrics.accumulators import Part, RecordFacts
 from tfopt.components.evaluate.parameters import Settings
-from tfopt.data.feature_schema import read_manifest
-from tfopt.data.learned_names import find_conflict
 from tfopt.data.record_hashes import BATCH, MOST_FILES, RecordHashes, first_blocks, hash_records
 from tfopt.data.tfrecords import read_blocks
 from tfopt.errors import ComponentError
@@ -18,45 +13,18 @@ from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import local_copy
 
 
-@dataclass(frozen=True)
-class TrainingParts:
-    """Parts of the training split, whose records are only compared with the evaluated ones."""
-
-    parts: tuple[Part, ...]
-
-
-def training_files(examples: Examples, split: str) -> list[str]:
-    """Return the files of the training split; none if it is evaluated itself, or there is no such split."""
-    if split == TRAINING_SPLIT or not has_split(examples, TRAINING_SPLIT):
-        return []
-    return split_files(examples, TRAINING_SPLIT)
-
-
-def split_training(files: list[str], workers: int) -> list[Part]:
-    """Return the parts of the first `MOST_FILES` files of the training split."""
-    return split_into_parts(files[:MOST_FILES], workers) if files else []
-
-
-def read_training(parts: Sequence[Part], label: str) -> RecordFacts:
-    """Return the hashes of the records of some parts of the training split."""
-    checks = RecordFacts()
-    for file, part, of in parts:
-        blocks = read_blocks([local_copy(file)], BATCH)
-        try:
-            for index, block in enumerate(first_blocks(blocks)):
-                if index % of == part:
-                    checks.training.add(hash_records(block, label))
-            checks.is_whole &= next(blocks, None) is None
-        except ComponentError:  # a damaged file: trainings refuse it, metrics do not depend on it
-            checks.is_whole = False
+def read_training(part: Part, label: str) -> RecordFacts:
+    """Return the hashes of the records of a part of the training split."""
+    checks, (file, number, of) = RecordFacts(), part
+    blocks = read_blocks([local_copy(file)], BATCH)
+    try:
+        for index, block in enumerate(first_blocks(blocks)):
+            if index % of == number:
+                checks.training.add(hash_records(block, label))
+        checks.is_whole = next(blocks, None) is None
+    except ComponentError:  # a damaged file: trainings refuse it, metrics do not depend on it
+        checks.is_whole = False
     return checks
-
-
-def name_conflicts(models: Sequence[Model], examples: Examples, label: str) -> dict[int, tuple[Position, str]]:
-    """Return why candidates cannot be evaluated on the examples: they learned other numbers for the same names."""
-    manifest = read_manifest(examples.uri)
-    conflicts = [find_conflict(model.card, manifest, label) for model in models]
-    return {number: (("", 0), conflict) for number, conflict in enumerate(conflicts) if conflict}
 
 
 def check_skipped(read: int, skipped: dict[str, int], settings: Settings) -> None:
@@ -79,18 +47,13 @@ def add_notes(
 ) -> EvaluationReport:
     """Return the report with the number of different records, and notes on the records.
 
-    Args:
-        report: The report.
-        checks: What is known of the records.
-        training: All files of the training split.
-        learned: What each model was trained on, in the order of the report.
+    ``training`` are all files of the training split, ``learned`` is what each model was trained on elsewhere.
     """
     evaluated, checks = checks.evaluated, replace(checks, is_whole=checks.is_whole and len(training) <= MOST_FILES)
     evaluated.compact()
     distinct = None if evaluated.level else len(evaluated.records)
     notes = [*_skipped(report), *_duplicates(checks), *_contradictions(checks), *_overlap(report, checks)]
-    notes += _learned_elsewhere(report, checks, learned)
-    notes += _one_class(report, checks)
+    notes += [*_learned_elsewhere(report, checks, learned), *_one_class(report, checks)]
     return replace(report, counts=replace(report.counts, distinct=distinct), notes=[*report.notes, *notes])
 
 
@@ -138,7 +101,6 @@ def _overlap(report: EvaluationReport, checks: RecordFacts) -> Iterator[str]:
 def _learned_elsewhere(
     report: EvaluationReport, checks: RecordFacts, learned: Sequence[RecordHashes | None]
 ) -> Iterator[str]:
-    """Yield notes on evaluated records that models have learned from in other examples."""
     if report.split == TRAINING_SPLIT:
         return
     names: dict[str, list[str]] = {}
@@ -159,8 +121,8 @@ def _learned_elsewhere(
 
 def _one_class(report: EvaluationReport, checks: RecordFacts) -> Iterator[str]:
     has_classes = report.task in ("classification", "binary")
-    if has_classes and checks.lowest is not None and checks.lowest == checks.highest:
-        number = int(checks.lowest)
+    if has_classes and len(checks.labels) == 1:
+        number = int(*checks.labels)
         names = report.classes[number : number + 1]
         name = f" ({names[0]})" if names and names[0] != str(number) else ""
         yield (

@@ -13,15 +13,13 @@ from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
 from tfopt.components.evaluate.metrics.accumulators import Part, Position
 from tfopt.data.batches import RECORDS
 from tfopt.data.feature_schema import densify, parsing_specs, required_features
-from tfopt.data.tfrecords import read_blocks, read_records
+from tfopt.data.tfrecords import read_blocks
 from tfopt.storage.remote_files import local_copy
-
-__all__ = ["Decoder", "Part", "read_part", "read_parts", "read_records", "split_into_parts"]
 
 
 def split_into_parts(files: list[str], workers: int) -> list[Part]:
     """Split the files into at least as many parts as there are workers."""
-    each = -(-workers // len(files))
+    each = -(-workers // max(len(files), 1))
     return [(file, part, each) for file in files for part in range(each)]
 
 

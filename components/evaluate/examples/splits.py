@@ -16,7 +16,7 @@ def choose_split(examples: Examples, split: str) -> str:
     """Return the requested split; for ``auto`` the one that no training uses, if there is one."""
     if split != AUTO:
         return split
-    return UNSEEN if _files(examples, UNSEEN) else SEEN
+    return UNSEEN if find_files(examples, UNSEEN) else SEEN
 
 
 def split_files(examples: Examples, split: str) -> list[str]:
@@ -25,18 +25,12 @@ def split_files(examples: Examples, split: str) -> list[str]:
     Raises:
         ComponentError: If there are none.
     """
-    files = _files(examples, split)
-    if files:
+    if files := find_files(examples, split):
         return files
     if not is_remote(examples.uri):
         examples.split(split)  # raises an error that lists the splits
     address = f"{examples.uri.rstrip('/')}/Split-{split}/"
     raise ComponentError(f"{address}: no files", Examples.contents, "name another split, or check the address")
-
-
-def has_split(examples: Examples, split: str) -> bool:
-    """Return True if the examples have records of the split."""
-    return bool(_files(examples, split))
 
 
 def models_tuned_on(models: Sequence[Model], names: Sequence[str], split: str) -> list[str]:
@@ -50,7 +44,8 @@ def models_tuned_on(models: Sequence[Model], names: Sequence[str], split: str) -
     ]
 
 
-def _files(examples: Examples, split: str) -> list[str]:
+def find_files(examples: Examples, split: str) -> list[str]:
+    """Return the record files of a split; none if there is no such split."""
     if not is_remote(examples.uri):
         return [str(file) for file in examples.splits.get(split, [])]
     prefix = f"{examples.uri.rstrip('/')}/Split-{split}/"

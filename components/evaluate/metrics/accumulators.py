@@ -15,9 +15,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.evaluate.examples.record_facts import RecordFacts
 from tfopt.components.evaluate.metrics.task_metrics import ACTUAL, HIT, PREDICTED
 from tfopt.components.evaluate.metrics.tfma_metrics import Partition
+from tfopt.data.record_hashes import Hashes, RecordHashes
 
 BINS, SLICE_BINS = 512, 128  # of the AUC's histograms; there is one for each replicate, and a slice has fewer records
 
@@ -51,6 +51,13 @@ class Histogram:
         self.counts[model].reshape(-1)[used] += counts
         sums = np.add.reduceat(weights[order], starts, axis=0).astype(np.int32)
         self.resampled[model].reshape(-1, weights.shape[1])[used] += sums
+
+    def add_members(self, models: int | slice, kinds: list[int], weights: Array, members: Array) -> None:
+        """Add records to classes by their memberships, ``[records, kinds, classes]``."""
+        # Of 16 bits: weights are below 190, batches have 256 records at most; narrow integers are added fastest.
+        counted = members.astype(np.uint16)
+        self.counts[models, kinds] += counted.sum(0, np.int64)
+        self.resampled[models, kinds] += np.einsum("nkc,nr->kcr", counted, weights)
 
     def merge(self, other: "Histogram") -> None:
         """Add the counts of other records."""
@@ -93,12 +100,13 @@ class Sums:
     @classmethod
     def empty(cls, models: int, columns: int, replicates: int, bins: int = 0, classes: int = 0) -> Self:
         """Return sums over no records; ``bins`` is 0 without AUC, ``classes`` is 0 without precision and recall."""
+        total, rising, falling = np.zeros((3, models, columns))
         return cls(
             0,
             np.zeros(replicates),
-            np.zeros((models, columns)),
-            np.zeros((models, columns)),
-            np.zeros((models, columns)),
+            total,
+            rising,
+            falling,
             np.full((models, columns), np.inf),
             np.full((models, columns), -np.inf),
             np.zeros((models, columns, replicates)),
@@ -129,16 +137,12 @@ class Sums:
     def add_actual(self, weights: Array, actual: Array) -> None:
         """Add records to the counts of labels, which all models share: membership, ``[records, classes]``."""
         if self.classes:
-            counts, resampled = _count_members(weights, actual[:, None])
-            self.classes.counts[:, ACTUAL] += counts[0]
-            self.classes.resampled[:, ACTUAL] += resampled[0]
+            self.classes.add_members(slice(None), [ACTUAL], weights, actual[:, None])
 
     def add_predicted(self, model: int, weights: Array, predicted: Array, actual: Array) -> None:
         """Add records to a model's counts of classes: predicted and true membership, ``[records, classes]``."""
         if self.classes:
-            counts, resampled = _count_members(weights, np.stack([predicted & actual, predicted], 1))
-            self.classes.counts[model, [HIT, PREDICTED]] += counts
-            self.classes.resampled[model, [HIT, PREDICTED]] += resampled
+            self.classes.add_members(model, [HIT, PREDICTED], weights, np.stack([predicted & actual, predicted], 1))
 
     def set_constant(self, model: int, predicted: Array) -> None:
         """Set the counts of a model that predicts the same for all records: membership in each class, ``[classes]``."""
@@ -163,50 +167,38 @@ class Sums:
                 own.merge(histogram)
 
 
-def _count_members(weights: Array, members: Array) -> tuple[Array, Array]:
-    """Return the numbers of records, and their weighted numbers, from memberships ``[records, kinds, classes]``."""
-    # Of 16 bits: weights are below 190, batches have 256 records at most; narrow integers are added fastest.
-    counted = members.astype(np.uint16)
-    return counted.sum(0, np.int64), np.einsum("nkc,nr->kcr", counted, weights)
-
-
 @dataclass
-class Differences:
-    """Differences of each model's outputs to the baseline's, ``[models]`` each.
+class RecordFacts:
+    """Facts about the records, mergeable in any order.
 
     Attributes:
-        largest: Largest absolute difference.
-        total: Sum of the absolute differences.
-        numbers: Number of compared output values.
-        agreeing: Number of records with the baseline's class.
-        records: Number of records.
+        evaluated: Hashes of the evaluated records.
+        training: Hashes of the records that models are trained on.
+        is_whole: False if the training split has more records than are compared.
+        labels: The smallest and the largest label.
     """
 
-    largest: Array
-    total: Array
-    numbers: Array
-    agreeing: Array
-    records: Array
+    evaluated: RecordHashes = field(default_factory=RecordHashes)
+    training: RecordHashes = field(default_factory=RecordHashes)
+    is_whole: bool = True
+    labels: set[float] = field(default_factory=set)
 
-    @classmethod
-    def empty(cls, models: int) -> Self:
-        """Return the differences of no outputs."""
-        return cls(*(np.zeros(models) for _ in range(5)))
+    def add(self, hashes: Hashes, labels: NDArray[Any]) -> None:
+        """Add evaluated records."""
+        self.evaluated.add(hashes)
+        if labels.size and labels.dtype.kind in "iuf":
+            self._add_labels({labels.min().item(), labels.max().item()})
 
-    def add(self, model: int, baseline: Array, outputs: Array, is_same_class: Array | None, grain: float) -> None:
-        """Compare a model's outputs on one batch with the baseline's."""
-        error = np.abs(baseline.astype(np.float64) - outputs)
-        self.largest[model] = max(self.largest[model], float(error.max(initial=0.0)))
-        self.total[model] += round_to_grain(error.sum(), grain)
-        self.numbers[model] += error.size
-        self.agreeing[model] += 0 if is_same_class is None else int(is_same_class.sum())
-        self.records[model] += len(error)
+    def merge(self, other: "RecordFacts") -> None:
+        """Add other records."""
+        self.evaluated.merge(other.evaluated)
+        self.training.merge(other.training)
+        self.is_whole &= other.is_whole
+        self._add_labels(other.labels)
 
-    def merge(self, other: "Differences") -> None:
-        """Add the differences on other records."""
-        np.maximum(self.largest, other.largest, out=self.largest)
-        for name in ("total", "numbers", "agreeing", "records"):
-            getattr(self, name).__iadd__(getattr(other, name))
+    def _add_labels(self, labels: set[float]) -> None:
+        every = self.labels | labels
+        self.labels = {min(every), max(every)} if every else every
 
 
 @dataclass
@@ -216,7 +208,9 @@ class Totals:
     Attributes:
         answered: Records that each model returned an output for.
         broken: Number of these outputs with a NaN or an infinity.
-        differences: Differences of the outputs to the baseline's.
+        agreeing: Number of these outputs with the baseline's class.
+        total_error: Sum of the absolute differences of each model's outputs to the baseline's.
+        max_error: The largest of these differences.
         parts: How often each part of a file was scored.
         read: Records in the files.
         skipped: Records that could not be used, by reason.
@@ -234,7 +228,9 @@ class Totals:
 
     answered: Array
     broken: Array
-    differences: Differences
+    agreeing: Array
+    total_error: Array
+    max_error: Array
     parts: Counter[Part] = field(default_factory=Counter)
     read: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
@@ -252,7 +248,7 @@ class Totals:
     @classmethod
     def empty(cls, models: int) -> Self:
         """Return the totals of no data."""
-        return cls(np.zeros(models, np.int64), np.zeros(models, np.int64), Differences.empty(models))
+        return cls(*np.zeros((3, models), np.int64), *np.zeros((2, models)))
 
     def add_confusion(self, model: int, counts: Array) -> None:
         """Add a model's confusion matrix of one batch, ``[classes, classes]``."""
@@ -260,13 +256,16 @@ class Totals:
             self.confusion = np.zeros((len(self.answered), *counts.shape), np.int64)
         self.confusion[model] += counts
 
-    def add_range(self, model: int, outputs: Array) -> None:
-        """Add a model's outputs of one batch, ``[records, width]``, to their ranges."""
-        self._widen_range(model, outputs.min(0), outputs.max(0))
-
-    def _widen_range(self, model: int, least: Array, most: Array) -> None:
+    def add_range(self, model: int, least: Array, most: Array) -> None:
+        """Add the smallest and largest values of a model's outputs of some records, ``[width]``."""
         own = self.ranges.get(model)
         self.ranges[model] = (np.minimum(own[0], least), np.maximum(own[1], most)) if own else (least, most)
+
+    def add_errors(self, model: int, baseline: Array, outputs: Array, grain: float) -> None:
+        """Add the differences of a model's outputs of one batch to the baseline's."""
+        error = np.abs(baseline.astype(np.float64) - outputs)
+        self.max_error[model] = max(self.max_error[model], error.max(initial=0.0))
+        self.total_error[model] += round_to_grain(error.sum(), grain)
 
     def add_overlap(self, overlap: Mapping[int, set[str]]) -> None:
         """Add records that models were calibrated on."""
@@ -281,11 +280,13 @@ class Totals:
         self.skipped += other.skipped
         self.answered += other.answered
         self.broken += other.broken
-        self.differences.merge(other.differences)
+        self.agreeing += other.agreeing
+        self.total_error += other.total_error
+        np.maximum(self.max_error, other.max_error, out=self.max_error)
         if other.confusion is not None:
             self.confusion = other.confusion + (0 if self.confusion is None else self.confusion)
         for model, (least, most) in other.ranges.items():
-            self._widen_range(model, least, most)
+            self.add_range(model, least, most)
         for model, failure in other.failures.items():
             self.failures[model] = min(failure, self.failures.get(model, failure))
         self.add_overlap(other.overlap)

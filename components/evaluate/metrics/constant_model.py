@@ -1,5 +1,6 @@
 """The constant model: the output that is best if it is the same for every record, which each model has to beat."""
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from tfopt import formatting
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.examples import records
-from tfopt.components.evaluate.metrics.task_metrics import Scoring
+from tfopt.components.evaluate.metrics.task_metrics import Scoring, logit
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.metric_table import MULTI_LABEL, OTHER, REGRESSION
 from tfopt.storage.remote_files import local_copy
@@ -37,13 +38,13 @@ def constant_output(
         return np.asarray(np.median(labels.astype(np.float64), 0))
     if scoring.task == MULTI_LABEL:
         share = (labels.sum(0) + SMOOTHING) / (len(labels) + 2 * SMOOTHING)
-        return _logit(share) if scoring.is_logits else np.asarray(share)
+        return logit(share) if scoring.is_logits else np.asarray(share)
     labels = scoring.targets(labels)
     valid = labels[(labels >= 0) & (labels < scoring.class_count)].astype(np.int64)
     counts = np.bincount(valid, minlength=scoring.class_count) + SMOOTHING
     shares = counts / counts.sum()
     if scoring.task == "binary":
-        return _logit(shares[1:]) if scoring.is_logits else np.asarray(shares[1:])
+        return logit(shares[1:]) if scoring.is_logits else np.asarray(shares[1:])
     return np.asarray(np.log(shares) if scoring.is_logits else shares)
 
 
@@ -57,26 +58,17 @@ def describe_constant(scoring: Scoring, output: Array, classes: list[str]) -> st
         if len(output) > 1:
             return "the medians of the labels" if scoring.task == REGRESSION else "each label's more frequent value"
         return f"always {formatting.amount('label', float(output[0]))}, the median of the labels"
-    predicted = scoring.classes(output[None])
-    assert predicted is not None
-    number = int(predicted[0])
+    number = int(scoring.classes(output[None])[0])
     return f"always class {classes[number] if number < len(classes) else number}"
 
 
 def _read_labels(files: list[str], settings: Settings, features: Mapping[str, TensorSpec], batch_size: int) -> Array:
     """Return labels of the first records of each file, ``[records, labels]``."""
     decoder = records.Decoder(features, settings.label, (), {})
-    each, parts = -(-MOST_LABELS // len(files)), []
-    for file in files:
-        count = 0
-        for _, batch in records.read_part(local_copy(file), 0, 1, batch_size):
-            _, columns, _ = decoder.decode(batch)
-            parts.append(columns[settings.label])
-            count += len(batch)
-            if count >= each:
-                break
+    batches = -(-MOST_LABELS // (len(files) * batch_size))
+    parts = [
+        decoder.decode(batch)[1][settings.label]
+        for file in files
+        for _, batch in itertools.islice(records.read_part(local_copy(file), 0, 1, batch_size), batches)
+    ]
     return np.concatenate(parts) if parts else np.zeros((0, 1))
-
-
-def _logit(share: Array) -> NDArray[np.float64]:
-    return np.asarray(np.log(share) - np.log1p(-share))

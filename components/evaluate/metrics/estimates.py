@@ -19,7 +19,8 @@ from tfopt.measurement.confidence_bounds import (
     share_difference_interval,
     share_interval,
 )
-from tfopt.metric_table import AREAS, HIGHER_IS_BETTER
+from tfopt.measurement.metric_names import user_metric
+from tfopt.metric_table import HIGHER_IS_BETTER
 
 Array = NDArray[Any]
 
@@ -108,16 +109,18 @@ def compute_metrics(plan: Plan, totals: Totals, model: int) -> dict[Slice | None
     unseen = unseen_record_weights(plan.settings.seed, plan.settings.replicates)
     own = _tfma_metrics(plan, totals, model, unseen)
     metrics[None] = _without_bound_of_few(own, totals.sums[None].records) | metrics[None]
-    named = [(text, text.rpartition(":")[2]) for text in plan.settings.metrics]
-    for text, name in named:
-        if name not in metrics[None] and model < len(plan.models):
+    first = {}  # the user's metrics, in their order
+    for text in plan.settings.metrics:
+        name = user_metric(text)
+        if name in metrics[None]:
+            first[name] = metrics[None][name]
+        elif model < len(plan.models):
             raise ComponentError(
                 f"metric {text}: NaN over {totals.sums[None].records} records",
                 "a finite number",
                 f"check the labels, for which {name} may not be defined, and what {name}.finish returns",
             )
-    own = {name: metrics[None][name] for _, name in named if name in metrics[None]}
-    metrics[None] = own | metrics[None]
+    metrics[None] = first | metrics[None]
     return metrics
 
 
@@ -129,9 +132,7 @@ def metrics_of_records(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]
         counts, resampled = sums.ranks.values_of(model)
         if counts.any(1).all():  # the curves need both classes
             rarer = int(counts.sum(1).argmin())  # a record of that class moves the area under the ROC curve more
-            curves = {"auc": (auc, rarer), "pr_auc": (average_precision, 0)}
-            for name in AREAS:
-                area, label = curves[name]
+            for name, area, label in (("auc", auc, rarer), ("pr_auc", average_precision, 0)):
                 value, resolution = area(counts)
                 low, high = (area(extreme)[0][None] for extreme in _rank_extremes(resampled, unseen, label))
                 metrics[name] = Sampled(float(value), low, high, True, float(resolution))
@@ -195,16 +196,12 @@ def _means(plan: Plan, sums: Sums, model: int, unseen: Array) -> dict[str, Sampl
         low, high = (
             ((sums.resampled[model, column] + unseen * value) / (sums.weight + unseen))[None] for value in (0.0, worst)
         )
-        share = _share_counts(sums, model, column) if name in plan.scoring.shares else None
-        with np.errstate(invalid="ignore", divide="ignore"):
-            value = float(sums.total[model, column] / sums.records)
-        metrics[name] = Sampled(value, low, high, higher, share=share)
+        share = None
+        if name in plan.scoring.shares:
+            hits, rising, falling = (round(float(s[model, column])) for s in (sums.total, sums.rising, sums.falling))
+            share = ShareCounts(hits, sums.records, rising, falling)
+        metrics[name] = Sampled(float(sums.total[model, column] / sums.records), low, high, higher, share=share)
     return metrics
-
-
-def _share_counts(sums: Sums, model: int, column: int) -> ShareCounts:
-    hits, rising, falling = (round(float(values[model, column])) for values in (sums.total, sums.rising, sums.falling))
-    return ShareCounts(hits, sums.records, rising, falling)
 
 
 def _user_metrics(plan: Plan, sums: Sums, model: int, unseen: Array) -> dict[str, Sampled]:
@@ -232,15 +229,12 @@ def _extreme_records(sums: Sums, model: int, columns: slice) -> Array:
 
     All terms but one are means over the records, that one is the smallest or largest that a record had.
     """
-    mean = sums.total[model, columns] / max(sums.records, 1)
-    least, most = sums.least[[0, model], columns].min(0), sums.most[[0, model], columns].max(0)
-    records = [mean]
-    for term in range(len(mean)):
-        for extreme in (least, most):
-            record = mean.copy()
-            record[term] = extreme[term]
-            records.append(record)
-    return np.array(records)
+    mean = sums.total[model, columns] / sums.records
+    terms = np.arange(len(mean))
+    records = np.tile(mean, (1 + 2 * len(terms), 1))
+    records[1 + 2 * terms, terms] = sums.least[[0, model], columns].min(0)
+    records[2 + 2 * terms, terms] = sums.most[[0, model], columns].max(0)
+    return records
 
 
 def _tfma_metrics(plan: Plan, totals: Totals, model: int, unseen: Array) -> dict[str, Sampled]:

@@ -81,6 +81,11 @@ class Scoring:
         return self.task not in (REGRESSION, OTHER)
 
     @property
+    def output_kind(self) -> str:
+        """The kind of the output: ``numbers``, ``logits`` or ``probabilities``."""
+        return "logits" if self.is_logits else "probabilities" if self.has_classes else "numbers"
+
+    @property
     def counted_classes(self) -> int:
         """The number of classes with precision, recall and F1: the positive one of two, or all; 0 for too many."""
         if not self.has_classes or self.width > MOST_CLASSES:
@@ -110,35 +115,31 @@ class Scoring:
             return predictions
         return _softmax(predictions) if self.task == CLASSIFICATION else _sigmoid(predictions)
 
-    def classes(self, predictions: Array) -> Array | None:
-        """Return the predicted class of each record, or 0 and 1 for each label; None if the task has no classes."""
-        if not self.has_classes:
-            return None
+    def classes(self, predictions: Array) -> Array:
+        """Return the predicted class of each record, or 0 and 1 for each label, for a task with classes."""
         if self.task == CLASSIFICATION:
             return np.asarray(predictions.argmax(1))
         return self.positive(predictions)[:, 0] if self.task == BINARY else self.positive(predictions)
 
     def positive(self, predictions: Array) -> Array:
         """Return 1 for each output above the threshold, else 0."""
-        limit = float(_logit(np.asarray(self.threshold))) if self.is_logits else self.threshold
+        limit = float(logit(np.asarray(self.threshold))) if self.is_logits else self.threshold
         return (predictions > limit).astype(np.int64)
 
-    def members(self, classes: Array | None) -> NDArray[np.bool_]:
+    def members(self, classes: Array) -> NDArray[np.bool_]:
         """Return which counted classes records belong to, ``[records, classes]``, from labels or predicted classes."""
-        assert classes is not None
         if self.task == MULTI_LABEL:
             return np.equal(classes, 1)
         return np.asarray(classes.reshape(-1, 1) == ([1] if self.has_auc else np.arange(self.width)))
 
     def bins(self, predictions: Array, count: int) -> NDArray[np.int64]:
         """Return the histogram bin of each record: equal steps of the logit, so fine near probabilities of 0 and 1."""
-        if self.task == BINARY:
-            score = predictions[:, 0].astype(np.float64)
-            logit = score if self.is_logits else _logit(score)
+        scores = predictions.astype(np.float64)
+        if not self.is_logits:
+            value = logit(scores[:, -1])
         else:
-            pair = predictions.astype(np.float64)
-            logit = pair[:, 1] - pair[:, 0] if self.is_logits else _logit(pair[:, 1])
-        return np.clip((logit + LARGEST_LOGIT) * (count / (2 * LARGEST_LOGIT)), 0, count - 1).astype(np.int64)
+            value = scores[:, 0] if self.task == BINARY else scores[:, 1] - scores[:, 0]
+        return np.clip((value + LARGEST_LOGIT) * (count / (2 * LARGEST_LOGIT)), 0, count - 1).astype(np.int64)
 
 
 def looks_like_logits(predictions: Array, task: str) -> bool:
@@ -182,8 +183,8 @@ COLUMNS: dict[str, Callable[[Scoring, Array, Array], Any]] = {
 }
 
 
-def _sigmoid(logit: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-np.clip(logit, -700, 700))))
+def _sigmoid(logits: Array) -> Array:
+    return np.asarray(1 / (1 + np.exp(-np.clip(logits, -700, 700))))
 
 
 def _softmax(logits: Array) -> Array:
@@ -191,7 +192,8 @@ def _softmax(logits: Array) -> Array:
     return np.asarray(powers / powers.sum(1, keepdims=True))
 
 
-def _logit(probability: Array) -> Array:
+def logit(probability: Array) -> Array:
+    """Return the logit, infinite for 0 and 1."""
     with np.errstate(divide="ignore"):
         inside = np.clip(probability, 0, 1)
         return np.asarray(np.log(inside) - np.log1p(-inside))

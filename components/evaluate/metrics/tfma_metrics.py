@@ -71,7 +71,12 @@ class Partition:
                 added = zip(combiners, states, strict=True)
                 self.parts[number] = [combiner.add_input(state, inputs) for combiner, state in added]
         except Exception as error:
-            raise _refuse(self.name, error, labels, predictions) from error
+            shapes = f"labels of shape {labels.shape} and predictions of shape {predictions.shape}"
+            raise ComponentError(
+                f"metric tfma:{self.name}: raised with {shapes}\n{type(error).__name__}: {first_line(error)}",
+                f"records that TFMA's {self.name} is defined for",
+                "choose a metric that fits the task, or write a function as in docs/metrics.md",
+            ) from error
         self._note_worst(labels, predictions)
 
     def merge(self, other: "Partition") -> None:
@@ -79,7 +84,7 @@ class Partition:
         for number, states in other.parts.items():
             self.parts[number] = self._merged(self.parts[number], states) if number in self.parts else states
         self.worst = max(filter(None, (self.worst, other.worst)), default=None)
-        self.is_binary = self.is_binary and other.is_binary
+        self.is_binary &= other.is_binary
 
     def value(self) -> float:
         """Compute the metric over all records."""
@@ -103,9 +108,7 @@ class Partition:
     def unseen_moves(self, value: float, baseline: "Partition") -> tuple[float, float] | None:
         """Return how far one more record lowers and raises the metric at most; None if its worst value is not known.
 
-        Args:
-            value: The metric over all records.
-            baseline: The partition of the baseline, whose worst record may be the candidate's, too.
+        The worst record of the baseline may be the candidate's, too.
         """
         if self.name in UNBOUNDED:
             return None
@@ -123,7 +126,6 @@ class Partition:
         return (min(0.0, float(moves.min())), max(0.0, float(moves.max()))) if len(moves) else None
 
     def _value_with(self, label: float, prediction: float) -> float:
-        """Return the metric with one more record."""
         other = Partition(self.name)
         other.add(np.array([[label]]), np.array([[prediction]]), 0)
         return self._value(functools.reduce(self._merged, [*self.parts.values(), *other.parts.values()]))
@@ -141,9 +143,7 @@ class Partition:
             self.is_binary = False
             return
         actual, predicted = pairs.T
-        self.is_binary = bool(
-            self.is_binary and np.isin(actual, (0, 1)).all() and ((predicted >= 0) & (predicted <= 1)).all()
-        )
+        self.is_binary &= bool(np.isin(actual, (0, 1)).all() and ((predicted >= 0) & (predicted <= 1)).all())
         errors = np.abs(actual - predicted)
         row = int(np.lexsort((predicted, actual, errors))[-1])  # of equal errors the same one in each order of records
         own = (float(errors[row]), (float(actual[row]), float(predicted[row])))
@@ -194,12 +194,3 @@ def _computations(name: str) -> tuple[list[Any], list[Any]]:
     for combiner in combiners:
         combiner.setup()
     return combiners, [item for item in computations if not isinstance(item, metrics.MetricComputation)]
-
-
-def _refuse(name: str, error: Exception, labels: Array, predictions: Array) -> ComponentError:
-    return ComponentError(
-        f"metric tfma:{name}: raised with labels of shape {labels.shape} and predictions of shape {predictions.shape}"
-        f"\n{type(error).__name__}: {first_line(error)}",
-        f"records that TFMA's {name} is defined for",
-        "choose a metric that fits the task, or write a function as in docs/metrics.md",
-    )

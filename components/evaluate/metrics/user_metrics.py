@@ -66,8 +66,7 @@ class UserMetric:
             raise self._refuse(f"returned {type(returned).__name__}", count) from None
         if terms.ndim not in (1, 2) or len(terms) != count or not terms.size:
             raise self._refuse(f"returned the shape {terms.shape} for {doing}", count)
-        if not (np.abs(terms) <= LARGEST).all():
-            wrong = int((~(np.abs(terms) <= LARGEST)).reshape(count, -1).any(1).sum())
+        if wrong := int((~(np.abs(terms) <= LARGEST)).reshape(count, -1).any(1).sum()):
             raise ComponentError(
                 f"metric {self.text}: NaN, infinity or a number beyond {LARGEST:g} for {wrong} of {count} records",
                 "finite numbers for every record",
@@ -207,21 +206,17 @@ def measure_first_batch(
     return tuple(measured)
 
 
-def _function(metric: UserMetric) -> Callable[..., Any]:
-    return _find(metric.text, metric.module, metric.name, metric.path, metric.source)
-
-
 @functools.cache
-def _find(text: str, module: str, name: str, path: str, source: bytes) -> Callable[..., Any]:
-    """Return the function of a metric; each process loads it once."""
-    if module == MODULE:
-        namespace: Any = _user_module(path, source).namespace
+def _function(metric: UserMetric) -> Callable[..., Any]:
+    name = metric.name
+    if metric.module == MODULE:
+        namespace: Any = _user_module(metric.path, metric.source).namespace
     else:
         try:
-            namespace = vars(importlib.import_module(module))
+            namespace = vars(importlib.import_module(metric.module))
         except Exception as error:
             raise ComponentError(
-                f"metric {text}: importing {module} raised {type(error).__name__}: {error}",
+                f"metric {metric.text}: importing {metric.module} raised {type(error).__name__}: {error}",
                 "a module that is installed where the step runs",
                 f"install it, or pass its file as the input module, and metrics={MODULE}:{name}",
             ) from error
@@ -229,7 +224,7 @@ def _find(text: str, module: str, name: str, path: str, source: bytes) -> Callab
     if not callable(function):
         names = [key for key, value in namespace.items() if callable(value) and not key.startswith("_")]
         raise ComponentError(
-            f"metric {text}: no function {name}", f"def {name}(labels, predictions)", nearest(name, names)
+            f"metric {metric.text}: no function {name}", f"def {name}(labels, predictions)", nearest(name, names)
         )
     return function  # type: ignore[no-any-return]
 

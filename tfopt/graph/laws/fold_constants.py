@@ -19,8 +19,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tfopt.error_messages import first_line
+from tfopt.graph.graph_def import GraphDef
 from tfopt.graph.law import Maker, WholeGraphLaw
-from tfopt.graph.mutable_graph import Graph, GraphDef, Node, Tensor
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure, output_types
 from tfopt.graph.report import Report
 from tfopt.graph.session import evaluate

@@ -6,7 +6,8 @@ about them therefore depend on the operations that read the result.
 
 import numpy as np
 
-from tfopt.graph.mutable_graph import Graph, GraphDef, Node, Tensor
+from tfopt.graph.graph_def import GraphDef
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure
 
 DIVISIONS = ("RealDiv", "Div", "FloorDiv", "FloorMod", "Mod", "TruncateDiv", "TruncateMod", "Xdivy")
