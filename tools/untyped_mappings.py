@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("tfopt", "components", "pipelines")
 UNTYPED = "dict[str, Any]"
-LIMIT = 53  # the number reached; lower it with every one that is replaced
+LIMIT = 52  # the number reached; lower it with every one that is replaced
 
 
 def main() -> int:
