@@ -13,7 +13,7 @@ from tfopt.components.fold_batch_norm.rebuild import rebuild_folded
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law_order import FOLDING, NORMALIZING
 from tfopt.graph.law_runner import graph_of, optimize
-from tfopt.graph.matching.batch_norms import batch_norms, why_left
+from tfopt.graph.matching.batch_norms import batch_norms, layer_before, why_left, without_scopes
 from tfopt.graph.report import Report
 from tfopt.graph_checks.comparison import TOLERANCE, Comparison, tolerance_of, why_no_special_values
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
@@ -101,15 +101,14 @@ def _fold_frozen(frozen: Frozen) -> tuple[Frozen, list[FoldResult]]:
     child = optimize(plain, FOLDING, report)
     graph = graph_of(child)
     remaining = batch_norms(graph)
-    results = []
+    results: dict[str, FoldResult] = {}
     for name in before:
+        layer = without_scopes(name)  # each signature calls it, and Keras writes the default one twice
         if name in remaining:
-            results.append(FoldResult(name, refused=why_left(graph, remaining[name], report)))
-        else:
-            node = graph.nodes.get(name)
-            into = node.inputs[0].node if node is not None and node.op == "BiasAdd" else "an operation before it"
-            results.append(FoldResult(name, folded_into=into))
-    return child, results
+            results[layer] = FoldResult(layer, refused=without_scopes(why_left(graph, remaining[name], report)))
+        elif layer not in results:
+            results[layer] = FoldResult(layer, folded_into=without_scopes(layer_before(graph, name)))
+    return child, list(results.values())
 
 
 def _special_difference(

@@ -16,6 +16,7 @@ from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.graph import law_runner as passes
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.law_order import FOLDS
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
@@ -32,7 +33,6 @@ from tfopt.reports.inspection_report import (
 from tfopt.saved_models.saved_model import opened
 
 SERVING_PASSES = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")  # as any server does
-FOLDING_PASSES = ("fold_batch_norm", "fold_scale", "fold_shift")
 NO_COMPUTATION = {"Const", "Placeholder", "NoOp", "Identity", "IdentityN"}
 BUSIEST = 12
 
@@ -154,7 +154,7 @@ def _sum_flops(costs: Sequence[NodeCost]) -> FlopCount:
 
 def _fold_batch_norms(graph: Graph, report: Report) -> BatchNormCount:
     before = batch_norms(graph)
-    passes.run((*SERVING_PASSES, *FOLDING_PASSES), graph, report)
+    passes.run((*SERVING_PASSES, *FOLDS), graph, report)
     after = batch_norms(graph)
     unfoldable = [UnfoldableBatchNorm(start, why_left(graph, start, report)) for start in after.values()]
     return BatchNormCount(found=len(before), foldable=len(before) - len(after), stay=unfoldable)

@@ -1,15 +1,14 @@
 """The report of an inspection: plain text for a terminal, and a self-contained HTML file."""
 
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tfopt.charts.page_templates import report_template
 from tfopt.formatting import count, data_size, indented
+from tfopt.graph.matching.batch_norms import without_scopes
 from tfopt.reports.inspection_report import InspectionReport, LighterBackbones
 
 MAX_ROWS = 10
-CALL_SCOPES = re.compile(r"\b(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")
 
 
 def render_text(report: InspectionReport) -> str:
@@ -31,15 +30,6 @@ def percent(fraction: float | None) -> str:
     ('99.5%', '-')
     """
     return "-" if fraction is None else f"{100 * fraction:.1f}%"
-
-
-def without_scopes(text: str) -> str:
-    """Remove the scopes of function calls around the model from the names of nodes in a text.
-
-    >>> without_scopes("follows 'StatefulPartitionedCall_1/PartitionedCall/model/relu'")
-    "follows 'model/relu'"
-    """
-    return CALL_SCOPES.sub("", text)
 
 
 def _lines(report: InspectionReport) -> Iterator[str]:

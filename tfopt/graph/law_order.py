@@ -142,5 +142,6 @@ UNCHECKING = frozenset(name for name in ALL if all_facts()[name].removes_checks)
 # Laws that normalize a graph for laws that match neighbours and constants.
 NORMALIZING = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants", "strip_unused")
 
-# Laws that fold batch norms and biases into layers, for components that change layers only.
-FOLDING = (*NORMALIZING, "fold_batch_norm", "fold_scale", "fold_shift", "strip_unused", "share_equal_nodes")
+# Laws that fold batch norms and biases into the layers before them, for components that change layers only.
+FOLDS = ("push_before_view", "fold_batch_norm", "fold_scale", "fold_shift")
+FOLDING = (*NORMALIZING, *FOLDS, "strip_unused", "share_equal_nodes")
