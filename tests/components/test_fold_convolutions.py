@@ -1,4 +1,4 @@
-"""Test that the batch norm after each kind of convolution is folded, in the Keras form and in its graph, and counted."""
+"""Test that the batch norm after each kind of convolution is folded and counted, in the Keras form and the graph."""
 
 import numpy as np
 import pytest
