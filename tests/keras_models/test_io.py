@@ -202,6 +202,19 @@ def test_file_of_another_kind_is_refused(tmp_path):
         keras_models.load(KerasModel.open(tmp_path / "model.keras"))
 
 
+@pytest.mark.parametrize("kit", [keras, tf_keras])
+def test_weights_without_layers_are_named_as_such_and_loaded_as_told(kit, tmp_path):
+    model = kit.Sequential([kit.Input((4,)), kit.layers.Dense(2)])
+    file = tmp_path / "only.weights.h5"
+    model.save_weights(file)
+    with pytest.raises(ComponentError, match="weights without the layers") as error:
+        keras_models.load(KerasModel(file))
+    assert 'model.load_weights("only.weights.h5") and model.save("model.keras")' in error.value.fix
+    model.load_weights(file)  # as the error tells
+    model.save(tmp_path / "model.keras")
+    assert keras_models.load(KerasModel(tmp_path / "model.keras")).count_params() == 10
+
+
 def test_unregistered_custom_layer_is_named_when_loading(tmp_path):
     class Doubled(keras.layers.Layer):
         def call(self, inputs):

@@ -57,7 +57,7 @@ def check_weights_file(file: Path | IO[bytes], where: Path) -> None:
     """Check that an HDF5 file has its data itself: links and external data would be read from other files.
 
     Raises:
-        ComponentError: If it has not, or cannot be read.
+        ComponentError: If it has not, cannot be read, or is a file of its own with weights only.
     """
     import h5py
 
@@ -74,5 +74,12 @@ def check_weights_file(file: Path | IO[bytes], where: Path) -> None:
     try:
         with h5py.File(file) as content:
             check(content)
+            has_layers = "model_config" in content.attrs
     except (OSError, RuntimeError, KeyError, ValueError, RecursionError) as error:
         raise ComponentError(f"{where}: {first_line(error)}", "an HDF5 file of a Keras model", DAMAGED) from error
+    if file == where and not has_layers:
+        raise ComponentError(
+            f"{where}: weights without the layers, as model.save_weights writes them",
+            "a whole model",
+            f'build the model in Python, then model.load_weights("{where.name}") and model.save("model.keras")',
+        )

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.model_card import ParityFacts, Verification
-from tfopt.artifacts.tensor_spec import describe_specs, same_shape
+from tfopt.artifacts.tensor_spec import TensorSpec, describe_specs, dtype_name, same_shape
 from tfopt.data.sample_inputs import compared_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
@@ -141,16 +141,28 @@ def compare(
     A child that takes features which its parent parses from records gets them parsed from the parent's batches.
 
     Raises:
-        ComponentError: If the signatures differ (see `check_same_signature`), there are no batches, the parent
-            fails on these inputs or returns NaN, or the child returns NaN or infinity where the parent does not.
+        ComponentError: If the signatures differ (see `check_same_signature`), there are no batches, the parent fails on
+            these inputs, returns NaN or empty outputs only, or the child returns NaN or infinity where the parent does
+            not.
     """
     child = with_inputs_of(parent, child)
     check_same_signature(parent, child)
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {name: [] for name in parent.outputs}
+    batch: Arrays = {}
     for batch in batches:
-        expected, received = _run_parent(parent, batch, source), child.run(batch)
+        expected = _run_parent(parent, batch, source)
+        if not any(array.size for array in expected.values()):
+            continue
+        received = child.run(batch)
         for name, arrays in pairs.items():
             arrays.append((expected[name], received[name]))
+    if batch and not any(pairs.values()):
+        shapes = ", ".join(f"{name}: {TensorSpec(dtype_name(array), array.shape)}" for name, array in batch.items())
+        raise ComponentError(
+            f"all outputs of the parent are empty for {source} ({shapes})",
+            "inputs for which it returns values, to compare models on",
+            "pass examples=PATH with real inputs, which have the sizes that the model needs",
+        )
     if not all(pairs.values()):
         raise ComponentError("no inputs to compare on", "at least one batch", "give examples with at least one record")
     return {name: _parity(name, arrays) for name, arrays in pairs.items()}
