@@ -14,7 +14,8 @@ from tfopt.runtimes.openvino_import import openvino, without_telemetry
 LAYERS = ("Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData", "MatMul")
 ENDS = ("Constant", "Parameter", "Result")
 FAKE_QUANTIZE = "FakeQuantize"
-MOVES = ("Reshape", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "Concat", "Pad")  # keep quantized values quantized
+# keep quantized values quantized
+MOVES = ("Reshape", "StridedSlice", "Slice", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "Concat", "Pad")
 
 
 def check_no_strings(specs: Mapping[str, TensorSpec]) -> None:

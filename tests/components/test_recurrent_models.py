@@ -1,12 +1,16 @@
 """Test that recurrent networks, whose cells are loops, pass through the components that rewrite graphs."""
 
 import numpy as np
+import openvino
 import pytest
 
+from tests.conftest import write_examples
 from tfopt import keras_models, runtimes
-from tfopt.artifacts import Model
+from tfopt.artifacts import Examples, Model
 from tfopt.components.cast_precision.component import cast_precision
 from tfopt.components.compile_xla.component import compile_xla
+from tfopt.components.export_openvino.component import export_openvino
+from tfopt.components.export_openvino.openvino_graph import int8_layers
 from tfopt.components.optimize_graph.component import optimize_graph
 
 KINDS = {
@@ -55,3 +59,16 @@ def test_lists_that_loops_read_stay_in_float32(model, tmp_path):
 def test_loops_are_compiled_next_to_the_loops_of_the_parent(model, tmp_path):
     compiled = compile_xla(model, tmp_path / "compiled", batch_sizes=["1"], warm_up=False)["compiled"]
     np.testing.assert_allclose(outputs(compiled), outputs(model), atol=1e-5)
+
+
+def test_openvino_computes_the_layers_behind_a_loop_in_8_bits(model, tmp_path):
+    generator = np.random.default_rng(0)
+    for split in ("train", "eval"):
+        columns = {"tokens": generator.integers(0, 40, (60, 12)), "label": generator.integers(0, 4, 60)}
+        write_examples(tmp_path / "examples" / f"Split-{split}" / "a", columns)
+    examples = Examples(tmp_path / "examples")
+    exported = export_openvino(model, tmp_path / "out", examples, precision="int8", calibration_count=60)["exported"]
+    (output,) = exported.card.facts["verified"]["outputs"].values()
+    assert output["correlation"] > 0.99
+    graph = openvino.Core().read_model(str(exported.openvino))
+    assert len(int8_layers(graph)) >= 1  # the loop itself stays in float
