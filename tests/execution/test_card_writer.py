@@ -24,6 +24,16 @@ def test_a_card_names_the_inputs_that_the_component_got(tmp_path):
     assert [step.inputs for step in grandchild.card.lineage][-1] == ["model", "module"]
 
 
+def test_a_model_that_is_larger_than_its_parent_is_never_made_in_silence(tmp_path, caplog):
+    parent, smaller, larger = (model(tmp_path / name) for name in ("parent", "smaller", "larger"))
+    (smaller.path / "Format-Serving" / "tflite").write_bytes(bytes(9))
+    (larger.path / "Format-Serving" / "tflite").write_bytes(bytes(12))
+    write_step_card(find("export_tflite"), smaller, {"model": parent}, {})
+    assert not caplog.messages
+    write_step_card(find("export_tflite"), larger, {"model": parent}, {})
+    assert caplog.messages == ["export_tflite: 12 B, 20% larger than its parent (10 B)"]
+
+
 def test_a_card_without_names_of_inputs_is_read(tmp_path):
     old = model(tmp_path / "old")
     (old.path / "model_card.json").write_text('{"name": "old", "component": "prune"}')

@@ -1,10 +1,12 @@
 """Write the model card of a model artifact: parent, parameters, digests, sizes, versions."""
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any, cast
 
 import tfopt
+from tfopt import formatting
 from tfopt.artifacts import CARD, Examples, Model, PythonModule, model_card
 from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_versions
 from tfopt.artifacts.model_card import TRAINED_ON
@@ -12,6 +14,8 @@ from tfopt.data.learned_names import learned_facts
 from tfopt.declaration.component import ON_FAILURE, Component
 from tfopt.storage.remote_files import is_remote
 from tfopt.value_types import JsonObject
+
+log = logging.getLogger(__name__)
 
 LABEL = "label"  # the parameter of components that use labels
 
@@ -57,6 +61,8 @@ def write_step_card(
     if own:
         facts[TRAINED_ON] = own
     model_card.write_card(model.path, facts | model.metadata)
+    if parent and not parent.failure:
+        _warn_if_larger(model, parent)
     shown: JsonObject = {"format": model.format, "digest": model.digest, "bytes": sizes.get("raw", 0)}
     model.metadata = shown | model.metadata
 
@@ -80,6 +86,16 @@ def _trained_on(parent: Model, component: Component, inputs: Collection[Any], la
         return trained_on_facts(examples.split("train"), label, [parent.card])
     facts: JsonObject = parent.card.facts.get(TRAINED_ON) or {}
     return facts
+
+
+def _warn_if_larger(model: Model, parent: Model) -> None:
+    """Log the sizes of a model that is larger than its parent, whose optimizer's state counts, too."""
+    before, after = (sum(file.stat().st_size for file in artifact.payload()) for artifact in (parent, model))
+    if after > 1.005 * before:  # as `relative_size` rounds
+        sizes = formatting.data_size(after), formatting.data_size(before)
+        log.warning(
+            "%s: %s, %s than its parent (%s)", model.name, sizes[0], formatting.relative_size(after, before), sizes[1]
+        )
 
 
 def _ancestor(parent: Model) -> JsonObject:
