@@ -79,6 +79,15 @@ def lack(what):
     raise MemoryError("Unable to allocate 99 TiB")
 
 
+def warn(sign):
+    print("the reason")
+    print("WARNING:tensorflow:From /x/y.py:58: load (from z) is deprecated and will be removed.")
+    print("Instructions for updating:\nUse `w` instead.", file=sys.stderr)
+    print("I0000 00:00:1795790991.500888   30812 pass.cc:437] MLIR V1 is not enabled", file=sys.stderr)
+    print("/x/y.py:9: UserWarning: v\n  warnings.warn(TEXT)", flush=True)
+    os.kill(os.getpid(), sign)
+
+
 def die(number):
     print("Größe: last words", flush=True)
     os.kill(os.getpid(), number)
@@ -181,7 +190,13 @@ def test_a_component_error_is_raised_in_the_parent():
         (crash, "kaputt", "ended with status 1: ValueError: kaputt", ["line", "in crash"]),
         (stumble, "kaputt", "ended with status 1: ValueError: kaputt", ["in stumble", "training=False"]),
         (die, signal.SIGKILL, "was killed by SIGKILL: Größe: last words", []),
-        (die, signal.SIGSEGV, "was killed by SIGSEGV: Größe: last words", []),
+        (
+            die,
+            signal.SIGSEGV,
+            "was killed by SIGSEGV: Größe: last words (in ",
+            ["test_subprocess_call.py, line", "in die)"],
+        ),
+        (warn, signal.SIGSEGV, "was killed by SIGSEGV: the reason (in ", ["in warn)"]),
         (talk, 100_000, "ended with status 3: line 99999 x", ["line 99998 x"]),
     ],
 )

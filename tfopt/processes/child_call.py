@@ -5,6 +5,7 @@ method of `multiprocessing` would run the caller's own script again.
 """
 
 import contextlib
+import faulthandler
 import importlib
 import logging
 import os
@@ -41,6 +42,7 @@ def perform(call: Path, answer: Path) -> None:
     Raises:
         SystemExit: If the call raised another exception; the traceback is printed.
     """
+    faulthandler.enable(2)  # a crash of a library writes where it was
     with call.open("rb") as stream:
         sys.path[:], folder = pickle.load(stream)
         os.chdir(folder)

@@ -1,7 +1,17 @@
-"""Describe the end of a child process: its exit status and the last lines of its output."""
+"""Describe the end of a child process: its exit status, the last lines of its output, and where it crashed."""
 
+import os
+import re
 import signal
+import sys
 from pathlib import Path
+
+READ = 64 << 10  # bytes at the end of a log
+CRASH = "Fatal Python error: "  # begins what faulthandler writes
+FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')  # of faulthandler
+HINTS = "Instructions for updating:"  # of TensorFlow, before one line of them
+# Warnings and log lines of libraries, which are no reason for the end of a process.
+NOISE = re.compile(r"(WARNING|INFO):|[IWE]\d{4} [\d:.]+ |\S+:\d+: \w*Warning: |\s+warnings\.warn\(|" + HINTS)
 
 
 def describe_exit(code: int) -> str:
@@ -14,13 +24,31 @@ def describe_exit(code: int) -> str:
 
 
 def last_lines(log: Path, count: int = 15) -> str:
-    """Return the last lines of a log file."""
-    with log.open("rb") as stream:
-        stream.seek(max(0, log.stat().st_size - 500 * count))
-        return "\n".join(stream.read().decode(errors="replace").splitlines()[-count:])
+    """Return the last lines of a log file, without warnings of libraries and without the frames of a crash."""
+    lines: list[str] = []
+    follows_hints = False
+    for line in _read(log).partition(CRASH)[0].splitlines():
+        if not follows_hints and not NOISE.match(line):
+            lines.append(line)
+        follows_hints = line.startswith(HINTS)
+    return "\n".join(lines[-count:])
 
 
 def last_line(log: Path) -> str:
-    """Return ``: `` and the last nonempty line: most often the reason, and some callers show one line of the error."""
+    """Return ``: `` with the last nonempty line, most often the reason, and where faulthandler saw a crash."""
     lines = [line.strip() for line in last_lines(log).splitlines() if line.strip()]
-    return f": {lines[-1][:300]}" if lines else ""
+    frame = innermost_frame(_read(log).partition(CRASH)[2])
+    return (f": {lines[-1][:300]}" if lines else "") + (f" (in {frame})" if frame else "")
+
+
+def innermost_frame(crash: str) -> str:
+    """Return the innermost line of the user's files in faulthandler's text, or else of a library; empty without any."""
+    frames = [match.groups() for match in FRAME.finditer(crash)]
+    own = [frame for frame in frames if not frame[0].startswith((sys.prefix, str(Path(os.__file__).parent)))]
+    return "{}, line {}, in {}".format(*(own or frames)[0]) if frames else ""
+
+
+def _read(log: Path) -> str:
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - READ))
+        return stream.read().decode(errors="replace")

@@ -8,19 +8,17 @@ import contextlib
 import faulthandler
 import json
 import os
-import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TypedDict
 
+from tfopt.processes.exit_status import innermost_frame
 from tfopt.processes.parent_death import die_with_parent
 
 FORWARDED = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2}
-FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')  # of faulthandler
 
 
 class Work(TypedDict, total=False):
@@ -79,7 +77,7 @@ def run_supervised(program: Callable[[], int]) -> "int | Death":
         return end["returned"]
     if end.get("raised") and status >= 0:
         return status
-    return Death(status, end, _line(os.pread(crash, 1 << 20, 0).decode(errors="replace")))
+    return Death(status, end, innermost_frame(os.pread(crash, 1 << 20, 0).decode(errors="replace")))
 
 
 @contextlib.contextmanager
@@ -135,13 +133,6 @@ def _wait(child: int, awaited: set[signal.Signals]) -> int:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
-
-
-def _line(crash: str) -> str:
-    """Return the innermost line of the user's files in faulthandler's text, or else of a library."""
-    frames = [match.groups() for match in FRAME.finditer(crash)]
-    own = [frame for frame in frames if not frame[0].startswith((sys.prefix, str(Path(os.__file__).parent)))]
-    return "{}, line {}, in {}".format(*(own or frames)[0]) if frames else ""
 
 
 def _write(record: int, content: Work) -> None:
