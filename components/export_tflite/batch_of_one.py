@@ -1,8 +1,5 @@
 """SavedModels with a batch size of 1, for LiteRT, which must know the sizes of the elements of a loop's lists.
 
-The lists of a recurrent layer have an element for each step, ``[batch, units]``. A model is traced with an open batch
-size, which its graph has as the constant -1 of each list.
-
 LiteRT's own LSTM, which its converter makes of layers of Keras 2 with a known batch size, is no replacement: it begins
 a call with the state that the last call left, and servers do not reset it.
 """
@@ -10,19 +7,16 @@ a call with the state that the last call left, and servers do not reset it.
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from tfopt.artifacts import SavedModel
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.graph import law_runner
-from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.report import Report
+from tfopt.saved_models.list_sizes import fix_list_sizes
 from tfopt.saved_models.saved_model import opened, write
 
 KEY = "serving_default"  # the signature that is converted
 # The state of a loop begins with zeros for each record of the batch, whose number becomes a constant.
 PASSES = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
-WITH_SIZES = ("TensorListReserve", "TensorListFromTensor", "TensorListStack", "TensorListGetItem")
 
 
 def is_open(specs: dict[str, TensorSpec]) -> bool:
@@ -54,23 +48,5 @@ def write_with_batch_of_one(model: SavedModel, folder: Path) -> None:
             if node.name in placeholders:
                 node.attr["shape"].shape.dim[0].size = 1
         fixed = law_runner.optimize(fixed, PASSES, Report())
-        _fix_lists(fixed)
+        fix_list_sizes(fixed.graph)
         write(fixed, folder)
-
-
-def _fix_lists(frozen: Frozen) -> None:
-    """Give the lists constants of their own, with sizes of 1, because other operations may read the old ones."""
-    import tensorflow as tf
-
-    for graph in (frozen.graph.node, *(function.node_def for function in frozen.graph.library.function)):
-        constants = {node.name: node for node in graph if node.op == "Const"}
-        for node in [node for node in graph if node.op in WITH_SIZES]:
-            read = [(index, constants.get(tensor.partition(":")[0])) for index, tensor in enumerate(node.input)]
-            for index, constant in [(index, constant) for index, constant in read if constant]:
-                sizes = tf.make_ndarray(constant.attr["value"].tensor)
-                if sizes.ndim != 1 or not sizes.size or sizes[0] != -1 or sizes[1:].min(initial=0) < 0:
-                    continue
-                fixed = graph.add(name=f"{node.name}/sizes_{index}", op="Const")
-                fixed.attr["dtype"].CopyFrom(constant.attr["dtype"])
-                fixed.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(np.array([1, *sizes[1:]], sizes.dtype)))
-                node.input[index] = node.input[index].replace(constant.name, fixed.name, 1)

@@ -16,7 +16,7 @@ DepthToSpace ExpandDims Fill Gather GatherNd GatherV2 HashTableV2 Identity Ident
 InitializeTableV2 LookupTableFindV2 MirrorPad NoOp OneHot OnesLike Pack Pad PadV2
 ParseExampleV2 Placeholder Range Rank Reshape ResizeNearestNeighbor ReverseV2 Select SelectV2 Shape Size Slice
 SpaceToBatchND SpaceToDepth Split SplitV Squeeze StopGradient StridedSlice StringJoin Tile Transpose Unpack Where
-ZerosLike
+TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem TensorListStack ZerosLike
 """
 FREE = set(_FREE.split())
 VIEWS = {"ExpandDims", "Identity", "IdentityN", "Rank", "Reshape", "Shape", "Size", "Squeeze", "StopGradient"}

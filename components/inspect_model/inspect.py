@@ -1,13 +1,14 @@
 """Inspection of a model: simplify the graph as a server would, and count."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.inspect_model.advice import advise
+from tfopt.components.inspect_model.called_graphs import read_called_graph, simplify
 from tfopt.components.inspect_model.flops import FREE, VIEWS, count_flops
 from tfopt.components.inspect_model.lighter_backbones import list_lighter_backbones
 from tfopt.components.inspect_model.weights import count_parameters, find_unaligned_kernels, measure_sparsity
@@ -30,6 +31,7 @@ from tfopt.reports.inspection_report import (
     OpCoverage,
     UnfoldableBatchNorm,
 )
+from tfopt.saved_models.list_sizes import fix_list_sizes
 from tfopt.saved_models.saved_model import opened
 
 SERVING_PASSES = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")  # as any server does
@@ -70,7 +72,8 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
     parameters, non_finite = count_parameters(graph)
     changes = Report()
     passes.run(SERVING_PASSES, graph, changes)
-    costs = [cost for node in graph.nodes.values() if (cost := _node_cost(graph, node))]
+    simplify(graph)
+    costs = [cost for cost in _costs(graph) if cost.op not in NO_COMPUTATION]
     flops = _sum_flops(costs)
     report = InspectionReport(
         model=model.name,
@@ -111,12 +114,21 @@ def _fix_to_one_example(frozen: Frozen, key: str, uri: str) -> tuple[Frozen, dic
         if end.shape != tuple(sizes):
             assumed[name] = "x".join(map(str, sizes)) or "a single value"
         placeholders[end.node].attr["shape"].shape.CopyFrom(tf.TensorShape(sizes).as_proto())
+    fix_list_sizes(graph)
     return replace(frozen, graph=graph, signatures={key: signature}), assumed
 
 
-def _node_cost(graph: Graph, node: Node) -> NodeCost | None:
-    if node.op in NO_COMPUTATION:
-        return None
+def _costs(graph: Graph) -> Iterator[NodeCost]:
+    """Yield the costs of the nodes of a graph, and of those in functions, times the number of calls if it is known."""
+    for node in graph.nodes.values():
+        called = read_called_graph(graph, node)
+        for cost in _costs(called[0]) if called else [_node_cost(graph, node)]:
+            count, name = (called[1], f"{node.name}/{cost.node}") if called else (1, cost.node)
+            flops = None if cost.flops is None else count * cost.flops
+            yield replace(cost, node=name, flops=flops, bytes=count * cost.bytes)
+
+
+def _node_cost(graph: Graph, node: Node) -> NodeCost:
     shapes = [graph.shape(tensor) for tensor in node.inputs]
     output = graph.shape(Tensor(node.name))
     is_countable = node.op in FREE or all(_is_known(shape) for shape in (*shapes, output))
