@@ -17,6 +17,7 @@ from tfopt.value_types import JsonObject
 
 log = logging.getLogger(__name__)
 
+GRAPH_BYTES = 100_000  # that another format may have more: a SavedModel has a graph, where a Keras file names layers
 LABEL = "label"  # the parameter of components that use labels
 
 
@@ -91,7 +92,8 @@ def _trained_on(parent: Model, component: Component, inputs: Collection[Any], la
 def _warn_if_larger(model: Model, parent: Model) -> None:
     """Log the sizes of a model that is larger than its parent, whose optimizer's state counts, too."""
     before, after = (sum(file.stat().st_size for file in artifact.payload()) for artifact in (parent, model))
-    if after > 1.005 * before:  # as `relative_size` rounds
+    other_format = 0 if model.format == parent.format else GRAPH_BYTES
+    if after > 1.005 * before + other_format:  # as `relative_size` rounds
         sizes = formatting.data_size(after), formatting.data_size(before)
         log.warning(
             "%s: %s, %s than its parent (%s)", model.name, sizes[0], formatting.relative_size(after, before), sizes[1]
