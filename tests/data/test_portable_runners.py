@@ -76,7 +76,7 @@ def test_a_job_server_runs_the_pipeline_and_ends_with_it(runner, jar, tmp_path):
     """Run with Beam's own local job server in place of Java."""
     java, server, log = tmp_path / "java", tmp_path / "server.jar", tmp_path / "commands"
     server.touch()
-    words = f"{sys.executable} -m apache_beam.runners.portability.local_job_service_main --port"
+    words = f"'{sys.executable}' -m apache_beam.runners.portability.local_job_service_main --port"
     java.write_text(
         f'#!/bin/sh\necho "$$ $*" >> "{log}"\nwhile [ "$1" != --job-port ]; do shift; done\nexec {words} "$2"\n'
     )

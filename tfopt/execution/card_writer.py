@@ -12,6 +12,7 @@ from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_vers
 from tfopt.artifacts.model_card import TRAINED_ON
 from tfopt.data.learned_names import learned_facts
 from tfopt.declaration.component import ON_FAILURE, Component
+from tfopt.errors import ComponentError
 from tfopt.storage.remote_files import is_remote
 from tfopt.value_types import JsonObject
 
@@ -91,7 +92,10 @@ def _trained_on(parent: Model, component: Component, inputs: Collection[Any], la
 
 def _warn_if_larger(model: Model, parent: Model) -> None:
     """Log the sizes of a model that is larger than its parent, whose optimizer's state counts, too."""
-    before, after = (sum(file.stat().st_size for file in artifact.payload()) for artifact in (parent, model))
+    try:
+        before, after = (sum(file.stat().st_size for file in artifact.payload()) for artifact in (parent, model))
+    except ComponentError:  # a frozen graph, which is no format of models
+        return
     other_format = 0 if model.format == parent.format else GRAPH_BYTES
     if after > 1.005 * before + other_format:  # as `relative_size` rounds
         sizes = formatting.data_size(after), formatting.data_size(before)
