@@ -20,6 +20,8 @@ LAYERS = {
     "keras bidirectional GRU": ("keras", lambda layers: layers.Bidirectional(layers.GRU(8))),
 }
 
+NIGHTLY = {"tf_keras cell", "keras bidirectional GRU"}
+
 
 def save(folder, kind, steps=6):
     """Save a model of masked tokens; its outputs have a range near 1, as those of a trained one."""
@@ -44,7 +46,10 @@ def examples(tmp_path_factory):
     return Examples(folder)
 
 
-@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param(kind, marks=[pytest.mark.nightly] if kind in NIGHTLY else []) for kind in LAYERS],
+)
 def test_outputs_are_those_of_the_parent_in_every_call(kind, examples, tmp_path):
     model = save(tmp_path, kind)
     exported = export_tflite(model, tmp_path / "lite", examples)["exported"]

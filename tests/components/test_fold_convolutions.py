@@ -24,7 +24,7 @@ KINDS = {
 }
 
 
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_norm_after_it_is_folded_once_in_both_forms(kind, library, tmp_path):
     keras = pytest.importorskip(library)

@@ -21,7 +21,13 @@ KINDS = {
 }
 
 
-@pytest.fixture(scope="module", params=KINDS)
+NIGHTLY = {"gru by parts", "bidirectional"}
+
+
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(kind, marks=[pytest.mark.nightly] if kind in NIGHTLY else []) for kind in KINDS],
+)
 def model(request, tmp_path_factory):
     """Return a Keras 2 model of tokens: an embedding, a convolution, a recurrent layer, and a dense one."""
     import tf_keras
