@@ -91,6 +91,21 @@ def test_no_batches_are_rejected():
         compare(Formula(lambda x: x), Formula(lambda x: x), [])
 
 
+def test_a_child_with_values_where_the_parent_has_none_is_rejected():
+    def positive(x):
+        return x[x.min(axis=1) > 0]
+
+    inputs = batches([[1, 2, 3]], [[-1, 2, 3]])
+    assert compare(Formula(positive), Formula(positive), inputs)["y"].records == 1
+    with pytest.raises(ComponentError, match=r"output 'y': shape \(1, 3\)"):
+        compare(Formula(positive), Formula(lambda x: x), inputs)
+
+
+def test_outputs_without_values_prove_nothing():
+    with pytest.raises(ComponentError, match=r"all outputs of the parent are empty for here \(x: float32\[1,3\]\)"):
+        compare(Formula(lambda x: x[:0]), Formula(lambda x: x[:0]), batches([[1, 2, 3]]), "here")
+
+
 def test_dynamic_shapes_of_outputs_must_be_equal():
     free = {"y": TensorSpec("float32", (None, None))}
     with pytest.raises(ComponentError, match=r"shape \(1, 2\)"):

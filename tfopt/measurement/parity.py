@@ -148,24 +148,35 @@ def compare(
     child = with_inputs_of(parent, child)
     check_same_signature(parent, child)
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {name: [] for name in parent.outputs}
-    batch: Arrays = {}
-    for batch in batches:
-        expected = _run_parent(parent, batch, source)
-        if not any(array.size for array in expected.values()):
-            continue
+    without_values: list[tuple[Arrays, Arrays]] = []
+
+    def add(batch: Arrays, expected: Arrays) -> None:
         received = child.run(batch)
         for name, arrays in pairs.items():
             arrays.append((expected[name], received[name]))
-    if batch and not any(pairs.values()):
-        shapes = ", ".join(f"{name}: {TensorSpec(dtype_name(array), array.shape)}" for name, array in batch.items())
-        raise ComponentError(
-            f"all outputs of the parent are empty for {source} ({shapes})",
-            "inputs for which it returns values, to compare models on",
-            "pass examples=PATH with real inputs, which have the sizes that the model needs",
-        )
+
+    for batch in batches:
+        expected = _run_parent(parent, batch, source)
+        if any(array.size for array in expected.values()):
+            add(batch, expected)
+        else:
+            without_values.append((batch, expected))
+    if without_values and not any(pairs.values()):
+        raise _nothing_compared(without_values[0][0], source)
+    for batch, expected in without_values:  # the child must return nothing either
+        add(batch, expected)
     if not all(pairs.values()):
         raise ComponentError("no inputs to compare on", "at least one batch", "give examples with at least one record")
     return {name: _parity(name, arrays) for name, arrays in pairs.items()}
+
+
+def _nothing_compared(batch: Arrays, source: str) -> ComponentError:
+    shapes = ", ".join(f"{name}: {TensorSpec(dtype_name(array), array.shape)}" for name, array in batch.items())
+    return ComponentError(
+        f"all outputs of the parent are empty for {source} ({shapes})",
+        "inputs for which it returns values, to compare models on",
+        "pass examples=PATH with real inputs, which have the sizes that the model needs",
+    )
 
 
 def degradation(parities: Iterable[Parity]) -> float:
