@@ -22,7 +22,7 @@ from tfopt.components.evaluate.metrics.tfma_metrics import Partition
 from tfopt.components.evaluate.model_groups import predict_in_groups
 from tfopt.components.evaluate.task_choice import check_labels, check_probabilities
 from tfopt.components.evaluate.worker_plan import Plan
-from tfopt.data.record_hashes import hash_records
+from tfopt.data.record_hashes import Hashes, hash_records
 from tfopt.errors import ComponentError
 from tfopt.processes.memory import trim_heap
 
@@ -81,7 +81,7 @@ class _Batch:
     skipped: Counter[str]  # by reason
     columns: Columns  # label, slices and inputs of the usable records
     weights: NDArray[np.uint16]  # of the usable records in the bootstrap, [records, replicates]
-    records: Any  # the usable records, serialized
+    hashes: Hashes  # of the usable records
     overlap: dict[int, set[str]]  # records that each model was calibrated on
 
 
@@ -92,7 +92,8 @@ def _decode(plan: Plan, decoder: Decoder, batches: Iterable[tuple[Position, Any]
         weights = bootstrap_weights(settings.seed, file, index, len(records), settings.replicates)
         overlap = find_overlap(records.numpy(), plan.calibrated) if any(plan.calibrated) else {}
         usable_records, weights = (records.numpy()[usable], weights[usable]) if skipped else (records, weights)
-        yield _Batch((file, index), len(records), skipped, columns, weights, usable_records, overlap)
+        hashes = hash_records(usable_records, settings.label)  # here, since metrics take longer than decoding
+        yield _Batch((file, index), len(records), skipped, columns, weights, hashes, overlap)
 
 
 def _predict(models: Sequence[LoadedModel], batches: Iterable[_Batch]) -> Iterator[tuple[_Batch, Outputs]]:
@@ -115,7 +116,7 @@ def _score_batch(plan: Plan, models: Sequence[LoadedModel], batch: _Batch, outpu
     if not len(stored):
         return
     check_labels(scoring, settings.label, stored)
-    totals.checks.add(hash_records(batch.records, settings.label), stored)
+    totals.checks.add(batch.hashes, stored)
     labels = scoring.targets(stored)
     predictions = {
         number: rows

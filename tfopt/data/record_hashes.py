@@ -9,7 +9,6 @@ that depends on the records alone, not on their order (Wegman's adaptive samplin
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -124,11 +123,19 @@ def hash_records(records: Sequence[bytes] | NDArray[Any], label: str) -> Hashes:
     if not len(records):
         return np.zeros((0, 2), np.uint64)
     try:
-        hashes = _hash_function()(tf.convert_to_tensor(records, tf.string), label)
+        maps, _ = _field(records, "Example", "features")
+        # A record without features has an empty map.
+        entries, count = _field(tf.strings.reduce_join(maps, axis=1), "Features", "feature")
+        keys, _ = _field(entries, "Features.FeatureEntry", "key")
     except tf.errors.DataLossError:
         valid = [record for record in records if _is_example(record)]
         return hash_records(valid if len(valid) < len(records) else [], label)
-    return np.asarray(hashes.numpy().view(np.uint64))
+    hashes = tf.strings.to_hash_bucket_fast(entries, 2**63 - 1).numpy().astype(np.uint64)
+    hashes[np.arange(hashes.shape[1]) >= count] = 0
+    is_label = keys.numpy().reshape(hashes.shape) == label.encode()
+    own_label = hashes.sum(1, where=is_label)
+    others = hashes.sum(1, where=~is_label)
+    return np.stack([others * np.uint64(FACTOR) + own_label, others], 1)
 
 
 def first_blocks(blocks: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
@@ -149,29 +156,12 @@ def _is_example(record: bytes) -> bool:
     return True
 
 
-@cache
-def _hash_function() -> Any:
-    """Return `hash_records` for tf.Examples as a graph, so that it runs without the interpreter's lock."""
+def _field(messages: Any, message: str, name: str) -> tuple[Any, Any]:
+    """Return the serialized values of a field of tf.Example's messages, ``[messages, values]``, and their numbers."""
     import tensorflow as tf
 
-    def field(messages: Any, message: str, name: str) -> tuple[Any, Any]:
-        sizes, (values,) = tf.io.decode_proto(messages, f"tensorflow.{message}", [name], [tf.string])
-        return values, sizes
-
-    def compute(records: Any, label: Any) -> Any:
-        maps, _ = field(records, "Example", "features")
-        are_empty = tf.equal(tf.size(maps), 0)  # if no record has features
-        maps = tf.cond(are_empty, lambda: tf.fill(tf.shape(records), ""), lambda: tf.reshape(maps, [-1]))
-        features, count = field(maps, "Features", "feature")
-        keys, _ = field(features, "Features.FeatureEntry", "key")
-        is_label = tf.reshape(keys, tf.shape(features)) == label
-        hashes = tf.strings.to_hash_bucket_fast(features, 2**63 - 1)
-        hashes *= tf.cast(tf.sequence_mask(count[:, 0], tf.shape(features)[1]), tf.int64)
-        own_label = tf.reduce_sum(hashes * tf.cast(is_label, tf.int64), axis=1)
-        others = tf.reduce_sum(hashes, axis=1) - own_label
-        return tf.stack([others * FACTOR + own_label, others], axis=1)
-
-    return tf.function(compute, input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([], tf.string)])
+    sizes, (values,) = tf.io.decode_proto(messages, f"tensorflow.{message}", [name], [tf.string])
+    return values, sizes.numpy()
 
 
 def _in_sample(features: Hashes, level: int) -> NDArray[np.bool_]:

@@ -15,7 +15,7 @@ from tfopt.components.evaluate.parameters import Settings
 from tfopt.metric_table import MULTI_LABEL, OTHER, REGRESSION
 from tfopt.storage.remote_files import local_copy
 
-MOST_LABELS = 100_000  # that the constant output is computed from
+MOST_LABELS = 20_000  # that the constant output is computed from
 SMOOTHING = 0.5  # added to the count of each class, so that no class has the probability 0 (Jeffreys)
 
 Array = NDArray[Any]
