@@ -21,7 +21,7 @@ from tfopt.cli.arguments import (
 )
 from tfopt.cli.completion import add_completion
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine, load_plan
-from tfopt.cli.history import add_history
+from tfopt.cli.history import add_history, add_restore, add_withdraw
 from tfopt.cli.init import add_init
 from tfopt.cli.planned_evidence import describe_evidence
 from tfopt.cli.run_files.run_file import add_file_option
@@ -336,6 +336,8 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "open": runs.add_open,
     "diff": runs.add_diff,
     "history": add_history,
+    "withdraw": add_withdraw,
+    "restore": add_restore,
     "clean": runs.add_clean,
     "completion": add_completion,
 }
