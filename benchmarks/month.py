@@ -6,7 +6,8 @@
 Each day a table of the flights of the last two weeks (2013, New York: they really drift) is exported, and a scheduler
 starts ``tfopt run`` on it, again after a failure, then ``tfopt clean``. Some exports are broken, some runs are killed,
 for two days the disk of the served versions is full, once two runs overlap, once the clock is three days behind. Two
-versions are withdrawn, the second by a command that is killed; the export of the day after the first is the same.
+versions are withdrawn, the second by a command that is killed; the export of the day after the first is the same. At
+the end the last two models are pushed to a bucket of a local S3 server, and the second is withdrawn and restored.
 
 Needs Linux; the full disk needs root (a small tmpfs), the wrong clock Debian's package ``faketime``. Without them
 these faults are left out, and the table says so. With ``--folder`` and ``--json`` an interrupted month continues after
@@ -40,6 +41,7 @@ import psutil
 from stored_results import load_results, save_results
 
 from tfopt.formatting import data_size
+from tfopt.storage import remote_files
 
 FLIGHTS = Path(__file__).parents[1] / "docs" / "flights"
 TFOPT = [sys.executable, "-m", "tfopt.run"]
@@ -145,6 +147,8 @@ def main() -> int:
         days = [Day(**{key: value for key, value in one.items() if key != "watch"}) for one in results["ended"]]
         print_table(days, month.missing)
         broken = broken_promises(days, [one["watch"] for one in results["ended"]])
+        if len(month.decided) > 1:
+            broken += month.roll_back_in_a_store()
         month.remove_disk()
     for line in broken:
         print(f"BROKEN: {line}")
@@ -192,6 +196,7 @@ class Month:
         self._seconds = 60.0  # of the last run that was not killed
         self._killed = ""
         self.missing: list[str] = []
+        self.decided: list[dict[str, str]] = []  # outputs of select_model in the runs that pushed a version
 
     @contextlib.contextmanager
     def prepared(self) -> Iterator[None]:
@@ -315,6 +320,8 @@ class Month:
         chosen = next(model for model in decision["models"] if model["name"] == decision["selected"])
         day.format, day.auc = decision["selected"], chosen["metrics"].get("auc")
         day.reason, day.done = pushed["reason"], True
+        if pushed["version"] and decision["blessed"]:
+            self.decided.append(steps["select_model"]["outputs"])
 
     def _verify(self, version: int) -> str:
         """Return ``whole`` if the version has its manifest's files and its server's loader loads it, else why not."""
@@ -346,6 +353,24 @@ class Month:
             day.broken = f"version {newest} is served, although it was withdrawn"
         elif check.returncode:
             day.broken = "a manifest does not fit"
+
+    def roll_back_in_a_store(self) -> list[str]:
+        """Push the last two models to a bucket of a local S3 server, withdraw the second, push it again, restore it.
+
+        Return a line for each promise that was not held.
+        """
+        from moto.server import ThreadedMotoServer
+
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        address = "http://{}:{}".format(*server.get_host_and_port())
+        keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+        environment = os.environ | keys | {"AWS_ENDPOINT_URL": address}
+        try:
+            with tempfile.TemporaryDirectory(prefix="tfopt-month-") as temporary:
+                return list(roll_back(self.decided[-2:], Path(temporary), environment))
+        finally:
+            server.stop()
 
     def _clean(self) -> int:
         words = ["clean", "runs", "--keep", str(KEEP), "--yes", "--json"]
@@ -407,6 +432,41 @@ class Watch:
                 if any(file.stat().st_size for file in version.rglob("*") if file.is_file()):
                     return True
         return False
+
+
+def roll_back(decided: Sequence[dict[str, str]], folder: Path, environment: dict[str, str]) -> Iterator[str]:
+    """Withdraw and restore the second of two models in an object store; yield a line for each broken promise."""
+    import fsspec
+
+    os.environ.update(environment)  # of the listings below
+    fsspec.filesystem("s3").mkdir("month")
+    served = "s3://month/served"
+
+    def push(number: int) -> int | None:
+        target = folder / f"pushed {len(list(folder.iterdir()))}"
+        words = ["push_model", "--destination", served, "--layout", "plain", "--pushed", str(target)]
+        words += ["--model", decided[number]["selected"], "--blessing", decided[number]["blessing"]]
+        subprocess.run([*TFOPT, *words], check=True, env=environment, capture_output=True)
+        version: int | None = json.loads((target / "pushed.json").read_text())["version"]
+        return version
+
+    def served_versions() -> set[str]:
+        return {name for name in remote_files.list_names(served) if name.isdecimal()}
+
+    def change(command: str) -> None:
+        words = [*TFOPT, command, served, "--reason", "the month"]
+        subprocess.run(words, check=True, env=environment, capture_output=True)
+
+    if (push(0), push(1)) != (1, 2):
+        yield "object store: two models are not versions 1 and 2"
+    change("withdraw")
+    if served_versions() != {"1"}:
+        yield f"object store: served after the withdrawal: {sorted(served_versions())}"
+    if push(1) is not None:
+        yield "object store: the withdrawn model was pushed again"
+    change("restore")
+    if served_versions() != {"1", "2"} or push(1) != 2:
+        yield f"object store: served after the restoration: {sorted(served_versions())}"
 
 
 def tree_size(folder: Path) -> int:
