@@ -63,9 +63,11 @@ def find_pusher_misfit(model: Model, layout: str) -> str | None:
     """Return why a copy of ``Format-Serving``, as TFX's Pusher makes it, is not what a server loads; None if it is."""
     if model.preprocessing:
         return "TFX's Pusher does not copy the saved_model.pb of a subfolder, here of the preprocessing"
+    if layout not in SUPPORTED_FORMATS:  # a server of the user's own
+        return None
     files = {file_name(model, file, layout): file for file in model.payload()}
     renamed = [name for name, file in files.items() if file != model.path / "Format-Serving" / name]
-    if layout in SUPPORTED_FORMATS and renamed:
+    if renamed:
         return f"TFX's Pusher does not rename files, and the server of layout={layout} loads {renamed[0]}"
     return None
 
