@@ -16,15 +16,17 @@ PREPROCESSING = "Format-Preprocessing"
 def select_and_push(
     model: Any, candidates: Mapping[str, Any], examples: Any, label: str, folder: Path, winners: tuple[str, ...]
 ) -> list[Any]:
-    """Return the steps that measure candidates by format, and for each winner a selection and a stock Pusher."""
+    """Return the steps that evaluate candidates by format, and measure, select and push each winner of its own."""
     from tfx.components import Pusher
     from tfx.proto.pusher_pb2 import PushDestination
 
     from tfopt.tfx import steps
 
-    compared = {"baseline": model, "candidates": list(candidates.values()), "examples": examples}
-    evaluated = steps.evaluate(**compared, label=label)
-    measured = steps.benchmark(**compared, seconds=0.1, rounds=8, batch_sizes=["1"])
+    compared = {"baseline": model, "examples": examples}
+    evaluated = steps.evaluate(**compared, candidates=list(candidates.values()), label=label)
+    measured = steps.benchmark(
+        **compared, candidates=[candidates[name] for name in winners], seconds=0.1, rounds=8, batch_sizes=["1"]
+    )
     nodes = [evaluated, measured]
     for winner in winners:
         selected = steps.select_model(
@@ -101,7 +103,7 @@ def serve(version: Path, records: list[bytes]) -> Mapping[str, NDArray[Any]]:
         return {output.any_name: value for output, value in compiled(inputs).items()}
     import keras
 
-    return keras.models.load_model(version / "model.keras").predict(inputs, verbose=0)
+    return {"": keras.models.load_model(version / "model.keras").predict(inputs, verbose=0)}
 
 
 def parse_features(version: Path, records: list[bytes]) -> dict[str, NDArray[Any]]:

@@ -202,15 +202,15 @@ class Dag:
         return step if {"metrics", "objective"} <= step.component.parameters.keys() else None
 
 
-def check_same_layout(step: str, layout: str | None, earlier: str, other: str | None) -> None:
-    """Raise ComponentError if a step and an earlier one, of which it gets an output, have different serving layouts.
+def check_same_layout(step: str, layout: object, earlier: str, other: object) -> None:
+    """Raise ComponentError if a step and an earlier one, whose output it gets, have different serving layouts.
 
     The model that `select_model` blesses for one layout may be one that another layout cannot hold. The layout of a
     step without one, or with one that only the run knows, is None.
     """
     if None not in (layout, other) and layout != other:
         raise ComponentError(
-            f"{step}: layout={layout!r}, but {earlier}, of which it gets an output, has layout={other!r}",
+            f"{step}: layout={layout!r}, but {earlier}, whose output it gets, has layout={other!r}",
             "one layout, that of your server",
             f"pass layout={layout!r} to both",
         )
