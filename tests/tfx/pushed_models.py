@@ -99,7 +99,8 @@ def serve(version: Path, records: list[bytes]) -> Mapping[str, NDArray[Any]]:
     if (version / "model.xml").is_file():
         import openvino
 
-        compiled = openvino.compile_model(str(version / "model.xml"), "CPU")
+        # The default of CPUs with such instructions is bfloat16.
+        compiled = openvino.compile_model(str(version / "model.xml"), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
         return {output.any_name: value for output, value in compiled(inputs).items()}
     import keras
 
