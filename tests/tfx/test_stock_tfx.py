@@ -1,6 +1,6 @@
 """Test pipelines of TFX's own components and ours: CsvExampleGen, Trainer, fold, TFLite, Evaluator, Pusher.
 
-The second one, nightly, selects a winner in each format, none of which needs a preprocessing.
+The second one, nightly, selects a winner in each format, in one file without a preprocessing.
 
 It also shows that TFX works with two wheels that are older than it requires (docs/adr/0003).
 """
@@ -121,8 +121,8 @@ def test_tfx_pusher_pushes_the_selected_model_in_each_format(tmp_path):
     imported = Importer(str(tmp_path / "keras"), standard_artifacts.Model).with_id("keras")
     examples, model = generated.outputs["examples"], trainer.outputs["model"]
     folded = steps.fold_batch_norm(model=model, examples=examples)
-    given = {"model": folded.outputs["folded"], "examples": examples}
-    exports = {name: getattr(steps, f"export_{name}")(**given) for name in ("tflite", "onnx", "openvino")}
+    arguments = {"model": folded.outputs["folded"], "examples": examples}
+    exports = {name: getattr(steps, f"export_{name}")(**arguments) for name in ("tflite", "onnx", "openvino")}
     candidates = {"saved_model": folded.outputs["folded"], "keras": imported.outputs["result"]}
     candidates |= {name: step.outputs["exported"] for name, step in exports.items()}
     chosen = select_and_push(model, candidates, examples, "species", tmp_path, tuple(candidates))
