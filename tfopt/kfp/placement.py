@@ -28,7 +28,7 @@ def place_steps(dag: Dag, images: Images, options: Options) -> dict[str, dict[st
     """
     builders = _engine_builders(dag)
     own_kinds = {step.component.image for step in dag.steps.values()}
-    placed: dict[str, dict[str, str]] = {}
+    placed: dict[str, Mapping[str, Any]] = {}
     for step in dag.steps.values():
         component = step.component
         sources = {id: placed[id] for id in builders[step.id] if component.model_signature and placed[id]["gpu"] != "0"}
@@ -45,14 +45,13 @@ def place_steps(dag: Dag, images: Images, options: Options) -> dict[str, dict[st
 
 def declared_values(
     component: Component, images: Images, options: Mapping[str, Any] = MappingProxyType({})
-) -> dict[str, Any]:
+) -> Mapping[str, Any]:
     """Return the options of a step: those given, and the declaration of its component for image, resources and user."""
     resources = component.resources
     declared = {"image": component.image, "cpu": str(resources.cpu), "memory": resources.memory}
     values = {**declared, "gpu": str(resources.gpu), **options}
     # our images name a user by number, and clusters such as OpenShift choose another; others may need root
-    values.setdefault("user", NON_ROOT if images.is_shipped(values["image"]) else IMAGE_USER)
-    return values
+    return {"user": NON_ROOT if images.is_shipped(values["image"]) else IMAGE_USER, **values}
 
 
 def _engine_builders(dag: Dag) -> dict[str, list[str]]:
