@@ -114,9 +114,8 @@ def parsed_reports(rows: list[Row], digests: list[str]) -> tuple[EvaluationRepor
 def _make(row: Row, number: int, path: Path) -> Path:
     serving = path / "Format-Serving"
     serving.mkdir(parents=True)
-    (serving / "saved_model.pb").write_text(f"graph {number if row.format == 'saved_model' else 0}")
-    if row.format == "tflite":
-        (serving / "tflite").write_text(f"flatbuffer {number}")
+    name, content = {"saved_model": ("saved_model.pb", "graph"), "tflite": ("tflite", "flatbuffer")}[row.format]
+    (serving / name).write_text(f"{content} {number}")
     component = {"saved_model": "fold_batch_norm", "tflite": "export_tflite"}[row.format] if number else "train"
     ancestor = {"name": "trained", "digest": "0" * 64, "component": "train"}
     card = {

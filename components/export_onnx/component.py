@@ -29,7 +29,7 @@ def export_onnx(
     lookups, rounding) or scale columns, such as a normalization; the model card lists them under ``float_part``.
 
     A model with text or serialized records is converted from where its numbers begin; what is before stays a SavedModel
-    in ``Format-Preprocessing/``, and both run as one model (docs/tfx.md).
+    in ``Format-Serving/Format-Preprocessing/``, and both run as one model (docs/tfx.md).
 
     Args:
         model: A SavedModel or a Keras model.

@@ -31,7 +31,7 @@ def export_openvino(
     lookups, rounding) or scale columns, such as a normalization; the model card lists them under ``float_part``.
 
     A model with text or serialized records is converted from where its numbers begin; what is before stays a SavedModel
-    in ``Format-Preprocessing/``, and both run as one model (docs/tfx.md).
+    in ``Format-Serving/Format-Preprocessing/``, and both run as one model (docs/tfx.md).
 
     Args:
         model: A SavedModel, a Keras or an ONNX model.

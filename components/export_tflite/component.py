@@ -18,7 +18,7 @@ def export_tflite(
     """Convert a model to a LiteRT (TFLite) file, run it and compare it with its parent.
 
     The file has the signature ``serving_default``, with its input and output names and an open batch size. It is
-    stored as ``Format-Serving/tflite`` next to its parent's SavedModel, where TFX's own Evaluator finds it.
+    stored as ``Format-Serving/tflite``, where TFX's own Evaluator finds it with the model type ``tf_lite``.
 
     Outputs in float32 match the parent's. float16 halves the file and changes outputs by about a thousandth.
     dynamic stores weights in 8 bits and needs no data; int4 stores them in 4 bits. int8 computes in 8 bits, the fastest
@@ -35,11 +35,11 @@ def export_tflite(
     becomes a file that takes one record a call, which the model card reports under ``batch_size``.
 
     A model with text or serialized records is converted from where its numbers begin; what is before stays a SavedModel
-    in ``Format-Preprocessing/``, and both run as one model (docs/tfx.md).
+    in ``Format-Serving/Format-Preprocessing/``, and both run as one model (docs/tfx.md).
 
     Args:
         model: A SavedModel or a Keras model.
-        exported: The LiteRT file with its parent's SavedModel.
+        exported: The LiteRT file.
         examples: Real inputs, matched by input name. Required to calibrate int8 and int16x8, unless `quantize` trained
             the ranges. For the other precisions they replace random inputs in the comparison with the parent.
         conversion: Format, calibration and comparison.

@@ -39,8 +39,8 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
         quantize,
     )
 
-    serving = target / "Format-Serving"
-    keras_models.place_saved_model(model, serving)
+    file = target / "Format-Serving" / "tflite"
+    file.parent.mkdir()
     parent = runtimes.load(model)
     sampled, feed = None, None
     facts: ConversionFacts = {}
@@ -51,21 +51,22 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
         feed = list(split_batches(sampled, parent.inputs, 1))
         facts |= {"calibration": description} if calibrated else {}
     measure = _degradation_of(parent, examples, sampled, parameters)
-    try:
-        content, quantization_facts = quantize.quantize(serving, parameters, feed, calibrated, measure)
-    except litert_converter.OpenListError:
-        if calibrated or not batch_of_one.is_open(parent.inputs):
-            raise
-        log.warning("LiteRT has no loops over lists with an open batch size: the file takes one record a call")
-        parent.inputs = batch_of_one.with_batch_of_one(parent.inputs)
-        with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-            fixed = Path(folder) / "saved_model"
-            batch_of_one.write_with_batch_of_one(SavedModel(serving), fixed)
+    with tempfile.TemporaryDirectory(dir=target, prefix=".tflite-") as folder:
+        source, fixed = Path(folder, "saved_model"), Path(folder, "batch_of_one")
+        keras_models.place_saved_model(model, source)
+        try:
+            content, quantization_facts = quantize.quantize(source, parameters, feed, calibrated, measure)
+        except litert_converter.OpenListError:
+            if calibrated or not batch_of_one.is_open(parent.inputs):
+                raise
+            log.warning("LiteRT has no loops over lists with an open batch size: the file takes one record a call")
+            parent.inputs = batch_of_one.with_batch_of_one(parent.inputs)
+            batch_of_one.write_with_batch_of_one(SavedModel(source), fixed)
             content, quantization_facts = quantize.quantize(fixed, parameters, feed, calibrated, measure)
-        facts["batch_size"] = 1
+            facts["batch_size"] = 1
     ops = flatbuffer.describe(content)
     facts |= quantization_facts | {"ops": ops}
-    (serving / "tflite").write_bytes(content)
+    file.write_bytes(content)
     try:
         facts["verified"] = _verify(parent, TFLiteModel(target), examples, sampled, ops, parameters)
     except ComponentError as error:

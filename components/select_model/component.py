@@ -9,6 +9,7 @@ from tfopt.components.select_model.output_model import write_selected
 from tfopt.components.select_model.parameters import Criteria
 from tfopt.model_store.run_history import read_runs
 from tfopt.reports.decision_report import BlessingReport, DecisionReport
+from tfopt.serving.layouts import find_pusher_misfit
 
 
 @component(image="tf", purpose="selection", cache="local")
@@ -52,9 +53,11 @@ def select_model(
         candidates: The other models, the same as in evaluate and benchmark.
         evaluation: The quality of the models.
         benchmark: The speed and size of the models.
-        selected: The selected model with its model card.
+        selected: The selected model with its model card. ``Format-Serving`` has the deployed files and nothing else.
         decision: ``decision.json``, with the reasons for each model, and ``report.html``.
-        blessing: Whether the selected model may be pushed, in the form of TFX's ModelBlessing and InfraBlessing.
+        blessing: Whether the selected model may be pushed, in the form of TFX's ModelBlessing and InfraBlessing. TFX's
+            Pusher copies ``Format-Serving`` as it is: if no server loads that (a file after a preprocessing
+            SavedModel, or other file names in ``layout``), only `push_model` may push.
         criteria: Goals, objective and other criteria.
 
     Raises:
@@ -70,10 +73,13 @@ def select_model(
     models = [baseline, *candidates]
     chosen, report = decide(models, evaluation.load(), benchmark.load(), criteria, runs)
     write_selected(chosen, report.selected, selected, criteria.confidence)
-    report = replace(report, selected_digest=Model(selected.path).digest)
+    written = Model(selected.path)
+    withheld = find_pusher_misfit(written, criteria.layout) if report.blessed else None
+    notes = [f"TFX's Pusher may not push {report.selected}, but push_model may: {withheld}"] if withheld else []
+    report = replace(report, selected_digest=written.digest, notes=[*report.notes, *notes])
     decision.write(report)
     write_report(decision, models, evaluation, benchmark)
-    _bless(blessing, report)
+    _bless(blessing, report, withheld)
     _describe(decision, report)
 
 
@@ -98,8 +104,10 @@ def _describe(decision: Decision, report: DecisionReport) -> None:
     }
 
 
-def _bless(blessing: Blessing, report: DecisionReport) -> None:
-    """Write the blessing as TFX does: a marker file for people, an integer property for Pusher."""
-    blessing.write(BlessingReport(report.blessed, report.reason, report.selected_digest, report.parent.passed))
-    (blessing.path / ("BLESSED" if report.blessed else "NOT_BLESSED")).touch()
-    blessing.metadata |= {"blessed": int(report.blessed), "reason": report.reason}
+def _bless(blessing: Blessing, report: DecisionReport, withheld: str | None) -> None:
+    """Write the blessing for `push_model`, and as TFX does: a marker file for people, an integer for Pusher."""
+    permission = BlessingReport(report.blessed, report.reason, report.selected_digest, report.parent.passed, withheld)
+    blessing.write(permission)
+    is_blessed = report.blessed and not withheld
+    (blessing.path / ("BLESSED" if is_blessed else "NOT_BLESSED")).touch()
+    blessing.metadata |= {"blessed": int(is_blessed), "reason": report.notes[-1] if withheld else report.reason}

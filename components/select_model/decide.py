@@ -17,7 +17,7 @@ from tfopt.model_store.run_history import WINNER, RunHistory, RunRecord, measure
 from tfopt.reports.benchmark_report import BenchmarkReport
 from tfopt.reports.decision_report import ConstantRow, DecisionReport, ModelDecision
 from tfopt.reports.evaluation_report import EvaluationReport
-from tfopt.serving.layouts import supports_format
+from tfopt.serving.layouts import find_misfit
 
 
 def decide(
@@ -42,7 +42,11 @@ def decide(
     goals = resolve(read_goals(criteria.goals), past=partial(history.reference, WINNER))
     objective = quality if criteria.objective == QUALITY else criteria.objective
     warnings = conversion_warnings(models, names)
-    failures = {model.name: _failures(model, goals, criteria, evaluation, warnings[model.name]) for model in measured}
+    misfits = {name: find_misfit(model, criteria.layout) for name, model in zip(names, models, strict=True)}
+    failures = {
+        model.name: _failures(model, goals, criteria, evaluation, warnings[model.name], misfits[model.name])
+        for model in measured
+    }
     passed = {model.name for model in measured if not model.error and not failures[model.name]}
     chosen = choose(measured, passed, objective)
     explain = reasons.Explanation(
@@ -137,12 +141,13 @@ def _failures(
     criteria: Criteria,
     evaluation: EvaluationReport,
     warnings: Sequence[str],
+    misfit: str | None,
 ) -> list[tuple[str, str]]:
     """List what a model misses, each as a metric, or what stands for one, and the explanation."""
     examples, candidates = evaluation.counts.evaluated, evaluation.interval.candidates
     failures: list[tuple[str, str | None]] = []
-    if not model.error and not supports_format(criteria.layout, model.format):
-        failures.append((reasons.LAYOUT, f"layout={criteria.layout} cannot hold {model.format}"))
+    if not model.error and misfit:
+        failures.append((reasons.LAYOUT, f"layout={criteria.layout} cannot hold {misfit}"))
     explain = partial(Goal.failure, proven=criteria.confidence == "interval", examples=examples, candidates=candidates)
     failures += [(goal.metric, explain(goal, model)) for goal in goals]
     if criteria.better_than_constant and evaluation.constant and not model.error:

@@ -4,9 +4,9 @@ import shutil
 from pathlib import Path
 
 from tfopt.artifacts import CARD, Model
-from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.model_card import ModelCard, write_card
 from tfopt.measurement.evidence import ESTIMATE
+from tfopt.serving.layouts import file_name
 from tfopt.storage.staging import link_tree
 
 CONFIDENCE, INTERVAL = "confidence", "interval"
@@ -15,24 +15,22 @@ CONFIDENCE, INTERVAL = "confidence", "interval"
 def write_selected(model: Model, name: str, selected: Model, confidence: str = INTERVAL) -> None:
     """Write a model's files into ``selected``.
 
+    ``Format-Serving`` gets the deployed files and nothing else, because TFX's Pusher copies that folder.
+
     The files of an artifact are linked, with the model card: an artifact does not change. A file or a SavedModel
     outside of an artifact may change: it is copied into the artifact layout, with a card of its name, format, digest,
     sizes and source. The card states if the model was selected by measured values, which prove nothing.
     """
-    serving = selected.path / "Format-Serving"
-    if model.path.is_dir() and model.saved_model != model.path:
-        link_tree(model.path, selected.path)
-    elif model.saved_model:
-        shutil.copytree(model.saved_model, serving)
-    elif model.keras:
-        _copy(model.keras, selected.path / "Format-Keras" / f"model{model.keras.suffix}")
-    else:
-        kind = FORMATS[model.format]
-        main = selected.path / kind.files[0]
-        for file in model.payload():
-            adjacent = file.relative_to(model.path.parent)  # external data of ONNX must keep its relative path
-            renamed = main.with_suffix(file.suffix) if file.suffix in kind.companions else main.parent / adjacent
-            _copy(file, main if file == model.path else renamed)
+    is_artifact = model.path.is_dir() and model.saved_model != model.path
+    files = model.payload()
+    for file in files:
+        # TFMA, as TFX's own Rewriter, calls a LiteRT file ``tflite``.
+        served = "tflite" if file == model.tflite else file_name(model, file, "tf_serving")
+        (link_tree if is_artifact else _copy)(file, selected.path / "Format-Serving" / served)
+    if is_artifact:
+        for entry in model.path.iterdir():  # the model card, the Keras form
+            if not any(file.is_relative_to(entry) for file in files):
+                link_tree(entry, selected.path / entry.name)
     if not (selected.path / CARD).exists():
         written = Model(selected.path)
         facts = {"name": name, "format": written.format, "digest": written.digest, "sizes": written.sizes()}

@@ -28,8 +28,9 @@ class Criteria:
             compared with earlier selected models, the baseline with earlier baselines.
         slice_records: Smallest number of records that a slice needs for a goal on it; "accuracy[city=*] threshold 0.9"
             leaves out smaller slices, and the log names them.
-        layout: As in `push_model`: a model in a format that its server does not load is not selected, whatever its
-            metrics, so that the best of the other models is pushed.
+        layout: As in `push_model` and `validate_serving`, which must get the same value: a model that its server does
+            not load (another format, or a file after a preprocessing SavedModel) is not selected, whatever its metrics,
+            so that the best of the other models is pushed.
     """
 
     goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",), GOAL_MAPPING)] = (

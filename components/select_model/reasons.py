@@ -17,7 +17,7 @@ from tfopt.reports.evaluation_report import ConstantModel
 
 LAYOUT, CONSTANT, CONVERSION = "layout", "constant", "conversion"
 NO_METRIC = {  # what stands for a metric in the failures of a model, and its summary
-    LAYOUT: "format not supported by the layout",
+    LAYOUT: "not supported by the layout",
     CONSTANT: "not better than a constant answer",
     CONVERSION: "conversion in doubt",
 }
@@ -144,7 +144,8 @@ class Explanation:
     def missed_by(self, model: ModelMeasurements, failures: Sequence[tuple[str, str]]) -> str:
         """Return by how much a candidate misses each goal or, if it meets all of them, the selected model.
 
-        Empty for the selected model, for the baseline, for an unsupported format, and if a metric was not measured.
+        Empty for the selected model, for the baseline, for a model that the layout cannot hold, and if a metric was not
+        measured.
         """
         if model is self.chosen or model.error or model.baseline is None or NO_METRIC.keys() & dict(failures):
             return ""

@@ -92,10 +92,12 @@ def test_inputs_outputs_and_ops_of_tflite_are_integers_if_requested(exported_dig
         assert facts["ops"]["integer"] == 0
 
 
-def test_the_file_of_tflite_is_stored_next_to_its_parents_saved_model(exported_digits, digits_model):
-    serving = exported_digits(TFLITE)[0] / "Format-Serving"
-    for file in ("saved_model.pb", "variables/variables.index"):
-        assert (serving / file).stat().st_ino == (digits_model / "Format-Serving" / file).stat().st_ino  # no copy
+@EACH
+def test_the_folder_that_a_pusher_copies_has_the_converted_files_only(exporter, exported_digits):
+    folder = exported_digits(exporter)[0]
+    assert {file.relative_to(folder / "Format-Serving").as_posix() for file in folder.rglob("*") if file.is_file()} == {
+        *exporter.files
+    }
 
 
 @EACH

@@ -134,7 +134,7 @@ def test_exported_file_takes_the_parsed_features(folder, exports, name, format):
 def test_exported_file_runs_after_a_preprocessing_saved_model(folder, exports, name, format):
     exported = exports(name, format)
     assert exported.format == format
-    assert (exported.path / "Format-Preprocessing" / "saved_model.pb").is_file()
+    assert (exported.path / "Format-Serving" / "Format-Preprocessing" / "saved_model.pb").is_file()
     assert exported.preprocessing / "saved_model.pb" in exported.payload()
     batch = inputs(folder, name)
     with runtimes.load(Model(folder / name)) as parent, runtimes.load(exported) as child:

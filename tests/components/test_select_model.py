@@ -1,6 +1,7 @@
 """Test `select_model`: which model is selected, the reasons, the blessing and the written artifact."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -14,6 +15,7 @@ from tfopt.components.select_model.component import select_model
 from tfopt.components.select_model.output_model import write_selected
 from tfopt.errors import ComponentError
 from tfopt.reports.report_schema import dump
+from tfopt.serving.layouts import version_files
 
 
 def test_the_fastest_model_within_the_goals_is_selected_and_every_model_has_a_reason(tmp_path):
@@ -284,6 +286,73 @@ def test_a_format_that_the_layout_does_not_support_is_not_selected(tmp_path, lay
         assert reason(decision, "tflite int8").startswith("10.6x as fast, but layout=triton cannot hold tflite")
         assert not any(row.get("missed_by") for row in decision["models"] if row["format"] == "tflite")
         assert (tmp_path / "decision" / "report.html").is_file()
+
+
+def in_two_parts(model):
+    """Turn a LiteRT model into one that runs after a preprocessing SavedModel."""
+    folder = model / "Format-Serving" / "Format-Preprocessing"
+    folder.mkdir()
+    (folder / "saved_model.pb").write_text("words")
+
+
+def select_lite(tmp_path, change, **criteria):
+    """Select between DIGITS, the LiteRT model changed before; return the output folder, decision and blessing."""
+    models = make_models(DIGITS, tmp_path / "models")
+    change(models[4])
+    evaluation, benchmark = write_reports(DIGITS, models, tmp_path, samples=False)
+    outputs = select_model(
+        models[0], models[1:], evaluation, benchmark, *(tmp_path / name for name in ("s", "d", "b")), **criteria
+    )
+    return tmp_path / "s", Decision(tmp_path / "d").load(), outputs["blessing"]
+
+
+def test_a_model_in_two_parts_is_not_selected_for_a_server(tmp_path):
+    selected, decision, _ = select_lite(tmp_path, in_two_parts, layout="tf_serving")
+    assert (decision.selected, decision.blessed) == ("tflite dynamic", True)  # the best of the others
+    (row,) = [row for row in decision.models if row.name == "tflite int8"]
+    assert "layout=tf_serving cannot hold tflite after a preprocessing SavedModel" in row.reasons[0]
+    assert (row.passed, row.summary) == (False, "not supported by the layout")
+    assert "model.tflite" in version_files(Model(selected), "tf_serving")  # what push_model writes
+
+
+def test_tfx_pusher_may_not_push_a_model_in_two_parts_and_push_model_may(tmp_path):
+    _, decision, blessing = select_lite(tmp_path, in_two_parts)
+    assert (decision.selected, decision.blessed, blessing.metadata["blessed"]) == ("tflite int8", True, 0)
+    assert decision.notes[-1] == blessing.metadata["reason"]
+    assert "TFX's Pusher may not push tflite int8, but push_model may" in decision.notes[-1]
+    assert (blessing.path / "NOT_BLESSED").is_file()
+    permission = blessing.load()
+    assert permission.blessed and permission.withheld in decision.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("layout", "blessed"), [("auto", 1), ("plain", 1), ("tf_serving", 0)]
+)  # TensorFlow Serving loads model.tflite
+def test_tfx_pusher_may_push_a_file_that_its_server_finds(tmp_path, layout, blessed):
+    _, decision, blessing = select_lite(tmp_path, lambda model: None, layout=layout)
+    assert (decision.selected, blessing.metadata["blessed"]) == ("tflite int8", blessed)
+    assert blessed or "loads model.tflite" in blessing.load().withheld
+
+
+def test_the_folder_that_tfx_pusher_copies_has_the_deployed_files_only(tmp_path, digits_model):
+    def with_parent(model):  # as tfopt 0.2 wrote it
+        shutil.copytree(digits_model / "Format-Serving", model / "Format-Serving", dirs_exist_ok=True)
+        (model / "Format-Preprocessing").mkdir()
+        (model / "Format-Preprocessing" / "saved_model.pb").write_text("words")
+
+    selected, decision, _ = select_lite(tmp_path, with_parent)
+    files = {file.relative_to(selected).as_posix() for file in Model(selected).files()}
+    assert files == {"Format-Serving/tflite", "Format-Serving/Format-Preprocessing/saved_model.pb"}
+    assert decision.selected_digest == Model(selected).digest
+
+
+def test_the_keras_file_of_an_artifact_without_saved_model_is_where_tfx_pusher_copies(tmp_path, digits_model):
+    shutil.copytree(digits_model / "Format-Keras", tmp_path / "model" / "Format-Keras")
+    (tmp_path / "selected").mkdir()
+    write_selected(Model(tmp_path / "model"), "net", Model(tmp_path / "selected"))
+    selected = Model(tmp_path / "selected")
+    assert [file.relative_to(selected.path).as_posix() for file in selected.files()] == ["Format-Serving/model.keras"]
+    assert runtimes.load(selected).outputs == runtimes.load(Model(digits_model)).outputs
 
 
 @pytest.mark.parametrize("with_card", [True, False])

@@ -129,7 +129,7 @@ def test_a_fallback_that_the_layout_cannot_hold_is_not_blessed_but_the_model_is(
     report = validate(product(tmp_path), tmp_path, fallback=digits_lite, layout="triton").read()
     child, parent = report["models"]
     assert (report["blessed"], child["blessed"], parent["blessed"]) == (True, True, False)
-    assert "format tflite, layout='triton'" in parent["reason"]
+    assert "tflite, layout='triton'" in parent["reason"]
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""Test that a goal on a metric or slice that no evaluation can have is refused before the first step."""
+"""Test that values of steps that contradict each other are refused before the first step: goals, and layouts."""
 
 from typing import Any
 
@@ -102,3 +102,50 @@ def test_commands_refuse_a_misspelled_goal(command, tmp_path, capsys):
     assert main([command, "optimize", *sources, "--set", "goals=acuracy threshold 0.9", *options]) == 1
     assert "did you mean accuracy" in capsys.readouterr().err
     assert not (tmp_path / "x.yaml").exists()
+
+
+def deployment(selecting: str, pushing: str | None = None):
+    """Return a pipeline that selects for one layout and pushes in another, by default that of the pipeline."""
+
+    def deploy(steps: Steps, models: Input[Model], examples: Input[Examples], *, layout: Inherited = "auto") -> None:
+        """Select and push a model."""
+        compared: Any = {"baseline": models, "candidates": [models]}
+        evaluated = steps.evaluate(**compared, examples=examples).outputs["evaluation"]
+        measured = steps.benchmark(**compared, examples=examples).outputs["benchmark"]
+        selected = steps.select_model(**compared, evaluation=evaluated, benchmark=measured, layout=selecting).outputs
+        chosen = {"model": selected["selected"], "blessing": selected["blessing"]}
+        tested = steps.validate_serving(model=selected["selected"], layout=layout).outputs["infra_blessing"]
+        steps.push_model(**chosen, infra_blessing=tested, destination="served", layout=pushing or layout)
+
+    return deploy
+
+
+def test_a_push_in_another_layout_than_that_of_the_selection_is_refused():
+    with pytest.raises(ComponentError) as refusal:
+        trace(deployment("auto", pushing="tf_serving"))
+    assert "push_model: layout='tf_serving', but select_model" in refusal.value.received
+    assert refusal.value.fix == "pass layout='tf_serving' to both"
+    dag = trace(deployment("triton"))
+    dag.check_values({"layout": "triton"})
+    with pytest.raises(ComponentError, match="layout='plain', but select_model"):
+        dag.check_values({"layout": "plain"})
+
+
+def test_tfx_steps_with_different_layouts_are_refused():
+    from tfx.types import Channel, standard_artifacts
+
+    from tfopt.tfx import components
+
+    model, examples = (Channel(type=getattr(standard_artifacts, name)) for name in ("Model", "Examples"))
+    compared = {"baseline": model, "candidates": [model], "examples": examples}
+    steps = components.steps
+    selected = steps.select_model(
+        baseline=model,
+        candidates=[model],
+        evaluation=steps.evaluate(**compared).outputs["evaluation"],
+        benchmark=steps.benchmark(**compared).outputs["benchmark"],
+    ).outputs
+    chosen = {"model": selected["selected"], "blessing": selected["blessing"], "destination": "served"}
+    steps.push_model(**chosen)
+    with pytest.raises(ComponentError, match="layout='triton', but select_model"):
+        steps.push_model(**chosen, layout="triton")

@@ -131,6 +131,19 @@ def test_compile_writes_a_component_with_the_requested_number_of_candidates(tmp_
     ]
 
 
+@pytest.mark.parametrize(("name", "gpu"), [("train", None), ("convert_tensorrt", "1")])
+def test_a_component_file_has_the_resources_of_the_declaration(name, gpu, tmp_path):
+    from tfopt.component import find
+    from tfopt.kfp.compiler import compile_component
+
+    compile_component(find(name), tmp_path / "c.yaml")
+    (executor,) = yaml.safe_load((tmp_path / "c.yaml").read_text())["deploymentSpec"]["executors"].values()
+    resources, declared = executor["container"]["resources"], find(name).resources
+    assert {resources[f"resourceCpu{end}"] for end in ("Request", "Limit")} == {str(declared.cpu)}
+    assert {resources[f"resourceMemory{end}"] for end in ("Request", "Limit")} == {declared.memory}
+    assert resources.get("accelerator", {}).get("resourceCount") == gpu
+
+
 @pytest.mark.parametrize("count", ["candidate=3", "candidates=0", "candidates=x", "examples=2"])
 def test_compile_refuses_a_wrong_count(tmp_path, capsys, count):
     assert main(["compile", "evaluate", "-o", str(tmp_path / "c.yaml"), "--count", count]) == 1
@@ -225,3 +238,43 @@ def test_a_model_that_is_baseline_and_candidate_is_sent_once(tmp_path):
     }
     args = spec["deploymentSpec"]["executors"]["exec-evaluate"]["container"]["args"]
     assert args[2:] == ["--same-artifact", "candidates_2=baseline"]
+
+
+def test_pods_of_steps_are_those_of_tfopt_compile(tmp_path):
+    from tfopt.artifacts import Examples, Model
+    from tfopt.component import Input
+    from tfopt.dag.tracing import Steps as DagSteps
+    from tfopt.dag.tracing import trace
+    from tfopt.kfp.compiler import compile_pipeline
+
+    @dsl.pipeline(name="own")
+    def own(model_uri: str, examples_uri: str) -> None:
+        model = dsl.importer(artifact_uri=model_uri, artifact_class=dsl.Model).output
+        examples = dsl.importer(artifact_uri=examples_uri, artifact_class=dsl.Dataset).output
+        steps.benchmark(baseline=model, candidates=[model], examples=examples)
+        steps.convert_tensorrt(model=model, examples=examples).set_memory_limit("64Gi").set_retry(5)
+
+    def measured(steps: DagSteps, model: Input[Model], examples: Input[Examples]) -> None:
+        """Measure and convert."""
+        steps.benchmark(baseline=model, candidates=[model], examples=examples)
+        steps.convert_tensorrt(model=model, examples=examples)
+
+    Compiler().compile(own, str(tmp_path / "own.yaml"))
+    compile_pipeline(trace(measured), tmp_path / "ours.yaml")
+    (one, own_pods), (other, pods) = (
+        yaml.safe_load_all((tmp_path / name).read_text()) for name in ("own.yaml", "ours.yaml")
+    )
+    assert own_pods == pods
+    assert pods["platforms"]["kubernetes"]["deploymentSpec"]["executors"]["exec-benchmark"]
+    (received, expected) = (document["root"]["dag"]["tasks"] for document in (one, other))
+    assert received["benchmark"]["retryPolicy"] == expected["benchmark"]["retryPolicy"]
+    assert received["convert-tensorrt"]["retryPolicy"]["maxRetryCount"] == 5
+    (received, expected) = (document["deploymentSpec"]["executors"] for document in (one, other))
+    assert received["exec-benchmark"] == expected["exec-benchmark"]
+    assert expected["exec-benchmark"]["container"]["resources"]["resourceCpuRequest"]
+    received, expected = (
+        received["exec-convert-tensorrt"]["container"],
+        expected["exec-convert-tensorrt"]["container"],
+    )
+    assert received["resources"]["resourceMemoryLimit"] == "64Gi"  # the user's own
+    assert received["resources"]["accelerator"] == expected["resources"]["accelerator"]

@@ -1,4 +1,6 @@
-"""Test a pipeline of TFX's own components and ours: CsvExampleGen, Trainer, fold, TFLite, Evaluator, Pusher.
+"""Test pipelines of TFX's own components and ours: CsvExampleGen, Trainer, fold, TFLite, Evaluator, Pusher.
+
+The second one, nightly, selects a winner in each format, in one file without a preprocessing.
 
 It also shows that TFX works with two wheels that are older than it requires (docs/adr/0003).
 """
@@ -6,30 +8,26 @@ It also shows that TFX works with two wheels that are older than it requires (do
 import hashlib
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.stock_trainer import FEATURES
+from tests.tfx.pushed_models import check_pushed, read_records, select_and_push
+from tfopt.artifacts import Model
 
-@pytest.fixture(scope="module")
-def artifacts(tmp_path_factory) -> Path:
-    """Run the pipeline once and return its folder."""
-    import tensorflow_model_analysis as tfma
+
+def start_pipeline(folder: Path) -> tuple[Any, Any]:
+    """Write the CSV of iris; return CsvExampleGen and Trainer."""
     from sklearn.datasets import load_iris
-    from tfx.components import CsvExampleGen, Evaluator, Pusher, Trainer
-    from tfx.orchestration import metadata, pipeline
-    from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
-    from tfx.proto import pusher_pb2, trainer_pb2
+    from tfx.components import CsvExampleGen, Trainer
+    from tfx.proto import trainer_pb2
 
-    from tests.stock_trainer import FEATURES
-    from tfopt.tfx import steps
-
-    folder = tmp_path_factory.mktemp("stock")
     iris = load_iris()
     rows = [",".join([*FEATURES, "species"])]
     rows += [",".join(map(str, [*row, label])) for row, label in zip(iris.data, iris.target, strict=True)]
     (folder / "csv").mkdir()
     (folder / "csv" / "iris.csv").write_text("\n".join(rows) + "\n")
-
     examples = CsvExampleGen(str(folder / "csv"))
     trainer = Trainer(
         run_fn="tests.stock_trainer.run_fn",
@@ -37,6 +35,34 @@ def artifacts(tmp_path_factory) -> Path:
         train_args=trainer_pb2.TrainArgs(num_steps=1),
         eval_args=trainer_pb2.EvalArgs(num_steps=1),
     )
+    return examples, trainer
+
+
+def run_pipeline(folder: Path, runner: Any, components: list[Any]) -> None:
+    from tfx.orchestration import metadata, pipeline
+
+    runner.run(
+        pipeline.Pipeline(
+            pipeline_name="stock",
+            pipeline_root=str(folder / "artifacts"),
+            components=components,
+            metadata_connection_config=metadata.sqlite_metadata_connection_config(str(folder / "metadata.sqlite")),
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def artifacts(tmp_path_factory) -> Path:
+    """Run the pipeline once and return its folder."""
+    import tensorflow_model_analysis as tfma
+    from tfx.components import Evaluator, Pusher
+    from tfx.orchestration.beam.beam_dag_runner import BeamDagRunner
+    from tfx.proto import pusher_pb2
+
+    from tfopt.tfx import steps
+
+    folder = tmp_path_factory.mktemp("stock")
+    examples, trainer = start_pipeline(folder)
     folded = steps.fold_batch_norm(model=trainer.outputs["model"], examples=examples.outputs["examples"])
     exported = steps.export_tflite(
         model=folded.outputs["folded"], examples=examples.outputs["examples"], precision="float32"
@@ -59,14 +85,7 @@ def artifacts(tmp_path_factory) -> Path:
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=str(folder / "pushed"))
         ),
     )
-    BeamDagRunner().run(
-        pipeline.Pipeline(
-            pipeline_name="stock",
-            pipeline_root=str(folder / "artifacts"),
-            components=[examples, trainer, folded, exported, evaluator, pusher],
-            metadata_connection_config=metadata.sqlite_metadata_connection_config(str(folder / "metadata.sqlite")),
-        )
-    )
+    run_pipeline(folder, BeamDagRunner(), [examples, trainer, folded, exported, evaluator, pusher])
     return folder
 
 
@@ -82,6 +101,37 @@ def test_tfx_pusher_pushes_the_exported_file(artifacts):
     exported = next((artifacts / "artifacts" / "export_tflite" / "exported").glob("*/Format-Serving/tflite"))
     pushed = next((artifacts / "pushed").glob("*/tflite"))
     assert digest(pushed) == digest(exported)
+    assert len(list(pushed.parent.iterdir())) == 1  # without its parent's SavedModel
+
+
+@pytest.mark.nightly
+def test_tfx_pusher_pushes_the_selected_model_in_each_format(tmp_path):
+    import keras
+    from tfx.dsl.components.common.importer import Importer
+    from tfx.orchestration.local.local_dag_runner import LocalDagRunner
+    from tfx.types import standard_artifacts
+
+    from tfopt.tfx import steps
+
+    small = keras.layers.Concatenate()(inputs := [keras.Input((1,), name=name) for name in FEATURES])
+    small = keras.Model(inputs, keras.layers.Dense(3, activation="softmax", name="species")(small))
+    (tmp_path / "keras" / "Format-Keras").mkdir(parents=True)
+    small.save(tmp_path / "keras" / "Format-Keras" / "model.keras")
+    generated, trainer = start_pipeline(tmp_path)
+    imported = Importer(str(tmp_path / "keras"), standard_artifacts.Model).with_id("keras")
+    examples, model = generated.outputs["examples"], trainer.outputs["model"]
+    folded = steps.fold_batch_norm(model=model, examples=examples)
+    arguments = {"model": folded.outputs["folded"], "examples": examples}
+    exports = {name: getattr(steps, f"export_{name}")(**arguments) for name in ("tflite", "onnx", "openvino")}
+    candidates = {"saved_model": folded.outputs["folded"], "keras": imported.outputs["result"]}
+    candidates |= {name: step.outputs["exported"] for name, step in exports.items()}
+    chosen = select_and_push(model, candidates, examples, "species", tmp_path, tuple(candidates))
+    run_pipeline(tmp_path, LocalDagRunner(), [generated, trainer, imported, folded, *exports.values(), *chosen])
+    made = {name: next(tmp_path.glob(f"artifacts/export_{name}/exported/*")) for name in exports}
+    made |= {"saved_model": next(tmp_path.glob("artifacts/fold_batch_norm/folded/*")), "keras": tmp_path / "keras"}
+    records = read_records(next(tmp_path.glob("artifacts/CsvExampleGen/examples/*/Split-eval/*")), 20)
+    for name in candidates:
+        check_pushed(tmp_path / "artifacts", tmp_path / f"pushed_{name}", name, Model(made[name]), records)
 
 
 def test_fold_batch_norm_accepts_the_model_of_the_tfx_trainer(artifacts):

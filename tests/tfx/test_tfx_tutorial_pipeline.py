@@ -1,7 +1,8 @@
 """Test a pipeline as TFX's tutorials build it, with our steps between the Trainer and the Pusher.
 
-CsvExampleGen, StatisticsGen, SchemaGen, Transform, Trainer; fold_batch_norm, two exports, evaluate, benchmark,
-select_model; Evaluator and Pusher. The trainer's signature takes serialized records and applies the Transform graph.
+CsvExampleGen, StatisticsGen, SchemaGen, Transform, Trainer; fold_batch_norm, exports, evaluate, benchmark, a
+select_model for each winner; Evaluator and Pusher. The trainer's signature takes serialized records and applies the
+Transform graph.
 The pipeline with Keras 2 imports the schema, and Transform computes no statistics, which takes several seconds less.
 """
 
@@ -13,10 +14,12 @@ from types import SimpleNamespace
 import pytest
 
 from tests.tfx.flights_trainer import LABEL, NUMBERS, TEXT
+from tests.tfx.pushed_models import check_pushed, read_records, select_and_push
 from tfopt import runtimes
 from tfopt.artifacts import Evaluation, Model
 
 FLIGHTS = Path(__file__).parents[2] / "docs" / "flights" / "data.py"
+SHORT_WINNERS = ("saved_model", "tflite")
 KERAS = [pytest.param("tf_keras"), pytest.param("keras", marks=pytest.mark.nightly)]
 
 
@@ -84,16 +87,14 @@ def run(request, tmp_path_factory) -> SimpleNamespace:
     folded = steps.fold_batch_norm(model=model, examples=examples)
     lite = steps.export_tflite(model=folded.outputs["folded"], examples=examples, precision="int8")
     onnx = steps.export_onnx(model=model, examples=examples)
-    candidates = [folded.outputs["folded"], lite.outputs["exported"], onnx.outputs["exported"]]
-    evaluated = steps.evaluate(baseline=model, candidates=candidates, examples=examples, label=LABEL)
-    compared = {"baseline": model, "candidates": candidates[:1]}  # other formats need one more import of TensorFlow
-    measured = steps.benchmark(**compared, examples=examples, seconds=0.1, rounds=8, batch_sizes=["1"])
-    selected = steps.select_model(
-        **compared,
-        evaluation=evaluated.outputs["evaluation"],
-        benchmark=measured.outputs["benchmark"],
-        goals=["accuracy max_degradation 100%"],
-    )
+    candidates = {"saved_model": folded.outputs["folded"]}
+    candidates |= {"tflite": lite.outputs["exported"], "onnx": onnx.outputs["exported"]}
+    exports = [lite, onnx]
+    if not is_short:
+        exports.append(steps.export_openvino(model=model, examples=examples))
+        candidates["openvino"] = exports[-1].outputs["exported"]
+    winners = SHORT_WINNERS if is_short else tuple(candidates)
+    optimized = [folded, *exports, *select_and_push(model, candidates, examples, LABEL, folder, winners)]
     bound = tfma.MetricThreshold(value_threshold=tfma.GenericValueThreshold(lower_bound={"value": 0.5}))
     metric = tfma.MetricConfig(class_name="BinaryAccuracy", threshold=bound)
     evaluator = Evaluator(
@@ -106,27 +107,24 @@ def run(request, tmp_path_factory) -> SimpleNamespace:
         ),
     )
 
-    def push(name: str, pushed: object, blessing: object) -> Pusher:
-        place = pusher_pb2.PushDestination.Filesystem(base_directory=str(folder / name))
-        destination = pusher_pb2.PushDestination(filesystem=place)
-        return Pusher(model=pushed, model_blessing=blessing, push_destination=destination).with_id(name)
-
     ours = steps.push_model(
         model=folded.outputs["folded"],
         blessing=evaluator.outputs["blessing"],
         examples=examples,
         destination=str(folder / "push_model"),
     )
-    pushers = [
-        push("stock_blessing", folded.outputs["folded"], evaluator.outputs["blessing"]),
-        push("our_blessing", selected.outputs["selected"], selected.outputs["blessing"]),
-    ]
-    stock = [generated, *schemas, transform, trainer, evaluator, *pushers]
+    place = pusher_pb2.PushDestination.Filesystem(base_directory=str(folder / "stock_blessing"))
+    pusher = Pusher(
+        model=folded.outputs["folded"],
+        model_blessing=evaluator.outputs["blessing"],
+        push_destination=pusher_pb2.PushDestination(filesystem=place),
+    )
+    stock = [generated, *schemas, transform, trainer, evaluator, pusher]
     BeamDagRunner().run(
         pipeline.Pipeline(
             pipeline_name="flights",
             pipeline_root=str(folder / "artifacts"),
-            components=[*stock, folded, lite, onnx, evaluated, measured, selected, ours],
+            components=[*stock, *optimized, ours],
             metadata_connection_config=metadata.sqlite_metadata_connection_config(str(folder / "metadata.sqlite")),
         )
     )
@@ -134,13 +132,18 @@ def run(request, tmp_path_factory) -> SimpleNamespace:
     def output(step: str, name: str) -> Path:
         return max((folder / "artifacts" / step / name).iterdir(), key=lambda path: int(path.name))
 
-    return SimpleNamespace(folder=folder, output=output)
+    outputs = {"saved_model": "folded"}
+    models = {
+        name: Model(output(channel.producer_component_id, outputs.get(name, "exported")))
+        for name, channel in candidates.items()
+    }
+    return SimpleNamespace(folder=folder, output=output, models=models, winners=winners)
 
 
 def test_steps_take_the_records_of_the_trainers_signature(run):
     rows = Evaluation(run.output("evaluate", "evaluation")).load().models
-    assert [row.error for row in rows] == [None] * 4
-    baseline, folded, lite, onnx = (row.metrics["accuracy"].value for row in rows)
+    assert {row.error for row in rows} == {None}
+    baseline, folded, lite, onnx, *_ = (row.metrics["accuracy"].value for row in rows)
     assert folded == onnx == baseline
     assert abs(lite - baseline) < 0.03
 
@@ -166,10 +169,11 @@ def test_stock_evaluator_blesses_the_folded_model_and_stock_pusher_pushes_it(run
     assert list((run.folder / "stock_blessing").glob("*/saved_model.pb"))
 
 
-def test_stock_pusher_reads_our_blessing(run):
-    blessed = (run.output("select_model", "blessing") / "BLESSED").is_file()
-    assert blessed == bool(list((run.folder / "our_blessing").glob("*/*")))
-    assert blessed or (run.output("select_model", "blessing") / "NOT_BLESSED").is_file()
+def test_stock_pusher_writes_the_selected_saved_model_and_no_half_of_a_model_in_two_parts(run):
+    (file,) = (run.output("CsvExampleGen", "examples") / "Split-eval").iterdir()
+    records = read_records(file, 20)
+    for winner in run.winners:
+        check_pushed(run.folder / "artifacts", run.folder / f"pushed_{winner}", winner, run.models[winner], records)
 
 
 def test_push_model_reads_the_blessing_of_the_stock_evaluator(run):

@@ -75,6 +75,7 @@ class Format:
 
 TENSORFLOW = ("tensorflow", "tensorflow-cpu")
 KERAS = (*TENSORFLOW, "keras", "tf-keras")
+KERAS_FILES = (".keras", ".h5", ".hdf5")
 
 # In the order of detection: an artifact folder may hold the SavedModel or Keras model that an export came from.
 FORMATS = {
@@ -86,7 +87,7 @@ FORMATS = {
             runtime="LiteRT",
             import_name="ai_edge_litert",
             module="ai_edge_litert.interpreter",
-            files=("Format-Serving/tflite", "model.tflite"),
+            files=("Format-Serving/tflite", "model.tflite", "tflite"),
             suffixes=(".tflite",),
             packages=("ai-edge-litert",),
             exporter="export_tflite",
@@ -158,8 +159,10 @@ FORMATS = {
             runtime="Keras",
             import_name="tensorflow",
             module="tensorflow",
-            files=("Format-Keras/model.keras", "Format-Keras/model.h5", "Format-Keras/model.hdf5"),
-            suffixes=(".keras", ".h5", ".hdf5"),
+            files=tuple(
+                f"{place}model{end}" for place in ("Format-Keras/", "Format-Serving/", "") for end in KERAS_FILES
+            ),
+            suffixes=KERAS_FILES,
             packages=KERAS,
             concurrent=True,
         ),

@@ -78,8 +78,8 @@ class Model(Artifact):
     @cached_property
     def preprocessing(self) -> Path | None:
         """Return the folder of the SavedModel that runs before a model in another format, if there is one."""
-        folder = self.path / PREPROCESSING
-        return folder if (folder / "saved_model.pb").is_file() else None
+        folders = (self.path / "Format-Serving" / PREPROCESSING, self.path / PREPROCESSING)
+        return next((folder for folder in folders if (folder / "saved_model.pb").is_file()), None)
 
     @property
     def failure(self) -> str | None:
@@ -125,7 +125,7 @@ class Model(Artifact):
 
     def _format_files(self) -> list[Path]:
         if self.format == "saved_model" and self.saved_model:
-            return [file for file in files_below(self.saved_model) if file.name not in ("tflite", CARD)]
+            return [file for file in files_below(self.saved_model) if file.name != CARD]
         if self.format == "openvino" and self.openvino:
             return [self.openvino.with_suffix(".bin"), self.openvino]
         if self.format == "tensorrt" and self.tensorrt:
@@ -230,7 +230,7 @@ class KerasModel(SavedModel):
 
 
 class TFLiteModel(Model):
-    """A LiteRT model, ``Format-Serving/tflite``, next to the ``saved_model.pb`` that it was converted from."""
+    """A LiteRT model, ``Format-Serving/tflite``."""
 
     contents = "a LiteRT model: Format-Serving/tflite, or a .tflite file"
     required: tuple[str, ...] = ("tflite",)

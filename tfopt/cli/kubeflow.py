@@ -232,7 +232,7 @@ def _values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object]:
 
     values: dict[str, object] = arguments.run_file.values(dag, arguments.set, check)
     defaults = {name: parameter.default for name, parameter in dag.parameters.items() if not parameter.required}
-    dag.check_goals(defaults | values)
+    dag.check_values(defaults | values)
     return values
 
 

@@ -2,7 +2,8 @@
 
 The model is cut where its text or records end (`tfopt.saved_models.text_cut`), and the core of numbers is converted. A
 core that takes parsed features by name stands alone. Before any other core the preprocessing stays as a SavedModel in
-``Format-Preprocessing`` next to ``Format-Serving``; `tfopt.runtimes.load` runs both as one model.
+``Format-Serving/Format-Preprocessing``, because a Pusher copies ``Format-Serving``. `tfopt.runtimes.load` runs both as
+one model.
 """
 
 import logging
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfopt import keras_models, runtimes
+from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.models import PREPROCESSING, SERVING_DEFAULT
 from tfopt.artifacts.tensor_spec import RecordSpec, describe_specs, fixed_batch
@@ -106,9 +107,7 @@ def _convert_signature(
         if requested.initializer and model.signature == SERVING_DEFAULT:  # other tables remain
             return _convert_default(convert, model, examples, target, parameters)
         saved_model.write(requested, extracted / "Format-Serving")
-        facts = _convert_default(convert, Model(extracted), examples, target, parameters)
-        _replace_saved_model(model, target)
-    return facts
+        return _convert_default(convert, Model(extracted), examples, target, parameters)
 
 
 def _convert_core(
@@ -131,8 +130,7 @@ def _convert_core(
             if "calibration" in facts:
                 facts["calibration"] |= {"digest": described["digest"], "records": described["records"]}
             if cut.preprocessing:
-                link_tree(scratch / PREPROCESSING, target / PREPROCESSING)
-            _replace_saved_model(model, target)
+                link_tree(scratch / PREPROCESSING, target / "Format-Serving" / PREPROCESSING)
             if facts["verified"]["run"]:
                 child = runtimes.load(Model(target))
                 facts["verified"] = verify(whole, child, examples, sampled, parameters, facts["precision"])
@@ -175,16 +173,6 @@ def _load_preprocessing(whole: Runtime, cut: Cut, folder: Path) -> Runtime:
         return runtimes.load(Model(folder / PREPROCESSING))
     name, spec = next((name, spec) for name, spec in whole.inputs.items() if isinstance(spec, RecordSpec))
     return RecordParser(name, RecordSpec(spec.dtype, spec.shape, spec.ranked, features=cut.features))
-
-
-def _replace_saved_model(model: Model, target: Path) -> None:
-    """Put the SavedModel of the whole model next to a converted file, in place of the part that was converted."""
-    serving = target / "Format-Serving"
-    if (serving / "saved_model.pb").is_file():
-        (serving / "saved_model.pb").unlink()
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=".whole-") as folder:
-            keras_models.place_saved_model(model, Path(folder, "saved_model"))
-            link_tree(Path(folder, "saved_model"), serving)
 
 
 def _has_text(model: Model) -> bool:

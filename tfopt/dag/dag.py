@@ -66,6 +66,7 @@ class Placeholder:
         )
 
 
+LAYOUT = "layout"  # the parameter of `select_model`, `validate_serving` and `push_model`
 # Parameters of `evaluate` that its metrics depend on; a component without one of them evaluates with this value.
 EVALUATED: dict[str, object] = {"task": "auto", "top_k": 5, "metrics": [], "slices": []}
 Value = StepOutput | PipelineInput
@@ -154,10 +155,24 @@ class Dag:
         values |= {name: p.check(arguments.get(name, p.default), self.name) for name, p in self.parameters.items()}
         for step in self.steps.values():
             step.component.check(step.resolve(values))
-        self.check_goals(values)
+        self.check_values(values)
         return values
 
-    def check_goals(self, values: Mapping[str, Any]) -> None:
+    def check_values(self, values: Mapping[str, Any]) -> None:
+        """Raise ComponentError for values of steps that contradict each other.
+
+        What depends on a parameter of the pipeline without a value is not checked.
+        """
+        self._check_goals(values)
+        self._check_layouts(values)
+
+    def _check_layouts(self, values: Mapping[str, Any]) -> None:
+        for step in self.steps.values():
+            layout = step.value(LAYOUT, values)
+            for wire in step.used_outputs:
+                check_same_layout(step.id, layout, wire.step, self.steps[wire.step].value(LAYOUT, values))
+
+    def _check_goals(self, values: Mapping[str, Any]) -> None:
         """Raise ComponentError for a goal whose metric the evaluation that it is checked on cannot have.
 
         A goal is not checked if a parameter of the pipeline that it depends on has no value.
@@ -185,6 +200,20 @@ class Dag:
         if wires:
             return self.steps[wires[0].step]
         return step if {"metrics", "objective"} <= step.component.parameters.keys() else None
+
+
+def check_same_layout(step: str, layout: object, earlier: str, other: object) -> None:
+    """Raise ComponentError if a step and an earlier one, whose output it gets, have different serving layouts.
+
+    The model that `select_model` blesses for one layout may be one that another layout cannot hold. The layout of a
+    step without one, or with one that only the run knows, is None.
+    """
+    if None not in (layout, other) and layout != other:
+        raise ComponentError(
+            f"{step}: layout={layout!r}, but {earlier}, whose output it gets, has layout={other!r}",
+            "one layout, that of your server",
+            f"pass layout={layout!r} to both",
+        )
 
 
 def resolve_source(source: PipelineInput, path: Any) -> str | None:

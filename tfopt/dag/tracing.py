@@ -95,7 +95,7 @@ def trace(function: Callable[..., Mapping[str, object] | None]) -> Dag:
     dag.parameters = {name: _inherited(dag, parameter) for name, parameter in dag.parameters.items()}
     placeholders = {name: Placeholder(parameter) for name, parameter in dag.parameters.items()}
     dag.steps = {id: replace(step, parameters=step.resolve(placeholders)) for id, step in dag.steps.items()}
-    dag.check_goals({})  # those that depend on no parameter of the pipeline
+    dag.check_values({})  # those that depend on no parameter of the pipeline
     return dag
 
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from google.protobuf import json_format
 from kfp import compiler, dsl
 from kfp.compiler.pipeline_spec_builder import extract_comments_from_pipeline_spec
+from kfp.dsl.structures import ResourceSpec
 
 import tfopt
 from tfopt.component import Component
@@ -30,8 +31,8 @@ from tfopt.kfp.container_components import (
     set_signature,
 )
 from tfopt.kfp.images import Images
-from tfopt.kfp.placement import place_steps
-from tfopt.kfp.pod_options import KUBEFLOW, VERTEX, Options, Target, apply
+from tfopt.kfp.placement import declared_values, place_steps
+from tfopt.kfp.pod_options import GPU_TYPE, KUBEFLOW, VERTEX, Options, Target, apply
 from tfopt.kfp.vertex import check_pipeline
 
 SCHEMES = ("gs://", "s3://", "minio://", "oci://")  # of KFP's importer
@@ -64,7 +65,13 @@ def compile_component(
             raise ComponentError(f"{component.name}: --count {name}={count}", expected, nearest(name, lengths))
     lengths |= counts
     images = images or Images()
-    _write_yaml(container_component(component, lengths, images), file, {images.of(component.image)})
+    described = container_component(component, lengths, images)
+    pod = declared_values(component, images)
+    described.component_spec.implementation.container.resources = ResourceSpec(  # type: ignore[attr-defined]
+        *(pod["cpu"], pod["cpu"], pod["memory"], pod["memory"]),
+        **({"accelerator_type": GPU_TYPE, "accelerator_count": pod["gpu"]} if pod["gpu"] != "0" else {}),
+    )
+    _write_yaml(described, file, {images.of(component.image)})
 
 
 def compile_pipeline(

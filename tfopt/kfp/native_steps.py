@@ -11,6 +11,7 @@ def ours(...):
 A list input takes single artifacts, ``dsl.Collected(…)`` of a loop, or a list of both.
 """
 
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kfp import dsl
@@ -22,6 +23,8 @@ from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.kfp.container_components import add_task
 from tfopt.kfp.images import Images
+from tfopt.kfp.placement import declared_values
+from tfopt.kfp.pod_options import apply
 
 if TYPE_CHECKING:
     from tfopt.dag.component_nodes import ComponentNodes  # a generated stub
@@ -38,6 +41,9 @@ class Steps(ComponentCalls, ComponentNodes):
 
     def __call__(self, component: Component, /, **arguments: Any) -> Any:
         """Add a task of any component; values that are known now are checked, others when the step runs.
+
+        Its pod gets what `tfopt compile` sets by default: CPU, memory and GPUs of the declaration as requests and
+        limits, retries, and a time limit. The methods of the task (``set_memory_limit``, …) change it.
 
         Raises:
             ComponentError: If a name is unknown, an input is missing, a list input is no list, or a value is not
@@ -75,7 +81,11 @@ class Steps(ComponentCalls, ComponentNodes):
         for parameter in component.parameters.values():
             if parameter.required and parameter.name not in values:
                 raise ComponentError(f"{component.name}: no {parameter.name}", parameter.expected, "pass a value")
-        return add_task(component, lengths, wires, values, self._images)
+        task = add_task(component, lengths, wires, values, self._images)
+        pod = declared_values(component, self._images)
+        with ThreadPoolExecutor(1) as thread:  # KFP inspects the stack at each option, which is deep in a notebook
+            thread.submit(apply, {**pod, "image": self._images.of(pod["image"])}, task).result()
+        return task
 
 
 steps = Steps()

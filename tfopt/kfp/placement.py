@@ -5,9 +5,11 @@ the step that built the engines, because an engine runs only on such a machine.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from tfopt.artifacts import TensorRTModel
+from tfopt.component import Component
 from tfopt.dag.dag import Dag, Step
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
@@ -26,16 +28,12 @@ def place_steps(dag: Dag, images: Images, options: Options) -> dict[str, dict[st
     """
     builders = _engine_builders(dag)
     own_kinds = {step.component.image for step in dag.steps.values()}
-    placed: dict[str, dict[str, str]] = {}
+    placed: dict[str, Mapping[str, Any]] = {}
     for step in dag.steps.values():
         component = step.component
         sources = {id: placed[id] for id in builders[step.id] if component.model_signature and placed[id]["gpu"] != "0"}
         placement = _engine_placement(step.id, sources, options)
-        resources = component.resources
-        declared = {"image": component.image, "cpu": str(resources.cpu), "memory": resources.memory}
-        placed[step.id] = values = {**declared, "gpu": str(resources.gpu), **options.of(step.id, placement)}
-        # our images name a user by number, and clusters such as OpenShift choose another; others may need root
-        values.setdefault("user", NON_ROOT if images.is_shipped(values["image"]) else IMAGE_USER)
+        placed[step.id] = values = declared_values(component, images, options.of(step.id, placement))
         _check_image(step, values, images, [*images.kinds, *own_kinds])
     unused = set(images.kinds) - {*KINDS, *own_kinds, *(values["image"] for values in placed.values())}
     for kind in unused:
@@ -43,6 +41,17 @@ def place_steps(dag: Dag, images: Images, options: Options) -> dict[str, dict[st
             f"--image {kind}=…", "a kind of image that a step has", nearest(kind, [*KINDS, *own_kinds])
         )
     return {id: {**values, "image": images.of(values["image"])} for id, values in placed.items()}
+
+
+def declared_values(
+    component: Component, images: Images, options: Mapping[str, Any] = MappingProxyType({})
+) -> Mapping[str, Any]:
+    """Return the options of a step: those given, and the declaration of its component for image, resources and user."""
+    resources = component.resources
+    declared = {"image": component.image, "cpu": str(resources.cpu), "memory": resources.memory}
+    values = {**declared, "gpu": str(resources.gpu), **options}
+    # our images name a user by number, and clusters such as OpenShift choose another; others may need root
+    return {"user": NON_ROOT if images.is_shipped(values["image"]) else IMAGE_USER, **values}
 
 
 def _engine_builders(dag: Dag) -> dict[str, list[str]]:

@@ -23,6 +23,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LABEL = r"(?:[a-z0-9.-]+/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 _OBJECT = r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?"
 _TIME = r"[1-9]\d*[smhd]"
+GPU_TYPE = "nvidia.com/gpu"
 IMAGE_USER, NON_ROOT = "image", "nonroot"  # the user that the image names: any, or any but root
 
 # For each key the pattern of its value and an example; a key with a name after the dot may occur several times.
@@ -144,7 +145,7 @@ def apply(values: Mapping[str, Any], task: Any, target: Target = KUBEFLOW) -> No
     task.set_cpu_request(values["cpu"]).set_cpu_limit(values["cpu"])
     task.set_memory_request(values["memory"]).set_memory_limit(values["memory"])
     if values["gpu"] != "0":
-        task.set_accelerator_type(values.get("gpu_type", "nvidia.com/gpu")).set_accelerator_limit(values["gpu"])
+        task.set_accelerator_type(values.get("gpu_type", GPU_TYPE)).set_accelerator_limit(values["gpu"])
     wait = f"{_seconds(values.get('wait', '30s'))}s"
     task.set_retry(int(values.get("retries", "2")), wait, 2.0, "600s")
     for name, value in values.get("env", {}).items():

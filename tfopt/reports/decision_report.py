@@ -201,6 +201,7 @@ class BlessingReport:
         model_digest: Digest of the model that it is about; None for a blessing of TFX's Evaluator.
         parent_blessed: True if the baseline may be pushed instead of a model that cannot be served; None, which counts
             as True, in files that do not state it.
+        withheld: Why TFX's Pusher may not push the model, which `push_model` may; None if it may.
     """
 
     schema_version: ClassVar[int] = 1
@@ -208,3 +209,4 @@ class BlessingReport:
     reason: str
     model_digest: str | None
     parent_blessed: bool | None = None
+    withheld: str | None = None

@@ -16,11 +16,11 @@ SAVED_MODEL = {"tf_serving": "", "triton": "model.savedmodel/", "plain": "saved_
 SUPPORTED_FORMATS = {
     "tf_serving": (
         [name for name, format in FORMATS.items() if format.tf_serving],
-        "a SavedModel or a LiteRT model, which is what TensorFlow Serving loads",
+        "a SavedModel, or a LiteRT model in one file, which is what TensorFlow Serving loads",
     ),
     "triton": (
         [name for name, format in FORMATS.items() if format.triton],
-        "a SavedModel, ONNX, OpenVINO or TensorRT model, for which Triton has backends",
+        "a SavedModel, or an ONNX, OpenVINO or TensorRT model in one file, for which Triton has backends",
     ),
 }
 
@@ -47,25 +47,45 @@ def supports_format(layout: str, format: str) -> bool:
     return layout not in SUPPORTED_FORMATS or format in SUPPORTED_FORMATS[layout][0]
 
 
+def find_misfit(model: Model, layout: str) -> str | None:
+    """Return what the server of a layout does not load in a model: its format, or a second part; None if it fits.
+
+    `select_model` selects no such model, and `validate_serving` and `push_model` refuse it.
+    """
+    if not supports_format(layout, model.format):
+        return model.format
+    if layout in SUPPORTED_FORMATS and model.preprocessing:  # a server loads one model file
+        return f"{model.format} after a preprocessing SavedModel"
+    return None
+
+
+def find_pusher_misfit(model: Model, layout: str) -> str | None:
+    """Return why a copy of ``Format-Serving``, as TFX's Pusher makes it, is not what a server loads; None if it is."""
+    if model.preprocessing:
+        return "TFX's Pusher does not copy the saved_model.pb of a subfolder, here of the preprocessing"
+    if layout not in SUPPORTED_FORMATS:  # a server of the user's own
+        return None
+    files = {file_name(model, file, layout): file for file in model.payload()}
+    renamed = [name for name, file in files.items() if file != model.path / "Format-Serving" / name]
+    if renamed:
+        return f"TFX's Pusher does not rename files, and the server of layout={layout} loads {renamed[0]}"
+    return None
+
+
 def version_files(model: Model, layout: str) -> dict[str, Path]:
     """Return the files of a version by their path in its folder: `Model.payload` and the model card.
 
     Raises:
-        ComponentError: If the layout cannot hold the model's format.
+        ComponentError: If the layout cannot hold the model.
     """
-    if not supports_format(layout, model.format):
+    if misfit := find_misfit(model, layout):
         raise ComponentError(
-            f"{model.uri}: format {model.format}, layout={layout!r}",
+            f"{model.uri}: {misfit}, layout={layout!r}",
             SUPPORTED_FORMATS[layout][1],
-            "pass layout='plain' or 'auto', or export the model first",
+            f"pass layout={layout!r} to select_model, too, which selects another model; "
+            "or layout='plain', and run the files in your own server",
         )
-    if layout != "plain" and model.preprocessing:
-        raise ComponentError(
-            f"{model.uri}: {model.format} after a preprocessing SavedModel, layout={layout!r}",
-            "one model file, which is what the server loads",
-            "pass layout='plain', and run both parts in your own server",
-        )
-    files = {_file_name(model, file, layout): file for file in model.payload()}
+    files = {file_name(model, file, layout): file for file in model.payload()}
     if (model.path / CARD).is_file():
         # TensorFlow Serving ignores unknown files in assets.extra.
         files[f"assets.extra/{CARD}" if layout == "tf_serving" else CARD] = model.path / CARD
@@ -108,7 +128,8 @@ def open_version(model: Model, layout: str, folder: Path) -> Model:
     return Model(folder / next(name for name in version_files(model, layout) if not name.endswith((".bin", CARD))))
 
 
-def _file_name(model: Model, file: Path, layout: str) -> str:
+def file_name(model: Model, file: Path, layout: str) -> str:
+    """Return the path in a version folder of one of the files that are deployed."""
     if model.preprocessing and file.is_relative_to(model.preprocessing):
         return f"{PREPROCESSING}/{file.relative_to(model.preprocessing).as_posix()}"
     if model.format == "saved_model" and model.saved_model:

@@ -18,6 +18,7 @@ from tfx.types import component_spec, standard_artifacts
 
 from tfopt import artifacts
 from tfopt.component import Component, Port, find
+from tfopt.dag.dag import LAYOUT, check_same_layout
 from tfopt.data import beam_runner
 from tfopt.declaration.library import ComponentCalls
 from tfopt.declaration.parameters import Parameter
@@ -96,6 +97,9 @@ def node(component: Component, **wires: Any) -> base_component.BaseComponent:
             raise ComponentError(f"{component.name}: no {port.name}", port.type.__name__, f"pass {port.name}=…")
     inputs = dict(split_lists(component, channels))
     values = execution_properties(component, wires)
+    for _, channel in inputs.values():
+        if producer := getattr(channel, "producer_component", None):
+            check_same_layout(component.name, values.get(LAYOUT), producer.id, producer.exec_properties.get(LAYOUT))
     _, first = next(iter(inputs.values()), (None, None))
     first_class = KINDS.get(getattr(first, "type", None), artifacts.Artifact)
     outputs = {name: TYPES[port.kind(first_class)] for name, port in component.outputs.items()}
