@@ -73,6 +73,5 @@ LAW = LocalLaw(
     when,
     rewrite,
     rounds=True,
-    after={"fold_constants": "the exponent is a constant then"},
-    before={"fuse_layer_norms": "deviations are squared there"},
+    after={"fuse_gelus": "the cube of a GELU is part of its form"},
 )
