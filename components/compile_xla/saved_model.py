@@ -15,7 +15,7 @@ from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.graph_def import GraphDef, nodes, subgraph
 from tfopt.saved_models import saved_model
-from tfopt.saved_models.inlining import COMPILED
+from tfopt.saved_models.marked_functions import COMPILED
 from tfopt.value_types import Tensors
 
 RENAMED = "_compiled"  # the end of the names of functions

@@ -15,7 +15,7 @@ from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.fold_batch_norm.component import fold_batch_norm
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.saved_models import saved_model
-from tfopt.saved_models.inlining import XLA
+from tfopt.saved_models.marked_functions import XLA
 
 DRAW = np.random.default_rng(0)
 ONE, TWO, THREE = (None, 8, 4), (None, 8, 8, 4), (None, 4, 4, 4, 4)

@@ -15,7 +15,7 @@ from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
-from tfopt.saved_models.inlining import inlinable
+from tfopt.saved_models.marked_functions import inlinable
 
 
 def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:

@@ -24,7 +24,7 @@ from tfopt.graph.law_runner import run_law
 from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.op_registry import definition
 from tfopt.graph.report import Report
-from tfopt.saved_models.inlining import functions_to_inline, unmark
+from tfopt.saved_models.marked_functions import functions_to_inline, unmark
 from tfopt.saved_models.state import (
     MUTABLE_TABLE,
     VARIABLE,

@@ -23,7 +23,7 @@ from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
 from tfopt.keras_models.io import place_saved_model
 from tfopt.saved_models import freezer as freezing
-from tfopt.saved_models.inlining import replaced_graph
+from tfopt.saved_models.marked_functions import replaced_graph
 from tfopt.saved_models.removed_ops import has_successors, replace_removed
 
 INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
@@ -86,14 +86,14 @@ def _without_removed(model_path: Path, meta_graph: Any) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def opened(model: Model) -> Iterator[Frozen]:
-    """Read a model artifact. A Keras file is exported first, to a folder that exists until the block ends."""
+def opened(model: Model, *, state: bool = False) -> Iterator[Frozen]:
+    """Read a model artifact as `read` does. A Keras file is exported first, to a folder that exists until the end."""
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
         folder = model.saved_model
         if folder is None:
             folder = Path(scratch, "Format-Serving")
             place_saved_model(model, folder)
-        yield read(folder)
+        yield read(folder, state=state)
 
 
 def write(frozen: Frozen, folder: Path) -> None:
