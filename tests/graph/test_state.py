@@ -196,11 +196,12 @@ def test_variables_by_reference_keep_their_order(tmp_path):
     _assert_same_calls(tmp_path / "model", made.path)
 
 
-def test_random_output_is_left_out_of_the_comparison(tmp_path):
+@pytest.mark.parametrize(("component", "output"), [(optimize_graph, "optimized"), (cast_precision, "cast")])
+def test_random_output_is_left_out_of_the_comparison(component, output, tmp_path):
     def noisy(self, x):
         return {"y": self.layer(x), "noise": x + tf.raw_ops.RandomStandardNormal(shape=[3], dtype=tf.float32)}
 
-    made = optimize_graph(_export(tmp_path / "model", noisy), tmp_path / "made")["optimized"]
+    made = component(_export(tmp_path / "model", noisy), tmp_path / "made")[output]
     verified = made.metadata["verified"]
     assert list(verified["outputs"]) == ["serving_default/y"]
     assert verified["not_compared"] == {"serving_default/noise": "it differs from run to run of the model"}
