@@ -23,6 +23,7 @@ from tfopt.graph_checks.comparison import (
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import IEEE
 from tfopt.saved_models.saved_model import opened, write
+from tfopt.saved_models.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
 from tfopt.value_types import JsonObject
 
@@ -43,7 +44,7 @@ def cast_model(
         ComponentError: See `cast_precision`.
     """
     allowed = TOLERANCE[precision] if tolerance is None else tolerance
-    with opened(model) as frozen:
+    with opened(model, state=True) as frozen:
         parent = optimize(frozen, NORMALIZING, Report())  # constants of constants are computed in float32
         chosen, stays = candidates(parent, precision, keep)
         if not chosen:
@@ -57,6 +58,7 @@ def cast_model(
         comparison = Comparison(
             *(parent.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature),
             special=not no_special_values,
+            stateful=changes_state(frozen.graph),
         )
         taken_back, errors = revert(
             chosen, lambda nodes: _error(rewritten(parent, nodes, precision), comparison), allowed

@@ -15,6 +15,7 @@ from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.graph_def import GraphDef, nodes, subgraph
 from tfopt.saved_models import saved_model
+from tfopt.saved_models.marked_functions import COMPILED
 from tfopt.value_types import Tensors
 
 RENAMED = "_compiled"  # the end of the names of functions
@@ -90,13 +91,13 @@ def _compiled_function(graph: GraphDef, signature: Signature) -> Callable[..., A
     body.node.extend(inner_nodes)
     read = {tensor.partition(":")[0] for node in inner_nodes for tensor in node.input}
 
-    @tf.function(jit_compile=True, autograph=False)  # type: ignore[untyped-decorator]
     def compiled(inputs: Tensors) -> Tensors:
         fed = {end.tensor: inputs[name] for name, end in signature.inputs.items() if end.node in read}
         results = tf.import_graph_def(body, input_map=fed, return_elements=outputs, name="")
         return dict(zip(signature.outputs, results, strict=True))
 
-    return compiled  # type: ignore[no-any-return]
+    compiled.__name__ = COMPILED
+    return tf.function(compiled, jit_compile=True, autograph=False)  # type: ignore[no-any-return]
 
 
 def _concrete_function(serve: Callable[..., Any], signature: Signature, size: int | None) -> Any:

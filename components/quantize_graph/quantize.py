@@ -57,7 +57,7 @@ def quantize(model: SavedModel, target: Path, examples: Examples, parameters: Gr
             )
     with runtimes.load(model) as parent:
         calibrated, facts = sample_inputs(examples, parent.inputs, parameters)
-        with opened(model) as frozen:
+        with opened(model, state=True) as frozen:
             batches = list(split_batches(calibrated, parent.inputs, BATCH))
             child, layers, stays, stability = quantize_frozen(frozen, model.signature, batches, parameters)
             write(child, target / "Format-Serving")

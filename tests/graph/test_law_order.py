@@ -30,6 +30,7 @@ EXPECTED = [
     "drop_assertions",
     "drop_numeric_checks",
     "drop_training_nodes",
+    "drop_identity_lists",
     "fold_constants",
     "push_constants_through_enter",
     "push_constants_through_switch",
@@ -80,11 +81,11 @@ EXPECTED = [
     "fold_exact_quotients",
     "fold_signs",
     "fuse_gelus",
+    "fold_powers",
     "push_constants_together",
     "share_common_factors",
     "push_constants_through_inverses",
-    "push_constants_across_products",
-    "push_constants_across_sums",
+    "push_constants_over_trees",
     "push_exact_constants",
     "drop_neutral_elements",
     "fold_absorbing_elements",
@@ -111,7 +112,7 @@ def test_facts_are_those_of_the_imported_laws():
 
 
 def test_facts_of_laws():
-    assert OPT_IN == ("fuse_products_of_one_input", "fold_zero_products")
+    assert OPT_IN == ("fuse_dilated_depthwise_convs", "fuse_products_of_one_input", "fold_zero_products")
     assert {"drop_assertions", "drop_numeric_checks"} == UNCHECKING
     assert FAST_MATH == {"fold_absorbing_elements": "fold_zero_products"}
     assert {"fold_scale", "fuse_gelus"} < ROUNDING

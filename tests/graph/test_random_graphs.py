@@ -28,7 +28,7 @@ STEPS = (
     "branch", "join", "concat", "transpose", "reshape", "cast", "neutral", "wait", "computed",
     "blocks", "squeeze", "flip", "negative", "slice", "checked", "dropout",
     "inverse", "negated", "choice", "products", "bounds", "fills", "nothing",
-    "gelu", "layer_norm", "rows", "batch", "attention",
+    "gelu", "layer_norm", "rows", "batch", "attention", "power", "listed", "tree",
 )  # fmt: skip
 
 FLOW = ("loop", "either", "case")
@@ -66,6 +66,21 @@ class Builder:
 
     def bias(self, x, _):
         return tf.nn.bias_add(x, self.weights(CHANNELS))
+
+    def power(self, x, _):
+        exponent = tf.constant(self.draw.choice([2, 3, -1, 0, 0.5, -0.5]), tf.float64)
+        return tf.pow(tf.square(tf.tanh(x)) + 0.5, exponent)
+
+    def listed(self, x, other):
+        return tf.identity_n([x, other])[self.draw.integers(2)]
+
+    def tree(self, x, other):
+        grown = [x, other, self.weights(CHANNELS, low=1), self.weights(low=1), tf.tanh(x)]
+        operations = [tf.add, tf.subtract] if self.draw.integers(2) else [tf.multiply]
+        while len(grown) > 1:
+            left, right = (grown.pop(self.draw.integers(len(grown))) for _ in range(2))
+            grown.append(operations[self.draw.integers(len(operations))](left, right))
+        return tf.tanh(grown[0])
 
     def scale(self, x, _):
         return self.weights(*self.vector()) * x

@@ -7,9 +7,15 @@ import tensorflow as tf
 from tests.graph.table import ops
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
+from tfopt.components.cast_precision.component import cast_precision
 from tfopt.components.fold_batch_norm.component import fold_batch_norm
+from tfopt.components.inspect_model.component import inspect_model
 from tfopt.components.optimize_graph.component import optimize_graph
+from tfopt.components.quantize_graph.component import quantize_graph
+from tfopt.data.batches import serialize_records
+from tfopt.data.tfrecords import write_split
 from tfopt.errors import ComponentError
+from tfopt.graph.graph_def import nodes
 from tfopt.saved_models import saved_model
 from tfopt.saved_models.state import WRITES, changes_state
 
@@ -111,14 +117,14 @@ def _export(folder, call, *others):
     return folder
 
 
-def _assert_same_calls(parent, child):
+def _assert_same_calls(parent, child, tolerance=1e-4):
     first, second = (runtimes.load(SavedModel(path)) for path in (parent, child))
     draw = np.random.default_rng(1)
     for _ in range(4):
         x = draw.normal(size=(2, 3)).astype("float32")
         expected, received = first.run({"x": x}), second.run({"x": x})
         for name, value in expected.items():
-            np.testing.assert_allclose(received[name], value, atol=1e-4, rtol=1e-5)
+            np.testing.assert_allclose(received[name], value, atol=tolerance, rtol=tolerance / 10)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -132,6 +138,29 @@ def test_state_is_used_in_the_same_order_and_the_rest_is_optimized(kind, tmp_pat
     writes = [{op: count for op, count in ops(one).items() if WRITES.search(op)} for one in (before, after)]
     assert writes[0] == writes[1]
     _assert_same_calls(parent, made.path)
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind == "counter" else pytest.mark.nightly) for kind in KINDS]
+)
+def test_state_stays_when_the_rest_is_cast_and_is_inspected(kind, tmp_path):
+    parent = _export(tmp_path / "model", KINDS[kind], kind)
+    report = inspect_model(parent, tmp_path / "inspection")["inspection"].load()
+    assert report.flops.total > 0 or "While" in report.ops or "If" in report.ops
+    made = cast_precision(parent, tmp_path / "cast")["cast"]
+    graph = saved_model.read(made.path / "Format-Serving", state=True).graph
+    assert changes_state(graph)
+    assert any(node.op == "Cast" for node in nodes(graph))
+    _assert_same_calls(parent, made.path, 0.03)
+
+
+def test_state_stays_when_the_rest_is_quantized(tmp_path):
+    parent = _export(tmp_path / "model", KINDS["counter"])
+    rows = np.random.default_rng(2).normal(size=(64, 3)).astype("float32")
+    for split in ("train", "eval"):
+        write_split(tmp_path / "examples", split, serialize_records({"x": rows}))
+    made = quantize_graph(parent, tmp_path / "examples", tmp_path / "made")["quantized"]
+    _assert_same_calls(parent, made.path, 0.1)
 
 
 def test_two_loads_have_their_own_state(tmp_path):
@@ -167,11 +196,12 @@ def test_variables_by_reference_keep_their_order(tmp_path):
     _assert_same_calls(tmp_path / "model", made.path)
 
 
-def test_random_output_is_left_out_of_the_comparison(tmp_path):
+@pytest.mark.parametrize(("component", "output"), [(optimize_graph, "optimized"), (cast_precision, "cast")])
+def test_random_output_is_left_out_of_the_comparison(component, output, tmp_path):
     def noisy(self, x):
         return {"y": self.layer(x), "noise": x + tf.raw_ops.RandomStandardNormal(shape=[3], dtype=tf.float32)}
 
-    made = optimize_graph(_export(tmp_path / "model", noisy), tmp_path / "made")["optimized"]
+    made = component(_export(tmp_path / "model", noisy), tmp_path / "made")[output]
     verified = made.metadata["verified"]
     assert list(verified["outputs"]) == ["serving_default/y"]
     assert verified["not_compared"] == {"serving_default/noise": "it differs from run to run of the model"}

@@ -8,12 +8,14 @@ import numpy as np
 import onnx
 import tensorflow as tf
 from tf2onnx import optimizer, tf_loader, tfonnx, utils
+from tf2onnx.onnx_opset.nn import ConvOp
 from tf2onnx.onnx_opset.tensor import OneHot
 from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
 from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
+from tfopt.saved_models.marked_functions import inlinable
 
 
 def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
@@ -25,15 +27,16 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
         ComponentError: If an op cannot be converted; the ops are named.
     """
     try:
-        graph_def, inputs, outputs, tables, names = tf_loader.from_saved_model(
-            str(saved_model),
-            None,
-            None,
-            tag=["serve"],
-            signatures=["serving_default"],
-            return_initialized_tables=True,
-            return_tensors_to_rename=True,
-        )
+        with inlinable(saved_model) as folder:
+            graph_def, inputs, outputs, tables, names = tf_loader.from_saved_model(
+                str(folder),
+                None,
+                None,
+                tag=["serve"],
+                signatures=["serving_default"],
+                return_initialized_tables=True,
+                return_tensors_to_rename=True,
+            )
         # TensorFlow replaces characters that no Python identifier may have; in ONNX any text is a name.
         names |= zip(inputs, sorted(read_meta_graph(saved_model).signature_def["serving_default"].inputs), strict=True)
         with tf.Graph().as_default() as graph:
@@ -45,7 +48,7 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
                 output_names=outputs,
                 tensors_to_rename=names,
                 initialized_tables=tables,
-                custom_op_handlers={"Erfc": (_erfc, []), "OneHot": (_one_hot, [])},
+                custom_op_handlers={"Conv3D": (_conv3d, []), "Erfc": (_erfc, []), "OneHot": (_one_hot, [])},
                 continue_on_error=False,
             )
             passes = {
@@ -126,6 +129,14 @@ def subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
             for body in [attribute.g, *attribute.graphs]:
                 if body.node:
                     yield from subgraphs(body)
+
+
+def _conv3d(graph: Any, node: Any, _name: str, _: Any) -> None:
+    """Convert a convolution in 3-D. tf2onnx counts groups in 2-D only."""
+    image, kernel = map(graph.get_shape, node.input[:2])
+    channels = image[1 if node.attr["data_format"].s == b"NCDHW" else -1]
+    ConvOp.any_version(graph.opset, graph, node)
+    node.set_attr("group", max(channels // kernel[-2], 1))
 
 
 def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:

@@ -24,6 +24,7 @@ from tfopt.graph.law_runner import run_law
 from tfopt.graph.mutable_graph import Graph
 from tfopt.graph.op_registry import definition
 from tfopt.graph.report import Report
+from tfopt.saved_models.marked_functions import functions_to_inline, unmark
 from tfopt.saved_models.state import (
     MUTABLE_TABLE,
     VARIABLE,
@@ -75,6 +76,7 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False) -> Frozen:
     _refuse(frozen.graph, PYTHON, "calls Python code, which is not in the file", "a model of TensorFlow operations")
     lowered = _set_lowering(frozen.graph, to=False)  # otherwise inlining would turn While into Switch and Merge
     _return_effects(frozen.graph)
+    unmark(frozen.graph, functions_to_inline(frozen.graph))
     frozen = _inlined(frozen)
     _inline_tables(frozen.graph)
     states = state_nodes(frozen.graph) if state else []

@@ -23,8 +23,8 @@ from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
 from tfopt.keras_models.io import place_saved_model
 from tfopt.saved_models import freezer as freezing
+from tfopt.saved_models.marked_functions import replaced_graph
 from tfopt.saved_models.removed_ops import has_successors, replace_removed
-from tfopt.storage.staging import link_tree
 
 INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
 OWN = {INIT, "__saved_model_train_op"}
@@ -77,30 +77,23 @@ def has_removed_operations(model_path: Path) -> bool:
 @contextlib.contextmanager
 def _without_removed(model_path: Path, meta_graph: Any) -> Iterator[Path]:
     """Yield the folder of a SavedModel, or of a copy without removed operations that exists until the block ends."""
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
-
     if not has_successors(meta_graph.graph_def):
         yield model_path
         return
-    with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
-        folder = Path(scratch, "model")
-        link_tree(model_path, folder)
-        (folder / "saved_model.pb").unlink()  # a link to the file of the model
-        meta_graph.graph_def.CopyFrom(replace_removed(meta_graph.graph_def))
-        proto = Proto(saved_model_schema_version=1, meta_graphs=[meta_graph])
-        (folder / "saved_model.pb").write_bytes(proto.SerializeToString())
+    meta_graph.graph_def.CopyFrom(replace_removed(meta_graph.graph_def))
+    with replaced_graph(model_path, meta_graph) as folder:
         yield folder
 
 
 @contextlib.contextmanager
-def opened(model: Model) -> Iterator[Frozen]:
-    """Read a model artifact. A Keras file is exported first, to a folder that exists until the block ends."""
+def opened(model: Model, *, state: bool = False) -> Iterator[Frozen]:
+    """Read a model artifact as `read` does. A Keras file is exported first, to a folder that exists until the end."""
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
         folder = model.saved_model
         if folder is None:
             folder = Path(scratch, "Format-Serving")
             place_saved_model(model, folder)
-        yield read(folder)
+        yield read(folder, state=state)
 
 
 def write(frozen: Frozen, folder: Path) -> None:

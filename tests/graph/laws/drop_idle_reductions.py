@@ -21,6 +21,7 @@ TABLE = [
     holds("a reversed axis of size 1", lambda: tf.reverse(feed(None, 1), [-1]), gone="ReverseV2"),
     holds("a reverse of nothing", lambda: tf.reverse(feed(3, 2), tf.constant(NONE, tf.int32)), gone="ReverseV2"),
     holds("a transpose of ones", lambda: tf.transpose(feed(None, 1, 1, 4), [0, 2, 1, 3]), gone="Transpose"),
+    holds("a shuffle of a number", lambda: tf.random.shuffle(feed()), gone="RandomShuffle"),
     holds("a shuffle of one row", lambda: tf.random.shuffle(feed(1, 4)), gone="RandomShuffle"),
     holds("a list of one", lambda: tf.stack([feed(None, 4)], axis=-1), gone="Pack"),
     refuses("larger axes", lambda: over(tf.reduce_sum, feed(3, 2), [1]), because="larger than 1"),

@@ -1,7 +1,7 @@
 """Remove operations along axes of size 1, where each result has a single element of the input.
 
     sum(x, no axis) = max(x, an axis of size 1, keepdims) = reverse(x, an axis of size 1) = x
-    shuffle(x of one row) = x        transpose(x, only axes of size 1 change their places) = reshape(x)
+    shuffle(one number, or one row) = x    transpose(x, only axes of size 1 change their places) = reshape(x)
     pack([x]) = ExpandDims(x)        mean(x, an axis of size 1) = Squeeze(x)
 
     before    x [n, 1] -> Mean(axis 1) -> y
@@ -39,7 +39,7 @@ def when(match: Match) -> str | None:
     if shape is None:
         return "the shape of the input is not known"
     if match.node().op == "RandomShuffle":
-        return None if shape and shape[0] == 1 else "there may be several rows"
+        return None if shape == () or shape[0] == 1 else "there may be several rows"
     if match.has("axes"):
         return None if all(shape[axis] == 1 for axis in _axes(match, shape)) else "an axis may be larger than 1"
     order = match.array("permutation").astype(int) % max(len(shape), 1)

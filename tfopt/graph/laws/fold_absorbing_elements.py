@@ -66,7 +66,7 @@ LAW = LocalLaw(
     when,
     rewrite,
     after={
-        "push_constants_across_products": "some joined constants are 0",
+        "push_constants_over_trees": "some joined constants are 0",
         "push_exact_constants": "some joined constants are absorbing",
     },
 )

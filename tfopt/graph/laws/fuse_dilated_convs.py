@@ -21,7 +21,6 @@ from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.pattern import Op, Pattern, const, op
 from tfopt.graph.mutable_graph import Tensor
 
-CONVS = ("Conv2D", "DepthwiseConv2dNative")
 TO_BATCH = op("SpaceToBatchND", "x", const("block"), const("paddings"), role="to batch")
 
 
@@ -33,20 +32,17 @@ def _sum(data: Pattern) -> Op:
     return op(("BiasAdd", "Add", "AddV2"), data, const("bias"), role="sum")
 
 
-PLAIN = op(CONVS, TO_BATCH, "kernel", role="conv")
-LINE = op(
-    "Squeeze",
-    op(CONVS, op("ExpandDims", TO_BATCH, const("axis"), role="expand"), "kernel", role="conv"),
-    role="squeeze",
-)
-PATTERNS = tuple(_back(data) for form in (PLAIN, LINE) for data in (form, _sum(form)))
+def patterns(conv: str) -> tuple[Op, ...]:
+    """Return the left-hand sides for an operation: a convolution of two axes or one, with a bias or without."""
+    plain = op(conv, TO_BATCH, "kernel", role="conv")
+    expanded = op("ExpandDims", TO_BATCH, const("axis"), role="expand")
+    line = op("Squeeze", op(conv, expanded, "kernel", role="conv"), role="squeeze")
+    return tuple(_back(data) for form in (plain, line) for data in (form, _sum(form)))
 
 
 def when(match: Match) -> str | None:
     """Refuse convolutions that are not dilated ones."""
     conv = match.node("conv")
-    if conv.op == "DepthwiseConv2dNative":  # "Current kernel implementation does not support dilations"
-        return "TensorFlow computes dilated depthwise convolutions on a CPU with oneDNN only"
     if match.attr("padding", "conv") != "VALID" or match.attr("data_format", "conv") != "NHWC":
         return "the convolution has a padding of its own, or channels first"
     if {*match.attr("strides", "conv"), *(match.attr("dilations", "conv") or [1])} != {1}:
@@ -118,7 +114,7 @@ def _padding(match: Match) -> str:
 
 
 LAW = LocalLaw(
-    PATTERNS,
+    patterns("Conv2D"),
     when,
     rewrite,
     rounds=True,

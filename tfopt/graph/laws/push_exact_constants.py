@@ -57,4 +57,4 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return make.node(match.node().op, *(tensors if data_first else tensors[::-1]), like=match.node())
 
 
-LAW = LocalLaw(PATTERNS, when, rewrite, follows="push_constants_across_sums")
+LAW = LocalLaw(PATTERNS, when, rewrite, follows="push_constants_over_trees")

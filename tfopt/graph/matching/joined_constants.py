@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.graph.law import Match
-from tfopt.graph.matching.linear_ops import FLOATS, PLAIN, TRANSPOSED
+from tfopt.graph.matching.linear_ops import FLOATS
 
 Constant = NDArray[np.generic]
 SUMS, PRODUCTS = ("AddV2", "Add", "Sub"), ("Mul", "RealDiv")
@@ -31,7 +31,7 @@ class Term(NamedTuple):
 def read_term(match: Match, role: str, constant: str) -> Term:
     """Return the constant of the operation with a role; it is negated in ``x - c``, and a reciprocal in ``x / c``."""
     node, array = match.node(role), match.array(constant)
-    array = array if _is_integer(array) else array.astype(np.float64)
+    array = array if is_integer(array) else array.astype(np.float64)
     is_inverse = node.op in INVERSES and node.inputs[0] == match.tensor(constant)
     if is_inverse or node.op not in INVERSES:
         return Term(array, is_inverse)
@@ -46,28 +46,14 @@ def join(op: str, first: Constant, second: Constant) -> Constant:
         return np.asarray(functions.get(op, np.add)(first, second))
 
 
-def joined_sides(match: Match) -> Constant:
-    """Return the joined constant of an operation on ``left`` and ``right``, each an operation with a constant."""
-    left, right = read_term(match, "left", "first"), read_term(match, "right", "second")
-    return join(match.node().op, left.constant, right.constant)
-
-
 def refusal(match: Match, *roles: str) -> str | None:
     """Return why the constants of operations cannot be joined because of their types or shapes, or None."""
     first, second = match.array("first"), match.array("second")
-    if not _is_integer(first) and first.dtype.name not in FLOATS:
+    if not is_integer(first) and first.dtype.name not in FLOATS:
         return f"the constants are {first.dtype.name}"
-    if _is_integer(first) and "RealDiv" in (match.node(role).op for role in roles):
+    if is_integer(first) and "RealDiv" in (match.node(role).op for role in roles):
         return "integers are divided"
     return growth_refusal(first, second)
-
-
-def side_refusal(match: Match, kind: str) -> str | None:
-    """Return why the constants next to x and y, of a kind next to a kernel, should stay where they are, or None."""
-    if any(match.graph.nodes[match.tensor(role).node].op in (*PLAIN, *TRANSPOSED) for role in ("x", "y")):
-        return f"a constant is the {kind} of a kernel"
-    same = match.shape("x") is not None and match.shape("x") == match.shape("y")
-    return None if same else "the other operands are not known to have the same shape"
 
 
 def growth_refusal(first: Constant, second: Constant) -> str | None:
@@ -89,7 +75,7 @@ def range_refusal(joined: Constant, dtype: np.dtype[np.generic]) -> str | None:
 def summand_refusal(match: Match, joined: Constant) -> str | None:
     """Return why a sum of constants is not finite, or far smaller than they are; None if neither, or for integers."""
     arrays = match.array("first"), match.array("second"), joined
-    if _is_integer(joined):
+    if is_integer(joined):
         return None
     one, other, total = (np.abs(array.astype(np.float64)) for array in arrays)
     cancels = np.any(total < MIN_SUM * np.maximum(one, other))
@@ -100,9 +86,10 @@ def summand_refusal(match: Match, joined: Constant) -> str | None:
 def factor_refusal(match: Match, joined: Constant) -> str | None:
     """Return why products with these factors may overflow in one form only; None if not, or for integers."""
     factors = [np.abs(array.astype(np.float64)) for array in (match.array("first"), match.array("second"), joined)]
-    outside = not _is_integer(joined) and any(((factor < LEAST) | (factor > MOST)).any() for factor in factors)
+    outside = not is_integer(joined) and any(((factor < LEAST) | (factor > MOST)).any() for factor in factors)
     return "a factor is so small or large that one form may overflow" if outside else None
 
 
-def _is_integer(array: Constant) -> bool:
+def is_integer(array: Constant) -> bool:
+    """Return whether a constant has an integer type, in which sums and products wrap around."""
     return bool(np.issubdtype(array.dtype, np.integer))
