@@ -19,8 +19,8 @@ def prepare_examples(data: Input[Files], examples: Output[Examples], *, settings
     and 1, a list becomes a feature with several values. ``columns`` declares types instead. The same table gives the
     same examples in the same splits in all four formats, if its numbers are written alike.
 
-    ``missing`` is the policy for missing values, by default examples without the feature. NaN is not a missing value,
-    it makes a row unusable. A label of words becomes the index of the word in sorted order. ``examples.json`` contains
+    ``missing`` is the policy for missing values, by default examples without the feature. NaN of Parquet is not one, it
+    makes a row unusable; the words of pandas for missing values, such as ``NA`` and ``NaN``, are in CSV and TSV. A label of words becomes the index of the word in sorted order. ``examples.json`` contains
     these words as ``classes``, the counts, a summary of each feature, and the rejected rows. It also marks features
     with a varying number of values and sparse features, which `train` passes to a model as ragged and sparse tensors
     (docs/training.md).
