@@ -13,10 +13,24 @@ import numpy as np
 
 LARGEST = float(np.finfo(np.float32).max)
 LARGEST_EXACT = 2**53  # beyond it, a whole float may stand for several integers
-# The texts that pandas' readers take for a missing value. A column that is declared as string may contain them as words.
+# The texts that pandas' readers take for a missing value. A column that is declared as string has them as words.
 MISSING_WORDS = frozenset(
     (
-        *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
+        *(
+            "",
+            "#N/A",
+            "#N/A N/A",
+            "#NA",
+            "-1.#IND",
+            "-1.#QNAN",
+            "-NaN",
+            "-nan",
+            "1.#IND",
+            "1.#QNAN",
+            "<NA>",
+            "N/A",
+            "NA",
+        ),
         *("NULL", "NaN", "None", "n/a", "nan", "null"),
     )
 )

@@ -139,7 +139,9 @@ def parse_columns(texts: Sequence[str]) -> dict[str, Column]:
     matches = [re.fullmatch(pattern, text.strip()) for text in texts]
     try:
         columns = {
-            match[1]: Column(match[2], match[3], match[4] and _default(match[2], match[4])) for match in matches if match
+            match[1]: Column(match[2], match[3], match[4] and _default(match[2], match[4]))
+            for match in matches
+            if match
         }
     except ValueError:
         columns = {}
@@ -183,9 +185,9 @@ class Settings:
             ``NAME:TYPE or VALUE`` stores that value for a missing one.
         missing: For tables: treatment of missing values, which are an empty cell, a JSON null or absent key, a Parquet
             null, and in CSV and TSV the words that pandas reads as missing, such as ``NA``, ``null`` and ``NaN``. A
-            declared ``string`` contains such words as texts. ``omit`` writes the example without that feature, ``default`` writes 0 or an empty text,
-            ``drop`` leaves the row out and counts it, ``error`` refuses the data. A row without a label is unusable
-            with ``omit`` and ``default``.
+            declared ``string`` contains such words as texts. ``omit`` writes the example without that feature,
+            ``default`` writes 0 or an empty text, ``drop`` leaves the row out and counts it, ``error`` refuses the
+            data. A row without a label is unusable with ``omit`` and ``default``.
         max_rejected: Largest accepted fraction of unusable rows (wrong column count, unparsable number, NaN,
             undecodable image, no label).
         seed: Seed of the assignment of rows to splits.

@@ -225,7 +225,9 @@ def _check_features(declared: Mapping[str, Column], columns: Mapping[str, str], 
         raise ComponentError(
             f"columns: a second feature {twice!r}" if twice else f"columns: the label {label!r} as {renamed!r}",
             "a different name for each feature, and the label's own",
-            "give the column another name after `as`" if twice else "leave ` as` out: no model takes the label as an input",
+            "give the column another name after `as`"
+            if twice
+            else "leave ` as` out: no model takes the label as an input",
         )
 
 

@@ -26,7 +26,7 @@ RARE = 10  # rows of a word that has a place of its own, or a hundredth of a sma
 COVERED = 0.5  # of the rows have a frequent word; else the column has names or free text
 RARE_CLASS = 0.2  # of the rows that the rarest of equally frequent classes would have
 SKEWED = 1.0  # skewness of a label that is predicted as its logarithm, if that halves it
-ID_NAME = re.compile(r"(.*[^a-zA-Z])?(id|key|uuid|guid|index|rowid|nr)|.*[a-z](Id|ID|Key)|unnamed: 0", re.IGNORECASE)
+ID_NAME = re.compile(r"(?i:(.*[^a-z])?(id|key|uuid|guid|index|rowid|nr))|.*[a-z](Id|ID|Key)")
 DAY = {"year": (0, 4), "month": (5, 7), "day": (8, 10)}
 EUROPEAN = {"day": (0, 2), "month": (3, 5), "year": (6, 10)}
 AMERICAN = {"month": (0, 2), "day": (3, 5), "year": (6, 10)}
@@ -152,6 +152,8 @@ class TableColumns:
             self.has_rare_class = min(counts.values()) * len(counts) < RARE_CLASS * len(labels)
         else:
             self.target = _target(np.asarray(labels, np.float64))
+            if dtype == "int64":  # the steps take integers for classes
+                self.declared.append(f"{self.label}:float32")
 
 
 def inspect_table(data: str, label: str) -> TableColumns:
@@ -183,7 +185,7 @@ def inspect_table(data: str, label: str) -> TableColumns:
         columns.add(column, feature, schema.types[column], [features.get(column) for features in values])
     if not columns.numbers and not columns.words and not columns.dates:
         raise ComponentError(
-            f"{data}: no column that a model can take: {next(iter(columns.left_out.values()), 'there is only the label')}",
+            f"{data}: no column that a model can take: {next(iter(columns.left_out.values()), 'only the label')}",
             "at least one column with different numbers, words or dates",
             "check the data, or write the module yourself",
         )

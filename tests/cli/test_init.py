@@ -1,23 +1,28 @@
 """Test `tfopt init`: the columns of a table, the files that it writes, and what it refuses."""
 
+import datetime
 import json
 import os
 import re
 import shlex
 import subprocess
 import sys
+from importlib.metadata import PathDistribution
 from pathlib import Path
 
+import keras
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
+import tensorflow as tf
 import yaml
 
 import tfopt
 from tfopt.cli.main import main
 from tfopt.cli.run_files.run_file import RunFile
 from tfopt.components.prepare_examples import table_columns
-from tfopt.components.prepare_examples.table_columns import inspect_table
+from tfopt.components.prepare_examples.table_columns import Number, inspect_table
 from tfopt.dag.tracing import load
 
 
@@ -37,16 +42,107 @@ ROWS = [row(number) for number in range(600)]
 
 def test_columns_are_numbers_words_or_left_out(tmp_path):
     columns = inspect_table(table(tmp_path / "rows.csv", ROWS), "label")
-    assert (columns.rows, columns.all_rows, columns.incomplete) == (600, True, False)
-    assert columns.classes == 2
+    assert (columns.rows, columns.all_rows, columns.declared) == (600, True, [])
+    assert columns.classes == 2 and not columns.has_rare_class
     assert set(columns.numbers) == {"age", "size"}
-    assert columns.numbers["size"] == (74.88, 43.3)
+    assert columns.numbers["size"] == Number(74.875, 43.3012)
     assert columns.words == {"color": ["blue", "red"]}
     assert set(columns.left_out) == {"id", "same"}
     assert "600 different texts" in columns.left_out["id"]
+
+
+def test_columns_with_names_that_no_input_can_have_are_renamed(tmp_path):
     renamed = [{f"{name} (1)" if name == "size" else name: value for name, value in one.items()} for one in ROWS]
     columns = inspect_table(table(tmp_path / "renamed.csv", renamed), "label")
-    assert "rename it" in columns.left_out["size (1)"] and set(columns.numbers) == {"age"}
+    assert set(columns.numbers) == {"age", "size_1"} and columns.renamed == {"size_1": "size (1)"}
+    assert columns.declared == ["size (1):float32 as size_1"]
+
+
+def test_the_scale_is_that_of_the_numbers_that_are_present(tmp_path):
+    values = [("" if n % 3 == 0 else "NA") if n % 4 == 0 else n % 10 + 100 for n in range(600)]
+    rows = [row(n, age=value, low=value if value in ("", "NA") else -float(value)) for n, value in enumerate(values)]
+    columns = inspect_table(table(tmp_path / "rows.csv", rows), "label")
+    present = [value for value in values if isinstance(value, int)]
+    assert columns.rows == 600
+    assert columns.numbers["age"].mean == pytest.approx(np.mean(present), rel=1e-5)
+    assert columns.numbers["age"].deviation == pytest.approx(np.std(present), rel=1e-5)
+    assert (columns.numbers["age"].missing, columns.numbers["low"].missing) == (-1, -1000)
+    assert columns.declared == ["age:int64 or -1", "low:float32 or -1000"]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "reason"),
+    [
+        ("count", lambda n: n + 7, "whole numbers without a gap"),
+        ("customer_id", lambda n: n * 17 % 100_003, "the name of an id"),
+        ("note", lambda n: f"text {n * n}", "different texts"),
+        ("note", lambda n: f"text {n // 2}", "different texts"),  # each twice
+        ("day", lambda n: f"{n % 12 + 1}/{n % 28 + 1}/2025", "write them as 2025-03-01"),
+        ("nothing", lambda n: "NA", "no values"),
+    ],
+)
+def test_ids_free_text_and_short_dates_are_left_out_with_a_reason(tmp_path, name, value, reason):
+    columns = inspect_table(table(tmp_path / "rows.csv", [row(n, **{name: value(n)}) for n in range(600)]), "label")
+    assert reason in columns.left_out[name]
+
+
+def test_different_numbers_that_are_no_ids_stay(tmp_path):
+    rows = [row(n, people=n * 17 % 100_003, shop_id=n % 9, paid=n * 3) for n in range(600)]
+    assert {"people", "shop_id", "paid"} <= set(inspect_table(table(tmp_path / "rows.csv", rows), "label").numbers)
+
+
+@pytest.mark.parametrize(
+    ("form", "year", "hour"),
+    [
+        ("%Y-%m-%d", (0, 4), None),
+        ("%Y-%m-%dT%H:%M:%SZ", (0, 4), (11, 13)),
+        ("%d.%m.%Y", (6, 10), None),
+        ("%m/%d/%Y %H:%M", (6, 10), (11, 13)),
+        ("%d/%m/%Y", (6, 10), None),
+    ],
+)
+def test_parts_of_dates_are_numbers_in_the_model(tmp_path, form, year, hour):
+    start = datetime.datetime(1999, 11, 17, 5)
+    times = [start + datetime.timedelta(hours=n * 41) for n in range(600)]
+    rows = [row(n, sold="" if n == 3 else time.strftime(form)) for n, time in enumerate(times)]
+    data = table(tmp_path / "rows.csv", rows)
+    places = inspect_table(data, "label").dates["sold"].places
+    assert (places["year"], places.get("hour")) == (year, hour)
+    assert main(["init", str(tmp_path / "out"), "--data", data, "--label", "label"]) == 0
+    names: dict = {}
+    exec((tmp_path / "out" / "model.py").read_text(), names)
+    text = keras.Input((1,), dtype="string")
+    parts = keras.Model(text, names["date_parts"](text, *names["DATES"]["sold"]))
+    outputs = [np.asarray(part) for part in parts(tf.constant([[one["sold"]] for one in rows]))]
+    known = [n for n in range(600) if n != 3]
+    assert outputs[0][known].std() == pytest.approx(1, abs=0.01) and outputs[0][known].mean() == pytest.approx(
+        0, abs=0.01
+    )
+    assert (outputs[1][known, 0] * 31).round().tolist() == [times[n].day for n in known]
+    assert outputs[2].argmax(1)[known].tolist() == [times[n].month for n in known]
+    assert outputs[3].argmax(1)[known].tolist() == [(times[n].weekday() + 2) % 7 for n in known]  # 0 is Saturday
+    assert [part[3].sum() for part in outputs[:4]] == [0, 0, 1, 0] and outputs[2][3, 0] == 1
+    if hour:
+        assert outputs[4].argmax(1)[known].tolist() == [times[n].hour for n in known]
+    assert sum(part.shape[1] for part in outputs) == (46 if hour else 22)
+
+
+def test_rare_words_share_a_place_and_missing_ones_have_one(tmp_path):
+    rows = [row(n, color="rare" if n < 5 else "" if n < 20 else ("red", "blue")[n % 2]) for n in range(600)]
+    assert inspect_table(table(tmp_path / "rows.csv", rows), "label").words["color"] == ["", "blue", "red"]
+
+
+def test_a_rare_class_gets_weights_and_a_skewed_number_its_logarithm(tmp_path):
+    rows = [row(n, label=("no", "yes")[n % 20 == 0]) for n in range(600)]
+    assert inspect_table(table(tmp_path / "rows.csv", rows), "label").has_rare_class
+    labels = np.random.default_rng(0).normal(8, 1.2, 600)
+    for values, logarithm in ((np.exp(labels), True), (labels, False), (-np.exp(labels), False)):
+        data = table(tmp_path / "rows.csv", [row(n, label=value) for n, value in enumerate(values)])
+        target = inspect_table(data, "label").target
+        shown = np.log1p(values) if logarithm else values
+        assert target.logarithm is logarithm
+        expected = pytest.approx((shown.mean(), shown.std(), shown.min(), shown.max()), rel=1e-4)
+        assert (target.mean, target.deviation, target.low, target.high) == expected
 
 
 @pytest.mark.parametrize(
@@ -70,7 +166,7 @@ def test_formats_with_types_missing_values_and_lists(tmp_path):
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     columns = [inspect_table(str(tmp_path / f"rows.{format}"), "label") for format in ("parquet", "jsonl")]
     assert columns[0] == columns[1]
-    assert columns[0].incomplete and columns[0].left_out == {"many": "it has lists"}
+    assert columns[0].declared == ["age:int64 or -1"] and columns[0].left_out == {"many": "it has lists"}
     assert (set(columns[0].numbers), set(columns[0].words), columns[0].classes) == ({"age"}, {"word"}, 2)
 
 
@@ -88,7 +184,7 @@ def test_the_folder_has_a_run_file_that_is_valid_and_a_module_that_is_python(tmp
     (tmp_path / "in").mkdir()
     colors = ('"red ""x"""', "blue")  # as a CSV quotes them
     rows = [row(number, color=colors[number % 2], **{"a b |c`": number % 3}) for number in range(600)]
-    rows[3]["age"] = ""
+    rows[3]["age"] = "NA"
     assert main(["init", "out/mine", "--data", table(Path("in/rows.csv"), rows), "--label", "label"]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "next: tfopt run -f out/mine/retrain.yaml"
     assert {path.name for path in Path("out/mine").iterdir()} == {
@@ -102,20 +198,21 @@ def test_the_folder_has_a_run_file_that_is_valid_and_a_module_that_is_python(tmp
     monkeypatch.chdir("/")
     values = RunFile([tmp_path / "out/mine/retrain.yaml"]).values(load("retrain"), [], lambda name, value: None)
     assert values["data"] == str(tmp_path / "in" / "rows.csv")
-    assert (values["label"], values["missing"]) == ("label", "default")
+    assert (values["label"], values["epochs"]) == ("label", 100) and "missing" not in values
+    assert values["columns"] == ["age:int64 or -1", "a b |c`:int64 as a_b_c"]
     assert values["goals"] == ["quality max_degradation 5%", "quality max_regression 1%"], (
         "of 180 records to measure on"
     )
     assert values["splits"] == ["train:6", "eval:1", "test:3"]
     names: dict = {}
     source = (tmp_path / "out/mine/model.py").read_text()
-    exec(source.replace("from keras import layers", "").replace("import keras", ""), names)
-    assert set(names["NUMBERS"]) == {"age", "size"}
+    exec(source, names)
+    assert set(names["NUMBERS"]) == {"age", "size", "a_b_c"} and names["MISSING"] == {"age": -1}
     assert names["WORDS"] == {"color": ["blue", 'red "x"']}
-    assert names["WIDTH"] == 2 + 3
+    assert names["WIDTH"] == 3 + 1 + 3
     readme = (tmp_path / "out/mine/README.md").read_text()
     assert (
-        "all 600 rows" in readme and "| `id` | left out: " in readme and "| `a b \\|c'` | left out: its name" in readme
+        "all 600 rows" in readme and "| `id` | left out: " in readme and "`a_b_c` is the column `a b \\|c'`" in readme
     )
 
 
@@ -130,13 +227,13 @@ def test_existing_files_are_not_replaced(tmp_path, capsys):
 def test_what_is_no_table_is_refused(tmp_path, capsys):
     (tmp_path / "data.npz").write_bytes(b"x")
     only = table(tmp_path / "only.csv", [{"same": 1, "label": number % 2} for number in range(9)])
-    spaces = table(tmp_path / "spaces.csv", [{"mean size": number, "label": number % 2} for number in range(9)])
+    damaged = table(tmp_path / "damaged.csv", [row(n, age="old" if n % 12 == 0 else n) for n in range(600)])
     for data, label, message in (
         (str(tmp_path / "data.npz"), "label", "received: "),
         (table(tmp_path / "rows.csv", ROWS), "lable", "how to fix: did you mean label?"),
         (str(tmp_path / "absent.csv"), "label", "received: "),
         (only, "label", "no column that a model can take: all of its values are the same"),
-        (spaces, "label", "how to fix: rename the columns in the data, such as 'mean size' to 'mean_size'"),
+        (damaged, "label", "50 of 600 rows unusable (8.3%)"),
     ):
         assert main(["init", str(tmp_path / "out"), "--data", data, "--label", label]) == 1
         assert message in capsys.readouterr().err
@@ -158,7 +255,45 @@ def test_the_readme_names_each_file_and_the_workflow_its_place_in_the_repository
         assert job["defaults"]["run"]["working-directory"] == directory
         paths = {step["with"]["path"] for step in job["steps"] if "path" in step.get("with", {})}
         assert paths == {f"{prefix}pushed", f"{prefix}run/artifacts/select_model/decision"}
-        assert f"=={tfopt.__version__}'" in job["steps"][2]["run"]
+
+
+@pytest.mark.parametrize(
+    ("record", "origin", "requirement"),
+    [
+        (None, "", f"tfopt[tf,onnx,openvino]=={tfopt.__version__}"),
+        ({"url": "https://example.org/tfopt-1-py3-none-any.whl"}, "", "@ https://example.org/tfopt-1-py3-none-any.whl"),
+        ({"url": "https://example.org/t.git", "vcs_info": {"commit_id": "ab1"}}, "", "@ git+https://example.org/t.git@ab1"),
+        ({"url": "file://{clone}"}, "https://example.org/t.git", "@ git+https://example.org/t.git@{commit}"),
+        ({"url": "file://{clone}"}, "", None),  # a clone whose origin has no such commit
+    ],
+)  # fmt: skip
+def test_the_workflow_installs_from_where_tfopt_is_from(tmp_path, monkeypatch, capsys, record, origin, requirement):
+    clone = tmp_path / "a clone"
+    git = ["git", "-C", str(clone), "-c", "user.name=t", "-c", "user.email=t@example.org"]
+    subprocess.run(["git", "init", "-q", str(clone)], check=True)
+    subprocess.run([*git, "commit", "-q", "--allow-empty", "-m", "one"], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    subprocess.run([*git, "remote", "add", "origin", origin or "https://example.org/other.git"], check=True)
+    if origin:
+        subprocess.run([*git, "update-ref", "refs/remotes/origin/main", commit], check=True)
+    text = json.dumps(record).replace("{clone}", clone.as_posix().replace(" ", "%20")) if record else None
+    monkeypatch.setattr(PathDistribution, "read_text", lambda self, name: text)
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "out", "--data", table(tmp_path / "rows.csv", ROWS), "--label", "label"]) == 0
+    (job,) = yaml.safe_load(Path("out/.github/workflows/quality.yml").read_text())["jobs"].values()
+    (command,) = [step["run"] for step in job["steps"] if step.get("run", "").startswith("pip install ")]
+    is_told = "needs the wheel of tfopt in wheels/" in capsys.readouterr().out
+    assert is_told == ("pip wheel" in Path("out/README.md").read_text()) == (requirement is None)
+    if requirement:
+        assert command.endswith(f"{requirement.replace('{commit}', commit)}'")
+    else:
+        wheel = Path("out/wheels/tfopt-1.2.3-py3-none-any.whl")
+        wheel.parent.mkdir()
+        wheel.touch()
+        done = subprocess.run(
+            command.replace("pip install", "echo"), shell=True, cwd="out", capture_output=True, text=True
+        )
+        assert done.stdout.strip() == "wheels/tfopt-1.2.3-py3-none-any.whl[tf,onnx,openvino]"
 
 
 def run_in(folder: Path, command: str) -> subprocess.CompletedProcess[str]:
