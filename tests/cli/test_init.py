@@ -19,11 +19,16 @@ import tensorflow as tf
 import yaml
 
 import tfopt
+from tfopt.artifacts import Evaluation, Examples, SavedModel
 from tfopt.cli.main import main
 from tfopt.cli.run_files.run_file import RunFile
+from tfopt.component import find
 from tfopt.components.prepare_examples import table_columns
 from tfopt.components.prepare_examples.table_columns import Number, inspect_table
 from tfopt.dag.tracing import load
+from tfopt.data.batches import read_batches
+from tfopt.data.feature_schema import stored_features
+from tfopt.runtimes import load as load_model
 
 
 def table(file: Path, rows: list[dict]) -> str:
@@ -211,9 +216,7 @@ def test_the_folder_has_a_run_file_that_is_valid_and_a_module_that_is_python(tmp
     assert names["WORDS"] == {"color": ["blue", 'red "x"']}
     assert names["WIDTH"] == 3 + 1 + 3
     readme = (tmp_path / "out/mine/README.md").read_text()
-    assert (
-        "all 600 rows" in readme and "| `id` | left out: " in readme and "`a_b_c` is the column `a b \\|c'`" in readme
-    )
+    assert "all 600 rows" in readme and "| `id` | left out: " in readme and "renames `a b \\|c'` to `a_b_c`." in readme
 
 
 def test_existing_files_are_not_replaced(tmp_path, capsys):
@@ -294,6 +297,88 @@ def test_the_workflow_installs_from_where_tfopt_is_from(tmp_path, monkeypatch, c
             command.replace("pip install", "echo"), shell=True, cwd="out", capture_output=True, text=True
         )
         assert done.stdout.strip() == "wheels/tfopt-1.2.3-py3-none-any.whl[tf,onnx,openvino]"
+
+
+def houses(file: Path, count: int = 800) -> str:
+    """A table for a regression, with missing numbers and words, dates, an id, and a column whose name has a space."""
+    random = np.random.default_rng(3)
+    lines = ["id,city,area m2,built,sold_on,price"]
+    for number in range(count):
+        city, area, built = random.integers(5), random.uniform(25, 240), random.integers(1900, 2024)
+        month = random.integers(1, 13)
+        price = area * (60 + 10 * city) + (built - 1900) * 30 + 300 * month
+        cells = [number, ["a", "b", "c", "d", ""][city], f"{area:.1f}", built, f"2025-{month:02d}-11", f"{price:.0f}"]
+        for column, word in ((2, ""), (3, "NA")):
+            cells[column] = word if random.random() < 0.05 else cells[column]
+        lines.append(",".join(map(str, cells)))
+    file.write_text("\n".join(lines) + "\n")
+    return str(file)
+
+
+@pytest.fixture(scope="module")
+def house_prices(tmp_path_factory) -> Path:
+    """The written folder of a regression, its examples and the trained model."""
+    folder = tmp_path_factory.mktemp("house prices")
+    assert main(["init", str(folder / "out"), "--data", houses(folder / "h.csv"), "--label", "price"]) == 0
+    values = yaml.safe_load((folder / "out/retrain.yaml").read_text())["values"]
+    prepared = {name: values[name] for name in ("label", "columns", "missing", "splits")}
+    find("prepare_examples")(data=folder / "h.csv", examples=folder / "examples", **prepared)
+    module = folder / "out/model.py"
+    find("train")(examples=folder / "examples", module=module, label="price", epochs=40, trained=folder / "trained")
+    return folder
+
+
+def test_a_number_is_predicted_from_missing_numbers_words_and_dates(house_prices):
+    manifest = json.loads((house_prices / "examples" / "examples.json").read_text())
+    assert (manifest["read"], manifest["rejected"]["count"]) == (800, 0)
+    model = load_model(SavedModel(str(house_prices / "trained")))
+    assert set(model.inputs) == {"city", "area_m2", "built", "sold_on"}
+    files = Examples(str(house_prices / "examples")).split("test")
+    stored = stored_features(files)
+    batch = next(iter(read_batches(files, stored, batch_size=1000)))
+    (predicted,) = model.run({name: batch[name] for name in model.inputs}).values()
+    error, constant = (np.abs(batch["price"] - values).mean() for values in (predicted, np.median(batch["price"])))
+    assert error < 0.25 * constant
+    one = {name: batch[name][:1] for name in model.inputs}
+    absent, mean = (dict(one) for _ in range(2))
+    absent["area_m2"], mean["area_m2"] = np.array([[-1]], np.float32), np.array([[1e6]], np.float32)
+    differences = [abs(next(iter(model.run(row).values())) - predicted[0]) for row in (absent, mean)]
+    assert differences[0] < differences[1]
+
+
+@pytest.mark.nightly
+def test_the_model_of_a_table_with_dates_is_exported(house_prices):
+    examples = house_prices / "examples"
+    exported = {}
+    for component in ("export_tflite", "export_onnx", "export_openvino"):
+        exported[component] = house_prices / component
+        find(component)(model=house_prices / "trained", examples=examples, exported=exported[component])
+    report = house_prices / "evaluation"
+    candidates = list(exported.values())
+    find("evaluate")(house_prices / "trained", candidates, examples, report, label="price")
+    errors = [model.metrics["mean_absolute_error"].value for model in Evaluation(str(report)).load().models]
+    assert len(errors) == 4 and errors == pytest.approx([errors[0]] * 4, rel=1e-4)
+
+
+def test_missing_numbers_become_the_mean_and_a_place_that_says_so(tmp_path):
+    rows = [row(n, age=("NA" if n % 4 == 0 else n % 10 + 100), label=np.exp(n % 17)) for n in range(600)]
+    assert main(["init", str(tmp_path / "out"), "--data", table(tmp_path / "rows.csv", rows), "--label", "label"]) == 0
+    names: dict = {}
+    exec((tmp_path / "out" / "model.py").read_text(), names)
+    assert names["MISSING"] == {"age": -1}
+    types = {"age": "int64", "size": "float32", "color": "string"}
+    inputs = {name: keras.Input((1,), dtype=dtype, name=name) for name, dtype in types.items()}
+    preprocessing = keras.Model(inputs, names["preprocess"](inputs))
+    mean, deviation = names["NUMBERS"]["age"]
+    features = {"age": [[-1], [104]], "size": [[1.0], [1.0]], "color": [["red"], ["red"]]}
+    prepared = preprocessing({name: tf.constant(features[name], types[name]) for name in types})["row"]
+    assert np.allclose(np.asarray(prepared)[:, 0], [1, 0])
+    assert np.allclose(np.asarray(prepared)[:, 1], [0, (104 - mean) / deviation], atol=1e-5)
+    model = names["build_model"]()
+    assert prepared.shape[1] == model.input_shape[1] == names["WIDTH"]
+    assert model.loss == "mean_squared_logarithmic_error"
+    model.set_weights([np.zeros_like(weight) for weight in model.get_weights()])
+    assert np.allclose(model(prepared), np.expm1(names["TARGET"][0]), rtol=1e-5)
 
 
 def run_in(folder: Path, command: str) -> subprocess.CompletedProcess[str]:

@@ -96,13 +96,13 @@ def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], JsonOb
 
 
 def _allowed_loss(columns: TableColumns) -> int:
-    """Return the loss of accuracy, in percent, that a candidate may have: 1, or what a small table can show.
+    """Return the loss of quality, in percent, that a candidate may have: 1, or what a small table can show.
 
     The template takes three tenths of a small table for the measurement. Half as much again as what these records can
     show without any difference leaves room for a few.
     """
     is_large = not columns.all_rows or MARGIN * smallest_visible_loss(columns.rows // 10, CANDIDATES) <= 0.01
-    if is_large or not columns.classes:
+    if is_large:
         return 1
     return math.ceil(100 * MARGIN * smallest_visible_loss(3 * columns.rows // 10, CANDIDATES))
 
