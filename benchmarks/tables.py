@@ -4,12 +4,12 @@
 
 Each table is split into folds. For each of them the other rows become a CSV, for which `tfopt init` writes its folder;
 `prepare_examples` and `train` run with the values of its run file, except that a tenth of the rows stops the training
-and none are kept for a test. The rows of the fold are predicted by the saved model, and by scikit-learn's
+and none are set aside for a test. The rows of the fold are predicted by the saved model, and by scikit-learn's
 HistGradientBoosting with its default parameters, trained on the same rows. The trees get the same columns: words as
 categories (not those of more than 255, which they refuse), and year, month, day, hour and day of the week of a date.
 
 The metric is the one that `evaluate` takes for quality: accuracy, or the mean absolute error. The last column is that
-of a constant, the most frequent class or the median. Columns that are not known before the label are left out here:
+of a constant, the most frequent class or the median. Columns that are not available before the label are left out here:
 `boat` and `body` of the Titanic's passengers, `tips` of the taxis, and times after the departure of the flights.
 """
 
@@ -114,11 +114,11 @@ def measure(table: Table, folds: int) -> Iterator[dict[str, float]]:
     labels = rows[table.label]
     splitter = (StratifiedKFold if table.has_classes else KFold)(folds, shuffle=True, random_state=0)
     for train, test in splitter.split(rows, labels if table.has_classes else None):
-        known, fold = rows.iloc[train], rows.iloc[test]
-        constant = known[table.label].mode()[0] if table.has_classes else known[table.label].median()
+        rest, fold = rows.iloc[train], rows.iloc[test]
+        constant = rest[table.label].mode()[0] if table.has_classes else rest[table.label].median()
         predictions = {
-            "tfopt": predict_by_network(table, known, fold),
-            "trees": predict_by_trees(table, known, fold),
+            "tfopt": predict_by_network(table, rest, fold),
+            "trees": predict_by_trees(table, rest, fold),
             "constant": np.full(len(fold), constant),
         }
         actual = fold[table.label].to_numpy()
@@ -128,20 +128,20 @@ def measure(table: Table, folds: int) -> Iterator[dict[str, float]]:
             yield {name: float(np.abs(values - actual).mean()) for name, values in predictions.items()}
 
 
-def predict_by_network(table: Table, known: Any, fold: Any) -> Any:
+def predict_by_network(table: Table, rest: Any, fold: Any) -> Any:
     """Predict the rows of a fold by what `tfopt init` writes for the others."""
     with tempfile.TemporaryDirectory() as root:
         place = Path(root)
-        known.to_csv(place / "known.csv", index=False)
+        rest.to_csv(place / "rest.csv", index=False)
         fold.to_csv(place / "fold.csv", index=False)
         with redirect_stdout(io.StringIO()):
             run_command(
-                ["init", str(place / "out"), "--data", str(place / "known.csv"), "--label", table.label],
+                ["init", str(place / "out"), "--data", str(place / "rest.csv"), "--label", table.label],
             )
         values = yaml.safe_load((place / "out" / "retrain.yaml").read_text())["values"]
         prepared = {name: values[name] for name in ("label", "columns", "missing") if name in values}
         trained = {name: values[name] for name in ("label", "epochs", "class_weights") if name in values}
-        find("prepare_examples")(data=place / "known.csv", examples=place / "examples", splits=list(SPLITS), **prepared)
+        find("prepare_examples")(data=place / "rest.csv", examples=place / "examples", splits=list(SPLITS), **prepared)
         find("train")(
             examples=place / "examples", module=place / "out" / "model.py", trained=place / "trained", **trained
         )
@@ -167,9 +167,9 @@ def _inputs(fold: Any, columns: dict[str, Column], specs: Mapping[str, TensorSpe
             yield name, values.fillna(0 if default is None else default).to_numpy(spec.dtype)[:, None]
 
 
-def predict_by_trees(table: Table, known: Any, fold: Any) -> Any:
+def predict_by_trees(table: Table, rest: Any, fold: Any) -> Any:
     """Predict the rows of a fold by gradient-boosted trees."""
-    train, test = (_for_trees(table, rows) for rows in (known, fold))
+    train, test = (_for_trees(table, rows) for rows in (rest, fold))
     for name in train.select_dtypes("object"):
         words = train[name].dropna().unique()
         for rows in (train, test):
@@ -178,7 +178,7 @@ def predict_by_trees(table: Table, known: Any, fold: Any) -> Any:
             train, test = train.drop(columns=name), test.drop(columns=name)
     trees = HistGradientBoostingClassifier if table.has_classes else HistGradientBoostingRegressor
     model = trees(categorical_features="from_dtype", random_state=0)
-    return model.fit(train, known[table.label]).predict(test)
+    return model.fit(train, rest[table.label]).predict(test)
 
 
 def _for_trees(table: Table, rows: Any) -> Any:

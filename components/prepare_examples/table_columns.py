@@ -218,16 +218,16 @@ def _feature_names(columns: Sequence[str]) -> dict[str, str]:
     >>> _feature_names(["area m2", "area_m2", "2 rooms", "größe"])
     {'area m2': 'area_m2_2', 'area_m2': 'area_m2', '2 rooms': 'x2_rooms', 'größe': 'größe'}
     """
-    taken = {column for column in columns if column.isidentifier()}
+    used = {column for column in columns if column.isidentifier()}
     names = {}
     for column in columns:
         name = column
-        if column not in taken:
+        if column not in used:
             stem = re.sub(r"\W+", "_", column).strip("_") or "column"
             stem = stem if stem.isidentifier() else f"x{stem}"
             choices = (stem, *(f"{stem}_{number}" for number in range(2, len(columns) + 2)))
-            name = next(choice for choice in choices if choice not in taken)
-        taken.add(name)
+            name = next(choice for choice in choices if choice not in used)
+        used.add(name)
         names[column] = name
     return names
 

@@ -610,13 +610,13 @@ def test_a_declared_column_has_another_name_and_a_value_for_missing_ones(tmp_pat
         {"area m2": None if n % 5 == 0 else n / 4, "year": None if n % 7 == 0 else n, "word": None, "label": n % 2}
         for n in range(120)
     ]
-    columns = ["area m2:float32 as area_m2 or -1", "year:int64 or -10", "word:string or none"]
+    columns = ["area m2:float32 as area_m2 or -1", "year:int64 or 0", "word:string or none"]
     file = write(tmp_path / f"a.{kind}", table)
     report = run(file, tmp_path / "out", columns=columns, missing="drop")
     assert set(report["features"]) == {"area_m2", "year", "word", "label"}
     written = examples(tmp_path / "out")
     assert len(written) == 120 and {row["word"][0] for row in written} == {b"none"}
-    assert sum(row["area_m2"] == [-1.0] for row in written) == 24 and sum(row["year"] == [-10] for row in written) == 18
+    assert sum(row["area_m2"] == [-1.0] for row in written) == 24 and sum(row["year"] == [0] for row in written) == 18
 
 
 @pytest.mark.parametrize(

@@ -82,9 +82,9 @@ def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], JsonOb
     kind = f"{columns.classes} classes" if columns.classes else "a number"
     if columns.target and columns.target.logarithm:
         kind = "a skewed number, predicted as its logarithm"
-    contents = {"numbers": columns.numbers, "words": columns.words, "dates": columns.dates}
-    counts = [f"{len(features)} of {content}" for content, features in contents.items() if features]
-    print(indented(f"{columns.label}: {kind}; columns: {', '.join(counts)}"))
+    dates = f", {len(columns.dates)} of dates" if columns.dates else ""
+    counts = f"{len(columns.numbers)} columns of numbers, {len(columns.words)} of words{dates}"
+    print(indented(f"{columns.label}: {kind}; {counts}"))
     for feature, name in columns.renamed.items():
         print(indented(f"{name}: renamed to {feature}, as inputs of models have no such characters"))
     for name, reason in columns.left_out.items():
