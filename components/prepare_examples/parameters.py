@@ -139,7 +139,7 @@ def parse_columns(texts: Sequence[str]) -> dict[str, Column]:
     matches = [re.fullmatch(pattern, text.strip()) for text in texts]
     try:
         columns = {
-            match[1]: Column(match[2], match[3], match[4] and _default(match[2], match[4]))
+            match[1]: Column(match[2], match[3], _default(match[2], match[4]) if match[4] else None)
             for match in matches
             if match
         }
