@@ -2,10 +2,12 @@
 
 import math
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
+from keyword import iskeyword
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ COVERED = 0.5  # of the rows have a frequent word; else the column has names or 
 RARE_CLASS = 0.2  # of the rows that the rarest of equally frequent classes would have
 SKEWED = 1.0  # skewness of a label that is predicted as its logarithm, if that halves it
 ID_NAME = re.compile(r"(?i:(.*[^a-z])?(id|key|uuid|guid|index|rowid|nr))|.*[a-z](Id|ID|Key)")
+INPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 DAY = {"year": (0, 4), "month": (5, 7), "day": (8, 10)}
 EUROPEAN = {"day": (0, 2), "month": (3, 5), "year": (6, 10)}
 AMERICAN = {"month": (0, 2), "day": (3, 5), "year": (6, 10)}
@@ -140,7 +143,7 @@ class TableColumns:
         rare = max(2, min(RARE, rows // 100))
         frequent = [word for word, count in counts.most_common(WORDS) if count >= rare]
         if sum(counts[word] for word in frequent) < COVERED * len(texts):
-            return f"{len(counts):,} different texts in {rows:,} rows: ids, names or free text"
+            return f"{len(counts):,} different texts in {len(texts):,} rows: ids, names or free text"
         self.words[feature] = sorted([*frequent, ""] if len(texts) < rows else frequent)
         return None
 
@@ -213,23 +216,28 @@ def _features(rows: Sequence[Row], schema: Schema, source: Source, survey: Surve
 
 
 def _feature_names(columns: Sequence[str]) -> dict[str, str]:
-    """Return a name that a model can have as an input for each column.
+    """Return a name for each column that a SavedModel can have as an input: ASCII, and no word of Python.
 
-    >>> _feature_names(["area m2", "area_m2", "2 rooms", "größe"])
-    {'area m2': 'area_m2_2', 'area_m2': 'area_m2', '2 rooms': 'x2_rooms', 'größe': 'größe'}
+    >>> list(_feature_names(["area m2", "area_m2", "2 rooms", "größe", "価格", "class"]).values())
+    ['area_m2_2', 'area_m2', 'x2_rooms', 'gro_e', 'column', 'xclass']
     """
-    used = {column for column in columns if column.isidentifier()}
+    used = {column for column in columns if _is_input_name(column)}
     names = {}
     for column in columns:
         name = column
         if column not in used:
-            stem = re.sub(r"\W+", "_", column).strip("_") or "column"
-            stem = stem if stem.isidentifier() else f"x{stem}"
+            letters = [letter for letter in unicodedata.normalize("NFKD", column) if not unicodedata.combining(letter)]
+            stem = re.sub(r"[^0-9A-Za-z]+", "_", "".join(letters)).strip("_") or "column"
+            stem = stem if _is_input_name(stem) else f"x{stem}"
             choices = (stem, *(f"{stem}_{number}" for number in range(2, len(columns) + 2)))
             name = next(choice for choice in choices if choice not in used)
         used.add(name)
         names[column] = name
     return names
+
+
+def _is_input_name(name: str) -> bool:
+    return bool(INPUT_NAME.fullmatch(name)) and not iskeyword(name)
 
 
 def _unfit(column: str, present: Sequence[Any], rows: int) -> str | None:

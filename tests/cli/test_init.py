@@ -300,9 +300,9 @@ def test_the_workflow_installs_from_where_tfopt_is_from(tmp_path, monkeypatch, c
 
 
 def houses(file: Path, count: int = 800) -> str:
-    """A table for a regression, with missing numbers and words, dates, an id, and a column whose name has a space."""
+    """A table for a regression, with missing numbers and words, dates, an id, and names with spaces and umlauts."""
     random = np.random.default_rng(3)
-    lines = ["id,city,area m2,built,sold_on,price"]
+    lines = ["id,class,größe in m2,built,sold_on,sale price"]
     for number in range(count):
         city, area, built = random.integers(5), random.uniform(25, 240), random.integers(1900, 2024)
         month = random.integers(1, 13)
@@ -319,12 +319,14 @@ def houses(file: Path, count: int = 800) -> str:
 def house_prices(tmp_path_factory) -> Path:
     """The written folder of a regression, its examples and the trained model."""
     folder = tmp_path_factory.mktemp("house prices")
-    assert main(["init", str(folder / "out"), "--data", houses(folder / "h.csv"), "--label", "price"]) == 0
+    assert main(["init", str(folder / "out"), "--data", houses(folder / "h.csv"), "--label", "sale price"]) == 0
     values = yaml.safe_load((folder / "out/retrain.yaml").read_text())["values"]
     prepared = {name: values[name] for name in ("label", "columns", "missing", "splits")}
     find("prepare_examples")(data=folder / "h.csv", examples=folder / "examples", **prepared)
     module = folder / "out/model.py"
-    find("train")(examples=folder / "examples", module=module, label="price", epochs=40, trained=folder / "trained")
+    find("train")(
+        examples=folder / "examples", module=module, label="sale price", epochs=40, trained=folder / "trained"
+    )
     return folder
 
 
@@ -332,16 +334,18 @@ def test_a_number_is_predicted_from_missing_numbers_words_and_dates(house_prices
     manifest = json.loads((house_prices / "examples" / "examples.json").read_text())
     assert (manifest["read"], manifest["rejected"]["count"]) == (800, 0)
     model = load_model(SavedModel(str(house_prices / "trained")))
-    assert set(model.inputs) == {"city", "area_m2", "built", "sold_on"}
+    assert set(model.inputs) == {"xclass", "gro_e_in_m2", "built", "sold_on"}
     files = Examples(str(house_prices / "examples")).split("test")
     stored = stored_features(files)
     batch = next(iter(read_batches(files, stored, batch_size=1000)))
     (predicted,) = model.run({name: batch[name] for name in model.inputs}).values()
-    error, constant = (np.abs(batch["price"] - values).mean() for values in (predicted, np.median(batch["price"])))
+    error, constant = (
+        np.abs(batch["sale price"] - values).mean() for values in (predicted, np.median(batch["sale price"]))
+    )
     assert error < 0.25 * constant
     one = {name: batch[name][:1] for name in model.inputs}
     absent, mean = (dict(one) for _ in range(2))
-    absent["area_m2"], mean["area_m2"] = np.array([[-1]], np.float32), np.array([[1e6]], np.float32)
+    absent["gro_e_in_m2"], mean["gro_e_in_m2"] = np.array([[-1]], np.float32), np.array([[1e6]], np.float32)
     differences = [abs(next(iter(model.run(row).values())) - predicted[0]) for row in (absent, mean)]
     assert differences[0] < differences[1]
 
@@ -355,7 +359,7 @@ def test_the_model_of_a_table_with_dates_is_exported(house_prices):
         find(component)(model=house_prices / "trained", examples=examples, exported=exported[component])
     report = house_prices / "evaluation"
     candidates = list(exported.values())
-    find("evaluate")(house_prices / "trained", candidates, examples, report, label="price")
+    find("evaluate")(house_prices / "trained", candidates, examples, report, label="sale price")
     errors = [model.metrics["mean_absolute_error"].value for model in Evaluation(str(report)).load().models]
     assert len(errors) == 4 and errors == pytest.approx([errors[0]] * 4, rel=1e-4)
 
