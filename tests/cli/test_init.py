@@ -132,6 +132,18 @@ def test_parts_of_dates_are_numbers_in_the_model(tmp_path, form, year, hour):
     assert sum(part.shape[1] for part in outputs) == (46 if hour else 22)
 
 
+@pytest.mark.parametrize("column", ["age", "color", "day"])
+@pytest.mark.parametrize("label", [lambda n: n % 3, lambda n: n / 7, lambda n: 2.0 ** (n % 13)])
+def test_a_single_column_is_enough(tmp_path, column, label):
+    values = {"age": lambda n: n % 7 / 2, "color": lambda n: "rgb"[n % 3], "day": lambda n: f"2025-01-{n % 28 + 1:02d}"}
+    data = table(tmp_path / "rows.csv", [{column: values[column](n), "label": label(n)} for n in range(600)])
+    assert main(["init", str(tmp_path / "out"), "--data", data, "--label", "label"]) == 0
+    names: dict = {}
+    exec((tmp_path / "out" / "model.py").read_text(), names)
+    inputs = {column: keras.Input((1,), dtype="float32" if column == "age" else "string")}
+    assert names["preprocess"](inputs)["row"].shape[1:] == names["build_model"]().input_shape[1:]
+
+
 def test_rare_words_share_a_place_and_missing_ones_have_one(tmp_path):
     rows = [row(n, color="rare" if n < 5 else "" if n < 20 else ("red", "blue")[n % 2]) for n in range(600)]
     assert inspect_table(table(tmp_path / "rows.csv", rows), "label").words["color"] == ["", "blue", "red"]
