@@ -27,6 +27,7 @@ class Training:
     classes: Inherited
     epochs: Inherited
     min_change: Inherited
+    class_weights: Inherited
     splits: Inherited = ("train:8", "eval:1", "test:1")
     warm_start: Inherited = False
 
@@ -78,7 +79,7 @@ def prepare_and_train(
     examples = prepared.outputs["examples"]
     trained = steps.train(
         examples=examples,
-        **values_of(training, "epochs", "warm_start", "min_change"),
+        **values_of(training, "epochs", "warm_start", "min_change", "class_weights"),
         **values_of(selection, "label", "destination"),
         **inputs,
     )

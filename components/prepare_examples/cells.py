@@ -13,6 +13,27 @@ import numpy as np
 
 LARGEST = float(np.finfo(np.float32).max)
 LARGEST_EXACT = 2**53  # beyond it, a whole float may stand for several integers
+# The texts that pandas' readers take for a missing value. A column that is declared as string has them as words.
+MISSING_WORDS = frozenset(
+    (
+        *(
+            "",
+            "#N/A",
+            "#N/A N/A",
+            "#NA",
+            "-1.#IND",
+            "-1.#QNAN",
+            "-NaN",
+            "-nan",
+            "1.#IND",
+            "1.#QNAN",
+            "<NA>",
+            "N/A",
+            "NA",
+        ),
+        *("NULL", "NaN", "None", "n/a", "nan", "null"),
+    )
+)
 DEFAULTS: dict[str, int | float | bytes] = {"int64": 0, "float32": 0.0, "string": b""}
 
 
@@ -39,7 +60,7 @@ def parse_cell(name: str, dtype: str, cell: str, is_declared: bool, is_label: bo
     if dtype == "float32" and (number := _number(cell)) is not None:
         return [number]
     kind = kind_of(cell)
-    if kind is Kind.MISSING:
+    if kind is Kind.MISSING and (dtype != "string" or not is_declared or not cell.strip()):
         return None
     if dtype == "string" and (kind is Kind.TEXT or is_declared or not is_label):
         return [encode(cell)]
@@ -80,15 +101,17 @@ def as_text(cell: Any) -> Any:
 def kind_of(cell: str) -> Kind:
     """Return the kind of a text cell. Python's own `float` would also take ``1_000``, and digits of other scripts.
 
-    >>> [kind_of(cell).name for cell in ("7", " -7 ", "7.0", "1e3", "NaN", "", "1_000", "99999999999999999999")]
-    ['INTEGER', 'INTEGER', 'NUMBER', 'NUMBER', 'NOT_FINITE', 'MISSING', 'TEXT', 'NUMBER']
+    >>> [kind_of(cell).name for cell in ("7", " -7 ", "7.0", "1e3", "inf", "NA", "", "1_000", "99999999999999999999")]
+    ['INTEGER', 'INTEGER', 'NUMBER', 'NUMBER', 'NOT_FINITE', 'MISSING', 'MISSING', 'TEXT', 'NUMBER']
     """
     if len(cell) < 19 and cell.isascii() and cell.isdecimal():  # most cells of most files
         return Kind.INTEGER
+    if cell.strip() in MISSING_WORDS:
+        return Kind.MISSING
     try:
         value = float(cell)
     except ValueError:
-        return Kind.TEXT if cell.strip() else Kind.MISSING
+        return Kind.TEXT
     if "_" in cell or not cell.isascii():
         return Kind.TEXT
     if "." in cell:

@@ -14,13 +14,15 @@ def prepare_examples(data: Input[Files], examples: Output[Examples], *, settings
     added later move no others. Every row is written or counted as rejected or dropped, which is checked at the end.
 
     The columns of a table are the same in all its files. The types of CSV and TSV columns are determined from all data:
-    ``int64``, ``float32``, or ``string`` if more than a tenth of the values are words. Parquet files contain the types.
-    JSON lines have the keys of the first object as columns, and their values have the types of JSON. Booleans become 0
-    and 1, a list becomes a feature with several values. ``columns`` declares types instead. The same table gives the
-    same examples in the same splits in all four formats, if its numbers are written alike.
+    ``int64``, ``float32``, or ``string`` if more than a tenth of the values are words. Parquet files contain the types;
+    their dates become texts, as ``2025-03-01``. JSON lines have the keys of the first object as columns, and their
+    values have the types of JSON. Booleans become 0 and 1, a list becomes a feature with several values. ``columns``
+    declares types instead. The same table gives the same examples in the same splits in all four formats, if its
+    numbers are written alike.
 
-    ``missing`` is the policy for missing values, by default examples without the feature. NaN is not a missing value,
-    it makes a row unusable. A label of words becomes the index of the word in sorted order. ``examples.json`` contains
+    ``missing`` is the policy for missing values, by default examples without the feature. In CSV and TSV the words that
+    pandas reads as missing, such as ``NA`` and ``NaN``, are missing values too. Other formats have nulls; their NaN
+    makes a row unusable. A label of words becomes the index of the word in sorted order. ``examples.json`` contains
     these words as ``classes``, the counts, a summary of each feature, and the rejected rows. It also marks features
     with a varying number of values and sparse features, which `train` passes to a model as ragged and sparse tensors
     (docs/training.md).

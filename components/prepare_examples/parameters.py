@@ -114,21 +114,55 @@ class Sparse:
         return tuple(cls(match[1], match[2], match[3], int(match[4])) for match in matches if match)
 
 
-def parse_columns(texts: Sequence[str]) -> dict[str, str]:
-    """Return the declared types by column name, from ``["age:int64", "name:string"]``.
+@dataclass(frozen=True)
+class Column:
+    """A declared column of a table.
+
+    Attributes:
+        dtype: ``int64``, ``float32`` or ``string``.
+        feature: The name of its feature, if it is another one than the column's.
+        default: The value that is stored for a missing one; None for the policy of ``missing``.
+    """
+
+    dtype: str
+    feature: str | None = None
+    default: int | float | bytes | None = None
+
+
+def parse_columns(texts: Sequence[str]) -> dict[str, Column]:
+    """Return the declared columns by name, from ``["age:int64 or -1", "area m2:float32 as area_m2"]``.
 
     Raises:
-        ComponentError: If the syntax or a type differs, or a name occurs twice.
+        ComponentError: If the syntax, a type or a value differs, or a name occurs twice.
     """
-    matches = [re.fullmatch(rf"(.+):({'|'.join(FIELDS)})", text.strip()) for text in texts]
-    types = {match[1]: match[2] for match in matches if match}
-    if len(types) < len(matches):
+    pattern = rf"(.+):({'|'.join(FIELDS)})(?: as (\w+))?(?: or (\S+))?"
+    matches = [re.fullmatch(pattern, text.strip()) for text in texts]
+    try:
+        columns = {
+            match[1]: Column(match[2], match[3], _default(match[2], match[4]) if match[4] else None)
+            for match in matches
+            if match
+        }
+    except ValueError:
+        columns = {}
+    names = [column.feature for column in columns.values() if column.feature]
+    if len(columns) < len(matches) or len(set(names)) < len(names):
         raise ComponentError(
             f"columns={list(texts)}",
-            f"different names, each with its type ({', '.join(sorted(FIELDS))})",
-            'write columns=["age:int64", "name:string"]',
+            f"different names, each with its type ({', '.join(sorted(FIELDS))}), and the feature and the value for "
+            "missing ones where they are not the default",
+            'write columns=["age:int64", "name:string", "area m2:float32 as area_m2 or -1"]',
         )
-    return types
+    return columns
+
+
+def _default(dtype: str, text: str) -> int | float | bytes:
+    if dtype == "string":
+        return text.encode()
+    number = int(text) if dtype == "int64" else float(text)
+    if not math.isfinite(number):
+        raise ValueError(text)
+    return number
 
 
 @dataclass(frozen=True)
@@ -147,10 +181,13 @@ class Settings:
             among them or none is a number.
         columns: For tables (CSV, TSV, JSON lines, Parquet): types of columns, ``NAME:TYPE`` with ``int64``, ``float32``
             or ``string``. A value that does not fit makes its row unusable. A declared ``int64`` takes ``3.0`` too.
-        missing: For tables: treatment of missing values, which are an empty cell, a JSON null or absent key, and a
-            Parquet null. ``omit`` writes the example without that feature, ``default`` writes 0 or an empty text,
-            ``drop`` leaves the row out and counts it, ``error`` refuses the data. A row without a label is unusable
-            with ``omit`` and ``default``.
+            ``NAME:TYPE as FEATURE`` stores it under another name, such as one that models can have as an input, and
+            ``NAME:TYPE or VALUE`` stores that value for a missing one.
+        missing: For tables: treatment of missing values, which are an empty cell, a JSON null or absent key, a Parquet
+            null, and in CSV and TSV the words that pandas reads as missing, such as ``NA``, ``null`` and ``NaN``. A
+            declared ``string`` contains such words as texts. ``omit`` writes the example without that feature,
+            ``default`` writes 0 or an empty text, ``drop`` leaves the row out and counts it, ``error`` refuses the
+            data. A row without a label is unusable with ``omit`` and ``default``.
         max_rejected: Largest accepted fraction of unusable rows (wrong column count, unparsable number, NaN,
             undecodable image, no label).
         seed: Seed of the assignment of rows to splits.
@@ -172,7 +209,7 @@ class Settings:
     format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "npz", "images", "tfrecord"] = "auto"
     files: tuple[str, ...] = ()
     header: Literal["auto", "yes", "no"] = "auto"
-    columns: Annotated[tuple[str, ...], Reads(parse_columns, ("age:int64",))] = ()
+    columns: Annotated[tuple[str, ...], Reads(parse_columns, ("age:int64", "area m2:float32 as area_m2 or -1"))] = ()
     missing: Literal["omit", "default", "drop", "error"] = "omit"
     max_rejected: Annotated[float, Between(0, 1)] = 0.01
     seed: int = 0
@@ -195,6 +232,11 @@ class Settings:
     @property
     def declared_types(self) -> dict[str, str]:
         """The declared types by column name."""
+        return {name: column.dtype for name, column in self.declared_columns.items()}
+
+    @property
+    def declared_columns(self) -> dict[str, Column]:
+        """The declared columns by name."""
         return parse_columns(self.columns)
 
     @property

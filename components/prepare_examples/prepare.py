@@ -83,7 +83,7 @@ def check_survey(survey: Survey, source: Source, settings: Settings) -> None:
         )
     if not survey.rows:
         raise ComponentError(f"{source.root}: no rows", "at least one row", "give data with content")
-    _check_rejects(survey.rows, survey.rejects, source, settings)
+    check_rejects(survey.rows, survey.rejects, source, settings)
     _check_declared(survey, source)
     _check_missing(survey, source, settings)
 
@@ -94,7 +94,7 @@ def check_shards(survey: Survey, shards: list[Shard], source: Source, settings: 
     if total.written + total.rejects.count + total.dropped != survey.rows:
         left_out = f"{total.dropped} dropped and " if total.dropped else "and "
         raise _lost_rows(f"{survey.rows} rows read, {total.written} written {left_out}{total.rejects.count} rejected")
-    _check_rejects(survey.rows, total.rejects, source, settings)
+    check_rejects(survey.rows, total.rejects, source, settings)
     _check_splits(shards, settings)
     return total.rejects
 
@@ -107,7 +107,8 @@ def _lost_rows(received: str) -> ComponentError:
     )
 
 
-def _check_rejects(rows: int, rejects: Rejects, source: Source, settings: Settings) -> None:
+def check_rejects(rows: int, rejects: Rejects, source: Source, settings: Settings) -> None:
+    """Raise ComponentError if too many rows are unusable."""
     if rejects.count > settings.max_rejected * rows:
         fraction = rejects.count / rows
         shown = "".join(

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from tfopt.components.prepare_examples.cells import (
     kinds_of,
     parse_cell,
 )
-from tfopt.components.prepare_examples.parameters import Pack, Settings, Sparse
+from tfopt.components.prepare_examples.parameters import Column, Pack, Settings, Sparse
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.survey.statistics import MOST_CLASSES, NO_VALUES, Survey
 from tfopt.data import tf_example
@@ -34,7 +34,7 @@ class Schema:
     Attributes:
         columns: Type of each column: ``int64``, ``float32`` or ``string``.
         classes: Names of the classes of a label of words, by number; empty for another label.
-        declared: Names of the columns whose type the settings declare.
+        declared: The columns that the settings declare, by name.
     """
 
     label: str
@@ -42,14 +42,21 @@ class Schema:
     classes: tuple[str, ...]
     pack: Pack | None
     sparse: tuple[Sparse, ...] = ()
-    declared: frozenset[str] = frozenset()
+    declared: Mapping[str, Column] = field(default_factory=dict)
     missing: str = "omit"
 
     @property
     def types(self) -> dict[str, str]:
         """The type of each stored feature."""
-        columns = {self.pack.name: "float32", self.label: self.columns[self.label]} if self.pack else dict(self.columns)
+        columns = {self.feature(name): dtype for name, dtype in self.columns.items()}
+        if self.pack:
+            columns = {self.pack.name: "float32", self.label: self.columns[self.label]}
         return columns | ({self.label: "int64"} if self.classes else {})
+
+    def feature(self, column: str) -> str:
+        """Return the name of the feature of a column."""
+        declared = self.declared.get(column)
+        return declared.feature or column if declared else column
 
     def features(self, row: Row, source: Source) -> Features:
         """Return the values of a row by feature name.
@@ -92,12 +99,15 @@ class Schema:
                 values = parse_cell(name, dtype, cell, name in self.declared, name == self.label)
             else:
                 values = convert_cell(name, dtype, cell, name in self.declared)
-            if values is None and self.missing == "drop":
+            default = self.declared[name].default if name in self.declared else None
+            if values is None and default is None and self.missing == "drop":
                 raise MissingError(name)
-            if values is None and self.missing == "default" and name != self.label:
-                values = [DEFAULTS[dtype]]
+            if values is None and default is None and self.missing == "default":
+                default = DEFAULTS[dtype]
+            if values is None and default is not None and name != self.label:
+                values = [default]
             if values:
-                features[name] = values
+                features[self.feature(name)] = values
         return features
 
     def _from_example(self, row: Row) -> Features:
@@ -114,11 +124,13 @@ class Schema:
 
     def _packed(self, features: Features, pack: Pack) -> Features:
         parts = [
-            np.asarray(features[name], np.float32) for name in self.columns if name != self.label and name in features
+            np.asarray(features[name], np.float32)
+            for name in map(self.feature, self.columns)
+            if name != self.label and name in features
         ]
         packed = np.concatenate(parts) if parts else np.zeros(0, np.float32)
         if len(packed) != pack.size:
-            missing = [name for name in self.columns if name not in features]
+            missing = [name for name in self.columns if self.feature(name) not in features]
             raise UnusableError(
                 f"{pack.name}: {len(packed)} values instead of {pack.size}"
                 + (f", {missing[0]} is missing" if missing else "")
@@ -172,8 +184,10 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
         )
     for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
-    declared = frozenset(source.declared)
-    return Schema(source.label, columns, classes, pack, settings.sparse_features, declared, settings.missing)
+    _check_features(settings.declared_columns, columns, source.label)
+    return Schema(
+        source.label, columns, classes, pack, settings.sparse_features, settings.declared_columns, settings.missing
+    )
 
 
 def number_classes(names: Collection[str], declared: Sequence[str], label: str) -> tuple[str, ...]:
@@ -200,6 +214,21 @@ def number_classes(names: Collection[str], declared: Sequence[str], label: str) 
             f"correct the data or, if they are different classes, name all with classes={sorted(names)[:20]}",
         )
     return tuple(sorted(names))
+
+
+def _check_features(declared: Mapping[str, Column], columns: Mapping[str, str], label: str) -> None:
+    """Raise ComponentError if a column is stored under another's name, or the label under another name."""
+    stored = [column.feature or name for name, column in declared.items()]
+    twice = next((name for name in stored if [*stored, *(columns.keys() - declared.keys())].count(name) > 1), None)
+    renamed = label in declared and declared[label].feature
+    if twice or renamed:
+        raise ComponentError(
+            f"columns: a second feature {twice!r}" if twice else f"columns: the label {label!r} as {renamed!r}",
+            "a different name for each feature, and the label's own",
+            "give the column another name after `as`"
+            if twice
+            else "leave ` as` out: no model takes the label as an input",
+        )
 
 
 def _check_sparse(sparse: Sparse, columns: Mapping[str, str], source: Source) -> None:

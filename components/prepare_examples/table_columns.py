@@ -1,17 +1,20 @@
-"""Inspect the columns of a table for `tfopt init`: numbers with their scale, words, and the kind of the label."""
+"""Inspect the columns of a table for `tfopt init`: numbers, words, dates, what is left out, and the label."""
 
 import math
 import re
+import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
+from keyword import iskeyword
 from typing import Any
 
 import numpy as np
 
 from tfopt.components.prepare_examples.cells import MissingError, UnusableError
 from tfopt.components.prepare_examples.parameters import Settings
+from tfopt.components.prepare_examples.prepare import check_rejects
 from tfopt.components.prepare_examples.readers.base import TABLES, Row, Source
 from tfopt.components.prepare_examples.readers.detect import inspect_source, read_rows
 from tfopt.components.prepare_examples.schema import Features, Schema, decide_schema
@@ -20,41 +23,149 @@ from tfopt.errors import ComponentError
 
 ROWS = 100_000  # that are read
 WORDS = 200  # of a column that the model distinguishes
-UNFIT_NAME = "its name has characters other than letters, digits and underscores; rename it to use it"
 MOST_CLASSES = 1000  # of a label of integers; with more of them it is a number
+RARE = 10  # rows of a word that has a place of its own, or a hundredth of a small table, but at least 2
+COVERED = 0.5  # of the rows have a frequent word; else the column has names or free text
+RARE_CLASS = 0.2  # of the rows that the rarest of equally frequent classes would have
+SKEWED = 1.0  # skewness of a label that is predicted as its logarithm, if that halves it
+ID_NAME = re.compile(r"(?i:(.*[^a-z])?(id|key|uuid|guid|index|rowid|nr))|.*[a-z](Id|ID|Key)")
+INPUT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+DAY = {"year": (0, 4), "month": (5, 7), "day": (8, 10)}
+EUROPEAN = {"day": (0, 2), "month": (3, 5), "year": (6, 10)}
+AMERICAN = {"month": (0, 2), "day": (3, 5), "year": (6, 10)}
+DATE = re.compile(r"(?:\d{4}([-/.])\d\d\1\d\d|\d\d([-/.])\d\d\2\d{4})(?:[T ]\d\d:\d\d\S*)?")
+SHORT_DATE = re.compile(r"\d{1,2}([-/.])\d{1,2}\1\d{2,4}(?:\s.*)?|\d{4}([-/.])\d{1,2}\2\d{1,2}(?:\s.*)?")
+Places = dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
+class Number:
+    """A column of numbers: mean and standard deviation of those that are present, and what stands for a missing one."""
+
+    mean: float
+    deviation: float
+    missing: float | None = None
+
+
+@dataclass(frozen=True)
+class Date:
+    """A column of dates: places of year, month, day and hour in the text, and the scale of the dates in years."""
+
+    places: Places
+    mean: float
+    deviation: float
+
+
+@dataclass(frozen=True)
+class Target:
+    """The scale of a label that is a number to predict, of its logarithm if it is skewed.
+
+    Attributes:
+        mean: Mean of the labels, or of log(1 + label).
+        deviation: Their standard deviation.
+        logarithm: True for logarithms.
+        low: The lowest of them.
+        high: The highest of them.
+    """
+
+    mean: float
+    deviation: float
+    logarithm: bool
+    low: float
+    high: float
+
+
+@dataclass
 class TableColumns:
-    """The columns of a table, from its first rows.
+    """The columns of a table, from its first rows. A feature has the name of its column, without unusual characters.
 
     Attributes:
         rows: Number of usable rows that were read.
         all_rows: True if the table has no others.
-        incomplete: True if values are missing.
         classes: Number of classes; 0 if the label is a number to predict.
-        numbers: Mean and standard deviation of each column of numbers.
-        words: The most frequent words of each column of words, sorted.
+        target: The scale of such a label.
+        has_rare_class: True if a class is so rare that it needs weights.
+        missing_words: True if words or dates are missing.
+        numbers: The features that are numbers.
+        words: The frequent words of each feature of words, sorted.
+        dates: The features that are texts of dates.
+        renamed: The features with other names than their columns, with these.
+        declared: What `prepare_examples` takes as ``columns``.
         left_out: The columns that the model does not take, with the reason.
     """
 
+    label: str
     rows: int
     all_rows: bool
-    incomplete: bool
-    label: str
-    classes: int
-    numbers: dict[str, tuple[float, float]]
-    words: dict[str, list[str]]
-    left_out: dict[str, str]
+    classes: int = 0
+    target: Target | None = None
+    has_rare_class: bool = False
+    missing_words: bool = False
+    numbers: dict[str, Number] = field(default_factory=dict)
+    words: dict[str, list[str]] = field(default_factory=dict)
+    dates: dict[str, Date] = field(default_factory=dict)
+    renamed: dict[str, str] = field(default_factory=dict)
+    declared: list[str] = field(default_factory=list)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    def add(self, column: str, feature: str, dtype: str, cells: Sequence[Any]) -> None:
+        """Add a column; `cells` has None for a missing value."""
+        present = [cell for cell in cells if cell is not None]
+        missing: float | None = None
+        if reason := _unfit(column, present, len(cells)):
+            self.left_out[column] = reason
+            return
+        values = [cell[0] for cell in present]
+        if dtype != "string":
+            missing = _absent_number(values, dtype) if len(present) < len(cells) else None
+            self.numbers[feature] = _scale(values, missing)
+        else:
+            texts = [value.decode(errors="replace") for value in values]
+            reason = self._add_texts(feature, texts, len(cells))
+            if reason:
+                self.left_out[column] = reason
+                return
+            self.missing_words |= len(present) < len(cells)
+        if feature != column:
+            self.renamed[feature] = column
+        if feature != column or missing is not None:
+            new_name = f" as {feature}" if feature != column else ""
+            self.declared.append(f"{column}:{dtype}{new_name}" + (f" or {missing:.0f}" if missing is not None else ""))
+
+    def _add_texts(self, feature: str, texts: Sequence[str], rows: int) -> str | None:
+        """Add a column of dates or words; return the reason if it is none of these."""
+        if _share(texts, DATE.fullmatch) > 0.99:
+            self.dates[feature] = _date(texts)
+            return None
+        if _share(texts, SHORT_DATE.fullmatch) > 0.99:
+            return "dates whose parts have no fixed place; write them as 2025-03-01"
+        counts = Counter(texts)
+        rare = max(2, min(RARE, rows // 100))
+        frequent = [word for word, count in counts.most_common(WORDS) if count >= rare]
+        if sum(counts[word] for word in frequent) < COVERED * len(texts):
+            return f"{len(counts):,} different texts in {len(texts):,} rows: ids, names or free text"
+        self.words[feature] = sorted([*frequent, ""] if len(texts) < rows else frequent)
+        return None
+
+    def add_label(self, labels: Sequence[Any], dtype: str, classes: int) -> None:
+        """Add the label, whose words are numbered already."""
+        self.classes = classes or _class_count(labels, dtype)
+        if self.classes:
+            counts = Counter(labels)
+            self.has_rare_class = min(counts.values()) * len(counts) < RARE_CLASS * len(labels)
+        else:
+            self.target = _target(np.asarray(labels, np.float64))
+            if dtype == "int64":  # the steps take integers for classes
+                self.declared.append(f"{self.label}:float32")
 
 
 def inspect_table(data: str, label: str) -> TableColumns:
     """Read the first rows of a table, with the readers and rules of `prepare_examples`.
 
     Raises:
-        ComponentError: If the data are no table, cannot be read, or have no such label.
+        ComponentError: If the data are no table, cannot be read, have no such label, or too many unusable rows.
     """
-    settings = Settings(label=label, missing="default")
+    settings = Settings(label=label)
     source = inspect_source(data, settings)
     if source.format not in TABLES:
         raise ComponentError(
@@ -67,32 +178,22 @@ def inspect_table(data: str, label: str) -> TableColumns:
     for row in rows[:ROWS]:
         survey.add(row, source)
     schema = decide_schema(survey, source, settings)
-    values = list(_features(rows[:ROWS], schema, source))
+    values = list(_features(rows[:ROWS], schema, source, survey))
+    check_rejects(survey.rows, survey.rejects, source, settings)
     if not values:
         raise ComponentError(f"{data}: no usable row in the first {len(rows):,}", "rows with a label", "check the data")
-    columns = {name: [features[name] for features in values] for name in schema.types}
-    labels = [value[0] for value in columns.pop(label)]
-    numbers, words, left_out = {}, {}, {}
-    for name, cells in columns.items():
-        if reason := _unfit(name, cells, schema.types[name]):
-            left_out[name] = reason
-        elif schema.types[name] == "string":
-            words[name] = _frequent_words(cells)
-        else:
-            numbers[name] = _scale(cells)
-    if not numbers and not words:
-        unfit = next((name for name, reason in left_out.items() if reason == UNFIT_NAME), None)
-        rename = (
-            unfit and f"rename the columns in the data, such as {unfit!r} to {re.sub('[^0-9A-Za-z_]+', '_', unfit)!r}"
-        )
+    columns = TableColumns(label, len(values), all_rows)
+    names = _feature_names([name for name in schema.columns if name != label])
+    for column, feature in names.items():
+        columns.add(column, feature, schema.types[column], [features.get(column) for features in values])
+    if not columns.numbers and not columns.words and not columns.dates:
         raise ComponentError(
-            f"{data}: no column that a model can take: {next(iter(left_out.values()), 'there is only the label')}",
-            "at least one column with different numbers or words",
-            rename or "check the data, or write the module yourself",
+            f"{data}: no column that a model can take: {next(iter(columns.left_out.values()), 'only the label')}",
+            "at least one column with different numbers, words or dates",
+            "check the data, or write the module yourself",
         )
-    classes = len(schema.classes) or _class_count(labels, schema.types[label])
-    incomplete = bool(survey.incomplete)
-    return TableColumns(len(values), all_rows, incomplete, label, classes, numbers, words, left_out)
+    columns.add_label([features[label][0] for features in values], schema.types[label], len(schema.classes))
+    return columns
 
 
 def _rows(source: Source) -> Iterator[Row]:
@@ -100,43 +201,117 @@ def _rows(source: Source) -> Iterator[Row]:
         for row in read_rows(file, source):
             if row.damage:
                 raise ComponentError(*row.damage)
-            if not row.end and not row.problem:
+            if not row.end:
                 yield row
 
 
-def _features(rows: Sequence[Row], schema: Schema, source: Source) -> Iterator[Features]:
+def _features(rows: Sequence[Row], schema: Schema, source: Source, survey: Survey) -> Iterator[Features]:
+    """Yield the features of the usable rows, and add the others to the survey."""
     for row in rows:
         try:
-            yield schema.features(row, source)
-        except (UnusableError, MissingError):
-            continue
+            if not row.problem:
+                yield schema.features(row, source)
+        except (UnusableError, MissingError) as reason:
+            survey.rejects.add(row, str(reason))
 
 
-def _unfit(name: str, cells: Sequence[Any], dtype: str) -> str | None:
-    if not re.fullmatch(r"\w+", name):  # `train` passes no other features to a module
-        return UNFIT_NAME
-    if any(len(cell) != 1 for cell in cells):
+def _feature_names(columns: Sequence[str]) -> dict[str, str]:
+    """Return a name for each column that a SavedModel can have as an input: ASCII, and no word of Python.
+
+    >>> list(_feature_names(["area m2", "area_m2", "2 rooms", "größe", "価格", "class"]).values())
+    ['area_m2_2', 'area_m2', 'x2_rooms', 'gro_e', 'column', 'xclass']
+    """
+    used = {column for column in columns if _is_input_name(column)}
+    names = {}
+    for column in columns:
+        name = column
+        if column not in used:
+            letters = [letter for letter in unicodedata.normalize("NFKD", column) if not unicodedata.combining(letter)]
+            stem = re.sub(r"[^0-9A-Za-z]+", "_", "".join(letters)).strip("_") or "column"
+            stem = stem if _is_input_name(stem) else f"x{stem}"
+            choices = (stem, *(f"{stem}_{number}" for number in range(2, len(columns) + 2)))
+            name = next(choice for choice in choices if choice not in used)
+        used.add(name)
+        names[column] = name
+    return names
+
+
+def _is_input_name(name: str) -> bool:
+    return bool(INPUT_NAME.fullmatch(name)) and not iskeyword(name)
+
+
+def _unfit(column: str, present: Sequence[Any], rows: int) -> str | None:
+    if any(len(cell) != 1 for cell in present):
         return "it has lists"
-    different = len({cell[0] for cell in cells})
-    if different == 1:
+    values = [cell[0] for cell in present]
+    different = set(values)
+    if len(different) < 2 and len(present) == rows:
         return "all of its values are the same"
-    if dtype == "string" and different > max(WORDS, len(cells) // 2):
-        return f"{different:,} different texts in {len(cells):,} rows: names or free text"
+    if not different:
+        return "it has no values"
+    if isinstance(values[0], int) and len(different) == len(values) > 20:
+        if max(values) - min(values) + 1 == len(values):
+            return "whole numbers without a gap, one for each row: an id"
+        if ID_NAME.fullmatch(column):
+            return "a different whole number in each row, and the name of an id"
     return None
 
 
-def _frequent_words(cells: Sequence[Any]) -> list[str]:
-    counts = Counter(cell[0].decode(errors="replace") for cell in cells)
-    return sorted(word for word, _ in counts.most_common(WORDS) if word)
+def _absent_number(values: Sequence[float], dtype: str) -> float:
+    """Return a power of ten, negative, below all values, that float32 holds exactly."""
+    choices = (-float(10**power) for power in range(11))
+    absent = next((choice for choice in choices if choice < min(values)), None)
+    if absent is None:
+        return 2 * min(values) if dtype == "int64" else float(np.float32(2 * min(values)))
+    return absent
 
 
-def _scale(cells: Sequence[Any]) -> tuple[float, float]:
-    values = np.asarray([cell[0] for cell in cells], np.float64)
-    return _rounded(float(values.mean())), _rounded(float(values.std())) or 1.0
+def _scale(values: Sequence[float], missing: float | None) -> Number:
+    numbers = np.asarray(values, np.float64)
+    return Number(_rounded(numbers.mean()), _rounded(numbers.std()) or 1.0, missing)
+
+
+def _share(texts: Sequence[str], test: Callable[[str], object]) -> float:
+    return sum(bool(test(text)) for text in texts) / len(texts)
+
+
+def _date(texts: Sequence[str]) -> Date:
+    places = _places(texts)
+    in_years = [
+        sum(int(text[slice(*places[part])]) / parts for part, parts in (("year", 1), ("month", 12), ("day", 372)))
+        for text in texts
+        if DATE.fullmatch(text)
+    ]
+    number = _scale(in_years, None)
+    return Date(places, number.mean, number.deviation)
+
+
+def _places(texts: Sequence[str]) -> Places:
+    """Return the places of the parts of dates: 2025-03-01, 01.03.2025, 01/03/2025 if a first number is above 12."""
+    if _share(texts, re.compile(r"\d{4}").match) > 0.5:
+        day = DAY
+    else:
+        is_american = _share(texts, lambda text: int(text[:2]) > 12 if text[:2].isdecimal() else 0) < 0.001
+        day = AMERICAN if is_american and "." not in texts[0] else EUROPEAN
+    has_hours = len({text[11:13] for text in texts}) > 1
+    return day | ({"hour": (11, 13)} if has_hours else {})
+
+
+def _target(labels: Any) -> Target:
+    logarithm = bool(labels.min() >= 0 and _skewness(labels) > SKEWED)
+    logarithm = logarithm and abs(_skewness(np.log1p(labels))) < _skewness(labels) / 2
+    values = np.log1p(labels) if logarithm else labels
+    numbers = values.mean(), values.std() or 1.0, values.min(), values.max()
+    mean, deviation, low, high = map(_rounded, numbers)
+    return Target(mean, deviation, logarithm, low, high)
+
+
+def _skewness(values: Any) -> float:
+    return float(((values - values.mean()) ** 3).mean() / (values.std() ** 3 or 1.0))
 
 
 def _rounded(value: float) -> float:
-    return float(f"{value:.4g}")
+    return float(f"{value:.6g}")
 
 
 def _class_count(labels: Sequence[Any], dtype: str) -> int:

@@ -197,7 +197,7 @@ def test_columns_and_label_are_determined_with_and_without_a_header(tmp_path, te
 
 def test_unusable_rows_within_the_limit_are_left_out_and_reported(tmp_path):
     lines = [f"{index / 4},{index % 2}" for index in range(100)]
-    lines[10], lines[20], lines[30], lines[40] = "NaN,1", "1,2,3", "word,0", "1,"
+    lines[10], lines[20], lines[30], lines[40] = "inf,1", "1,2,3", "word,0", "1,"
     (tmp_path / "a.csv").write_text("\n".join(["x,label", *lines]))
     report = run(tmp_path / "a.csv", tmp_path / "out", max_rejected=0.05)
     assert (report["read"], report["rejected"]["count"], sum(report["splits"].values())) == (100, 4, 96)
@@ -205,7 +205,7 @@ def test_unusable_rows_within_the_limit_are_left_out_and_reported(tmp_path):
         ("a.csv", n) for n in (12, 22, 32, 42)
     ]
     reasons = [reject["reason"] for reject in report["rejected"]["shown"]]
-    assert reasons[0] == "x: 'NaN' is no finite float32"
+    assert reasons[0] == "x: 'inf' is no finite float32"
     assert reasons[1] == "3 columns instead of 2"
     assert reasons[2] == "x: 'word' is no float32"
     assert reasons[3] == "no label"

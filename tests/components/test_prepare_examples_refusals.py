@@ -54,7 +54,7 @@ def refusal(data, folder, **parameters) -> ComponentError:
         (GOOD, {"splits": ["../a:1"]}, "splits=", '["train:8", "eval:2"]'),
         (GOOD, {"splits": []}, "splits=[]", '["train:8", "eval:2"]'),
         (GOOD, {"splits": ["a:1", "b:1", "huge:100000"]}, "split a, b", "more rows"),
-        (GOOD.replace("7,3.5,1", "7,NaN,1") + "1,2\n3,4,5,6\n", {}, "unusable (2.0%)", "max_rejected=0.02"),
+        (GOOD.replace("7,3.5,1", "7,inf,1") + "1,2\n3,4,5,6\n", {}, "unusable (2.0%)", "max_rejected=0.02"),
         (GOOD + '7,"8,9\n', {}, "line 102: a quote is opened and never closed", "close the quote"),
         (GOOD + "none,1,2\n" * 9, {}, "9 of 109 rows unusable (8.3%)", "max_rejected=0.083"),
         (GOOD + "1,2,none\n" * 9, {}, "line 102: label: 'none' is no int64", "max_rejected=0.083"),

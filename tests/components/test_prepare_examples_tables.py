@@ -8,16 +8,17 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
+from pandas._libs.parsers import STR_NA_VALUES
 from pyarrow import parquet
 
 from tests.components.test_prepare_examples import records, rows, run, shards
 from tests.components.test_prepare_examples_refusals import refusal
+from tfopt.components.prepare_examples.cells import MISSING_WORDS
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers import parquet as parquet_reader
 from tfopt.components.prepare_examples.readers.detect import inspect_source
 
 FORMATS = ("csv", "tsv.gz", "jsonl", "ndjson.gz", "parquet")
-DAY = pa.array([0, 1, 2], pa.date32())
 
 
 def write(file: Path, table: list[dict], schema: pa.Schema | None = None) -> Path:
@@ -300,8 +301,9 @@ def test_nan_and_values_beyond_float32_make_a_row_unusable(kind, tmp_path):
     table[3]["x"], table[7]["x"], table[11]["x"] = float("nan"), float("inf"), 1e300
     file = write(tmp_path / f"a.{kind}", table)
     report = run(file, tmp_path / "out", max_rejected=0.1)
-    assert report["rejected"]["count"] == 3
-    assert all("is no finite float32" in reject["reason"] for reject in report["rejected"]["shown"][:2])
+    missing = int(kind == "csv")  # where nan is a word for a missing value
+    assert (report["rejected"]["count"], report["features"]["x"]["missing"]) == (3 - missing, missing)
+    assert all("is no finite float32" in reject["reason"] for reject in report["rejected"]["shown"][: 2 - missing])
     if kind == "parquet":
         assert "3 of 30 rows unusable" in refusal(file, tmp_path / "no").received
 
@@ -484,7 +486,7 @@ def test_a_text_column_of_parquet_that_is_not_utf8_is_refused(tmp_path):
     ("column", "received"),
     [
         (pa.array([{"a": 1}] * 3), "column 'x' is struct<a: int64>"),
-        (DAY, "column 'x' is date32[day]"),
+        (pa.array([0, 1, 2], pa.time32("s")), "column 'x' is time32[ms]"),
         (pa.array([[[1]], [[2]], [[3]]]), "column 'x' is list<"),
         (pa.array([[("a", 1)]] * 3, pa.map_(pa.string(), pa.int64())), "column 'x' is map"),
     ],
@@ -586,3 +588,63 @@ def test_integers_beyond_int64_make_a_row_unusable(tmp_path):
     )
     parquet.write_table(pa.table({"x": pa.array([2**63, 1], pa.uint64()), "label": [0, 1]}), tmp_path / "a.parquet")
     assert "line 1: x: 9223372036854775808 is no int64" in refusal(tmp_path / "a.parquet", tmp_path / "no").received
+
+
+def test_the_words_that_pandas_reads_as_missing_are_missing_unless_the_column_is_declared_as_text(tmp_path):
+    words = sorted(STR_NA_VALUES - {""})
+    assert MISSING_WORDS == STR_NA_VALUES
+    table = [
+        {"x": words[n] if n < len(words) else n / 4, "name": words[n % len(words)], "n": n, "label": n % 2}
+        for n in range(120)
+    ]
+    report = run(write(tmp_path / "a.csv", table), tmp_path / "out", columns=["name:string"])
+    assert report["rejected"]["count"] == 0
+    assert (report["features"]["x"]["dtype"], report["features"]["x"]["missing"]) == ("float32", len(words))
+    assert (report["features"]["name"]["missing"], report["features"]["name"]["distinct"]) == (0, len(words))
+    error = refusal(write(tmp_path / "b.csv", table), tmp_path / "no", columns=["name:string"], missing="error")
+    assert f"{len(words)} of 120 rows lack a value, the first is 'x'" in error.received
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_a_declared_column_has_another_name_and_a_value_for_missing_ones(tmp_path, kind):
+    table = [
+        {"area m2": None if n % 5 == 0 else n / 4, "year": None if n % 7 == 0 else n, "word": None, "label": n % 2}
+        for n in range(120)
+    ]
+    columns = ["area m2:float32 as area_m2 or -1", "year:int64 or 0", "word:string or none"]
+    file = write(tmp_path / f"a.{kind}", table)
+    report = run(file, tmp_path / "out", columns=columns, missing="drop")
+    assert set(report["features"]) == {"area_m2", "year", "word", "label"}
+    written = examples(tmp_path / "out")
+    assert len(written) == 120 and {row["word"][0] for row in written} == {b"none"}
+    assert sum(row["area_m2"] == [-1.0] for row in written) == 24 and sum(row["year"] == [0] for row in written) == 18
+
+
+@pytest.mark.parametrize(
+    ("columns", "received"),
+    [
+        (["x:float32 as y"], "a second feature 'y'"),
+        (["x:float32 as z", "y:int64 as z"], "columns="),
+        (["label:int64 as y2"], "the label 'label' as 'y2'"),
+        (["x:int64 or none"], "columns="),
+        (["x:float32 or nan"], "columns="),
+        (["x:float32 as no name"], "columns="),
+    ],
+)
+def test_declared_names_and_values_that_cannot_be_are_refused(tmp_path, columns, received):
+    file = write(tmp_path / "a.csv", [{"x": n / 4, "y": n, "label": n % 2} for n in range(60)])
+    assert received in refusal(file, tmp_path / "out", columns=columns).received
+
+
+def test_dates_of_parquet_are_texts(tmp_path):
+    table = pa.table(
+        {
+            "day": pa.array(range(60), pa.date32()),
+            "time": pa.array([n * 3_600_000_000 for n in range(60)], pa.timestamp("us")),
+            "label": [n % 2 for n in range(60)],
+        }
+    )
+    parquet.write_table(table, tmp_path / "a.parquet")
+    run(tmp_path / "a.parquet", tmp_path / "out")
+    (row,) = (row for row in examples(tmp_path / "out") if row["time"] == [b"1970-01-02T06:00:00"])
+    assert row["day"] == [b"1970-01-31"]

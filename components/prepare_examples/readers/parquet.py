@@ -107,11 +107,11 @@ def _type(file: str, name: str, dtype: Any) -> str | None:
         return f"{prefix}int64"
     if types.is_floating(value):
         return f"{prefix}float32"
-    if _is_text(value) or _is_bytes(value):
+    if _is_text(value) or _is_bytes(value) or _is_time(value):
         return f"{prefix}string"
     raise ComponentError(
         f"{file}: column {name!r} is {dtype}",
-        "numbers, texts, or lists of them",
+        "numbers, texts, dates, or lists of them",
         "convert it to a number or text, or write a file without it",
     )
 
@@ -179,6 +179,8 @@ def _converter(dtype: Any) -> Callable[[Any], Any] | None:
         return _each(int)
     if types.is_float16(value) or types.is_float32(value):
         return _each(lambda number: float(str(np.float32(number))))  # 0.1 instead of 0.10000000149011612, as in a CSV
+    if _is_time(value):
+        return _each(lambda moment: moment.isoformat())
     return _each(lambda content: content.decode("utf-8", "surrogateescape")) if _is_bytes(value) else None
 
 
@@ -215,6 +217,12 @@ def _is_bytes(dtype: Any) -> bool:
     from pyarrow import types
 
     return bool(types.is_binary(dtype) or types.is_large_binary(dtype) or types.is_fixed_size_binary(dtype))
+
+
+def _is_time(dtype: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_date(dtype) or types.is_timestamp(dtype))
 
 
 @contextlib.contextmanager

@@ -159,7 +159,8 @@ def _cell_kinds(cells: list[Any], source: Source) -> bytes:
     if "string" not in source.declared.values():
         return kinds
     texts = [source.declared.get(name) == "string" for name in source.columns]
-    return bytes(Kind.TEXT if kind and text else kind for kind, text in zip(kinds, texts, strict=True))
+    parts = zip(kinds, texts, cells, strict=True)
+    return bytes(Kind.TEXT if text and cell.strip() else kind for kind, text, cell in parts)
 
 
 def _first_text(value: Any) -> bytes:
