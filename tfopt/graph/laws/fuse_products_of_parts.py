@@ -48,33 +48,33 @@ class Iterations(NamedTuple):
 def find(graph: Graph, root: Node) -> Iterations | str | None:
     """Return the results that a node joins if they look like those of a loop."""
     if root.op in SUMS:
-        found = _terms(graph, root)
+        iterations = _terms(graph, root)
     elif root.op == "TensorListStack":
-        found = _written(graph, root)
+        iterations = _written(graph, root)
     else:
         results = root.inputs[:-1] if root.op == "ConcatV2" else root.inputs
-        found = Iterations(tuple(results), (), frozenset())
-    if found is None or len(found.results) < 2:
+        iterations = Iterations(tuple(results), (), frozenset())
+    if iterations is None or len(iterations.results) < 2:
         return None
-    nodes = [graph.nodes[tensor.node] for tensor in found.results]
-    return found if len({node.op for node in nodes}) == 1 and is_pure(nodes[0]) else None
+    nodes = [graph.nodes[tensor.node] for tensor in iterations.results]
+    return iterations if len({node.op for node in nodes}) == 1 and is_pure(nodes[0]) else None
 
 
-def rewrite(found: Iterations, make: Maker) -> list[Tensor]:
+def rewrite(iterations: Iterations, make: Maker) -> list[Tensor]:
     """Return the function of the whole tensor, in the layout of the root.
 
     Raises:
         Refusal: If the results are not equal functions of parts.
     """
-    unrolled = _Unrolled(make, found)
+    unrolled = _Unrolled(make, iterations)
     if make.root.op not in SUMS:
-        return [_joined(make, unrolled.batch, unrolled.value(found.results))]
-    node = make.graph.nodes[found.results[0].node]
+        return [_joined(make, unrolled.batch, unrolled.value(iterations.results))]
+    node = make.graph.nodes[iterations.results[0].node]
     if node.op == "MatMul":
-        total = unrolled.product_total(found.results, node)
+        total = unrolled.product_total(iterations.results, node)
     else:
-        total = unrolled.batch.total(unrolled.value(found.results))
-    for other in found.others:
+        total = unrolled.batch.total(unrolled.value(iterations.results))
+    for other in iterations.others:
         total = make.node("AddV2", total, other, like=make.root)
     return [total]
 
@@ -138,9 +138,9 @@ def _joined(make: Maker, batch: Batch, value: Value) -> Tensor:
 class _Unrolled:
     """Computes columns of equal nodes at once."""
 
-    def __init__(self, make: Maker, found: Iterations) -> None:
-        self.graph, self.make, self.batch = make.graph, make, Batch(make, len(found.results))
-        self._inner = set(found.inner)
+    def __init__(self, make: Maker, iterations: Iterations) -> None:
+        self.graph, self.make, self.batch = make.graph, make, Batch(make, len(iterations.results))
+        self._inner = set(iterations.inner)
         self._beside_parts: set[Column] = set()
         self._is_divided = self._has_product = False
 
@@ -155,10 +155,10 @@ class _Unrolled:
         sides = self._inputs(products)
         operands = [evaluate(side, self._leaf, self._operate) for side in sides]
         self._check()
-        lengths = [self.graph.shape(side[0]) for side in sides]
+        shapes = [self.graph.shape(side[0]) for side in sides]
         flags = attr(node, "transpose_a"), not attr(node, "transpose_b")
-        known = [shape[0 if first else 1] for shape, first in zip(lengths, flags, strict=True) if shape is not None]
-        return self.batch.product_total(node, operands, next((size for size in known if size), None))
+        lengths = [shape[0 if first else 1] for shape, first in zip(shapes, flags, strict=True) if shape is not None]
+        return self.batch.product_total(node, operands, next((size for size in lengths if size), None))
 
     def _check(self) -> None:
         if not self._is_divided:

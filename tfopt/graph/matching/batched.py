@@ -7,7 +7,7 @@ where an operation needs it elsewhere. Axes are counted from the right to align 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from string import ascii_letters
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -58,11 +58,11 @@ def evaluate(
             pending.pop()
         elif key in needs:
             values[key] = operate(key, [values[each] for each in needs[key]])
-        elif isinstance(found := leaf(key), Value):
-            values[key] = found
+        elif isinstance(value := leaf(key), Value):
+            values[key] = value
         else:
-            needs[key] = found
-            pending += found
+            needs[key] = value
+            pending += value
     return values[root]
 
 
@@ -132,8 +132,8 @@ class Batch:
 
     def _gather(self, source: Tensor, axis: int, numbers: Sequence[int]) -> Tensor:
         places = self.make.integers("places", numbers), self.make.integers("axis", axis)
-        kinds = {"Tparams": self._dtype(source), "Tindices": INT32, "Taxis": INT32}
-        return self.make.node("GatherV2", source, *places, like=self.make.root, batch_dims=0, **kinds)
+        kinds: dict[str, Any] = {"Tparams": self._dtype(source), "Tindices": INT32, "Taxis": INT32}
+        return self.make.node("GatherV2", source, *places, like=self.make.root, role="slices", batch_dims=0, **kinds)
 
     def _every(self, source: Tensor, axis: int, begin: int, end: int, step: int) -> Tensor:
         bounds = ([*[0] * axis, begin], [*[0] * axis, max(end, 0)], [*[1] * axis, step])
@@ -152,7 +152,7 @@ class Batch:
     def product_total(self, node: Node, operands: list[Value], inner: int | None) -> Tensor:
         """Return the sum of matrix products over all iterations, given the length of the sums in one product."""
         x, y = operands
-        flags = {name: attr(node, name) for name in ("transpose_a", "transpose_b")}
+        flags: dict[str, Any] = {name: attr(node, name) for name in ("transpose_a", "transpose_b")}
         if x.axis is not None and y.axis is not None:
             if inner is None or self.count is None:
                 raise Refusal("the number of terms of each sum is not known")
@@ -171,7 +171,7 @@ class Batch:
         made = self.make.node(op, *(value.made for value in operands), like=node, role=node.name)
         return Value(rank, made, axis)
 
-    def _add(self, op: str, *inputs: Tensor, **changed: object) -> Tensor:
+    def _add(self, op: str, *inputs: Tensor, **changed: Any) -> Tensor:
         return self.make.node(op, *inputs, like=self.make.root, T=self._dtype(inputs[0]), **changed)
 
     def _dtype(self, tensor: Tensor) -> int:

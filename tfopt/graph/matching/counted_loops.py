@@ -19,11 +19,11 @@ class Index(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """A slice of an outer tensor that an iteration reads: the axis that it lacks, and the tensor of its index."""
+    """A slice of an outer tensor that an iteration reads: the axis that it lacks, and the tensor of its number."""
 
     source: Tensor
     axis: int
-    index: Tensor
+    number: Tensor
 
 
 @dataclass

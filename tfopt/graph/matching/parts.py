@@ -88,9 +88,7 @@ def _sliced(graph: Graph, node: Node, output: int) -> Part | None:
     count = graph.array(bounds[0]).size
     axes = {place: place + (len(shape) - count if ellipsis and ellipsis < 1 << place else 0) for place in range(count)}
     ranges = {
-        place: range_along(graph, node, place, shape[axis])
-        for place, axis in axes.items()
-        if not ellipsis >> place & 1
+        place: range_along(graph, node, place, shape[axis]) for place, axis in axes.items() if not ellipsis >> place & 1
     }
     cut = [place for place, each in ranges.items() if each != (0, shape[axes[place]]) or singles >> place & 1]
     if len(cut) != 1:
