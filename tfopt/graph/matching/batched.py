@@ -62,7 +62,7 @@ def evaluate(
             values[key] = value
         else:
             needs[key] = value
-            pending += value
+            pending += reversed(value)  # the first operand first: kernels are stacked only if it is divided
     return values[root]
 
 

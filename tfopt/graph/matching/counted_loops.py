@@ -117,7 +117,8 @@ def _indexed(loop: Loop, node: Node, source: Tensor) -> Slice | None:
     shape, ellipsis = loop.graph.shape(source), attr(node, "ellipsis_mask")
     if shape is None or place < 0 or attr(node, "shrink_axis_mask") != 1 << place or attr(node, "new_axis_mask"):
         return None
-    if begin.op not in ("Pack", "ExpandDims") or not graph.is_constant(node.inputs[3]):
+    has_begin = begin.op in ("Pack", "ExpandDims") and not attr(node, "begin_mask") >> place & 1
+    if not has_begin or not graph.is_constant(node.inputs[3]):
         return None
     indices = begin.inputs if begin.op == "Pack" else begin.inputs[:1]
     whole = attr(node, "begin_mask") & attr(node, "end_mask") | ellipsis | 1 << place
