@@ -122,7 +122,7 @@ def array(take, *shape, axis=0, count=None, dynamic=False, body=None):
 
 
 def of_both():
-    """Products of slices of two tensors, one of which is a constant in the body."""
+    """Products of slices of two tensors, one that is a constant in the body."""
     x, kernels = feed(3, 5, 4), weights(3, 4, 2)
     results = tf.TensorArray(tf.float32, 3)
     body = lambda i, y: (i + 1, y.write(i, x[i] @ kernels[i]))  # noqa: E731

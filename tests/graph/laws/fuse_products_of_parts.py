@@ -231,7 +231,7 @@ def three(*shape):
 
 
 def read_product():
-    """A sum of products, one of which is read elsewhere."""
+    """A sum of products; something else reads the first one."""
     x, kernel = feed(3, 5, 4), weights(4, 2)
     parts = [part @ kernel for part in tf.unstack(x)]
     return tf.add_n(parts) * parts[0]

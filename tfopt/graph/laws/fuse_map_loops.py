@@ -124,8 +124,8 @@ def _built(batch: Batch, loop: Loop, tensor: Tensor) -> Value:
 
 def _leaf(batch: Batch, loop: Loop, node: Node) -> Value | None:
     """Return the value of a slice, a constant or an argument of the body; None for other nodes."""
-    if (taken := slice_of(loop, node)) is not None:
-        return _slices(batch, loop, taken.source, taken.axis, taken.number)
+    if (part := slice_of(loop, node)) is not None:
+        return _slices(batch, loop, part.source, part.axis, part.number)
     if node.op == "Const":
         array = loop.body.graph.array(Tensor(node.name))
         return Value(array.ndim, loop.make.constant(node.name, array))

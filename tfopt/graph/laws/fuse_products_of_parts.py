@@ -23,7 +23,7 @@ as several small operations: `benchmarks/loops.py --form parts` and ``--form uns
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -262,7 +262,7 @@ def _is_free(graph: Graph, node: Node) -> bool:
     return not (node.name in graph.fetched or node.name in graph.fed or node.controls or graph.waiting(node.name))
 
 
-def _attributes(node: Node) -> dict[str, Any]:
+def _attributes(node: Node) -> dict[str, bytes]:
     return {name: value.SerializeToString(deterministic=True) for name, value in node.attr.items() if name[0] != "_"}
 
 

@@ -132,7 +132,7 @@ class Batch:
 
     def _gather(self, source: Tensor, axis: int, numbers: Sequence[int]) -> Tensor:
         places = self.make.integers("places", numbers), self.make.integers("axis", axis)
-        kinds: dict[str, Any] = {"Tparams": self._dtype(source), "Tindices": INT32, "Taxis": INT32}
+        kinds = {"Tparams": self._dtype(source), "Tindices": INT32, "Taxis": INT32}
         return self.make.node("GatherV2", source, *places, like=self.make.root, role="slices", batch_dims=0, **kinds)
 
     def _every(self, source: Tensor, axis: int, begin: int, end: int, step: int) -> Tensor:
@@ -152,7 +152,7 @@ class Batch:
     def product_total(self, node: Node, operands: list[Value], inner: int | None) -> Tensor:
         """Return the sum of matrix products over all iterations, given the length of the sums in one product."""
         x, y = operands
-        flags: dict[str, Any] = {name: attr(node, name) for name in ("transpose_a", "transpose_b")}
+        flags = {name: bool(attr(node, name)) for name in ("transpose_a", "transpose_b")}
         if x.axis is not None and y.axis is not None:
             if inner is None or self.count is None:
                 raise Refusal("the number of terms of each sum is not known")
@@ -160,7 +160,7 @@ class Batch:
             columns = self._flat(y, inner * self.count, first=not flags["transpose_b"])
         else:
             rows, columns = (value.made if value.axis is None else self.total(value) for value in operands)
-        return self.make.node("MatMul", rows, columns, like=node, **flags)
+        return self.make.node("MatMul", rows, columns, like=node, role="total", **flags)
 
     def _flat(self, value: Value, inner: int, *, first: bool) -> Tensor:
         """Return the matrices of all iterations as one, next to each other along one of its axes."""
