@@ -16,13 +16,6 @@ MOSTLY = 0.9  # share of the work with integer kernels from which a conversion t
 SOME = 0.5  # share below which it is not advised
 FEW_PARAMETERS = 100_000  # below, int8 was measured to be no faster
 SPARSE = 0.5  # share of zeros from which sparse storage is advised
-CHANNEL_OPS = {
-    "Conv2D",
-    "MatMul",
-    "DepthwiseConv2dNative",
-    "BatchMatMulV2",
-    "Einsum",
-}  # channels of their kernels can be removed
 
 
 @dataclass(frozen=True)
@@ -55,9 +48,13 @@ def _applicable(report: InspectionReport, model: Model) -> Iterator[tuple[float,
     """Yield each applicable command with its rank: the largest measured gain of the share of the work it applies to."""
     covered = report.quantizable.flops or 0.0
     if covered >= SOME and report.parameters.count >= FEW_PARAMETERS:
-        yield _speedup(covered, INT8_SPEED.high), _int8(report, model, covered)
-    if model.keras and CHANNEL_OPS & report.ops.keys():
-        yield _speedup(1.0, SLIM_SPEED.high), _fewer_channels(model)
+        if report.loops:
+            yield 1.005, _int8_loops(report, model)  # after what has a measured gain
+        else:
+            yield _speedup(covered, INT8_SPEED.high), _int8(report, model, covered)
+    prunable = report.flops.prunable / max(report.flops.total, 1)
+    if model.keras and prunable >= SOME:
+        yield _speedup(prunable, SLIM_SPEED.high), _fewer_channels(model, prunable)
     if report.backbones.task and report.backbones.fitting:
         yield 1.03, _lighter_backbone(report)  # after what keeps the network: it needs a new training
     if report.sparsity.fraction >= SPARSE:
@@ -82,12 +79,20 @@ def _int8(report: InspectionReport, model: Model, covered: float) -> Advice:
     return Advice(command, f"{work}; {gain}. Needs examples, no retraining.")
 
 
-def _fewer_channels(model: Model) -> Advice:
+def _int8_loops(report: InspectionReport, model: Model) -> Advice:
+    share = f"{report.flops.in_loops / max(report.flops.total, 1):.0%} of the work is in loops"
+    why = f"{share}, which LiteRT does not convert to integers, and OpenVINO does; no gain was measured."
+    command = _command("export_openvino", model, examples="EXAMPLES", exported="int8", precision="int8")
+    return Advice(command, f"{why} Needs examples, no retraining.")
+
+
+def _fewer_channels(model: Model, prunable: float) -> Advice:
     gain = f"half of the FLOPs was measured to be {SLIM_SPEED} as fast in LiteRT {SOURCE}"
     files = {"examples": "EXAMPLES", "module": "MODULE", "pruned": "slim"}
     half = {"pattern": "channel", "measure": "flops", "sparsity": "0.5"}
     command = _command("prune", model, **files, label="LABEL", **half)
-    return Advice(command, f"The Keras form can be fine-tuned; {gain}. Needs examples and a fine-tuning.")
+    where = "" if prunable >= MOSTLY else f" {prunable:.0%} of the work is in layers with channels to remove."
+    return Advice(command, f"The Keras form can be fine-tuned; {gain}.{where} Needs examples and a fine-tuning.")
 
 
 def _lighter_backbone(report: InspectionReport) -> Advice:

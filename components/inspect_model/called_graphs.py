@@ -15,7 +15,8 @@ from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.report import Report
 
 PASSES = ("strip_unused", "drop_control_edges", "fold_static_shapes", "fold_constants")
-CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f", "While": "body", "StatelessWhile": "body"}
+LOOPS = ("While", "StatelessWhile")
+CALLS = {"PartitionedCall": "f", "StatefulPartitionedCall": "f"} | dict.fromkeys(LOOPS, "body")
 
 
 def read_called_graph(graph: Graph, node: Node) -> tuple[Graph, int] | None:

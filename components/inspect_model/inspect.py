@@ -8,9 +8,10 @@ from typing import Any
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.inspect_model.advice import advise
-from tfopt.components.inspect_model.called_graphs import read_called_graph, simplify
+from tfopt.components.inspect_model.called_graphs import CALLS, LOOPS, read_called_graph, simplify
 from tfopt.components.inspect_model.flops import FREE, VIEWS, count_flops
 from tfopt.components.inspect_model.lighter_backbones import list_lighter_backbones
+from tfopt.components.inspect_model.prunable import count_prunable
 from tfopt.components.inspect_model.weights import count_parameters, find_unaligned_kernels, measure_sparsity
 from tfopt.data.sample_inputs import OPEN_SIZE
 from tfopt.error_messages import nearest
@@ -74,7 +75,7 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
     passes.run(SERVING_PASSES, graph, changes)
     simplify(graph)
     costs = [cost for cost in _costs(graph) if cost.op not in NO_COMPUTATION]
-    flops = _sum_flops(costs)
+    flops = replace(_sum_flops(costs), prunable=count_prunable(graph, costs))
     report = InspectionReport(
         model=model.name,
         digest=model.digest,
@@ -85,6 +86,7 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
         ops=dict(Counter(cost.op for cost in costs).most_common()),
         parameters=parameters,
         flops=flops,
+        loops=_count_loops(graph),
         bytes_moved=sum(cost.bytes for cost in costs),
         busiest=sorted(costs, key=lambda cost: -(cost.flops or 0))[:BUSIEST],
         quantizable=_coverage(costs, INTEGER),
@@ -125,7 +127,14 @@ def _costs(graph: Graph) -> Iterator[NodeCost]:
         for cost in _costs(called[0]) if called else [_node_cost(graph, node)]:
             count, name = (called[1], f"{node.name}/{cost.node}") if called else (1, cost.node)
             flops = None if cost.flops is None else count * cost.flops
-            yield replace(cost, node=name, flops=flops, bytes=count * cost.bytes)
+            in_loop = cost.in_loop or node.op in LOOPS
+            yield replace(cost, node=name, flops=flops, bytes=count * cost.bytes, in_loop=in_loop)
+
+
+def _count_loops(graph: Graph) -> int:
+    """Return the number of loops, also in functions; those of unknown length are included."""
+    called = (read_called_graph(graph, node) for node in graph.of_op(*CALLS))
+    return len(graph.of_op(*LOOPS)) + sum(_count_loops(each[0]) for each in called if each)
 
 
 def _node_cost(graph: Graph, node: Node) -> NodeCost:
@@ -161,6 +170,7 @@ def _sum_flops(costs: Sequence[NodeCost]) -> FlopCount:
         total=by_op.total(),
         by_op={op: count for op, count in by_op.most_common() if count},
         not_counted=dict(Counter(cost.op for cost in costs if cost.flops is None)),
+        in_loops=sum(cost.flops or 0 for cost in costs if cost.in_loop),
     )
 
 

@@ -39,6 +39,8 @@ def _lines(report: InspectionReport) -> Iterator[str]:
         yield f"  counted for one example, with {_join_specs(report.assumed)}"
     yield f"  parameters     {count(report.parameters.count)} ({data_size(report.parameters.bytes)})"
     yield f"  operations     {count(flops.total)}FLOP, {data_size(report.bytes_moved)} moved"
+    if report.loops:
+        yield f"    in loops     {count(flops.in_loops)}FLOP ({report.loops} found)"
     if flops.not_counted:
         yield f"    not counted  {_join_counts(flops.not_counted)}"
     yield f"  ops            {_join_counts(report.ops)}"

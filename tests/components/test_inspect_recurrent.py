@@ -1,8 +1,13 @@
 """Test that the work of recurrent layers is counted, in all steps of the loop."""
 
+import shlex
+from pathlib import Path
+
+import numpy as np
 import pytest
 
 from tfopt.artifacts import Model
+from tfopt.cli.main import main
 from tfopt.components.inspect_model.component import inspect_model
 
 STEPS, WIDTH, UNITS, OUTPUTS = 12, 16, 32, 4
@@ -41,3 +46,73 @@ def test_the_products_of_a_loop_are_the_busiest_nodes(tmp_path):
     report = inspected(keras, keras.layers.LSTM(UNITS), tmp_path)
     assert report["busiest"][0]["op"] == "MatMul" and "/while/" in report["busiest"][0]["node"]
     assert report["busiest"][0]["flops"] == STEPS * 2 * UNITS * 4 * UNITS
+
+
+def test_loops_and_their_work_are_reported(tmp_path):
+    import keras
+
+    report = inspected(keras, keras.layers.LSTM(UNITS), tmp_path)
+    step = 2 * (WIDTH + UNITS) * 4 * UNITS
+    assert report["loops"] == 1
+    outside = report["flops"]["total"] - report["flops"]["in_loops"]
+    assert report["flops"]["in_loops"] > STEPS * step and 2 * UNITS * OUTPUTS < outside < 3 * UNITS * OUTPUTS
+    assert "(1 found)" in (tmp_path / "inspection" / "inspection.txt").read_text()
+
+
+def conv(layers, units, count=1, **arguments):
+    """Return convolutions, and an LSTM after them."""
+
+    def build(x):
+        for _ in range(count):
+            x = layers.Conv1D(96, 5, activation="relu")(x)
+        return layers.LSTM(units, **arguments)(x)
+
+    return build
+
+
+NETWORKS = {
+    "lstm": lambda layers: layers.LSTM(160),
+    "gru": lambda layers: layers.GRU(192),
+    "bidirectional": lambda layers: layers.Bidirectional(layers.LSTM(112)),
+    "unrolled": lambda layers: layers.LSTM(160, unroll=True),
+    "convolution": lambda layers: conv(layers, 160),
+    "convolutions": lambda layers: conv(layers, 8, count=4),
+}
+# advice on these networks; the channels of a convolution before a loop, or of unrolled steps, cannot be removed
+ADVISED = {"lstm": {"export_openvino", "export_tflite"}, "convolutions": {"prune", "export_openvino", "export_tflite"}}
+ADVISED["unrolled"] = {"export_tflite"}
+BOTH_FORMS = [
+    (name, library, form) for name in NETWORKS for library in ("keras", "tf_keras") for form in ("keras", "served")
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "library", "form"),
+    [
+        pytest.param(*case, marks=() if case == ("lstm", "keras", "keras") else pytest.mark.nightly)
+        for case in BOTH_FORMS
+    ],
+)
+def test_each_advised_command_runs_on_recurrent_models(name, library, form, tmp_path, monkeypatch):
+    """The advised files are made, and channels are advised to be removed only where some can be."""
+    from tfopt.components.prepare_examples.component import prepare_examples
+
+    keras = pytest.importorskip(library)
+    monkeypatch.chdir(tmp_path)
+    x = keras.Input((24, WIDTH), name="x")
+    model = keras.Model(x, keras.layers.Dense(OUTPUTS, activation="softmax")(NETWORKS[name](keras.layers)(x)))
+    path = Path("model.keras" if form == "keras" else "served")
+    model.save(path) if form == "keras" else model.export(str(path))
+    draw = np.random.default_rng(0)
+    np.savez("data.npz", x=draw.normal(size=(64, 24, WIDTH)).astype("float32"), label=draw.integers(0, OUTPUTS, 64))
+    prepare_examples(data="data.npz", examples="EXAMPLES")
+    report = inspect_model(Model(path.absolute()), tmp_path / "inspection")["inspection"].load()
+    commands = [shlex.split(advice.command)[1:] for advice in report.advice]
+    expected = ADVISED.get(name, ADVISED["lstm"]) - ({"prune"} if form == "served" else set())
+    assert {command[0] for command in commands} == expected
+    for command in commands:
+        words = ["label" if word == "LABEL" else word for word in command]
+        if "--module" in words:  # the fine-tuning afterwards
+            place = words.index("--module")
+            words = [*words[:place], *words[place + 2 :]]
+        assert not main(words)

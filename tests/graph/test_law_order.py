@@ -62,7 +62,6 @@ EXPECTED = [
     "fuse_pad_into_conv",
     "drop_idle_layout",
     "fuse_map_loops",
-    "fuse_products_of_slices",
     "fuse_products_of_parts",
     "fuse_products_of_batch",
     "push_factors_before_products",

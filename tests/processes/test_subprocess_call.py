@@ -1,12 +1,14 @@
 """Test calls in a child process: results, exceptions and every kind of death."""
 
 import contextlib
+import copyreg
 import os
 import shutil
 import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -211,6 +213,20 @@ def test_the_death_of_the_child_is_an_error_with_its_last_lines(function, argume
 def test_a_result_that_cannot_be_pickled_is_an_error():
     with pytest.raises(ComponentError, match="pickle"):
         run_in_child(unpicklable, doing="answering")
+
+
+def fail_after_an_error_of_tensorflow():
+    """Raise an error whose cause cannot be pickled, in a process that pickles causes, as libraries make it do."""
+    copyreg.pickle(ComponentError, lambda error: (ComponentError, error.args, {"__cause__": error.__cause__}))
+    try:
+        raise ValueError(threading.Lock())
+    except ValueError as error:
+        raise ComponentError("a model that fails", "one that runs", "pass another") from error
+
+
+def test_an_error_is_returned_without_its_cause():
+    with pytest.raises(ComponentError, match="a model that fails"):
+        run_in_child(fail_after_an_error_of_tensorflow, doing="answering")
 
 
 def test_a_function_that_cannot_be_imported_is_a_type_error():

@@ -18,6 +18,10 @@ INT32 = 3  # the DataType value
 Parts = TypeVar("Parts")
 
 
+class Refusal(Exception):  # noqa: N818  (not an error of the user)
+    """Raised with the reason where a law does not apply, by those that find it while they rewrite."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Law(LawFacts):
     """A law of any kind. Its file has its name, and a docstring with the equation.
@@ -55,7 +59,8 @@ class SearchLaw(Law, Generic[Parts]):
     Attributes:
         ops: Operations of the root, the last node of a match.
         find: Returns the parts of a match, given the root; or why the law does not apply; or None if nothing matches.
-        rewrite: Adds the right-hand side of a match and returns a tensor for each output of the root.
+        rewrite: Adds the right-hand side of a match and returns a tensor for each output of the root. It may raise
+            `Refusal`: what it added is removed.
         in_frames: The law also holds in graphs with control flow of version 1.
     """
 
@@ -183,6 +188,12 @@ class Maker:
         tensor = self.node(old.op, *inputs, like=old)
         self.heirs[tensor.node] = old.name
         return tensor
+
+    def undo(self) -> None:
+        """Remove all added nodes."""
+        for name in reversed(self.made):
+            self.graph.remove(name)
+        self.made.clear()
 
     def _insert(self, node: Node) -> Tensor:
         self.graph.insert(node)

@@ -13,7 +13,7 @@ from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.function_bodies import read_body, write_body
 from tfopt.graph.graph_def import GraphDef, prune_functions
-from tfopt.graph.law import LocalLaw, Maker, SearchLaw
+from tfopt.graph.law import LocalLaw, Maker, Refusal, SearchLaw
 from tfopt.graph.laws import laws
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
@@ -138,7 +138,13 @@ def _apply_search(name: str, law: SearchLaw[Any], graph: Graph, report: Report) 
             continue
         graph.touched.clear()
         make = Maker(graph, root, [])
-        _replace(graph, root, law.rewrite(parts, make), make.made)
+        try:
+            results = law.rewrite(parts, make)
+        except Refusal as refusal:
+            make.undo()
+            report.refuse(name, root.name, str(refusal))
+            continue
+        _replace(graph, root, results, make.made)
         report.fire(name, root.name)
         fired += 1
         queue += [near for near in graph.touched if near in graph.nodes and graph.nodes[near].op in law.ops]

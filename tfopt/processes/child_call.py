@@ -56,6 +56,7 @@ def perform(call: Path, answer: Path) -> None:
                 traceback.print_exc()
                 sys.exit(f"{type(error).__name__}: {first_line(error)}")  # printed last, for `last_line`
             result = False, lacked or error
+            result[1].__cause__ = result[1].__context__ = None  # libraries make them be pickled; TensorFlow's cannot
     part = answer.with_suffix(".partial")
     part.write_bytes(pickle.dumps((*result, messages)))
     part.rename(answer)

@@ -19,11 +19,15 @@ class FlopCount:
     Attributes:
         by_op: By TensorFlow op, the largest first.
         not_counted: Number of nodes by op whose op or shapes are unknown.
+        in_loops: Those of loops, in all iterations.
+        prunable: Those of layers that have channels to remove: their channels end in another kernel, or come from one.
     """
 
     total: int
     by_op: dict[str, int]
     not_counted: dict[str, int]
+    in_loops: int = 0
+    prunable: int = 0
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class NodeCost:
         flops: Floating-point operations; None if they are not counted.
         bytes: Bytes read and written, of tensors with a known size.
         output: Shape of the first output.
+        in_loop: It is computed in each iteration of a loop.
     """
 
     node: str
@@ -41,6 +46,7 @@ class NodeCost:
     flops: int | None
     bytes: int
     output: list[int | None]
+    in_loop: bool = False
 
 
 @dataclass(frozen=True)
@@ -206,6 +212,7 @@ class InspectionReport:
         outputs: Dtype and shape of each output.
         assumed: The shapes of inputs that leave dimensions open, as they were assumed for the counts.
         ops: Number of nodes by op, the most frequent first.
+        loops: Number of loops, as of recurrent layers.
         bytes_moved: Bytes that all nodes read and write.
         busiest: The nodes with the most floating-point operations.
         quantizable: The part that integer kernels cover.
@@ -233,5 +240,6 @@ class InspectionReport:
     channels: list[UnalignedKernel]
     sparsity: Sparsity
     backbones: LighterBackbones
+    loops: int = 0
     non_finite: list[NonFiniteWeight] = field(default_factory=list)
     advice: list[Advice] = field(default_factory=list)

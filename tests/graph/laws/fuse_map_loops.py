@@ -107,6 +107,40 @@ def indexed(take, like="x"):
     return lambda: plain(build)
 
 
+def array(take, *shape, axis=0, count=None, dynamic=False, body=None):
+    """Write a function of the slices that ``take`` reads to a TensorArray, as AutoGraph does."""
+
+    def build():
+        x = feed(*(shape or (None, 5, 4)))
+        kernel, n = weights(4, 2), tf.shape(x)[axis] if count is None else count
+        results = tf.TensorArray(tf.float32, 0 if dynamic else n, dynamic_size=dynamic)
+        each = body or (lambda part: part @ kernel)
+        write = lambda i, y: (i + 1, y.write(i, each(take(x, i, n))))  # noqa: E731
+        return tf.while_loop(lambda i, _: i < n, write, (tf.constant(0), results))[1].stack()
+
+    return lambda: plain(build)
+
+
+def of_both():
+    """Products of slices of two tensors, one that is a constant in the body."""
+    x, kernels = feed(3, 5, 4), weights(3, 4, 2)
+    results = tf.TensorArray(tf.float32, 3)
+    body = lambda i, y: (i + 1, y.write(i, x[i] @ kernels[i]))  # noqa: E731
+    return tf.while_loop(lambda i, _: i < 3, body, (tf.constant(0), results))[1].stack()
+
+
+def summed(shape=(5, 2), first=(5, 2), read=False):
+    """Add up products of slices."""
+
+    def build():
+        x, kernel = feed(3, 5, 4), weights(4, 2)
+        body = lambda i, y: (i + 1, y + x[i] @ kernel * (tf.reduce_sum(y) if read else 1.0))  # noqa: E731
+        start = (tf.constant(0), weights(*first))
+        return tf.while_loop(lambda i, _: i < 3, body, start, (tf.TensorShape([]), tf.TensorShape(shape)))[1]
+
+    return lambda: plain(build)
+
+
 def framed():
     """A loop on a side of a switch of version 1."""
     off, on = tf.raw_ops.Switch(data=feed(3, 4), pred=tf.reduce_sum(feed(3, name="p")) > 0)
@@ -127,12 +161,28 @@ TABLE = [
     holds("a reshape", mapped(lambda x, k: tf.reshape(x, [2, 10]), None, 5, 4), gone="StatelessWhile"),
     holds("slices by index", indexed(lambda x, i: x[i]), gone=("While", "StatelessWhile")),
     holds("slices by gather", indexed(tf.gather), gone=("While", "StatelessWhile")),
+    holds("slices of the second axis", array(lambda x, i, n: x[:, i], None, None, 4, axis=1), gone="StatelessWhile"),
+    holds("of the last", array(lambda x, i, n: x[..., i], 3, 4, None, axis=2), gone="StatelessWhile"),
+    holds("of an axis in the middle", array(lambda x, i, n: x[:, i, :], 5, 3, 4, axis=1), gone="StatelessWhile"),
+    holds("gathered from the second axis", array(lambda x, i, n: tf.gather(x, i, axis=1), 5, 3, 4, axis=1)),
+    holds("an array that grows", array(lambda x, i, n: x[i], dynamic=True), gone="StatelessWhile"),
+    holds("in reversed order", array(lambda x, i, n: x[n - 1 - i]), gone="StatelessWhile"),
+    holds("every second slice", array(lambda x, i, n: x[2 * i + 1], 6, 5, 4, count=3), gone="StatelessWhile"),
+    holds("some slices of an open number", array(lambda x, i, n: x[i], None, 5, 4, count=2), gone="StatelessWhile"),
+    holds("slices of two tensors", lambda: plain(of_both), gone="StatelessWhile"),
+    holds("a sum of products", summed(), gone="StatelessWhile"),
+    refuses("a sum of any shape", summed(shape=(None, 2)), because="shape of a sum"),
+    refuses("a sum that is read", summed(read=True), because="results of others"),
+    refuses("slices from behind", array(lambda x, i, n: x[i - 1], 6, 5, 4, count=6), because="beyond the end"),
+    refuses("an open number from behind", array(lambda x, i, n: x[-1 - i]), because="number of rounds"),
+    refuses("an index by a square", array(lambda x, i, n: x[i * i], 6, 5, 4, count=2), because="counter gives"),
+    refuses("rows of a slice", array(lambda x, i, n: x[i, 1:]), because="counter"),
     refuses("a reshape to an open size", mapped(lambda x, k: tf.reshape(x, [-1]), None, 5, 4), because="not all known"),
-    refuses("a slice by another index", indexed(lambda x, i: x[i * 0]), because="loop-invariant list of slices"),
+    refuses("always the same slice", indexed(lambda x, i: x[i * 0]), because="index that the counter gives"),
     refuses("a slice of one more", indexed(tf.gather, "other"), because="number of rounds"),
     refuses("what sorts a slice", mapped(lambda x, k: tf.math.cumsum(x), None, 5, 4), because="Cumsum"),
     holds("written by hand", written(), gone=("While", "StatelessWhile")),
-    refuses("more axes than a slice has", mapped(lambda x, k: x + k, 3, 2), because="of higher rank"),
+    holds("more axes than a slice has", mapped(lambda x, k: x + k, 3, 2), gone="StatelessWhile"),
     refuses("a counter from 1", written(first=1), because="no counter from 0 by 1"),
     refuses("a counter by 2", written(step=2), because="no counter from 0 by 1"),
     refuses(
@@ -142,16 +192,14 @@ TABLE = [
     refuses(
         "one round less of a known number",
         written(going=lambda x: lambda i: i < 2, shape=(3, 4)),
-        because="number of rounds",
+        because="as long as",
     ),
-    refuses("as many rounds as another has slices", written(going=adjacent), because="number of rounds"),
-    refuses(
-        "as many rounds as another axis is long", written(going=across, shape=(None, None)), because="number of rounds"
-    ),
+    refuses("as many rounds as another has slices", written(going=adjacent), because="as long as"),
+    refuses("as many rounds as another axis is long", written(going=across, shape=(None, None)), because="as long as"),
     refuses("more results than slices", written(size=lambda x: tf.shape(x)[0] + 1), because="as long as"),
     refuses("results from the end", written(backwards), because="not written at the counter"),
-    refuses("slices from the end", written(from_behind), because="not at the counter"),
-    refuses("slices that change", written(changing), because="loop-invariant list of slices"),
+    holds("slices from the end", written(from_behind), gone="StatelessWhile"),
+    refuses("slices that change", written(changing), because="also written"),
     refuses("the number of the round", written(numbered), because="reads the counter"),
     refuses("the same in each round", mapped(lambda x, k: tf.exp(k), 3, 4), because="the same in each iteration"),
     refuses("a side of a switch", lambda: plain(framed), because="version 1"),

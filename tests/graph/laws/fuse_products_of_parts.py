@@ -125,6 +125,127 @@ def read_twice():
     return tf.stack(products) + products[0]
 
 
+def slices(a=None, b=None, *, order=None, axis=0, stack=0, **kwargs):
+    """Return stacked products in the usual form."""
+    a = feed(3, 5, 4) if a is None else a
+    b = weights(4, 2) if b is None else b
+    order = range(a.shape[axis]) if order is None else order
+    return tf.stack([tf.matmul(a[i] if axis == 0 else a[:, i], b, **kwargs) for i in order], axis=stack)
+
+
+def unstacked(axis):
+    """The same with tf.unstack."""
+    b = weights(4, 2)
+    return tf.stack([tf.matmul(part, b) for part in tf.unstack(feed(3, 5, 4), axis=axis)], axis=axis)
+
+
+def slices_read_twice():
+    """A product that something else reads."""
+    a, b = feed(2, 5, 4), weights(4, 2)
+    first, second = (tf.matmul(a[i], b) for i in range(2))
+    return tf.stack([first, second]) + first
+
+
+def two_matrices():
+    """A matrix for each slice."""
+    a = feed(2, 5, 4)
+    return tf.stack([tf.matmul(a[i], weights(4, 2)) for i in range(2)])
+
+
+def rows_of_each():
+    """Slices that leave something out."""
+    a, b = feed(2, 5, 4), weights(4, 2)
+    return tf.stack([tf.matmul(a[i, 1:], b) for i in range(2)])
+
+
+def waiting():
+    """A product that waits."""
+    a, b = feed(2, 5, 4), weights(4, 2)
+    with tf.control_dependencies([tf.raw_ops.Assert(condition=True, data=[1])]):
+        first = tf.matmul(a[0], b)
+    return tf.stack([first, tf.matmul(a[1], b)])
+
+
+def layers(part, kernel, other):
+    """Two layers."""
+    return tf.nn.softmax(tf.nn.relu(part @ kernel + 0.5) @ other)
+
+
+def two_layers(*shape, axis=0):
+    """Two layers with the same matrices for each slice."""
+    kernel, other = weights(4, 2), weights(2, 3)
+    return loop(lambda part: layers(part, kernel, other), *shape, axis=axis, stack=axis)
+
+
+def equations(equation, *shape, axis=0):
+    """Products by Einsum."""
+    kernel = weights(4, 2)
+    return loop(lambda part: tf.einsum(equation, part, kernel), *shape, axis=axis, stack=axis)
+
+
+def views(view):
+    """Products of slices, each viewed in another way."""
+    kernel = weights(4, 2)
+    return loop(lambda part: view(part) @ kernel, 3, 5, 4)
+
+
+def squeezed_and_joined():
+    """Split, squeeze, multiply, and concatenate."""
+    kernel = weights(4, 2)
+    parts = [tf.squeeze(part, [1]) @ kernel for part in tf.split(feed(None, 3, 4), 3, axis=1)]
+    return tf.concat([tf.expand_dims(part, 1) for part in parts], 1)
+
+
+def joined_batches():
+    """Parts that keep an axis of size 1, which a BatchMatMulV2 of four axes does not multiply correctly."""
+    kernel = weights(4, 2)
+    return tf.concat([part @ kernel for part in tf.split(feed(3, 5, 4), 3)], 0)
+
+
+def written_list(order=(0, 1, 2)):
+    """Write products to a list."""
+    x, kernel, results = feed(3, 5, 4), weights(4, 2), tf.TensorArray(tf.float32, 3)
+    for place in order:
+        results = results.write(place, x[place] @ kernel)
+    return results.stack()
+
+
+def total(*kernels, add=tf.add_n, axis=0, first=None, **kwargs):
+    """Add products of slices."""
+    x = feed(3, 5, 4) if axis == 0 else feed(None, 3, 4)
+    parts = [tf.matmul(part, k, **kwargs) for part, k in zip(tf.unstack(x, axis=axis), kernels, strict=True)]
+    return add(parts if first is None else [first, *parts])
+
+
+def added(terms):
+    """Return a sum from left to right."""
+    result = terms[0]
+    for term in terms[1:]:
+        result = result + term
+    return result
+
+
+def three(*shape):
+    """Return three matrices."""
+    return [weights(*shape) for _ in range(3)]
+
+
+def read_product():
+    """A sum of products; something else reads the first one."""
+    x, kernel = feed(3, 5, 4), weights(4, 2)
+    parts = [part @ kernel for part in tf.unstack(x)]
+    return tf.add_n(parts) * parts[0]
+
+
+def chained():
+    """Each product is of the one before, so no iteration is independent."""
+    x, kernel = feed(3, 5, 4), weights(4, 4)
+    results = [x[0] @ kernel]
+    for place in (1, 2):
+        results.append((x[place] + results[-1]) @ kernel)
+    return tf.stack(results)
+
+
 TABLE = [
     holds("a matrix each", lambda: loop(lambda part: tf.matmul(part, weights(4, 2))), gone=("Pack", "MatMul")),
     holds("a bias each", lambda: loop(biased), gone=("MatMul", "BiasAdd")),
@@ -156,15 +277,65 @@ TABLE = [
     holds("an activation each", lambda: activated(*[tf.nn.relu] * 3), gone="MatMul"),
     holds("the bias first", lambda: loop(lambda part: weights(1, 2) + tf.matmul(part, weights(4, 2))), gone="MatMul"),
     refuses("different activations", lambda: activated(tf.nn.relu, tf.tanh, tf.nn.relu), because=""),
-    refuses("one input for all", with_one_input, because="not every factor"),
+    holds("one input for all", with_one_input, gone="MatMul"),
     refuses("slices that leave columns out", lambda: columns((0, 4), (4, 8)), because="all parts"),
     refuses("slices in another order", lambda: columns((4, 8), (0, 4), (8, 12)), because="all parts"),
     refuses("slices of different widths", lambda: columns((0, 2), (2, 6), (6, 12)), because="different"),
     refuses("parts of different widths", uneven, because="different"),
-    refuses("a matrix of any width", any_width, because="known width"),
-    refuses("two parts of three", some, because="all parts"),
+    refuses("a matrix of any width", any_width, because="open"),
+    holds("two parts of three", some, gone="MatMul"),
     refuses("matrices of different shapes", wide, because="different shapes"),
-    refuses("a bias per row", lambda: loop(lambda p: tf.matmul(p, weights(4, 2)) + weights(5, 2)), because="vectors"),
-    refuses("stacked columns", lambda: loop(biased, stack=2), because="columns"),
-    refuses("another reader", read_twice, because="2 consumers"),
+    holds("a bias per row", lambda: loop(lambda p: tf.matmul(p, weights(4, 2)) + weights(5, 2)), gone="MatMul"),
+    holds("stacked columns", lambda: loop(biased, stack=2), gone="MatMul"),
+    refuses("another reader", read_twice, because="something else reads"),
+    holds("a loop over the first axis", slices, gone=("Pack", "MatMul")),
+    holds("over time steps, of any batch", lambda: slices(feed(None, 3, 4), axis=1, stack=1), gone="MatMul"),
+    holds("stacked along an axis from behind", lambda: slices(feed(None, 3, 4), axis=1, stack=-2), gone="MatMul"),
+    holds("indices from behind", lambda: slices(order=[-3, -2, -1]), gone="MatMul"),
+    holds("a transposed matrix", lambda: slices(b=weights(2, 4), transpose_b=True), gone="MatMul"),
+    holds("a matrix that is computed", lambda: slices(b=feed(4, 2, name="b")), gone="MatMul"),
+    holds("tf.unstack", lambda: unstacked(0), gone="MatMul"),
+    holds("tf.unstack along the second axis", lambda: unstacked(1), gone="MatMul"),
+    holds("one slice left out", lambda: slices(order=[0, 1]), gone="MatMul"),
+    holds("slices of an unknown number", lambda: slices(feed(None, 5, 4), order=[0, 1]), gone="MatMul"),
+    holds("another order", lambda: slices(order=[0, 2, 1]), gone="MatMul"),
+    holds("stacked along another axis", lambda: slices(stack=1), gone="MatMul"),
+    holds("transposed slices", lambda: slices(b=weights(5, 2), transpose_a=True), gone="MatMul"),
+    holds("a matrix for each slice", two_matrices, gone="MatMul"),
+    refuses("parts of slices", rows_of_each, because="no constants"),
+    refuses("a product that is read elsewhere", slices_read_twice, because="something else reads"),
+    refuses("a product that waits", waiting, because="control edge"),
+    holds("every second slice", lambda: slices(feed(6, 5, 4), order=[1, 3, 5]), gone=("MatMul", "Pack")),
+    holds("slices in reversed order", lambda: slices(order=[2, 1, 0]), gone=("MatMul", "Pack")),
+    holds("every second in reversed order", lambda: slices(feed(7, 5, 4), order=[5, 3, 1]), gone=("MatMul", "Pack")),
+    holds("stacked along the last axis", lambda: slices(stack=-1), gone=("MatMul", "Pack")),
+    holds("columns by an ellipsis", lambda: indexed(lambda x, i: x[..., i], 5, 4, 3), gone="MatMul"),
+    holds("two layers", two_layers, gone=("MatMul", "Pack")),
+    holds("two layers over time steps", lambda: two_layers(None, 3, 4, axis=1), gone=("MatMul", "Pack", "Transpose")),
+    holds("an einsum each", lambda: equations("ij,jk->ik"), gone="Pack"),
+    holds("an einsum for each time step", lambda: equations("bj,jk->bk", None, 3, 4, axis=1), gone="Pack"),
+    holds("an einsum of a batch", lambda: equations("hbj,jk->khb", 3, 2, 5, 4), gone="Pack"),
+    refuses("an einsum with an ellipsis", lambda: equations("...j,jk->...k"), because="ellipsis"),
+    holds("squeezed and joined", squeezed_and_joined, gone=("MatMul", "ConcatV2")),
+    holds("joined batches", joined_batches, gone="ConcatV2"),
+    holds("reshaped slices", lambda: views(lambda part: tf.reshape(part, [-1, 4])), gone="MatMul"),
+    holds("transposed by hand", lambda: views(lambda part: tf.transpose(tf.reshape(part, [4, 5]))), gone="MatMul"),
+    holds("means of slices", lambda: views(lambda part: part - tf.reduce_mean(part, 0)), gone="MatMul"),
+    holds("rows of each slice", lambda: views(lambda part: tf.stop_gradient(part)[1:3]), gone="MatMul"),
+    holds("with an axis and without", lambda: views(lambda part: tf.squeeze(tf.stop_gradient(part)[None], 0))),
+    holds("written to a list", written_list, gone=("MatMul", "TensorListStack")),
+    refuses("a list with a gap", lambda: written_list((0, 2)), because=""),
+    holds("a sum with one matrix", lambda: total(*[weights(4, 2)] * 3), gone="AddN"),
+    holds("a sum with a matrix each", lambda: total(*three(4, 2)), gone="AddN"),
+    holds("a sum over time steps", lambda: total(*three(4, 2), axis=1), gone=("AddN", "Transpose")),
+    holds("a transposed sum", lambda: total(*three(2, 5), transpose_a=True, transpose_b=True), gone="AddN"),
+    holds("a sum from left to right", lambda: total(*three(4, 2), add=added), gone="AddV2"),
+    holds("a sum with something else", lambda: total(*three(4, 2), add=added, first=weights(2)), gone="AddN"),
+    holds(
+        "a sum of layers", lambda: tf.add_n([tf.nn.relu(part @ weights(4, 2)) for part in tf.unstack(feed(3, 5, 4))])
+    ),
+    refuses("a sum whose term is read", read_product, because="something else reads"),
+    refuses("results of the one before", chained, because=""),
+    refuses("no product", lambda: loop(lambda part: part * weights(4)), because="no product"),
+    refuses("an unknown operation", lambda: loop(lambda part: tf.cumsum(part) @ weights(4, 2)), because="Cumsum"),
 ]

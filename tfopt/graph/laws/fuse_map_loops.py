@@ -5,44 +5,36 @@
     before    x -> TensorListFromTensor -> While(i from 0 to n: result[i] = f(x[i])) -> TensorListStack -> y
     after     x -> F -> y
 
-``tf.map_fn`` and loops over a TensorArray have this form. f may consist of elementwise operations on slices and on
-loop-invariant tensors of at most the slice's rank; matrix products with at most one invariant operand; Softmax;
-reductions over constant axes; transpositions; and reshapes to constant sizes. Slices come from a list, or are ``a[i]``.
+``tf.map_fn`` and loops over a TensorArray have this form. f may consist of the operations of `batched`: elementwise
+ones, products, Softmax, reductions, views. Slices come from a list, or are ``a[i]``, ``a[:, i]``, ``a[2 * i]`` or
+``a[n - 1 - i]``: what is not read is sliced off first, or reversed. A sum ``s += f(a[i])`` becomes a sum over the new
+axis.
 
-Requires: lists that are read and written at the counter only; a counter from 0 in steps of 1; bounds equal to the
-number of slices; no other result of the loop is read; no effects. Sums over iterations, and iterations that read
-results of others, are refused.
+Requires: lists that are written at the counter only, and read at an index that depends on it linearly; a counter from
+0 in steps of 1; a known number of iterations, or the size of the axis that is read; no other result of the loop is
+read; no effects. Iterations that read results of others are refused.
 """
 
-import numpy as np
-
 from tfopt.graph.function_bodies import read_body
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
+from tfopt.graph.law import Maker, Refusal, WholeGraphLaw, attr
+from tfopt.graph.matching.batched import Batch, Value, evaluate
 from tfopt.graph.matching.control_flow_v1 import is_inside
 from tfopt.graph.matching.counted_loops import (
     Loop,
-    Refusal,
-    Value,
-    check_bounds,
+    added_to,
     check_written,
-    indexed_tensor,
-    is_counter,
+    index_of,
     is_invariant,
     is_iteration_count,
-    list_of,
-    position_of,
-    sources,
+    iterations,
+    slice_of,
     writer_of,
 )
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, identity
+from tfopt.graph.op_registry import identity
 from tfopt.graph.report import Report
 
 NAME = "fuse_map_loops"
-ONE_OPERAND = UNARY | {"Identity", "StopGradient"}
-LAST_AXIS = {"Softmax", "LogSoftmax"}
-SHAPED = REDUCTIONS | {"Transpose", "Reshape"}
-COMPLEX = {8, 18}  # complex dtypes, which BatchMatMulV2 conjugates when it transposes; MatMul does not
 
 
 def run(graph: Graph, report: Report) -> int:
@@ -58,8 +50,7 @@ def run(graph: Graph, report: Report) -> int:
         try:
             _fuse(loop)
         except Refusal as refusal:
-            for name in reversed(loop.make.made):
-                graph.remove(name)
+            loop.make.undo()
             report.refuse(NAME, node.name, str(refusal))
             continue
         report.fire(NAME, node.name)
@@ -79,122 +70,93 @@ def _fuse(loop: Loop) -> None:
         if body.graph.fetched - {tensor.node for tensor in body.returned}:
             raise Refusal("an iteration has an effect")
     loop.counters = {place for place in range(len(node.inputs)) if is_iteration_count(loop, place)}
-    stacks: dict[int, list[Node]] = {}
-    for reader in graph.readers(node.name):
-        for tensor in reader.inputs:
-            if tensor.node == node.name:
-                if reader.op != "TensorListStack" or reader.inputs[0] != tensor or reader.name in graph.fed:
-                    raise Refusal(f"{reader.op} reads the loop, which is no list of results")
-                stacks.setdefault(tensor.output, []).append(reader)
-    if not stacks:
-        raise Refusal("it makes no list of results")
-    inputs = sources(loop)
-    if not inputs:
-        raise Refusal("no loop-invariant list of slices is an input")
-    for slices in inputs:
-        check_bounds(loop, slices)
+    loop.length = iterations(loop)
+    stacks, sums = _results(loop)
+    batch = Batch(loop.make, loop.length if isinstance(loop.length, int) else None)
     for place in stacks:
         check_written(loop, place)
-    results = {place: _build(loop, writer_of(loop, place).inputs[2]) for place in stacks}
-    for place, value in results.items():
-        if not value.varies:
-            raise Refusal("a result that is the same in each iteration")
+    stacked = {place: batch.moved(_built(batch, loop, writer_of(loop, place).inputs[2]), 0).made for place in stacks}
+    totals = {place: batch.total(_built(batch, loop, tensor)) for place, tensor in sums.items()}
+    for place, total in totals.items():
+        graph.redirect(
+            Tensor(node.name, place), loop.make.node("AddV2", node.inputs[place], total, like=writer_of(loop, place))
+        )
+    for place, made in stacked.items():
         for stack in stacks[place]:
             kind = stack.attr["element_dtype"].type
             graph.remove(stack.name)
-            graph.insert(identity(stack.name, value.made, kind, stack.controls, stack.device))
+            graph.insert(identity(stack.name, made, kind, stack.controls, stack.device))
     graph.remove(node.name)
 
 
-def _build(loop: Loop, tensor: Tensor) -> Value:
+def _results(loop: Loop) -> tuple[dict[int, list[Node]], dict[int, Tensor]]:
+    """Return the stacks of results by the argument that is their list, and what is added to arguments that are sums."""
+    graph, node = loop.graph, loop.node
+    stacks: dict[int, list[Node]] = {}
+    sums: dict[int, Tensor] = {}
+    for reader in graph.readers(node.name):
+        for tensor in reader.inputs:
+            if tensor.node != node.name:
+                continue
+            if reader.op == "TensorListStack" and reader.inputs[0] == tensor and reader.name not in graph.fed:
+                stacks.setdefault(tensor.output, []).append(reader)
+            elif (added := added_to(loop, tensor.output)) is not None:
+                sums[tensor.output] = added
+            else:
+                raise Refusal(f"{reader.op} reads the loop, which is no list of results")
+    if not stacks and not sums:
+        raise Refusal("it makes no list of results")
+    return stacks, sums
+
+
+def _built(batch: Batch, loop: Loop, tensor: Tensor) -> Value:
     """Add nodes outside of the loop for a tensor of the body in all iterations, and return its value."""
-    pending = [tensor]
-    while pending:
-        current = pending[-1]
-        if current in loop.values:
-            pending.pop()
-            continue
-        node = loop.body.graph.nodes[current.node]
-        if node.controls or current.output:
+    nodes = loop.body.graph.nodes
+
+    def leaf(each: Tensor) -> Value | list[Tensor]:
+        node = nodes[each.node]
+        if node.controls or each.output:
             raise Refusal(f"the body has {node.op} with a control edge or several outputs")
-        missing = [] if _is_leaf(loop, node) else [source for source in node.inputs if source not in loop.values]
-        if missing:
-            pending += missing
-            continue
-        loop.values[current] = _leaf(loop, node) if _is_leaf(loop, node) else _operation(loop, node)
-        pending.pop()
-    return loop.values[tensor]
+        return _leaf(batch, loop, node) or list(node.inputs)
+
+    return evaluate(tensor, leaf, lambda each, operands: batch.operation(nodes[each.node], operands))
 
 
-def _is_leaf(loop: Loop, node: Node) -> bool:
-    is_source = node.op in ("Const", "TensorListGetItem") or node.name in loop.body.arguments
-    return is_source or indexed_tensor(loop, node) is not None
-
-
-def _leaf(loop: Loop, node: Node) -> Value:
-    graph = loop.graph
-    if (whole := indexed_tensor(loop, node)) is not None:
-        return Value(_rank(graph, whole) - 1, True, whole)
-    if node.op == "TensorListGetItem":
-        place = position_of(loop.body, node.inputs[0])
-        slices = list_of(loop, place) if place is not None else None
-        if slices is None or not is_counter(loop, node.inputs[1]):
-            raise Refusal("a list is read that is also written, or not at the counter")
-        return Value(_rank(graph, slices) - 1, True, slices)
+def _leaf(batch: Batch, loop: Loop, node: Node) -> Value | None:
+    """Return the value of a slice, a constant or an argument of the body; None for other nodes."""
+    if (part := slice_of(loop, node)) is not None:
+        return _slices(batch, loop, part.source, part.axis, part.number)
     if node.op == "Const":
         array = loop.body.graph.array(Tensor(node.name))
-        return Value(array.ndim, False, loop.make.constant(node.name, array))
+        return Value(array.ndim, loop.make.constant(node.name, array))
+    if node.name not in loop.body.arguments:
+        return None
     place = loop.body.arguments.index(node.name)
     if not is_invariant(loop, place):
         raise Refusal("an iteration reads the counter, or a result of the previous iteration")
-    return Value(_rank(graph, loop.node.inputs[place]), False, loop.node.inputs[place])
+    return Value(len(_shape(loop, loop.node.inputs[place])), loop.node.inputs[place])
 
 
-def _rank(graph: Graph, tensor: Tensor) -> int:
-    shape = graph.shape(tensor)
+def _shape(loop: Loop, tensor: Tensor) -> tuple[int | None, ...]:
+    shape = loop.graph.shape(tensor)
     if shape is None:
         raise Refusal("the rank of a slice, or of a loop-invariant tensor, is not known")
-    return len(shape)
+    return shape
 
 
-def _operation(loop: Loop, node: Node) -> Value:
-    operands = [loop.values[tensor] for tensor in node.inputs]
-    varies = any(value.varies for value in operands)
-    is_bias = node.op == "BiasAdd" and attr(node, "data_format") != "NCHW" and not operands[1].varies
-    if node.op in ONE_OPERAND or is_bias or (node.op in LAST_AXIS and operands[0].rank):
-        return _make(loop, node, node.op, operands, operands[0].rank)
-    if node.op in BINARY:
-        rank = max(value.rank for value in operands)
-        if varies and any(value.varies and value.rank != rank for value in operands):
-            raise Refusal(f"{node.op} of a slice with a tensor of higher rank")
-        return _make(loop, node, node.op, operands, rank)
-    if node.op == "MatMul" and varies and attr(node, "T") not in COMPLEX:
-        flags = {"adj_x": attr(node, "transpose_a"), "adj_y": attr(node, "transpose_b")}
-        return _make(loop, node, "BatchMatMulV2", operands, 2, **flags)
-    if node.op in SHAPED and operands[0].varies and loop.body.graph.is_constant(node.inputs[1]):
-        return _shaped(loop, node, operands[0])
-    raise Refusal(f"the body has {node.op}, which has no known form for all slices at once")
-
-
-def _shaped(loop: Loop, node: Node, operand: Value) -> Value:
-    """Add a reduction, transposition or reshape; its axes move by one, and the axis of iterations stays first."""
-    old, rank = loop.body.graph.array(node.inputs[1]), operand.rank
-    if node.op == "Reshape":
-        if (old <= 0).any():
-            raise Refusal("a slice is reshaped to sizes that are not all known")
-        new, rank = np.concatenate([[-1], old]), old.size
-    elif node.op == "Transpose":
-        new = np.concatenate([[0], old % max(rank, 1) + 1])
-    else:
-        new = np.unique(old % max(rank, 1)) + 1
-        rank = rank if attr(node, "keep_dims") else rank - new.size
-    constant = loop.make.constant(node.name, new.astype(old.dtype))
-    return _make(loop, node, node.op, [operand, Value(1, False, constant)], rank)
-
-
-def _make(loop: Loop, node: Node, op: str, operands: list[Value], rank: int, **changed: bool) -> Value:
-    made = loop.make.node(op, *(value.made for value in operands), like=node, role=node.name, **changed)
-    return Value(rank, any(value.varies for value in operands), made)
+def _slices(batch: Batch, loop: Loop, source: Tensor, axis: int, tensor: Tensor) -> Value:
+    """Return the slices of a tensor in all iterations, given the index of each."""
+    shape, index, length = _shape(loop, source), index_of(loop, tensor), loop.length
+    if index is None or not index.step:
+        raise Refusal("a slice is not read at an index that the counter gives")
+    if isinstance(length, int) and not index.ends:
+        numbers = [index.start + index.step * number for number in range(length)]
+        if not numbers or min(numbers) < 0 or max(numbers) >= (shape[axis] or max(numbers) + 1):
+            raise Refusal("slices are read beyond the end of the tensor")
+        return batch.slices(source, axis, numbers)
+    if length != (source, axis) or index not in ((0, 0, 1), (-1, 1, -1)):
+        raise Refusal("the number of rounds is not known to be that of the slices")
+    return Value(len(shape) - 1, source if index.step == 1 else batch.reverse(source, axis), axis)
 
 
 LAW = WholeGraphLaw(

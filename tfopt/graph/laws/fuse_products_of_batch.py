@@ -51,7 +51,6 @@ LAW = LocalLaw(
     when,
     rewrite,
     rounds=True,
-    after={"fuse_products_of_slices": "that law makes products of a batch"},
+    after={"fuse_products_of_parts": "that law makes products of a batch"},
     before={"fold_scale_before": "the folds fold into a MatMul then"},
-    follows="fuse_products_of_parts",
 )

@@ -1,35 +1,34 @@
 """Analysis of While loops with a counter: counters, bounds, and the tensor lists that are read and written."""
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from tfopt.graph.function_bodies import Body
-from tfopt.graph.law import Maker, attr
-from tfopt.graph.matching.parts import size_along
+from tfopt.graph.law import Maker, Refusal, attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
-
-class Refusal(Exception):  # noqa: N818  (not an error of the user)
-    """Raised with the reason when a loop cannot be proven to be a map over slices."""
+Length = int | tuple[Tensor, int]  # a number, or the open size of a tensor along an axis
 
 
-@dataclass
-class Value:
-    """The counterpart, in the outer graph, of a tensor in the loop body.
+class Index(NamedTuple):
+    """An index in an iteration ``i`` of ``n``: ``start + ends * n + step * i``, where ``ends`` counts from the end."""
 
-    Attributes:
-        rank: Rank of the tensor in the body.
-        varies: True if the value differs between iterations; the outer tensor then has one more axis.
-        made: The tensor in the outer graph.
-    """
+    start: int
+    ends: int
+    step: int
 
-    rank: int
-    varies: bool
-    made: Tensor
+
+class Slice(NamedTuple):
+    """A slice of an outer tensor that an iteration reads: the axis that it lacks, and the tensor of its number."""
+
+    source: Tensor
+    axis: int
+    number: Tensor
 
 
 @dataclass
 class Loop:
-    """A While node with its body and condition, the indices of its counters, and the outer values of body tensors."""
+    """A While node with its body and condition, the indices of its counters, and the number of iterations."""
 
     graph: Graph
     node: Node
@@ -37,7 +36,7 @@ class Loop:
     cond: Body
     make: Maker
     counters: set[int] = field(default_factory=set)
-    values: dict[Tensor, Value] = field(default_factory=dict)
+    length: Length = 0
 
 
 def skip_identities(body: Body, tensor: Tensor) -> Tensor:
@@ -85,35 +84,90 @@ def list_of(loop: Loop, position: int) -> Tensor | None:
     return node.inputs[0]
 
 
-def sources(loop: Loop) -> list[Tensor]:
-    """Return the outer tensors from which each iteration reads one slice."""
-    lists = [slices for position in range(len(loop.node.inputs)) if (slices := list_of(loop, position))]
-    indexed_tensors = [slices for node in loop.body.graph.nodes.values() if (slices := indexed_tensor(loop, node))]
-    return list(dict.fromkeys([*lists, *indexed_tensors]))
-
-
-def indexed_tensor(loop: Loop, node: Node) -> Tensor | None:
-    """Return the outer tensor ``a`` if a body node computes ``a[i]`` with the loop counter ``i``; else None."""
-    graph = loop.body.graph
-    if node.op == "StridedSlice":
-        others = [attr(node, f"{name}_mask") for name in ("begin", "end", "ellipsis", "new_axis")]
-        begin = graph.nodes[skip_identities(loop.body, node.inputs[1]).node]
-        if attr(node, "shrink_axis_mask") != 1 or any(others) or begin.op != "Pack" or len(begin.inputs) != 1:
-            return None
-        index = begin.inputs[0]
-    elif node.op == "GatherV2" and scalar_value(graph, node.inputs[2]) == 0 and not attr(node, "batch_dims"):
-        index = node.inputs[1]
-    else:
+def slice_of(loop: Loop, node: Node) -> Slice | None:
+    """Return the slice of an outer tensor that a body node reads; None if it is none."""
+    if node.op == "TensorListGetItem":
+        position = position_of(loop.body, node.inputs[0])
+        slices = list_of(loop, position) if position is not None else None
+        if slices is None:
+            raise Refusal("a list is read that is also written")
+        return Slice(slices, 0, node.inputs[1])
+    source = _outer(loop, node.inputs[0]) if node.op in ("StridedSlice", "GatherV2") else None
+    if source is None:
         return None
-    position = position_of(loop.body, node.inputs[0])
-    if position is None or not is_counter(loop, index) or not is_invariant(loop, position):
+    return (_indexed if node.op == "StridedSlice" else _gathered)(loop, node, source)
+
+
+def _outer(loop: Loop, tensor: Tensor) -> Tensor | None:
+    """Return the outer tensor that a loop-invariant argument of the body is, or a copy of a constant there."""
+    tensor = skip_identities(loop.body, tensor)
+    if loop.body.graph.is_constant(tensor):
+        array = loop.body.graph.array(tensor)
+        constant = loop.make.constant(tensor.node, array)
+        loop.graph.set_shape(constant, array.shape)
+        return constant
+    position = position_of(loop.body, tensor)
+    return loop.node.inputs[position] if position is not None and is_invariant(loop, position) else None
+
+
+def _indexed(loop: Loop, node: Node, source: Tensor) -> Slice | None:
+    """Read a StridedSlice that selects one index and leaves all other axes whole."""
+    graph, place = loop.body.graph, attr(node, "shrink_axis_mask").bit_length() - 1
+    begin = graph.nodes[skip_identities(loop.body, node.inputs[1]).node]
+    shape, ellipsis = loop.graph.shape(source), attr(node, "ellipsis_mask")
+    if shape is None or place < 0 or attr(node, "shrink_axis_mask") != 1 << place or attr(node, "new_axis_mask"):
         return None
-    return loop.node.inputs[position]
+    has_begin = begin.op in ("Pack", "ExpandDims") and not attr(node, "begin_mask") >> place & 1
+    if not has_begin or not graph.is_constant(node.inputs[3]):
+        return None
+    indices = begin.inputs if begin.op == "Pack" else begin.inputs[:1]
+    whole = attr(node, "begin_mask") & attr(node, "end_mask") | ellipsis | 1 << place
+    if whole != (1 << len(indices)) - 1 or (graph.array(node.inputs[3]) != 1).any():
+        return None
+    axis = place if ellipsis >> place or not ellipsis else len(shape) - len(indices) + place
+    return Slice(source, axis, indices[place])
 
 
-def check_bounds(loop: Loop, slices: Tensor) -> None:
-    """Raise `Refusal` unless the loop continues exactly while the counter is below the number of slices."""
-    ahead, has_bound = [skip_identities(loop.cond, loop.cond.returned[0])], False
+def _gathered(loop: Loop, node: Node, source: Tensor) -> Slice | None:
+    axis, rank = scalar_value(loop.body.graph, node.inputs[2]), len(loop.graph.shape(source) or ())
+    if axis is None or not rank or attr(node, "batch_dims") or index_of(loop, node.inputs[1]) is None:
+        return None
+    return Slice(source, axis % rank, node.inputs[1])
+
+
+def index_of(loop: Loop, tensor: Tensor) -> Index | None:
+    """Return the index that a body tensor computes from the counter, by sums and constant factors; None for others."""
+    tensor = skip_identities(loop.body, tensor)
+    if (number := scalar_value(loop.body.graph, tensor)) is not None:
+        return Index(number, 0, 0)
+    position = position_of(loop.body, tensor)
+    if position is not None:
+        if position in loop.counters:
+            return Index(0, 0, 1)
+        length = length_of(loop.graph, loop.node.inputs[position]) if is_invariant(loop, position) else None
+        if isinstance(length, int):
+            return Index(length, 0, 0)
+        return Index(0, 1, 0) if length is not None and length == loop.length else None
+    node = loop.body.graph.nodes[tensor.node]
+    if node.op not in ("Add", "AddV2", "Sub", "Mul"):
+        return None
+    one, other = (index_of(loop, each) for each in node.inputs)
+    if one is None or other is None:
+        return None
+    if node.op == "Mul":
+        one, other = (one, other) if not other.ends and not other.step else (other, one)
+        return None if other.ends or other.step else Index(*(each * other.start for each in one))
+    sign = -1 if node.op == "Sub" else 1
+    return Index(*(each + sign * least for each, least in zip(one, other, strict=True)))
+
+
+def iterations(loop: Loop) -> Length:
+    """Return how often a loop runs: it continues exactly while its counters are below a bound.
+
+    Raises:
+        Refusal: If the condition is another one.
+    """
+    ahead, lengths = [skip_identities(loop.cond, loop.cond.returned[0])], set()
     while ahead:
         node = loop.cond.graph.nodes[ahead.pop().node]
         if node.op == "LogicalAnd":
@@ -124,33 +178,37 @@ def check_bounds(loop: Loop, slices: Tensor) -> None:
         low, high = node.inputs
         if position_of(loop.cond, low) not in loop.counters:
             raise Refusal("the condition compares what is no counter from 0 by 1")
-        if not _is_bound(loop, high, slices):
-            raise Refusal("the number of rounds is not known to be that of the slices")
-        has_bound = True
-    if not has_bound:
-        raise Refusal("the condition is no comparison of a counter")
+        lengths.add(_bound(loop, high))
+    length = lengths.pop() if len(lengths) == 1 else None
+    if length is None:
+        raise Refusal("the number of rounds is not known to be that of slices")
+    return length
 
 
-def _is_bound(loop: Loop, high: Tensor, slices: Tensor) -> bool:
+def _bound(loop: Loop, high: Tensor) -> Length | None:
     position = position_of(loop.cond, high)
     if position is None:
-        bound = scalar_value(loop.cond.graph, skip_identities(loop.cond, high))
-        return bound is not None and bound == size_along(loop.graph, slices, 0)
-    return is_invariant(loop, position) and _is_length(loop.graph, loop.node.inputs[position], slices)
+        return scalar_value(loop.cond.graph, skip_identities(loop.cond, high))
+    return length_of(loop.graph, loop.node.inputs[position]) if is_invariant(loop, position) else None
 
 
-def _is_length(graph: Graph, tensor: Tensor, slices: Tensor) -> bool:
-    """Return whether a scalar tensor equals the size of the first axis of `slices`."""
+def length_of(graph: Graph, tensor: Tensor) -> Length | None:
+    """Return what a scalar tensor is: a number, or the size of a tensor along an axis; None for others."""
     if (length := scalar_value(graph, tensor)) is not None:
-        return length == size_along(graph, slices, 0)
+        return length
     node = graph.nodes[tensor.node]
     if node.op != "StridedSlice" or attr(node, "shrink_axis_mask") != 1 or attr(node, "begin_mask"):
-        return False
+        return None
     whole = graph.nodes[node.inputs[0].node]
     begin = node.inputs[1]
-    if whole.op != "Shape" or whole.inputs[0] != slices or not graph.is_constant(begin):
-        return False
-    return bool(graph.array(begin).tolist() == [0])
+    shape = graph.shape(whole.inputs[0]) if whole.op == "Shape" else None
+    if shape is None or not graph.is_constant(begin):
+        return None
+    axis = int(graph.array(begin)[0])
+    if not -len(shape) <= axis < len(shape):
+        return None
+    size = shape[axis]
+    return (whole.inputs[0], axis % len(shape)) if size is None else size
 
 
 def writer_of(loop: Loop, position: int) -> Node:
@@ -173,6 +231,29 @@ def check_written(loop: Loop, position: int) -> None:
         raise Refusal("a result is not written as one element of its list")
     if not is_counter(loop, node.inputs[1]):
         raise Refusal("a result is not written at the counter")
+    _check_unread(loop, argument, node)
+    length = length_of(loop.graph, creator.inputs[1])
+    grows = length == 0 and attr(node, "resize_if_index_out_of_bounds")
+    if length != loop.length and not grows:
+        raise Refusal("the list of results is not known to be as long as that of slices")
+
+
+def added_to(loop: Loop, position: int) -> Tensor | None:
+    """Return the body tensor that each iteration adds to an argument of the loop, which it does not read; else None."""
+    node, argument = writer_of(loop, position), loop.body.arguments[position]
+    sides = [skip_identities(loop.body, tensor) for tensor in node.inputs] if node.op in ("Add", "AddV2") else []
+    if sides.count(Tensor(argument)) != 1 or position in loop.counters:
+        return None
+    shapes = {loop.graph.shape(tensor) for tensor in (loop.node.inputs[position], Tensor(loop.node.name, position))}
+    shape = shapes.pop()
+    if shapes or shape is None or None in shape:
+        raise Refusal("the shape of a sum over iterations is not known")
+    _check_unread(loop, argument, node)
+    return sides[1 - sides.index(Tensor(argument))]
+
+
+def _check_unread(loop: Loop, argument: str, node: Node) -> None:
+    """Raise `Refusal` if the body reads an argument elsewhere than in the node that computes its next value."""
     ahead = [argument, node.name]
     while ahead:
         for reader in loop.body.graph.readers(ahead.pop()):
@@ -180,5 +261,3 @@ def check_written(loop: Loop, position: int) -> None:
                 ahead.append(reader.name)
             elif reader is not node:
                 raise Refusal("a round reads the results of others")
-    if not any(_is_length(loop.graph, creator.inputs[1], slices) for slices in sources(loop)):
-        raise Refusal("the list of results is not known to be as long as that of slices")

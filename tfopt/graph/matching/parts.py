@@ -80,17 +80,21 @@ def _sliced(graph: Graph, node: Node, output: int) -> Part | None:
     shape = graph.shape(source)
     if shape is None or not all(map(graph.is_constant, bounds)):
         return None
-    singles = 0
+    singles = ellipsis = 0
     if node.op == "StridedSlice":
-        singles = attr(node, "shrink_axis_mask")
-        if attr(node, "ellipsis_mask") or attr(node, "new_axis_mask") or (graph.array(node.inputs[3]) != 1).any():
+        singles, ellipsis = attr(node, "shrink_axis_mask"), attr(node, "ellipsis_mask")
+        if attr(node, "new_axis_mask") or (graph.array(node.inputs[3]) != 1).any():
             return None
-    ranges = [range_along(graph, node, axis, shape[axis]) for axis in range(graph.array(bounds[0]).size)]
-    cut = [axis for axis, each in enumerate(ranges) if each != (0, shape[axis]) or singles >> axis & 1]
+    count = graph.array(bounds[0]).size
+    axes = {place: place + (len(shape) - count if ellipsis and ellipsis < 1 << place else 0) for place in range(count)}
+    ranges = {
+        place: range_along(graph, node, place, shape[axis]) for place, axis in axes.items() if not ellipsis >> place & 1
+    }
+    cut = [place for place, each in ranges.items() if each != (0, shape[axes[place]]) or singles >> place & 1]
     if len(cut) != 1:
         return None
-    axis, size = cut[0], shape[cut[0]]
-    begin, end = ranges[axis] or (0, None)
+    axis, size = axes[cut[0]], shape[axes[cut[0]]]
+    begin, end = ranges[cut[0]] or (0, None)
     if end is None or not 0 <= begin < end <= (size or end):
         return None
     width = end - begin
@@ -102,6 +106,7 @@ def range_along(graph: Graph, node: Node, axis: int, size: int | None) -> tuple[
     """Return the first index that a slice reads along an axis, and the index after the last; `size` if to the end.
 
     It is a StridedSlice or Slice with constant bounds, of stride 1 along the axis; ``size`` is that of its input there.
+    ``axis`` is the place in the bounds, which an ellipsis before it shifts.
     None is returned if a bound counts from the end of an axis of unknown size.
     """
     begin, end = (int(graph.array(tensor)[axis]) for tensor in node.inputs[1:3])
