@@ -19,11 +19,11 @@ def test_the_chart_of_many_models_labels_only_the_important_ones(tmp_path):
     page = file.read_text()
     front = {row["name"] for row in Decision(file.parent).read()["models"] if row["pareto"]}
     wide = page.split('class="picture bubbles wide"')[1].split("</svg>")[0]
-    named = re.findall(r'class="name"[^>]*><tspan>(.*?)</tspan>', wide)
+    named = re.findall(r'class="name"[^>]*>(.*?)</text>', wide)
     assert len(named) == len(front | {"trained", FAST.name}) < len(MANY)
     assert {"trained", "tflite float32"} <= set(named)
     assert wide.count("<circle") == wide.count("</circle>") == len(MANY)  # each has a tooltip
-    assert "the others have tooltips" in page
+    assert "Not all models have labels" in page
 
 
 def test_the_reasons_of_others_do_not_repeat_a_long_name(tmp_path):
