@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tfopt.charts import label_placement
@@ -75,7 +75,11 @@ def crosses(box: tuple[float, ...], line: tuple[float, ...]) -> bool:
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.lists(st.tuples(st.integers(0, 300), st.integers(0, 200)), min_size=1, max_size=12))
+@given(
+    st.lists(st.tuples(st.integers(0, 300), st.integers(0, 200)), min_size=1, max_size=12)
+    | st.lists(st.tuples(st.integers(110, 170), st.integers(60, 110)), min_size=6, max_size=12)
+)
+@example([(140 + n % 3 * 9, 90 + n // 3 * 9) for n in range(12)])
 def test_labels_touch_no_other_label_line_or_circle(places):
     points = [Point(x, y, 8.0, 60.0, 27.0) for x, y in places]
     circles = np.array([(point.x, point.y, 8.0) for point in points])
@@ -124,3 +128,14 @@ def test_a_chart_that_fails_is_replaced_by_the_reason(caplog):
     assert draw_safely("the chart", lambda: ["<svg/>", "<svg/>"]) == "<svg/><svg/>"
     assert "the chart, which could not be drawn: ValueError: no &lt;b&gt;" in draw_safely("the chart", fail)
     assert "the report is written without the chart: ValueError: no <b>" in caplog.text
+
+
+def test_no_label_is_on_the_line_of_another_one():
+    """A wide label, far from its point, and a small one between the lines, whose preferred place is on its way."""
+    points = [Point(35.0, 100.0, 3.0, 60.0, 27.0), Point(95.0, 112.0, 3.0, 10.0, 10.0)]
+    lines = np.array([(x, 0.0, x, 200.0) for x in range(20, 201, 30)] + [(0.0, 122.0, 200.0, 122.0)])
+    obstacles = Obstacles(SIZE, np.array([(35.0, 100.0, 3.0), (95.0, 112.0, 3.0)]), lines, np.empty((0, 4)))
+    (only,) = place_labels(points[1:], obstacles)
+    wide, small = place_labels(points, obstacles)
+    assert crosses(box_of(only), wide.line)
+    assert not crosses(box_of(small), wide.line)
