@@ -41,6 +41,7 @@ def test_the_artifact_says_what_failed_and_holds_no_model(failed, digits_model):
     assert message["component"] == "export_tflite"
     assert message["model"] == Model(digits_model).digest
     assert "on_failure" not in failed.card.parameters
+    assert not failed.is_worth_another_attempt
 
 
 def test_failures_of_other_steps_have_other_digests(failed, digits_model, tmp_path):
@@ -100,6 +101,7 @@ def test_the_row_of_a_conversion_that_crashed_says_why(digits_model, tmp_path, m
     monkeypatch.syspath_prepend(str(tmp_path / "shadow"))
     export_onnx(digits_model, tmp_path / "out", on_failure="row")
     assert "the process ended with status 1: RuntimeError: no kernel" in Model(tmp_path / "out").failure
+    assert Model(tmp_path / "out").is_worth_another_attempt
 
 
 def test_half_a_model_is_taken_away_and_a_bug_is_a_row_too(tmp_path):
