@@ -21,7 +21,7 @@ class ComponentError(Exception):
 
 
 class ProcessError(ComponentError):
-    """A child process crashed or took too long, for a reason that need not be the model: another attempt may succeed."""
+    """A child process crashed or took too long, which need not be due to the model: another attempt may succeed."""
 
 
 class MachineError(ComponentError):

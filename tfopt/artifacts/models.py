@@ -103,7 +103,11 @@ class Model(Artifact):
     def failure(self) -> str | None:
         """Return why the model could not be made, in one line; None if the artifact holds a model."""
         error = self._failed_model
-        return error and f"{(error.received.strip().splitlines() or [''])[0]} (how to fix: {error.how_to_fix})"
+        return (
+            None
+            if error is None
+            else f"{(error.received.strip().splitlines() or [''])[0]} (how to fix: {error.how_to_fix})"
+        )
 
     @property
     def format(self) -> str:

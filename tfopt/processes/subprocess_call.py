@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfopt.error_messages import disk_full_error
-from tfopt.errors import ComponentError, MachineError, ProcessError
+from tfopt.errors import MachineError, ProcessError
 from tfopt.processes.child_call import read_answer, write_call
 from tfopt.processes.exit_status import describe_exit, last_line, last_lines
 from tfopt.processes.parent_death import PYTHON
