@@ -1,6 +1,6 @@
 """The report of a profile: findings as sentences, the parts of a step, and the speed of each variation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,11 @@ TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 def render_report(plan: TrainingPlanReport, module: str) -> str:
     """Render a training plan for a module of this name as one HTML file without external resources."""
-    filters = {"times": formatting.ratio, "size": formatting.data_size, "ms": format_milliseconds}
+    filters: dict[str, Callable[..., str]] = {
+        "times": formatting.ratio,
+        "size": formatting.data_size,
+        "ms": format_milliseconds,
+    }
     widths = WIDTHS if any(result.speedup for result in plan.trials) else {}
     return report_template(Path(__file__).parent, **filters).render(
         plan=plan,

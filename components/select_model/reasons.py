@@ -213,8 +213,11 @@ class Explanation:
         metric = self.main_metric
         change = model.change(metric)
         interval = formatting.change_interval(metric, change.low, change.high)
-        difference = f"{formatting.change(metric, change.value)}{f', {interval}' if interval else ''}"
-        quality = f"{formatting.title(metric)} {formatting.amount(metric, model.value(metric))} ({difference})"
+        gain = formatting.change(metric, change.value, change.low, change.high)
+        difference = f"{gain}{f', {interval}' if interval else ''}"
+        own = model.metrics[metric]
+        amount = formatting.amount(metric, own.value, own.low, own.high)
+        quality = f"{formatting.title(metric)} {amount} ({difference})"
         size = formatting.relative_size(model.value("size"), model.baseline.value("size"))
         merits = [text for text in (_speed(model), quality, size) if text]
         if self.objective not in ("latency", "size", metric):
@@ -250,7 +253,8 @@ def _short_speed(model: ModelMeasurements) -> str:
 
 
 def _format_speedup(ratio: SpeedupEstimate) -> str:
-    value, low, high = (formatting.ratio(end) for end in (ratio.value, ratio.low, ratio.high))
+    low, high = (formatting.ratio(end) for end in (ratio.low, ratio.high))
+    value = formatting.ratio(ratio.value, ratio.low, ratio.high)
     return f"{value} as fast ({low} to {high})"
 
 

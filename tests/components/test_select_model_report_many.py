@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.components.test_select_model_report import report
 from tests.reports import DIGITS, make_models, write_reports
 from tfopt.artifacts import Decision
+from tfopt.charts import bubble_chart
 from tfopt.components.select_model.component import select_model
 
 FAST = replace(DIGITS[4], name="pruned 80% + clustered 32, tflite int8")
@@ -24,6 +25,29 @@ def test_the_chart_of_many_models_labels_only_the_important_ones(tmp_path):
     assert {"trained", "tflite float32"} <= set(named)
     assert wide.count("<circle") == wide.count("</circle>") == len(MANY)  # each has a tooltip
     assert "Not all models have labels" in page
+
+
+def test_a_chart_that_cannot_be_drawn_does_not_prevent_the_decision(tmp_path, monkeypatch, caplog):
+    def fail(*_):
+        raise ZeroDivisionError("float <division>")
+
+    monkeypatch.setattr(bubble_chart, "place_labels", fail)
+    file = report(DIGITS, tmp_path)
+    page = file.read_text()
+    assert Decision(file.parent).read()["selected"] == "tflite int8"
+    assert (
+        "Without the chart of all models, which could not be drawn: ZeroDivisionError: float &lt;division&gt;" in page
+    )
+    assert 'class="picture spread wide"' in page
+    assert "the report is written without the chart of all models" in caplog.text
+
+
+def test_long_pages_draw_the_most_important_models_only(tmp_path):
+    page = report([*MANY, *(replace(MANY[-1], name=f"more {n}") for n in range(9))], tmp_path, slices=False).read_text()
+    spread = page.split('class="picture spread wide"')[1].split("</svg>")[0]
+    assert spread.split("<desc")[1].split("</desc>")[0].count("p50") == 12
+    assert "Latency of 12 models" in spread and ">trained<" in spread
+    assert page.count("Only 12 models are drawn") == 1
 
 
 def test_the_reasons_of_others_do_not_repeat_a_long_name(tmp_path):
