@@ -49,11 +49,11 @@ def test_equal_values_are_in_the_middle_wherever_the_goal_is(half, goal):
 )
 def test_a_goal_far_from_the_data_is_an_arrow_at_its_edge_of_the_picture(goal, better, text, is_line):
     picture = draw([bubble("a", 1.0, 0.981), bubble("b", 2.0, 0.982)], {"the goal": goal}, more_is_better=better)
-    (found,) = re.findall(r'<text[^>]* y="([\d.]+)"[^>]*class="goal"[^>]*>([^<]*)<', picture)
-    assert found[1] == text
+    (goal_text,) = re.findall(r'<text[^>]* y="([\d.]+)"[^>]*class="goal"[^>]*>([^<]*)<', picture)
+    assert goal_text[1] == text
     assert ('stroke-dasharray="6' in picture) is is_line
     if not is_line:
-        assert (float(found[0]) > 300) is text.startswith("\N{DOWNWARDS ARROW}")
+        assert (float(goal_text[0]) > 300) is text.startswith("\N{DOWNWARDS ARROW}")
 
 
 def test_one_label_stands_for_many_bubbles_at_one_point():

@@ -155,11 +155,14 @@ def _vertical_axis(chart: BubbleChart, pixels: int) -> tuple[Axis, dict[str, boo
         middle = (max(values) + min(values)) / 2
         reach = max(max(ends) - middle, middle - min(ends))
         ends += [middle - reach, middle + reach]
-    options: dict[str, Any] = {"is_log": is_log, "is_share": chart.share, "least": chart.least}
-    axis = create_axis(ends, is_reversed=not chart.more_is_better, **options)
+    is_reversed = not chart.more_is_better
+    create = functools.partial(
+        create_axis, is_log=is_log, is_share=chart.share, is_reversed=is_reversed, least=chart.least
+    )
+    axis = create(ends)
     near = axis.extended(GROWTH, GROWTH)
     inside = [value for value in chart.limits.values() if near.low <= value <= near.high]
-    axis = create_axis([*ends, *inside], is_reversed=axis.is_reversed, **options)
+    axis = create([*ends, *inside])
     distant = {text: value > axis.high for text, value in chart.limits.items() if value not in inside}
     strip = STRIP / (pixels - 2 * STRIP)
     return axis.extended(strip * (False in distant.values()), strip * (True in distant.values())), distant

@@ -55,7 +55,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Obstacles:
-    """What labels must keep free.
+    """Hold the drawn things that labels must not touch.
 
     Attributes:
         size: Width and height of the chart; labels are inside of it.
@@ -88,13 +88,13 @@ def place_labels(points: Sequence[Point], obstacles: Obstacles) -> list[Label | 
 def _place_in_order(order: Sequence[int], choices: Sequence[Floats]) -> list[Label | None]:
     """Give each label, in an order, its first place that is free of the labels before it."""
     placed: list[Label | None] = [None] * len(choices)
-    taken: list[Floats] = []
+    used: list[Floats] = []
     for index in order:
         free = choices[index]
-        for place in taken:
+        for place in used:
             free = free[_are_apart(free, place)]
         if len(free):
-            taken.append(free[:1])
+            used.append(free[:1])
             *box, x1, y1, x2, y2 = free[0].tolist()
             placed[index] = Label(Box(*box), (x1, y1, x2, y2))
     return placed

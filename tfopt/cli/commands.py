@@ -263,7 +263,7 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         _print_results({type(artifact): artifact for artifact in artifacts})
         for name, output in last_outputs(dag, outcomes).items():
-            print(indented(f"{name}: {output.path / output.page if output.page else output.uri}"))
+            print(indented(f"result: {output.path / output.page if output.page else output.uri} ({name})"))
         print(indented(f"all results: {root}"))
     decisions = [artifact for artifact in artifacts if isinstance(artifact, Decision)]
     return exit_code_of(decisions) if arguments.require_blessing else 0
@@ -278,13 +278,13 @@ def exit_code_of(decisions: Sequence[Decision]) -> int:
 
 
 def last_outputs(dag: Dag, outcomes: Mapping[str, Outcome]) -> dict[str, Artifact]:
-    """Return the outputs of a run that no step reads, by step and name; none if it has a decision, which has a page."""
+    """Return the outputs of a run that no step reads, by name and step; none if it has a decision, which has a page."""
     if any(isinstance(output, Decision) for outcome in outcomes.values() for output in outcome.outputs.values()):
         return {}
     wires = [wire for step in dag.steps.values() for wire in step.inputs.values()]
     read = {value for wire in wires for value in (wire if isinstance(wire, tuple) else (wire,))}
     return {
-        f"{step.id}, {name}": outcomes[step.id].outputs[name]
+        f"{name} of {step.id}": outcomes[step.id].outputs[name]
         for step in dag.steps.values()
         for name, output in step.outputs.items()
         if output not in read
