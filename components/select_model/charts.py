@@ -24,7 +24,7 @@ QUANTILES = {"p50": "latency", "p90": "latency_p90", "p99": "latency_p99"}
 ROW, HISTOGRAM, BINS = 66, 26, 120  # pixels of a row of the latency chart, and of the histogram in it; its bins
 BASE = 48 / ROW  # height of a histogram's base below the top of its row
 FEWEST_SIZES = 3  # batch sizes of a curve
-MOST_ROWS = 12  # models in a chart of rows or curves, the most important ones
+MOST_ROWS = 16  # models in a chart of rows or curves, the most important ones
 LETTER, LINE, AXIS = 7.5, 16, 52  # pixels of a letter of a name at the end of its curve, between two names, of the axis
 
 

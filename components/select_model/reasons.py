@@ -111,14 +111,12 @@ class Explanation:
             return NO_METRIC[metric]
         if model.disturbance(metric):
             return NOT_COMPARED
-        shortfalls = [
-            goal.shortfall(model, proven=self.proven)
-            for goal in self.goals
-            if goal.metric == metric and model.estimate(metric)
-        ]
-        missing = max(shortfalls, default=0.0)
-        by = f" by {formatting.distance(metric, missing)}" if missing else ""
-        return f"misses {formatting.title(metric)}{by}"
+        goals = [goal for goal in self.goals if goal.metric == metric and model.estimate(metric)]
+        missing = max((goal.shortfall(model, proven=self.proven) for goal in goals), default=0.0)
+        amount, title = formatting.distance(metric, missing), formatting.title(metric)
+        if missing and not any(goal.shortfall(model, proven=False) for goal in goals):
+            return f"{title} not proven ({amount} short)"
+        return f"misses {title} by {amount}" if missing else f"misses {title}"
 
     def _short_merits(self, model: ModelMeasurements) -> str:
         if model.baseline is None:

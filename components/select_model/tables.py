@@ -57,10 +57,13 @@ def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> J
 
 
 def _instability(model: ModelMeasurements) -> str:
-    """Return why the latency is not stable, without the batch size."""
+    """Return why the latency is not stable, without the batch size, and without what the next cell says."""
     prefix = f"batch size {model.small_batch}: "
     notes = model.benchmark.notes if model.benchmark else []
-    return "; ".join(note.removeprefix(prefix) for note in notes if note.startswith(prefix))
+    reasons = [note.removeprefix(prefix) for note in notes if note.startswith(prefix)]
+    if model.disturbance("latency"):
+        reasons = [reason for reason in reasons if not reason.startswith("other processes used the machine in")]
+    return "; ".join(reasons)
 
 
 def parity_rows(models: Sequence[ModelMeasurements]) -> list[dict[str, str]]:

@@ -45,9 +45,9 @@ def test_a_chart_that_cannot_be_drawn_does_not_prevent_the_decision(tmp_path, mo
 def test_long_pages_draw_the_most_important_models_only(tmp_path):
     page = report([*MANY, *(replace(MANY[-1], name=f"more {n}") for n in range(9))], tmp_path, slices=False).read_text()
     spread = page.split('class="picture spread wide"')[1].split("</svg>")[0]
-    assert spread.split("<desc")[1].split("</desc>")[0].count("p50") == 12
-    assert "Latency of 12 models" in spread and ">trained<" in spread
-    assert page.count("Only 12 models are drawn") == 1
+    assert spread.split("<desc")[1].split("</desc>")[0].count("p50") == 16
+    assert "Latency of 16 models" in spread and ">trained<" in spread
+    assert page.count("Only 16 models are drawn") == 1
 
 
 def test_the_reasons_of_others_do_not_repeat_a_long_name(tmp_path):

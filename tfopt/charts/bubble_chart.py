@@ -20,7 +20,7 @@ from tfopt.charts.figure import COLORS, SVG, WIDTHS, draw, page_theme, to_markup
 from tfopt.charts.label_placement import Box, Label, Obstacles, Point, free_boxes, place_labels
 
 LOG_FROM = 4  # ratio of the largest to the smallest value from which an axis is logarithmic
-MOST_NAMED = 12  # with more bubbles only the important ones may have labels and bars; the others have tooltips
+MOST_NAMED = 16  # with more bubbles only the important ones may have labels and bars; the others have tooltips
 MOST_AT_A_POINT = 3  # with more bubbles at one point, one label stands for them
 LARGEST, LEAST = 24.0, 5.0  # radii in pixels
 STROKE = 2.0  # pixels

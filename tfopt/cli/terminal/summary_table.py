@@ -12,7 +12,7 @@ from tfopt.measurement.model_measurements import Estimate, ModelMeasurements, jo
 from tfopt.reports.benchmark_report import SpeedupEstimate
 from tfopt.reports.decision_report import ConstantRow, ModelDecision
 
-MOST_EXPLAINED = 4  # models whose unstable speed has a line
+MOST_EXPLAINED = 4  # models whose unstable speed has a line each
 
 
 def print_summary(
@@ -52,9 +52,8 @@ def _explanations(rows: list[ModelDecision], models: list[ModelMeasurements]) ->
     if any(row.format == "not_made" for row in rows):
         lines.append("what was not made is tried again when the model, the parameters, the code or a package changes")
     disturbed = {model.name: model.disturbance("latency") for model in models if model.disturbance("latency")}
-    lines += [f"{name}: speed {text}" for name, text in list(disturbed.items())[:MOST_EXPLAINED]]
-    if len(disturbed) > MOST_EXPLAINED:
-        lines.append(f"{len(disturbed) - MOST_EXPLAINED} more models: speed unstable too")
+    if len(disturbed) <= MOST_EXPLAINED:  # with more, the reason of the decision has their number
+        lines += [f"{name}: speed {text}" for name, text in disturbed.items()]
     if disturbed:
         lines.append("unstable: on an idle machine the speed may be any other; it meets no goal and selects no model")
     return lines
