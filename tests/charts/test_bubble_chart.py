@@ -110,6 +110,14 @@ def test_the_work_for_labels_is_bounded(monkeypatch):
     assert 0 < len(steps) <= label_placement.ROUNDS * MOST_NAMED * (MOST_NAMED - 1) / 2
 
 
+def test_the_most_important_label_stays_where_two_others_would_fit():
+    points = [Point(x, 50.0, 3.0, width, 27.0) for x, width in ((62.0, 110.0), (30.0, 50.0), (94.0, 50.0))]
+    circles = np.array([(point.x, point.y, 3.0) for point in points])
+    obstacles = Obstacles((124.0, 60.0), circles, np.empty((0, 4)), np.empty((0, 4)))  # with room for one row
+    assert [label is None for label in place_labels(points, obstacles)] == [False, True, True]
+    assert None not in place_labels(points[1:], obstacles)
+
+
 def test_only_the_most_important_of_very_many_bubbles_are_placed(monkeypatch):
     counts = []
     place = label_placement.place_labels

@@ -77,12 +77,17 @@ def place_labels(points: Sequence[Point], obstacles: Obstacles) -> list[Label | 
     best: list[Label | None] = [None] * len(points)
     for _ in range(ROUNDS):
         labels = _place_in_order(order, choices)
-        if labels.count(None) < best.count(None):
-            best = labels
+        best = min(best, labels, key=_lack)
         if None not in best:
             break
         order.sort(key=lambda index: labels[index] is not None)  # those without a place first
     return best
+
+
+def _lack(labels: Sequence[Label | None]) -> tuple[bool, ...]:
+    """Return what placements are compared by: the two most important labels, then the number of those left out."""
+    missing = [label is None for label in labels]
+    return (*missing[:2], *sorted(missing, reverse=True))
 
 
 def _place_in_order(order: Sequence[int], choices: Sequence[Floats]) -> list[Label | None]:
