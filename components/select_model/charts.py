@@ -36,7 +36,6 @@ class ChartData:
         models: Models with all drawn metrics, the baseline first.
         front: Names on the Pareto front.
         limits: Values of the main metric that get a line, by the goal.
-        label: Name of the label, for the unit of the metric.
     """
 
     models: Sequence[ModelMeasurements]
@@ -44,7 +43,6 @@ class ChartData:
     front: Collection[str]
     chosen: str
     limits: dict[str, float]
-    label: str | None = None
 
     def kind(self, model: ModelMeasurements) -> str:
         """Return the key of a model in `KINDS`."""
@@ -74,14 +72,14 @@ class ChartData:
 
 def draw_choice(data: ChartData) -> list[str]:
     """Draw quality over latency, with size as the area of a bubble, in both widths."""
-    metric, title, label = data.metric, formatting.title(data.metric), formatting.shorten(data.label or "", 20)
+    metric, title = data.metric, formatting.title(data.metric)
     largest = max(abs(model.value(metric)) for model in data.models)
     chart = BubbleChart(
         bubbles=[_bubble(model, data) for model in data.models],
         title=f"{title.capitalize()}, latency and size of {len(data.models)} models",
         description=_describe_choice(data),
         across="latency in ms (p50), faster to the left",
-        up="\n".join(filter(None, (f"{title}, better upwards", formatting.scale(metric, label)))),
+        up=f"{title}, better upwards",
         more_is_better=data.models[0].higher_is_better(metric),
         share=formatting.is_share(metric),
         least=0.01 if formatting.is_share(metric) else 0.1 * largest,

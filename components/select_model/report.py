@@ -29,7 +29,7 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
         scale=formatting.scale(metric, formatting.shorten(quality.label or "", 20)),
         rows=[main_row(row, model, metric) for row, model in zip(report.models, measured, strict=True)],
         constant_value=report.constant and formatting.amount(metric, report.constant.value),
-        charts=_draw_charts(report, measured, metric, quality.label, benchmark.path / "samples.parquet"),
+        charts=_draw_charts(report, measured, metric, benchmark.path / "samples.parquet"),
         trends=trend_rows(report.history),
         slices=slice_table(measured, metric),
         parity=parity_rows(measured),
@@ -55,12 +55,12 @@ def typeset(text: str) -> str:
 
 
 def _draw_charts(
-    report: DecisionReport, measured: Sequence[ModelMeasurements], metric: str, label: str | None, samples: Path
+    report: DecisionReport, measured: Sequence[ModelMeasurements], metric: str, samples: Path
 ) -> JsonObject:
     needed = {metric, "latency", "latency_p90", "latency_p99", "size"}
     complete = [model for model in measured if not model.error and needed <= model.metrics.keys()]
     front = {row.name for row in report.models if row.pareto}
-    data = charts.ChartData(complete, metric, front, report.selected, _limits(report, measured[0], metric), label)
+    data = charts.ChartData(complete, metric, front, report.selected, _limits(report, measured[0], metric))
     choice = draw_safely("the chart of all models", lambda: charts.draw_choice(data))
     return {
         "choice": choice,

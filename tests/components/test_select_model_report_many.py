@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from tests.components.decisions import decide
 from tests.components.test_select_model_report import report
 from tests.reports import DIGITS, make_models, write_reports
 from tfopt.artifacts import Decision
@@ -40,6 +41,26 @@ def test_a_chart_that_cannot_be_drawn_does_not_prevent_the_decision(tmp_path, mo
     )
     assert 'class="picture spread wide"' in page
     assert "the report is written without the chart of all models" in caplog.text
+
+
+def test_an_error_has_its_unit_and_the_value_of_a_constant_answer(tmp_path):
+    def edit(content):
+        content |= {"task": "regression", "label": "price"}
+        for row in content["models"]:
+            row |= {"slices": [], "confusion": []}
+            for part in ("metrics", "delta"):
+                values = {f"{key}": -1e4 * value for key, value in (row[part].get("accuracy") or {}).items()}
+                ends = {"value": values["value"], "low": values["high"], "high": values["low"]} if values else {}
+                row[part] = {"mean_absolute_error": {**ends, "higher_is_better": False}} if values else {}
+        constant = {"value": -123.0, "low": -130.0, "high": -120.0, "higher_is_better": False}
+        content["constant"] = {"name": "always 7", "metrics": {"mean_absolute_error": constant}}
+
+    decide(DIGITS[:3], tmp_path, edit, goals=[], better_than_constant=False)
+    page = (tmp_path / "decision" / "report.html").read_text()
+    tile = page.split('<dl class="tiles">')[1].split("</div>")[0]
+    assert "<dt>mean absolute error, in units of price</dt>" in tile
+    assert "a constant answer: \N{MINUS SIGN}123" in tile
+    assert "Mean absolute error is in units of price." in page
 
 
 def test_long_pages_draw_the_most_important_models_only(tmp_path):
