@@ -1,8 +1,9 @@
 """JavaScript that measures labels and bubbles of the visible bubble charts of a page."""
 
 # Each problem as text: a label over another label or another model's bubble, one without a line that is closer to
-# another model's bubble than to its own, a line through the bubble of another model, a text that is cut off.
-LABEL_PROBLEMS = """(page, view) => {
+# another model's bubble than to its own, a line through the bubble of another model, a text that is cut off or
+# crossed by a line.
+LABEL_PROBLEMS = r"""(page, view) => {
   const found = [];
   const gap = (box, c) => Math.hypot(c.x - Math.min(Math.max(c.x, box.left), box.right),
     c.y - Math.min(Math.max(c.y, box.top), box.bottom)) - c.r;
@@ -30,12 +31,31 @@ LABEL_PROBLEMS = """(page, view) => {
       const down = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
       if (across > 1 && down > 3) found.push(one + " over " + other);
     }));
+    const lines = [...picture.querySelectorAll("line")].filter(line => line.getAttribute("stroke") !== "var(--line)");
+    const drawn = lines.map(line => [point(line, "x1", "y1"), point(line, "x2", "y2")]);
+    for (const path of picture.querySelectorAll("path[stroke-dasharray]")) {
+      const numbers = path.getAttribute("d").match(/-?[\d.]+/g).map(Number), corners = [];
+      for (let i = 0; i < numbers.length; i += 2)
+        corners.push(new view.DOMPoint(numbers[i], numbers[i + 1]).matrixTransform(path.getScreenCTM()));
+      drawn.push(...corners.slice(1).map((end, i) => [corners[i], end]));
+    }
+    for (const text of picture.querySelectorAll(".name, .note, .goal")) {
+      const box = text.getBoundingClientRect();
+      for (const [from, to] of drawn)
+        for (let part = 0; part <= 1; part += 1 / 512) {
+          const x = from.x + part * (to.x - from.x), y = from.y + part * (to.y - from.y);
+          if (x > box.left + 1 && x < box.right - 1 && y > box.top + 1 && y < box.bottom - 1) {
+            found.push("line through the text " + text.textContent);
+            break;
+          }
+        }
+    }
     for (const name of picture.querySelectorAll(".name")) {
       const group = name.parentNode, [start, end] = name.textContent.split("..");
       const own = circles.find(c => c.name.startsWith(start)
         && (end === undefined ? /^[:,] /.test(c.name.slice(start.length)) : c.name.includes(end)));
       if (!own) { found.push("no bubble: " + name.textContent); continue; }
-      const line = group.parentNode.nextElementSibling?.querySelector(":scope > line");
+      const line = group.parentNode.querySelector(":scope > line");
       const from = line && point(line, "x1", "y1"), to = line && point(line, "x2", "y2");
       const ends = line && {x1: from.x, y1: from.y, x2: to.x, y2: to.y};
       for (const other of circles) {

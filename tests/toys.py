@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, Files, KerasModel, Model, Report, TFLiteModel
 from tfopt.component import Between, Input, Output, component
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, ProcessError
 from tfopt.storage.staging import link_tree
 
 
@@ -134,13 +134,15 @@ def take_keras(model: Input[KerasModel], examples: Input[Examples], exported: Ou
 
 
 @component(image="tf", on_failure=True)
-def attempt(model: Input[Model], made: Output[Model]) -> None:
+def attempt(model: Input[Model], made: Output[Model], *, refuses: bool = False) -> None:
     """Make a model if the file next to it exists.
 
     Args:
         model: The model to copy.
         made: The copy.
+        refuses: Refuse the model, instead of failing like a process that crashed.
     """
     if not model.path.with_name("ready").exists():
-        raise ComponentError("not ready", "a file named ready", "write it")
+        error = ComponentError if refuses else ProcessError
+        raise error("not ready", "a file named ready", "write it")
     shutil.copytree(model.path, made.path, dirs_exist_ok=True)

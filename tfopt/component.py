@@ -24,7 +24,7 @@ from tfopt.declaration.component import (
     SameOutput,
 )
 from tfopt.declaration.library import components, find
-from tfopt.declaration.parameters import Between, Names, Reads
+from tfopt.declaration.parameters import Between, Names, Reads, SameAs
 from tfopt.execution.execute import execute
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "Port",
     "Reads",
     "Resources",
+    "SameAs",
     "SameOutput",
     "component",
     "components",

@@ -20,5 +20,9 @@ class ComponentError(Exception):
         return f"received: {self.received}\nexpected: {self.expected}\nhow to fix: {self.fix}"
 
 
+class ProcessError(ComponentError):
+    """A child process crashed or took too long, which need not be due to the model: another attempt may succeed."""
+
+
 class MachineError(ComponentError):
     """The machine lacks disk space, memory or a package; the error is unrelated to the model."""

@@ -1,6 +1,7 @@
 """Format metrics and numbers as text, the same for reasons, terminal and reports, and make text of inputs harmless."""
 
 import json
+import math
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -99,22 +100,54 @@ def title(metric: str) -> str:
     return (row.title if row and row.title else metric.replace("_", " ")) + where
 
 
-def amount(metric: str, value: float | None) -> str:
-    """Format the value of a metric with its unit; a dash if it was not measured.
+def scale(metric: str, label: str | None) -> str:
+    """Return in words what the values of a metric without a unit count; empty if it has one.
+
+    >>> scale("mean_absolute_error", "price"), scale("accuracy", "price")
+    ('in units of price', '')
+    """
+    row = find_metric(whole(metric))
+    return row.scale.format(label=label or "the label") if row else ""
+
+
+def amount(metric: str, value: float | None, low: float | None = None, high: float | None = None) -> str:
+    """Format the value of a metric with its unit, rounded to its interval; a dash if it was not measured.
 
     >>> amount("accuracy", 0.978), amount("latency", 0.04127), amount("size", 45_100), amount("log_loss", 0.07654321)
     ('97.80%', '0.0413 ms', '45.1 kB', '0.07654')
+    >>> amount("accuracy", 0.978, 0.9, 0.99), amount("log_loss", 0.07654321, 0.06, 0.09), amount("mae", 4923, 3e3, 6e3)
+    ('98%', '0.077', '4,900')
     """
     if value is None:
         return DASH
+    most = _decimals(low, high)
     if is_share(metric):
-        return f"{100 * value:.2f}%"
+        return f"{100 * value:.{min(2, max(0, most - 2))}f}%"
     unit = _unit(metric)
     if unit == "bytes":
         return data_size(value)
     if unit == "/s":
         return f"{value:,.0f}/s" if abs(value) >= 100 else f"{value:.3g}/s"
-    return f"{_digits(value, 3)} {unit}" if unit else _bare(_digits(value, 4))
+    return f"{_digits(value, 3)} {unit}" if unit else _cut(_bare(_digits(value, 4)), value, most)
+
+
+def _decimals(low: float | None, high: float | None) -> int:
+    """Return to how many decimals a value with this interval is rounded; negative for tens, hundreds and so on.
+
+    Its last digit is the first one of half the interval's width, or the second one if these two are below 36 (the rule
+    of the Particle Data Group).
+    """
+    half = (high - low) / 2 if low is not None and high is not None else 0.0
+    if not 0 < half < math.inf:
+        return 99
+    power = math.floor(math.log10(half))
+    return (1 if half / 10**power < 3.55 else 0) - power
+
+
+def _cut(text: str, value: float, most: int) -> str:
+    """Return a formatted value with fewer decimals if it has more than ``most``."""
+    decimals = len(text.partition(".")[2])
+    return text if "e" in text or decimals <= most else f"{round(value, most):,.{max(0, most)}f}"
 
 
 def _unit(metric: str) -> str:
@@ -122,25 +155,29 @@ def _unit(metric: str) -> str:
     return row.unit if row else ""
 
 
-def change(metric: str, value: float) -> str:
-    """Format a difference with its sign; shares in points.
+def change(metric: str, value: float, low: float | None = None, high: float | None = None) -> str:
+    """Format a difference with its sign, rounded to its interval; shares in points.
 
     >>> change("accuracy", -0.0021), change("log_loss", 0.004), change("size", -1200)
     ('-0.21 points', '+0.004', '-1.20 kB')
+    >>> change("accuracy", -0.004, -0.0085, 0.0005), change("accuracy", -0.0002, -0.04, 0.04)
+    ('-0.4 points', '0 points')
     """
-    sign = "-" if value < 0 else "+" if value else ""
-    return sign + distance(metric, abs(value))
+    text = distance(metric, abs(value), low, high)
+    is_zero = not re.search("[1-9]", text)
+    return text if is_zero else f"{'-' if value < 0 else '+'}{text}"
 
 
-def distance(metric: str, value: float) -> str:
-    """Format a difference without its sign.
+def distance(metric: str, value: float, low: float | None = None, high: float | None = None) -> str:
+    """Format a difference without its sign, rounded to its interval.
 
     >>> distance("accuracy", 0.01), distance("latency", 1.5), distance("log_loss", 0.0012345)
     ('1.00 points', '1.50 ms', '0.00123')
     """
+    most = _decimals(low, high)
     if is_share(metric):
-        return f"{100 * value:.2f} points"
-    return amount(metric, value) if _unit(metric) else _bare(_digits(value, 3))
+        return f"{100 * value:.{min(2, max(0, most - 2))}f} points"
+    return amount(metric, value) if _unit(metric) else _cut(_bare(_digits(value, 3)), value, most)
 
 
 def change_interval(metric: str, low: float | None, high: float | None) -> str:
@@ -154,13 +191,14 @@ def change_interval(metric: str, low: float | None, high: float | None) -> str:
     return " to ".join(change(metric, end).removesuffix(" points") for end in (low, high))
 
 
-def ratio(value: float) -> str:
-    """Format a ratio.
+def ratio(value: float, low: float | None = None, high: float | None = None) -> str:
+    """Format a ratio, rounded to its interval.
 
-    >>> ratio(3.1), ratio(12.345)
-    ('3.10x', '12.3x')
+    >>> ratio(3.1), ratio(12.345), ratio(12.345, 8.1, 19.2)
+    ('3.10x', '12.3x', '12x')
     """
-    return f"{value:.2f}x" if value < 10 else f"{value:.1f}x" if value < 100 else f"{value:.0f}x"
+    text = f"{value:.2f}" if value < 10 else f"{value:.1f}" if value < 100 else f"{value:.0f}"
+    return f"{_cut(text, value, _decimals(low, high))}x"
 
 
 def count(value: float) -> str:

@@ -25,6 +25,7 @@ class MetricRow:
             ``/s``; empty for a plain number.
         title: Its name in prose, if that is not its name with spaces.
         keras: Other names that Keras has for it.
+        scale: What a value without a unit counts, with ``{label}`` for the label.
     """
 
     name: str
@@ -34,6 +35,7 @@ class MetricRow:
     unit: Literal["", "%", "bytes", "ms", "s", "/s"] = ""
     title: str = ""
     keras: tuple[str, ...] = ()
+    scale: str = ""
 
     def names(self, task: str, top_k: int) -> list[str]:
         """Return the names that it has in evaluations of a task."""
@@ -48,9 +50,9 @@ METRICS = (
     MetricRow("top_{k}_accuracy", "share", True, (CLASSIFICATION,), "%"),
     MetricRow("label_accuracy", "mean", True, (MULTI_LABEL,), "%"),
     MetricRow("exact_match_accuracy", "share", True, (MULTI_LABEL,), "%"),
-    MetricRow("log_loss", "mean", False, ALL_CLASSES),
-    MetricRow("mean_absolute_error", "mean", False, (REGRESSION,)),
-    MetricRow("mean_squared_error", "mean", False, (REGRESSION,)),
+    MetricRow("log_loss", "mean", False, ALL_CLASSES, scale="in nats"),
+    MetricRow("mean_absolute_error", "mean", False, (REGRESSION,), scale="in units of {label}"),
+    MetricRow("mean_squared_error", "mean", False, (REGRESSION,), scale="in squared units of {label}"),
     MetricRow("precision", "counts", True, ALL_CLASSES),
     MetricRow("recall", "counts", True, ALL_CLASSES),
     MetricRow("f1", "counts", True, ALL_CLASSES, keras=("f1_score",)),

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
-from tfopt.component import Between, Names, Reads
+from tfopt.component import Between, Names, Reads, SameAs
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import Objective
 
@@ -57,8 +57,8 @@ class Settings:
         min_effect: Relative difference in speed that counts as noise. If format or settings differ from the
             baseline's, the interval is also widened by 2 %, the difference that two processes of a runtime may show.
         objective: The metric that the selected model shall be best at. Models are compared with the fastest one,
-            which may take more rounds, at the smallest batch size for latency, at the largest one for throughput, and
-            otherwise at none. All are compared with the baseline at every batch size.
+            which may take more rounds, at the largest batch size for throughput, and else at the smallest one. All are
+            compared with the baseline at every batch size.
         split: Split of the examples.
         seed: Seed of the order of the turns and of random inputs.
     """
@@ -68,7 +68,8 @@ class Settings:
     seconds: Annotated[float, Between(0.1)] = 6.0
     rounds: Annotated[int, Between(8, 1000)] = 60
     min_effect: Annotated[float, Between(0, 1)] = 0.005
-    objective: Objective = "latency"
+    # A run with another objective than throughput reuses the measurements for latency.
+    objective: Annotated[Objective, SameAs("latency", ("size", "size_gzipped", "memory", "quality"))] = "latency"
     split: str = "eval"
     seed: int = 0
 
@@ -78,9 +79,9 @@ class Settings:
         return parse_batch_sizes(self.batch_sizes)
 
     @property
-    def objective_size(self) -> int | None:
-        """The batch size at which the fastest model matters; None if the objective is not one of speed."""
-        return {"latency": self.sizes[0], "throughput": self.sizes[-1]}.get(self.objective)
+    def objective_size(self) -> int:
+        """The batch size at which models are compared with the fastest one."""
+        return self.sizes[-1 if self.objective == "throughput" else 0]
 
     @property
     def seconds_per_size(self) -> float:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tfopt import formatting
 from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_both_widths
+from tfopt.charts.figure import draw_safely
 from tfopt.charts.page_templates import report_template
 from tfopt.formatting import DASH
 from tfopt.reports.benchmark_report import ModelBenchmark
@@ -19,7 +20,7 @@ def render_html(report: ComparisonReport) -> str:
     return report_template(Path(__file__).parent).render(
         **{**_field_values(report), "backbones": [_table_row(row, report) for row in rows]},
         metric_title=formatting.title(report.metric) if report.metric else None,
-        charts=_draw_charts(report),
+        charts=draw_safely("the chart of all backbones", lambda: _draw_charts(report)),
     )
 
 

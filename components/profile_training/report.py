@@ -1,6 +1,6 @@
 """The report of a profile: findings as sentences, the parts of a step, and the speed of each variation."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from lets_plot import (
 
 from tfopt import formatting
 from tfopt.charts.axis import Axis
-from tfopt.charts.figure import COLORS, TEXT_SIZE, WIDTHS, page_theme, plain, render
+from tfopt.charts.figure import COLORS, TEXT_SIZE, WIDTHS, draw_safely, page_theme, plain, render
 from tfopt.charts.page_templates import report_template
 from tfopt.components.profile_training.bottleneck import LOOP_KINDS, StepTimes
 from tfopt.reports.training_plan import Bottleneck, Finding, LoopTime, StepParts, TrainingPlanReport, VariationResult
@@ -46,14 +46,20 @@ TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)
 
 def render_report(plan: TrainingPlanReport, module: str) -> str:
     """Render a training plan for a module of this name as one HTML file without external resources."""
-    filters = {"times": formatting.ratio, "size": formatting.data_size, "ms": format_milliseconds}
-    has_speedups = any(result.speedup for result in plan.trials)
-    charts = [_draw_speedups(plan, width, f"speedups-{name}") for name, width in WIDTHS.items()] if has_speedups else []
+    filters: dict[str, Callable[..., str]] = {
+        "times": formatting.ratio,
+        "size": formatting.data_size,
+        "ms": format_milliseconds,
+    }
+    widths = WIDTHS if any(result.speedup for result in plan.trials) else {}
     return report_template(Path(__file__).parent, **filters).render(
         plan=plan,
         module=module,
         step=_step_parts(plan.step_ms),
-        charts=charts,
+        charts=draw_safely(
+            "the chart of speeds",
+            lambda: [_draw_speedups(plan, width, f"speedups-{name}") for name, width in widths.items()],
+        ),
     )
 
 

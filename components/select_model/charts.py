@@ -16,7 +16,7 @@ from pyarrow import compute, parquet
 from tfopt import formatting
 from tfopt.charts.axis import Axis, create_axis
 from tfopt.charts.bubble_chart import KINDS, Bubble, BubbleChart, draw_both_widths
-from tfopt.charts.figure import COLORS, TEXT_SIZE, page_theme, plain, render
+from tfopt.charts.figure import COLORS, TEXT_SIZE, WIDTHS, page_theme, plain, render
 from tfopt.measurement.model_measurements import ModelMeasurements
 
 Samples = Mapping[str, NDArray[np.float64]]
@@ -24,7 +24,7 @@ QUANTILES = {"p50": "latency", "p90": "latency_p90", "p99": "latency_p99"}
 ROW, HISTOGRAM, BINS = 66, 26, 120  # pixels of a row of the latency chart, and of the histogram in it; its bins
 BASE = 48 / ROW  # height of a histogram's base below the top of its row
 FEWEST_SIZES = 3  # batch sizes of a curve
-MOST_CURVES = 12  # with more, only the important ones are drawn
+MOST_ROWS = 16  # models in a chart of rows or curves, the most important ones
 LETTER, LINE, AXIS = 7.5, 16, 52  # pixels of a letter of a name at the end of its curve, between two names, of the axis
 
 
@@ -53,19 +53,27 @@ class ChartData:
         return COLORS[KINDS[self.kind(model)]]
 
     @cached_property
+    def rows(self) -> list[ModelMeasurements]:
+        """List the models of the latency chart, the fastest first."""
+        return sorted(self._important(self.models), key=lambda model: model.value("latency"))
+
+    @cached_property
     def curves(self) -> list[ModelMeasurements]:
         """List the models of the throughput chart, the fastest at the largest batch size first."""
         models = [model for model in self.models if len(_rates(model)) >= FEWEST_SIZES]
-        if len(models) > MOST_CURVES:
-            important = {*self.front, self.chosen}
-            models = [model for model in models if model.baseline is None or model.name in important]
-        return sorted(models, key=lambda model: -_rates(model)[-1][1])
+        return sorted(self._important(models), key=lambda model: -_rates(model)[-1][1])
+
+    def _important(self, models: Sequence[ModelMeasurements]) -> list[ModelMeasurements]:
+        """Return at most `MOST_ROWS` models: the baseline, the selected one, and first those on the Pareto front."""
+        ranks = [(self.kind(model) == "other", model.name not in self.front) for model in models]
+        order = sorted(range(len(models)), key=lambda index: ranks[index])
+        return [models[index] for index in order[:MOST_ROWS]]
 
 
 def draw_choice(data: ChartData) -> list[str]:
     """Draw quality over latency, with size as the area of a bubble, in both widths."""
     metric, title = data.metric, formatting.title(data.metric)
-    largest = max(abs(value) for value in [*data.limits.values(), *(model.value(metric) for model in data.models)])
+    largest = max(abs(model.value(metric)) for model in data.models)
     chart = BubbleChart(
         bubbles=[_bubble(model, data) for model in data.models],
         title=f"{title.capitalize()}, latency and size of {len(data.models)} models",
@@ -75,7 +83,7 @@ def draw_choice(data: ChartData) -> list[str]:
         more_is_better=data.models[0].higher_is_better(metric),
         share=formatting.is_share(metric),
         least=0.01 if formatting.is_share(metric) else 0.1 * largest,
-        limits=list(data.limits.values()),
+        limits={formatting.amount(metric, value): value for value in data.limits.values()},
     )
     return draw_both_widths(chart, "bubbles")
 
@@ -125,9 +133,15 @@ def read_samples(file: Path, batch_size: str) -> dict[str, NDArray[np.float64]]:
     }
 
 
+def draw_latencies(data: ChartData, samples: Path) -> list[str]:
+    """Draw the distribution of latency in both widths, with the histograms of recorded calls if there is a file."""
+    calls = read_samples(samples, data.models[0].small_batch)
+    return [draw_latency(data, calls, width, f"spread-{name}") for name, width in WIDTHS.items()]
+
+
 def draw_latency(data: ChartData, samples: Samples, width: int, key: str) -> str:
     """Draw a row for each model: median, a line to p99, and the histogram of its recorded calls."""
-    rows = sorted(data.models, key=lambda model: model.value("latency"))
+    rows = data.rows
     batch_size = rows[0].small_batch
     axis = _latency_axis(rows, samples)
     letters, names = (40, [*QUANTILES]) if width > 500 else (17, ["p50", "p99"])
@@ -191,6 +205,11 @@ def _quantile_lines(model: ModelMeasurements, axis: Axis, base: float, color: st
 
 def _quantiles(model: ModelMeasurements, names: Iterable[str]) -> str:
     return ", ".join(f"{name} {formatting.amount('latency', model.value(QUANTILES[name]))}" for name in names)
+
+
+def draw_throughputs(data: ChartData) -> list[str]:
+    """Draw the throughput curves in both widths, if a model has one."""
+    return [draw_throughput(data, width, f"sweep-{name}") for name, width in WIDTHS.items() if data.curves]
 
 
 def draw_throughput(data: ChartData, width: int, key: str) -> str:

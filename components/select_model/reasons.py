@@ -111,14 +111,12 @@ class Explanation:
             return NO_METRIC[metric]
         if model.disturbance(metric):
             return NOT_COMPARED
-        shortfalls = [
-            goal.shortfall(model, proven=self.proven)
-            for goal in self.goals
-            if goal.metric == metric and model.estimate(metric)
-        ]
-        missing = max(shortfalls, default=0.0)
-        by = f" by {formatting.distance(metric, missing)}" if missing else ""
-        return f"misses {formatting.title(metric)}{by}"
+        goals = [goal for goal in self.goals if goal.metric == metric and model.estimate(metric)]
+        missing = max((goal.shortfall(model, proven=self.proven) for goal in goals), default=0.0)
+        amount, title = formatting.distance(metric, missing), formatting.title(metric)
+        if missing and not any(goal.shortfall(model, proven=False) for goal in goals):
+            return f"{title} not proven ({amount} short)"
+        return f"misses {title} by {amount}" if missing else f"misses {title}"
 
     def _short_merits(self, model: ModelMeasurements) -> str:
         if model.baseline is None:
@@ -214,8 +212,11 @@ class Explanation:
         metric = self.main_metric
         change = model.change(metric)
         interval = formatting.change_interval(metric, change.low, change.high)
-        difference = f"{formatting.change(metric, change.value)}{f', {interval}' if interval else ''}"
-        quality = f"{formatting.title(metric)} {formatting.amount(metric, model.value(metric))} ({difference})"
+        gain = formatting.change(metric, change.value, change.low, change.high)
+        difference = f"{gain}{f', {interval}' if interval else ''}"
+        own = model.metrics[metric]
+        amount = formatting.amount(metric, own.value, own.low, own.high)
+        quality = f"{formatting.title(metric)} {amount} ({difference})"
         size = formatting.relative_size(model.value("size"), model.baseline.value("size"))
         merits = [text for text in (_speed(model), quality, size) if text]
         if self.objective not in ("latency", "size", metric):
@@ -251,7 +252,8 @@ def _short_speed(model: ModelMeasurements) -> str:
 
 
 def _format_speedup(ratio: SpeedupEstimate) -> str:
-    value, low, high = (formatting.ratio(end) for end in (ratio.value, ratio.low, ratio.high))
+    low, high = (formatting.ratio(end) for end in (ratio.low, ratio.high))
+    value = formatting.ratio(ratio.value, ratio.low, ratio.high)
     return f"{value} as fast ({low} to {high})"
 
 

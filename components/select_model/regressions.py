@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 import lets_plot as lp
 
 from tfopt import formatting
-from tfopt.charts.figure import COLORS, page_theme, render
+from tfopt.charts.figure import COLORS, draw_safely, page_theme, render
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements
 from tfopt.model_store.run_history import MIN_RUNS, PARENT, WINNER, RunHistory
@@ -56,7 +57,7 @@ def trend_rows(history: HistoryComparison) -> list[dict[str, str | None]]:
     return [
         {
             "title": f"{formatting.title(trend.metric)} of the {TITLES[trend.who]}",
-            "chart": draw_sparkline(trend, f"trend-{number}-trend"),
+            "chart": draw_safely("a chart of earlier runs", partial(draw_sparkline, trend, f"trend-{number}-trend")),
             "median": formatting.amount(trend.metric, trend.median),
             "value": formatting.amount(trend.metric, trend.value),
             "regression": trend.regression,

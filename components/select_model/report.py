@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation, Model
-from tfopt.charts.figure import WIDTHS
+from tfopt.charts.figure import WIDTHS, draw_safely
 from tfopt.charts.page_templates import report_template
 from tfopt.components.select_model import charts, provenance
 from tfopt.components.select_model.regressions import trend_rows
@@ -26,6 +26,7 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
     page = report_template(Path(__file__).parent, set=typeset).render(
         decision=report,
         metric=formatting.title(metric),
+        scale=formatting.scale(metric, formatting.shorten(quality.label or "", 20)),
         rows=[main_row(row, model, metric) for row, model in zip(report.models, measured, strict=True)],
         constant_value=report.constant and formatting.amount(metric, report.constant.value),
         charts=_draw_charts(report, measured, metric, benchmark.path / "samples.parquet"),
@@ -60,16 +61,16 @@ def _draw_charts(
     complete = [model for model in measured if not model.error and needed <= model.metrics.keys()]
     front = {row.name for row in report.models if row.pareto}
     data = charts.ChartData(complete, metric, front, report.selected, _limits(report, measured[0], metric))
-    calls = charts.read_samples(samples, measured[0].small_batch)
+    choice = draw_safely("the chart of all models", lambda: charts.draw_choice(data))
     return {
-        "choice": charts.draw_choice(data),
-        "latency": [charts.draw_latency(data, calls, width, f"spread-{name}") for name, width in WIDTHS.items()],
+        "choice": choice,
+        "unnamed": choice.count('class="name"') < len(WIDTHS) * len(complete),
+        "latency": draw_safely("the chart of latency", lambda: charts.draw_latencies(data, samples)),
         "goal_lines": [f"{goal} ({formatting.amount(metric, value)})" for goal, value in data.limits.items()],
-        "with_samples": bool(calls),
-        "throughput": [
-            charts.draw_throughput(data, width, f"sweep-{name}") for name, width in WIDTHS.items() if data.curves
-        ],
-        "fewer": len(data.curves) < len(complete),
+        "with_samples": samples.is_file(),
+        "throughput": draw_safely("the chart of throughput", lambda: charts.draw_throughputs(data)),
+        "most": charts.MOST_ROWS,
+        "fewer": len(data.rows) < len(complete),
     }
 
 

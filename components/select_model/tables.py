@@ -22,19 +22,20 @@ def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> J
 
     ratio = model.speedup(model.small_batch) if not model.error else None
     latency = model.benchmark.latency.get(model.small_batch) if model.benchmark else None
+    quality = model.estimate(metric)
     change = model.change(metric) if model.baseline and metric in model.metrics else None
     return {
         **vars(decided),
         "status": "chosen" if decided.chosen else "passed" if decided.passed else "rejected",
         "format": decided.format.replace("_", " "),
-        "quality": cell(metric),
-        "change": formatting.change(metric, change.value) if change else "",
+        "quality": formatting.amount(metric, quality.value, quality.low, quality.high) if quality else formatting.DASH,
+        "change": formatting.change(metric, change.value, change.low, change.high) if change else "",
         "change_between": formatting.change_interval(metric, change.low, change.high) if change else "",
         "latency": cell("latency"),
         "p99": cell("latency_p99"),
-        "unstable": latency is not None and not latency.stable,
+        "unstable": _instability(model) if latency is not None and not latency.stable else "",
         "notes": model.benchmark.notes if model.benchmark else [],
-        "speedup": formatting.ratio(ratio.value) if ratio and not ratio.is_unstable else "",
+        "speedup": formatting.ratio(ratio.value, ratio.low, ratio.high) if ratio and not ratio.is_unstable else "",
         "speedup_between": f"{formatting.ratio(ratio.low)} to {formatting.ratio(ratio.high)}" if ratio else "",
         "verdict": ratio.verdict if ratio else "",
         "not_compared": model.disturbance("latency") or "",
@@ -44,11 +45,25 @@ def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> J
         if model.baseline and "size" in model.metrics
         else "",
         "more": [
-            (formatting.title(name), formatting.amount(name, estimate.value), _interval(model, name))
+            (
+                formatting.title(name),
+                formatting.amount(name, estimate.value, estimate.low, estimate.high),
+                _interval(model, name),
+            )
             for name, estimate in model.metrics.items()
             if name not in (metric, "latency", "latency_p99", "size", "size_gzipped", "error")
         ],
     }
+
+
+def _instability(model: ModelMeasurements) -> str:
+    """Return why the latency is not stable, without the batch size, and without what the next cell says."""
+    prefix = f"batch size {model.small_batch}: "
+    notes = model.benchmark.notes if model.benchmark else []
+    reasons = [note.removeprefix(prefix) for note in notes if note.startswith(prefix)]
+    if model.disturbance("latency"):
+        reasons = [reason for reason in reasons if not reason.startswith("other processes used the machine in")]
+    return "; ".join(reasons)
 
 
 def parity_rows(models: Sequence[ModelMeasurements]) -> list[dict[str, str]]:
@@ -104,8 +119,13 @@ def _cell(entry: SliceMetrics | None, metric: str) -> JsonObject:
     if change and measured:
         interval = formatting.change_interval(metric, change.low, change.high)
         lost = change.high < 0 if measured.higher_is_better else change.low > 0
-        return {"value": formatting.change(metric, change.value), "between": interval, "lost": lost}
-    return {"value": formatting.amount(metric, measured.value if measured else None), "between": "", "lost": False}
+        return {
+            "value": formatting.change(metric, change.value, change.low, change.high),
+            "between": interval,
+            "lost": lost,
+        }
+    ends = (measured.value, measured.low, measured.high) if measured else (None,)
+    return {"value": formatting.amount(metric, *ends), "between": "", "lost": False}
 
 
 def confusion_tables(models: Sequence[ModelMeasurements], classes: Sequence[str], chosen: str) -> list[JsonObject]:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tfopt import formatting
+from tfopt.charts.figure import draw_safely
 from tfopt.charts.page_templates import report_template
 from tfopt.components.tune_recipe import charts
 from tfopt.reports.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics, TrialReport
@@ -20,7 +21,10 @@ def render(report: RecipeReport) -> str:
         earlier=[(trial, _cells(trial, metric) | _origin_cells(trial, metric)) for trial in report.earlier],
         parent=[formatting.amount(name, baseline.get(name)) for name in (metric, "latency", "size")],
         metric=formatting.title(metric),
-        charts={"history": charts.draw_history(report), "front": charts.draw_front(report, metric)},
+        charts={
+            "history": draw_safely("the chart of scores", lambda: charts.draw_history(report)),
+            "front": draw_safely("the chart of all recipes", lambda: charts.draw_front(report, metric)),
+        },
     )
 
 

@@ -253,6 +253,23 @@ def test_report_write_rejects_nan(tmp_path):
         Evaluation(tmp_path / "e").write({"accuracy": float("nan")})
 
 
+@pytest.mark.parametrize(
+    ("path", "name"),
+    [
+        ("Trainer/model/6", "Trainer"),
+        ("Trainer.wide/model/12", "Trainer.wide"),
+        ("Trainer/model/6/Format-Serving", "Trainer"),
+        ("Pusher/pushed_model/8", "Pusher"),
+        ("mobilenet/1", "mobilenet"),  # a version of TensorFlow Serving, or of a hub
+        ("Served/mobilenet/1", "mobilenet"),
+        ("trained/model", "model"),
+        ("Trainer/model/6/best.keras", "best.keras"),
+    ],
+)
+def test_a_number_is_no_name_of_a_model(tmp_path, path, name):
+    assert Model(tmp_path / path).name == name
+
+
 def test_unique_names_prepends_the_lineage_to_equal_names(tmp_path):
     def made(name: str, *steps: tuple[str, str]) -> Model:
         folder = tmp_path / f"{len(list(tmp_path.iterdir()))}"

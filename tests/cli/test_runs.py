@@ -58,6 +58,18 @@ def backdate(root: str, year: int) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"started": f"{year}-01-02T03:04:05+00:00"}))
 
 
+def test_a_run_prints_where_its_results_are(folder, capsys):
+    text = (folder / "counting.py").read_text().replace("import count, fail", "import add, count")
+    counted = text.replace("    steps(", "    first = steps(")
+    (folder / "counting.py").write_text(f"{counted}    steps(add, reports=[first.outputs['report']])\n")
+    assert run("counting", "a") == 0
+    result, root = capsys.readouterr().out.splitlines()[-2:]
+    assert root == f"all results: {folder / 'runs' / 'a'}"
+    path, _, name = result.removeprefix("result: ").partition(" (")
+    assert name == "total of add)"  # and not that of the step before
+    assert (Path(path) / "report.json").is_file()
+
+
 def test_runs_are_listed_with_date_pipeline_and_outcome(folder, capsys):
     assert run("counting", "a") == 0
     assert run("failing", "b") == 1

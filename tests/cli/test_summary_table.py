@@ -42,7 +42,7 @@ def test_the_table_shows_each_model_and_its_reason(printed, capsys):
     ]  # fmt: skip
     lines = text.splitlines()
     assert [line.split("  ")[0] for line in lines[1 : len(DIGITS) + 1]] == [row.name for row in DIGITS]  # a line each
-    assert " ".join(lines[5].split()) == "tflite int8 97.70% -0.40 0.0389 ms 10.6x 45.1 kB selected: 10.6x, 76% smaller"
+    assert " ".join(lines[5].split()) == "tflite int8 97.7% -0.4 0.0389 ms 10.6x 45.1 kB selected: 10.6x, 76% smaller"
     assert lines[2].rstrip().endswith("1.37x; tflite int8 is 10.6x")
     assert lines[6].rstrip().endswith("misses accuracy by 2.10 points")
     assert "best epochs" not in text
@@ -69,7 +69,7 @@ def test_the_notes_of_an_evaluation_are_shown(printed, capsys):
 def test_a_narrow_or_plain_terminal_shows_all_words(printed, settings):
     rows = [*DIGITS, replace(DIGITS[2], name="a very long name of a folder 2026-11-21", error="cannot\nload it")]
     text = printed(rows, **settings)
-    for word in ("trained", "97.70%", "0.0389", "10.6x", "45.1", "misses", "not measured"):
+    for word in ("trained", "97.7%", "0.0389", "10.6x", "45.1", "misses", "not measured"):
         assert word in text.replace("\n", "")
     assert "a very lo" in text and "-11-21" in text
 
@@ -79,6 +79,23 @@ def test_long_names_that_differ_stay_different(printed):
     text = printed([*DIGITS[:2], *(replace(DIGITS[2], name=name) for name in names)], width=100)
     shown = [line.split("  ")[0] for line in text.splitlines()[3:5]]
     assert shown == ["pruned 50%,.. tflite int8", "pruned 50% .. tflite int8"]
+
+
+@pytest.mark.parametrize("count", [2, 6])
+def test_an_unstable_speed_is_explained_below_the_table(printed, capsys, count):
+    unstable = (9.6, 4.9, 12.8, "unstable")
+    printed([DIGITS[0], *(replace(DIGITS[4], name=f"int8 {n}", speedup=unstable) for n in range(count))])
+    text = " ".join(capsys.readouterr().out.split())
+    assert f"The speed of {count} of {count + 1} models is unstable" in text
+    line = "int8 0: speed unstable: not compared, because other processes used the machine"
+    assert (line in text) is (count < 5)
+    assert "unstable: on an idle machine the speed may be any other" in text
+
+
+def test_a_model_without_measurements_says_why(printed, capsys):
+    printed([*DIGITS[:3], replace(DIGITS[4], error="it crashed: no\nsuch op")])
+    text = " ".join(capsys.readouterr().out.split())
+    assert "tflite int8: could not be measured: it crashed: no such op" in text
 
 
 def test_notes_on_the_records_reach_the_table_the_page_and_the_decision(printed, tmp_path, capsys):

@@ -9,8 +9,10 @@ import pytest
 from tfopt.artifacts import Model
 from tfopt.components.benchmark import comparison
 from tfopt.components.benchmark.comparison import Look, compare
+from tfopt.components.benchmark.component import benchmark
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.components.benchmark.parameters import Settings
+from tfopt.components.select_model.component import select_model
 from tfopt.measurement.goals import Objective
 from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.speedup import speedup
@@ -67,10 +69,9 @@ def test_only_the_leaders_that_cannot_be_told_apart_and_the_baseline_continue(me
     assert names(measured(times)) == ["baseline", "first", "second"]
 
 
-@pytest.mark.parametrize("objective", ["throughput", "size"])
-def test_leaders_are_told_apart_at_the_batch_size_of_the_objective_only(measured, objective):
+def test_leaders_are_told_apart_at_the_batch_size_of_the_objective_only(measured):
     models = measured({"baseline": 1, "same?": 0.99, "first": 0.1, "second": 0.102})
-    look = look_at(models, objective=objective)
+    look = look_at(models, objective="throughput")
     assert [model.name for model in look.find_open()] == ["baseline", "same?"]
     assert look.describe_stop(models[3]) == "decided after 10 of 60 rounds"
     assert look.compare_with_fastest(models[3]).verdict == "within noise"
@@ -78,8 +79,14 @@ def test_leaders_are_told_apart_at_the_batch_size_of_the_objective_only(measured
 
 def test_the_objective_determines_the_batch_size():
     sizes = {name: Settings(("8", "2", "32"), objective=name).objective_size for name in get_args(Objective)}
-    assert sizes.pop("latency") == 2 and sizes.pop("throughput") == 32
-    assert set(sizes.values()) == {None}
+    assert sizes.pop("throughput") == 32
+    assert set(sizes.values()) == {2}
+
+
+def test_other_objectives_than_throughput_have_the_measurements_for_latency():
+    checked = [benchmark.check({"objective": name})["objective"] for name in get_args(Objective)]
+    assert checked == ["latency", "throughput", *["latency"] * 4]
+    assert select_model.check({"objective": "size"})["objective"] == "size"
 
 
 def test_a_model_with_an_undecided_comparison_with_the_baseline_continues(measured):

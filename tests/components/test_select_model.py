@@ -23,7 +23,7 @@ def test_the_fastest_model_within_the_goals_is_selected_and_every_model_has_a_re
     assert decision["selected"] == "tflite int8"
     assert decision["blessed"]
     assert decision["reason"] == (
-        "tflite int8: 10.6x as fast (10.3x to 10.9x), accuracy 97.70% (-0.40 points, -0.85 to +0.05), 76% smaller."
+        "tflite int8: 10.6x as fast (10.3x to 10.9x), accuracy 97.7% (-0.4 points, -0.85 to +0.05), 76% smaller."
     )
     assert [row["name"] for row in decision["models"] if row["chosen"]] == ["tflite int8"]
     assert [row["passed"] for row in decision["models"]] == [True, True, True, True, True, False]
@@ -221,14 +221,14 @@ def test_a_selected_file_outside_of_an_artifact_is_copied_into_one(tmp_path, dig
         raw[kind].write_bytes(b"content")
         raw[kind].with_suffix(".bin").write_bytes(b"weights")
     parent = make_models([TRAINED], tmp_path / "models")[0]
-    rows = [TRAINED, replace(DIGITS[2], name=raw[kind].name)]
+    rows = [TRAINED, replace(DIGITS[2], name=Model(raw[kind]).name)]
     evaluation, benchmark = write_reports(rows, [parent, raw[kind]], tmp_path, samples=False)
     before = Model(raw[kind]).digest
     select_model(parent, [raw[kind]], evaluation, benchmark, *(tmp_path / name for name in ("selected", "d", "b")))
     selected = Model.open(tmp_path / "selected")
     assert selected.format == kind
     assert selected.card.digest == selected.digest == Decision(tmp_path / "d").read()["selected_digest"]
-    assert selected.card.name == raw[kind].name
+    assert selected.card.name == Model(raw[kind]).name
     assert Model(raw[kind]).digest == before
     assert all(file.stat().st_nlink == 1 for file in selected.files())  # copies: the original may change
 

@@ -23,11 +23,15 @@ ALIKE = [
     )
     for n in range(6)
 ]
+EQUAL = replace(DIGITS[4], accuracy=0.981, delta=(0.0, -0.0031, 0.0031))
 CASES = {
     "3": [*DIGITS[:2], DIGITS[4]],
     "9": CROWD[:9],
     "21": [*MANY, *(replace(DIGITS[4], name=f"clustered {n}", p50=0.05 + n / 100, size=44_000 - n) for n in range(4))],
     "6 alike": [DIGITS[0], *ALIKE],
+    "1 equal": [DIGITS[0], EQUAL],
+    "4 equal": [DIGITS[0], *(replace(EQUAL, name=f"tflite {n}", p50=0.03 * n, size=25_000 * n) for n in range(1, 5))],
+    "20 at one point": [DIGITS[0], *(replace(EQUAL, name=f"candidate {n}") for n in range(20))],
 }
 
 
@@ -38,10 +42,15 @@ def test_the_measurement_finds_wrong_labels(tmp_path):
     ]
     picture = draw_bubbles(BubbleChart(bubbles, "t", "d", "x", "y"), 760, 400, "bubbles-wide")
     styles = Path(figure.__file__).with_name("figures.css").read_text()
-    first, second = re.findall(r'rotate\([^)]*\) ?"><g transform="(translate\([^)]*\) ?)"', picture)
-    swapped = picture.replace(first, "FIRST").replace(second, first).replace("FIRST", second)
+    (x1, y1), (x2, y2) = (
+        map(float, ends) for ends in re.findall(r'<text x="([\d.]+)" y="([\d.]+)"[^>]*"name"', picture)
+    )
+    start, first, second = picture.split("<g><g><text")
+    there, back = (f'<g><g transform="translate({sign * (x2 - x1)} {sign * (y2 - y1)})"><text' for sign in (1, -1))
+    swapped = f"{start}{there}{first}{back}{second}"
+    covered = f"{start}{there}{first}<g><g><text{second}"
     pages = [tmp_path / f"{number}.html" for number in range(3)]
-    for page, svg in zip(pages, (picture, swapped, picture.replace(first, second)), strict=True):
+    for page, svg in zip(pages, (picture, swapped, covered), strict=True):
         page.write_text(f'<meta charset="utf-8"><style>{styles}</style>{svg}')
     measured = measure_pages(pages, {"found": LABEL_PROBLEMS}, [1200])
     problems = [measured[page][1200]["found"] for page in pages]
@@ -61,7 +70,9 @@ def test_names_are_drawn_as_they_are_and_ids_are_reproducible():
 
 
 def test_colors_and_fonts_are_those_of_the_page():
-    chart = BubbleChart([Bubble("a", "1 kB", "a: 1 ms", 1.0, 0.5, 1.0, "chosen")], "t", "d", "x", "y", limits=[0.4])
+    chart = BubbleChart(
+        [Bubble("a", "1 kB", "a: 1 ms", 1.0, 0.5, 1.0, "chosen")], "t", "d", "x", "y", limits={"0.4": 0.4}
+    )
     picture = draw_bubbles(chart, 760, 400, "bubbles-wide")
     assert not re.search(r"#[0-9a-f]{6}|font-family|<style|user-select", picture)
     assert {"var(--accent)", "var(--goal)", "var(--line)"} <= set(re.findall(r"var\(--\w+\)", picture))

@@ -5,9 +5,11 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from tests.components.decisions import decide
 from tests.components.test_select_model_report import report
 from tests.reports import DIGITS, make_models, write_reports
 from tfopt.artifacts import Decision
+from tfopt.charts import bubble_chart
 from tfopt.components.select_model.component import select_model
 
 FAST = replace(DIGITS[4], name="pruned 80% + clustered 32, tflite int8")
@@ -19,11 +21,54 @@ def test_the_chart_of_many_models_labels_only_the_important_ones(tmp_path):
     page = file.read_text()
     front = {row["name"] for row in Decision(file.parent).read()["models"] if row["pareto"]}
     wide = page.split('class="picture bubbles wide"')[1].split("</svg>")[0]
-    named = re.findall(r'class="name"[^>]*><tspan>(.*?)</tspan>', wide)
+    named = re.findall(r'class="name"[^>]*>(.*?)</text>', wide)
     assert len(named) == len(front | {"trained", FAST.name}) < len(MANY)
     assert {"trained", "tflite float32"} <= set(named)
     assert wide.count("<circle") == wide.count("</circle>") == len(MANY)  # each has a tooltip
-    assert "the others have tooltips" in page
+    assert "Not all models have labels" in page
+
+
+def test_a_chart_that_cannot_be_drawn_does_not_prevent_the_decision(tmp_path, monkeypatch, caplog):
+    def fail(*_):
+        raise ZeroDivisionError("float <division>")
+
+    monkeypatch.setattr(bubble_chart, "place_labels", fail)
+    file = report(DIGITS, tmp_path)
+    page = file.read_text()
+    assert Decision(file.parent).read()["selected"] == "tflite int8"
+    assert (
+        "Without the chart of all models, which could not be drawn: ZeroDivisionError: float &lt;division&gt;" in page
+    )
+    assert 'class="picture spread wide"' in page
+    assert "the report is written without the chart of all models" in caplog.text
+
+
+def test_an_error_has_its_unit_and_the_value_of_a_constant_answer(tmp_path):
+    def edit(content):
+        content |= {"task": "regression", "label": "price"}
+        for row in content["models"]:
+            row |= {"slices": [], "confusion": []}
+            for part in ("metrics", "delta"):
+                values = {f"{key}": -1e4 * value for key, value in (row[part].get("accuracy") or {}).items()}
+                ends = {"value": values["value"], "low": values["high"], "high": values["low"]} if values else {}
+                row[part] = {"mean_absolute_error": {**ends, "higher_is_better": False}} if values else {}
+        constant = {"value": -123.0, "low": -130.0, "high": -120.0, "higher_is_better": False}
+        content["constant"] = {"name": "always 7", "metrics": {"mean_absolute_error": constant}}
+
+    decide(DIGITS[:3], tmp_path, edit, goals=[], better_than_constant=False)
+    page = (tmp_path / "decision" / "report.html").read_text()
+    tile = page.split('<dl class="tiles">')[1].split("</div>")[0]
+    assert "<dt>mean absolute error, in units of price</dt>" in tile
+    assert "a constant answer: \N{MINUS SIGN}123" in tile
+    assert "Mean absolute error is in units of price." in page
+
+
+def test_long_pages_draw_the_most_important_models_only(tmp_path):
+    page = report([*MANY, *(replace(MANY[-1], name=f"more {n}") for n in range(9))], tmp_path, slices=False).read_text()
+    spread = page.split('class="picture spread wide"')[1].split("</svg>")[0]
+    assert spread.split("<desc")[1].split("</desc>")[0].count("p50") == 16
+    assert "Latency of 16 models" in spread and ">trained<" in spread
+    assert page.count("Only 16 models are drawn") == 1
 
 
 def test_the_reasons_of_others_do_not_repeat_a_long_name(tmp_path):

@@ -38,7 +38,7 @@ def test_the_reasons_name_the_slice(tmp_path):
     )
     row = decision["models"][1]
     assert row["missed_by"].startswith("misses 'accuracy[label=8] max_degradation 1%' by 0.74")
-    assert row["summary"].startswith("misses accuracy where label is 8 by 0.74")
+    assert row["summary"].startswith("accuracy where label is 8 not proven (0.74")
 
 
 def test_every_slice_of_a_feature_is_one_goal_each(tmp_path):

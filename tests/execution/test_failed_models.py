@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from tfopt.artifacts import CARD, FAILURE, Decision, Model, TFLiteModel
+from tfopt.artifacts import CARD, FAILURE, Benchmark, Decision, Evaluation, Model, TFLiteModel
+from tfopt.cli.terminal.summary_table import print_summary
 from tfopt.component import components
 from tfopt.components.benchmark.component import benchmark
 from tfopt.components.evaluate.component import evaluate
@@ -41,6 +42,7 @@ def test_the_artifact_says_what_failed_and_holds_no_model(failed, digits_model):
     assert message["component"] == "export_tflite"
     assert message["model"] == Model(digits_model).digest
     assert "on_failure" not in failed.card.parameters
+    assert not failed.is_worth_another_attempt
 
 
 def test_failures_of_other_steps_have_other_digests(failed, digits_model, tmp_path):
@@ -100,6 +102,7 @@ def test_the_row_of_a_conversion_that_crashed_says_why(digits_model, tmp_path, m
     monkeypatch.syspath_prepend(str(tmp_path / "shadow"))
     export_onnx(digits_model, tmp_path / "out", on_failure="row")
     assert "the process ended with status 1: RuntimeError: no kernel" in Model(tmp_path / "out").failure
+    assert Model(tmp_path / "out").is_worth_another_attempt
 
 
 def test_half_a_model_is_taken_away_and_a_bug_is_a_row_too(tmp_path):
@@ -120,7 +123,7 @@ def test_whoever_offers_rows_has_one_output_a_model():
 
 
 def test_a_run_with_one_not_made_and_one_that_cannot_be_loaded_ends_with_rows(
-    failed, digits_lite, digits_examples, tmp_path
+    failed, digits_lite, digits_examples, tmp_path, capsys
 ):
     broken = tmp_path / "broken.tflite"
     broken.write_bytes(b"no flatbuffer" * 100)
@@ -140,3 +143,9 @@ def test_a_run_with_one_not_made_and_one_that_cannot_be_loaded_ends_with_rows(
     assert decision["selected"] == "tflite float32"
     page = (tmp_path / "decision" / "report.html").read_text()
     assert "not made: precision=" in page
+    print_summary(
+        Decision(tmp_path / "decision"), Evaluation(tmp_path / "evaluation"), Benchmark(tmp_path / "benchmark")
+    )
+    text = " ".join(capsys.readouterr().out.split())
+    assert "tflite int8: not made: precision='int8' without examples (how to fix: pass examples=PATH" in text
+    assert "tried again when the model, the parameters, the code or a package changes" in text

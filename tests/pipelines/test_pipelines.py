@@ -76,6 +76,14 @@ def test_models_are_measured_for_the_objective_of_the_selection(name):
     assert all(step.parameters["objective"] is steps["select_model"].parameters["objective"] for step in users)
 
 
+def test_the_objective_size_selects_by_size_from_the_measurements_for_latency():
+    dag = load("optimize")
+    values = {name: parameter.default for name, parameter in dag.parameters.items()}
+    values["objective"] = dag.parameters["objective"].check("size", "optimize")
+    steps = [dag.steps[name] for name in ("select_model", "benchmark")]
+    assert [step.component.check(step.resolve(values))["objective"] for step in steps] == ["size", "latency"]
+
+
 @pytest.mark.parametrize("name", pipelines())
 def test_a_destination_is_checked_before_the_first_step(name):
     dag = load(name)

@@ -159,7 +159,7 @@ def attempts(steps, model: Input[Model]) -> None:
     steps(toys.copy_model, model=model)
 
 
-def test_a_failed_model_is_tried_again(digits_lite, tmp_path, root):
+def test_a_model_that_failed_with_a_crash_is_tried_again(digits_lite, tmp_path, root):
     shutil.copytree(digits_lite, tmp_path / "model")
     for _ in range(2):
         outcomes = run(trace(attempts), {"model": tmp_path / "model"}, root)
@@ -168,6 +168,24 @@ def test_a_failed_model_is_tried_again(digits_lite, tmp_path, root):
     (tmp_path / "ready").write_text("")
     assert run(trace(attempts), {"model": tmp_path / "model"}, root)["attempt"].outputs["made"].failure is None
     assert reused(run(trace(attempts), {"model": tmp_path / "model"}, root)) == ["attempt", "copy_model"]
+
+
+def refusals(steps, model: Input[Model], *, precision: str = "int8") -> None:
+    """Try to make a model that is refused for its content, and a model from it."""
+    made = steps(toys.attempt, model=model, on_failure="row", refuses=True).outputs["made"]
+    steps.export_onnx(model=made, on_failure="row", precision=precision)
+
+
+def test_a_refused_model_is_not_tried_again_until_something_changed(digits_lite, tmp_path, root):
+    shutil.copytree(digits_lite, tmp_path / "model")
+    run(trace(refusals), {"model": tmp_path / "model"}, root)
+    (tmp_path / "ready").write_text("")
+    outcomes = run(trace(refusals), {"model": tmp_path / "model"}, root)
+    assert reused(outcomes) == ["attempt", "export_onnx"]
+    assert "not ready" in outcomes["export_onnx"].outputs["exported"].failure
+    assert reused(run(trace(refusals), {"model": tmp_path / "model", "precision": "float32"}, root)) == ["attempt"]
+    (tmp_path / "model" / "another").write_text("")
+    assert reused(run(trace(refusals), {"model": tmp_path / "model"}, root)) == []
 
 
 def copies(steps, model: Input[Model], *, note: str = "a") -> None:

@@ -22,16 +22,23 @@ SERVING_DEFAULT = "serving_default"  # the key of the signature that servers use
 PREPROCESSING = "Format-Preprocessing"  # the SavedModel that turns text or records into the inputs of another format
 TAG = "compatibility.json"  # next to a TensorRT engine: the machine that it was built for
 GZIP_BLOCK = 16 << 20  # bytes; the blocks together differ by less than 0.1 % from one stream
+SERVING, TFX_OUTPUTS = "Format-Serving", ("model", "pushed_model")  # of TFX's Trainer and Pusher
 EXACT = ("fold_batch_norm", "optimize_graph")  # components that do not change outputs
 
 
 @dataclass(frozen=True)
 class FailedModel:
-    """The content of ``failure.json``: parts of the error that prevented the model."""
+    """The content of ``failure.json``: parts of the error that prevented the model.
+
+    Attributes:
+        is_lasting: True if a component refused to make it, and would again; False if another attempt may succeed, as
+            after the crash of a process.
+    """
 
     schema_version: ClassVar[int] = 1
     received: str
     how_to_fix: str
+    is_lasting: bool = False
 
 
 def _file_of(format: str) -> "cached_property[Path | None]":
@@ -82,13 +89,25 @@ class Model(Artifact):
         return next((folder for folder in folders if (folder / "saved_model.pb").is_file()), None)
 
     @property
+    def is_worth_another_attempt(self) -> bool:
+        """Return True if the model could not be made, and another attempt may succeed."""
+        error = self._failed_model
+        return error is not None and not error.is_lasting
+
+    @property
+    def _failed_model(self) -> FailedModel | None:
+        file = self.path / FAILURE
+        return report_schema.load(FailedModel, file) if file.is_file() else None
+
+    @property
     def failure(self) -> str | None:
         """Return why the model could not be made, in one line; None if the artifact holds a model."""
-        file = self.path / FAILURE
-        if not file.is_file():
-            return None
-        error = report_schema.load(FailedModel, file)
-        return f"{(error.received.strip().splitlines() or [''])[0]} (how to fix: {error.how_to_fix})"
+        error = self._failed_model
+        return (
+            None
+            if error is None
+            else f"{(error.received.strip().splitlines() or [''])[0]} (how to fix: {error.how_to_fix})"
+        )
 
     @property
     def format(self) -> str:
@@ -167,8 +186,22 @@ class Model(Artifact):
 
     @property
     def name(self) -> str:
-        """Return the name in tables: that of the model card, else that of the file or folder."""
-        return str(self.card.name or self.path.name)
+        """Return the name in tables: that of the model card, else that of the file or folder.
+
+        A number is no name: the version ``mobilenet/1`` is ``mobilenet``, and TFX's folder ``Trainer/model/6`` is
+        ``Trainer``.
+        """
+        return str(self.card.name or _folder_name(self.path.absolute()))
+
+
+def _folder_name(path: Path) -> str:
+    """Return the last part of a path that names a model."""
+    while path.name.isdecimal() or path.name == SERVING:
+        path = path.parent
+        # TFX's folders are COMPONENT/OUTPUT/NUMBER; the components begin with a capital letter, as their classes do
+        if path.name in TFX_OUTPUTS and path.parent.name[:1].isupper():
+            path = path.parent
+    return path.name or "model"
 
 
 def _gzipped_size(file: Path) -> int:

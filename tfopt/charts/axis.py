@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 STEPS = (1, 2, 5)
@@ -27,6 +27,14 @@ class Axis:
     def __call__(self, value: float) -> float:
         """Return the coordinate of a value."""
         return math.log10(max(value, self.low)) if self.is_log else value
+
+    def extended(self, below: float, above: float) -> "Axis":
+        """Return an axis that is longer by these shares of its length."""
+        if self.is_log:
+            ratio = self.high / self.low
+            return replace(self, low=self.low / ratio**below, high=self.high * ratio**above)
+        length = self.high - self.low
+        return replace(self, low=self.low - below * length, high=self.high + above * length)
 
     def ticks(self, most: int) -> list[float]:
         """Return round values on the axis, at most ``most``."""

@@ -1,24 +1,33 @@
 """Draw bubble charts: better is up and to the left, bubbles on the Pareto front are filled and joined."""
 
+import functools
+import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import lets_plot as lp
+import numpy as np
+from numpy.typing import NDArray
+from PIL import ImageFont
 
 from tfopt import formatting
 from tfopt.charts.axis import Axis, create_axis
-from tfopt.charts.figure import COLORS, TEXT_SIZE, WIDTHS, draw, page_theme, plain, to_markup
-from tfopt.charts.label_check import count_collisions
+from tfopt.charts.figure import COLORS, SVG, WIDTHS, draw, page_theme, to_markup
+from tfopt.charts.label_placement import Box, Label, Obstacles, Point, free_boxes, place_labels
 
 LOG_FROM = 4  # ratio of the largest to the smallest value from which an axis is logarithmic
-MOST_NAMED = 12  # with more bubbles only the important ones may have labels; the others have tooltips
+MOST_NAMED = 16  # with more bubbles only the important ones may have labels and bars; the others have tooltips
+MOST_AT_A_POINT = 3  # with more bubbles at one point, one label stands for them
 LARGEST, LEAST = 24.0, 5.0  # radii in pixels
-SEEDS = 8  # placements that are tried
-TOLERATED = 1  # collisions with which no label is removed: they are counted for the widest font of the page
 STROKE = 2.0  # pixels
+FONT, LINE = 12.0, 13.0  # size of the font, and distance of lines, in pixels
+WIDER, WIDER_BOLD = 1.13, 1.3  # text in the widest font of the page, DejaVu Sans, relative to Pillow's font
+STRIP, FRAME = 26, 44  # pixels of an edge with goals that are out of the picture, of the horizontal axis
+GROWTH = 0.4  # an axis is extended to goals by this share of its length at most
 PIXELS_PER_SIZE, PIXELS_PER_STROKE = 1.1, 2.2  # radius and outline of a point in lets-plot's units
 KINDS = {"chosen": "accent", "parent": "parent", "other": "other"}
 
@@ -63,7 +72,7 @@ class BubbleChart:
         share: True if ``up`` is a fraction, shown in percent.
         least: Minimum range of the vertical axis.
         spread: True if the vertical axis may be logarithmic.
-        limits: Values of ``up`` for horizontal lines.
+        limits: Goals for ``up`` by their texts: horizontal lines, or an arrow at the edge for those far from the data.
     """
 
     bubbles: Sequence[Bubble]
@@ -75,7 +84,21 @@ class BubbleChart:
     share: bool = False
     least: float = 0
     spread: bool = False
-    limits: Sequence[float] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Goal:
+    """A goal in a picture.
+
+    Attributes:
+        down: Its position from 0, the upper edge, to 1, the lower edge.
+        is_distant: True if it is beyond that edge.
+    """
+
+    text: str
+    down: float
+    is_distant: bool = False
 
 
 def draw_both_widths(chart: BubbleChart, key: str) -> list[str]:
@@ -87,63 +110,77 @@ def draw_both_widths(chart: BubbleChart, key: str) -> list[str]:
 
 def draw_bubbles(chart: BubbleChart, width: int, height: int, key: str) -> str:
     """Draw the chart as SVG of a size in pixels; ``key`` makes the element ids unique on the page."""
-    bubbles = sorted(chart.bubbles, key=lambda bubble: -bubble.area)  # smaller ones are drawn on top
-    across, up = _axes(chart)
+    # smaller ones are drawn on top, and the selected one over others of its size
+    bubbles = sorted(chart.bubbles, key=lambda bubble: (-bubble.area, bubble.kind == "chosen"))
+    important = _most_important(bubbles)
+    across, (up, distant) = _horizontal_axis(chart), _vertical_axis(chart, height - FRAME)
     plot = lp.ggplot()
-    for layer in (*_front_line(bubbles, across, up), *_bars(bubbles, across, up)):
+    for layer in (*_front_line(bubbles, across, up), *_bars([bubbles[index] for index in important], across, up)):
         plot += layer
-    for value in chart.limits:
-        plot += lp.geom_hline(yintercept=up(value), color=COLORS["goal"], linetype="dashed", size=0.7)
+    for text, value in chart.limits.items():
+        if text not in distant:
+            plot += lp.geom_hline(yintercept=up(value), color=COLORS["goal"], linetype="dashed", size=0.7)
     plot += _circles(bubbles, across, up, width)
-    plot += lp.scale_identity(["size", "point_size", "color", "fill"])
+    plot += lp.scale_identity(["size", "color", "fill"])
     plot += across.scale(lp.scale_x_continuous, width // 75) + up.scale(lp.scale_y_continuous, height // 60)
     plot += lp.labs(x=chart.across, y=chart.up) + page_theme()
-    drawn = _draw_with_labels(plot, bubbles, across, up, width, height)
+    drawn = draw(plot, width, height)
+    _add_texts(drawn, bubbles, important, _goals(chart, up, distant), 26 if width > 500 else 17)
     return to_markup(drawn, key, chart.title, chart.description, [bubble.tooltip for bubble in bubbles])
 
 
-def _draw_with_labels(
-    plot: Any, bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int, height: int
-) -> ET.Element:
-    """Draw the chart with the first placement of labels that has no collisions, or the one with the fewest.
-
-    While each placement has several, bubbles lose their labels, the least important ones first, and have tooltips only.
-    """
-    named = [bubble for bubble in bubbles if len(bubbles) <= MOST_NAMED or bubble.kind != "other" or bubble.front]
-    removable = sorted(
-        (bubble for bubble in named if bubble.kind == "other"), key=lambda bubble: (bubble.front, -bubble.across)
-    )
-    best, fewest = None, math.inf
-    while True:
-        labels = _labels(bubbles, named, across, up, width)
-        owners = [index for index, label in enumerate(labels["label"]) if label]
-        for seed in range(SEEDS):
-            drawn = draw(plot + _label_layer(labels, seed), width, height)
-            collisions = count_collisions(drawn, owners)
-            if collisions < fewest:
-                best, fewest = drawn, collisions
-            if not collisions:
-                break
-        if fewest <= TOLERATED or not removable:
-            assert best is not None
-            return best
-        removed = [removable.pop(0) for _ in range(1 + len(removable) // 4)]
-        named = [bubble for bubble in named if bubble not in removed]
+def _most_important(bubbles: Sequence[Bubble]) -> list[int]:
+    """Return the indices of the bubbles that have bars and may have a label, the most important ones first."""
+    few = len(bubbles) <= MOST_NAMED
+    ranks = {
+        index: (bubble.kind == "other", not bubble.front, bubble.across)
+        for index, bubble in enumerate(bubbles)
+        if few or bubble.kind != "other" or bubble.front
+    }
+    return sorted(ranks, key=lambda index: ranks[index])[:MOST_NAMED]
 
 
-def _axes(chart: BubbleChart) -> tuple[Axis, Axis]:
-    times, values = [], list(chart.limits)
-    for bubble in chart.bubbles:
-        level, upright = bubble.ranges or ((), ())
-        times += [bubble.across, *level]
-        values += [bubble.up, *upright]
-    times = [time for time in times if time > 0]
+def _horizontal_axis(chart: BubbleChart) -> Axis:
+    times = [time for bubble in chart.bubbles for time in (bubble.across, *(bubble.ranges or ((),))[0]) if time > 0]
     alike = max(times) if max(times) == min(times) else 0  # all values equal: an axis must have a range above zero
-    is_far = max(times) > LOG_FROM * min(times)
-    is_spread = chart.spread and min(values) > 0 and max(values) > LOG_FROM * min(values)
-    return create_axis(times, is_log=is_far, least=alike), create_axis(
-        values, is_log=is_spread, is_share=chart.share, is_reversed=not chart.more_is_better, least=chart.least
+    return create_axis(times, is_log=max(times) > LOG_FROM * min(times), least=alike)
+
+
+def _vertical_axis(chart: BubbleChart, pixels: int) -> tuple[Axis, dict[str, bool]]:
+    """Return an axis of a length for the data and the goals near them, and whether each other goal is above it."""
+    values = [bubble.up for bubble in chart.bubbles]
+    ends = [*values, *(end for bubble in chart.bubbles if bubble.ranges for end in bubble.ranges[1])]
+    is_log = chart.spread and min(ends) > 0 and max(ends) > LOG_FROM * min(ends)
+    if not is_log and 3 * (max(values) - min(values)) < max(ends) - min(ends):  # the values are in the middle
+        middle = (max(values) + min(values)) / 2
+        reach = max(max(ends) - middle, middle - min(ends))
+        ends += [middle - reach, middle + reach]
+    is_reversed = not chart.more_is_better
+    create = functools.partial(
+        create_axis, is_log=is_log, is_share=chart.share, is_reversed=is_reversed, least=chart.least
     )
+    axis = create(ends)
+    near = axis.extended(GROWTH, GROWTH)
+    inside = [value for value in chart.limits.values() if near.low <= value <= near.high]
+    axis = create([*ends, *inside])
+    distant = {text: value > axis.high for text, value in chart.limits.items() if value not in inside}
+    strip = STRIP / (pixels - 2 * STRIP)
+    return axis.extended(strip * (False in distant.values()), strip * (True in distant.values())), distant
+
+
+def _goals(chart: BubbleChart, up: Axis, distant: Mapping[str, bool]) -> list[_Goal]:
+    """Return the goals in the picture, and one for those beyond each edge."""
+    low, high = up(up.low), up(up.high)
+    goals: list[_Goal] = []
+    for is_above in (False, True):
+        texts = [text for text, above in distant.items() if above == is_above]
+        if texts:
+            goals.append(_Goal(", ".join(texts), 0 if is_above != up.is_reversed else 1, is_distant=True))
+    for text, value in chart.limits.items():
+        if text not in distant:
+            part = (high - up(value)) / (high - low)
+            goals.append(_Goal(text, 1 - part if up.is_reversed else part))
+    return goals
 
 
 def _front_line(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
@@ -181,38 +218,118 @@ def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> A
     return lp.geom_point(mapping, data=data, shape=21, alpha=0.55, stroke=STROKE / PIXELS_PER_STROKE)
 
 
-def _labels(
-    bubbles: Sequence[Bubble], named: Sequence[Bubble], across: Axis, up: Axis, width: int
-) -> dict[str, list[Any]]:
-    """Return the labels of all bubbles; those without one have an empty text and keep others at a distance."""
-    names = formatting.shorten_names([bubble.name for bubble in bubbles], 26 if width > 500 else 17)
-    return _positions(bubbles, across, up) | {
-        "label": [
-            f"{plain(name)}\n{plain(bubble.note)}" if bubble in named else ""
-            for name, bubble in zip(names, bubbles, strict=True)
-        ],
-        "color": [_color(bubble) if bubble.kind != "other" else COLORS["ink"] for bubble in bubbles],
-        "point_size": _sizes(bubbles, width),
-    }
+def _add_texts(
+    drawn: ET.Element,
+    bubbles: Sequence[Bubble],
+    important: Sequence[int],
+    goals: Sequence[_Goal],
+    letters: int,
+) -> None:
+    """Write the labels of bubbles and goals into a drawn chart, where nothing is drawn."""
+    panel = next(group for group in drawn.iter(f"{SVG}g") if "clip-path" in group.attrib)[0]
+    rect = drawn.find(f".//{SVG}clipPath/{SVG}rect")
+    assert rect is not None
+    size = (float(rect.attrib["width"]), float(rect.attrib["height"]))
+    circles = np.array([_numbers(circle, "cx", "cy", "r") for circle in panel.iter(f"{SVG}circle")])
+    obstacles = Obstacles(size, circles, np.array(_lines(panel)).reshape(-1, 4), np.empty((0, 4)))
+    for goal in goals:
+        if box := _goal_box(goal, obstacles):
+            obstacles = replace(obstacles, boxes=np.vstack([obstacles.boxes, [*vars(box).values()]]))
+            panel.append(_goal_text(goal, box))
+    texts = _label_texts(bubbles, important, circles, letters)
+    sizes = ((_label_width(lines), LINE * len(lines) + 1) for lines in texts.values())
+    points = [
+        Point(x, y, radius, *size) for (x, y, radius), size in zip(circles[[*texts]].tolist(), sizes, strict=True)
+    ]
+    for (index, lines), label in zip(texts.items(), place_labels(points, obstacles), strict=True):
+        if label:
+            panel.append(_label(lines, label, bubbles[index]))
 
 
-def _label_layer(labels: dict[str, list[Any]], seed: int) -> Any:
-    """Return a layer of labels that are moved away from each other and from all bubbles."""
-    return lp.geom_text_repel(
-        lp.aes("x", "y", label="label", color="color", point_size="point_size"),
-        data=labels,
-        size=TEXT_SIZE,
-        fontface="bold",
-        max_iter=300,
-        box_padding=4,
-        point_padding=3,
-        min_segment_length=0,  # a line shows which bubble a label belongs to
-        seed=seed,
-        max_time=-1,  # the result does not depend on the machine's speed
-        max_overlaps=-1,
-        segment_color=COLORS["ink"],
-        segment_size=0.4,
-    )
+def _label_texts(
+    bubbles: Sequence[Bubble], important: Sequence[int], circles: NDArray[np.float64], letters: int
+) -> dict[int, list[str]]:
+    """Return the lines of each label by the index of its bubble; one label stands for many bubbles at one point."""
+    names = formatting.shorten_names([bubble.name for bubble in bubbles], letters)
+    texts: dict[int, list[str]] = {}
+    for index in important:
+        note = bubbles[index].note
+        alike = np.hypot(*(circles[:, :2] - circles[index, :2]).T) < STROKE
+        others = [other for other in np.flatnonzero(alike).tolist() if bubbles[other].kind == "other"]
+        if len(others) > MOST_AT_A_POINT and bubbles[index].kind == "other":
+            if texts.keys() & set(others):
+                continue
+            note = f"{note}, {len(others) - 1} more here"
+        texts[index] = [formatting.visible(line) for line in (names[index], note) if line]
+    return texts
+
+
+def _label(lines: Sequence[str], label: Label, bubble: Bubble) -> ET.Element:
+    """Return the lines of a label, and the line from its bubble."""
+    group = ET.Element(f"{SVG}g")
+    texts = ET.SubElement(group, f"{SVG}g")
+    color = COLORS["ink"] if bubble.kind == "other" else _color(bubble)
+    for number, text in enumerate(lines):
+        across, down = (label.box.left + label.box.right) / 2, label.box.top + FONT - 1 + LINE * number
+        facts = {"x": f"{across:.1f}", "y": f"{down:.1f}", "text-anchor": "middle", "class": ("name", "note")[number]}
+        ET.SubElement(texts, f"{SVG}text", facts | {"fill": color, "style": f"font-size:{FONT}px"}).text = text
+    ends = dict(zip(("x1", "y1", "x2", "y2"), (f"{end:.1f}" for end in label.line), strict=True))
+    ET.SubElement(group, f"{SVG}line", ends | {"stroke": COLORS["ink"], "stroke-width": "0.9"})
+    return group
+
+
+def _goal_box(goal: _Goal, obstacles: Obstacles) -> Box | None:
+    """Return the place of a goal's text: at the edge, or along its line where nothing is drawn, else None."""
+    width, height = _text_width(_goal_words(goal)), LINE + 1
+    right = np.arange(obstacles.size[0] - 4, width, -8)
+    line = goal.down * obstacles.size[1]
+    tops = [abs(line - 3) - (height if goal.down else 0)] if goal.is_distant else [line - height - 4, line + 4]
+    boxes = np.array([(x - width, top, x, top + height) for top in tops for x in right])
+    free = boxes[free_boxes(boxes, obstacles)]
+    if not len(free) and not goal.is_distant:
+        return None
+    return Box(*(free if len(free) else boxes)[0].tolist())
+
+
+def _goal_text(goal: _Goal, box: Box) -> ET.Element:
+    facts = {"x": f"{box.right:.1f}", "y": f"{box.top + FONT - 1:.1f}", "text-anchor": "end", "class": "goal"}
+    element = ET.Element(f"{SVG}text", facts | {"fill": COLORS["goal"], "style": f"font-size:{FONT}px"})
+    element.text = _goal_words(goal)
+    return element
+
+
+def _goal_words(goal: _Goal) -> str:
+    arrow = ("\N{UPWARDS ARROW}" if goal.down == 0 else "\N{DOWNWARDS ARROW}") if goal.is_distant else ""
+    return f"{arrow} goal {goal.text}".strip()
+
+
+def _lines(panel: ET.Element) -> list[list[float]]:
+    """Return the ends of all lines in a drawn chart, also those of paths."""
+    lines = [_numbers(line, "x1", "y1", "x2", "y2") for line in panel.iter(f"{SVG}line")]
+    for path in panel.iter(f"{SVG}path"):
+        numbers = [float(number) for number in re.findall(r"-?[\d.]+", path.get("d", ""))]
+        corners = list(zip(numbers[::2], numbers[1::2], strict=True))
+        lines += [[*start, *end] for start, end in itertools.pairwise(corners)]
+    return lines
+
+
+def _numbers(element: ET.Element, *names: str) -> list[float]:
+    return [float(element.attrib[name]) for name in names]
+
+
+def _label_width(lines: Sequence[str]) -> float:
+    return max(_text_width(lines[0], WIDER_BOLD), *map(_text_width, lines))
+
+
+def _text_width(text: str, wider: float = WIDER) -> float:
+    return wider * _font().getlength(text)
+
+
+@functools.cache
+def _font() -> ImageFont.FreeTypeFont:
+    font = ImageFont.load_default(FONT)
+    assert isinstance(font, ImageFont.FreeTypeFont)
+    return font
 
 
 def _positions(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> dict[str, list[Any]]:

@@ -1,13 +1,16 @@
 """Render lets-plot figures as accessible SVG in the colors of the page."""
 
 import io
+import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from html import escape
 from typing import Any
 from xml.etree import ElementTree as ET
 
 from lets_plot import element_blank, element_line, element_text, ggsize, theme
 
+from tfopt.error_messages import first_line
 from tfopt.formatting import visible
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -50,6 +53,16 @@ def draw(plot: Any, width: int, height: int) -> ET.Element:
     file = io.BytesIO()
     (plot + ggsize(width, height)).to_svg(file)
     return ET.fromstring(file.getvalue())
+
+
+def draw_safely(chart: str, draw_all: Callable[[], Iterable[str]]) -> str:
+    """Return charts as markup, or why a function cannot draw them: no chart prevents a report or a decision."""
+    try:
+        return "".join(draw_all())
+    except Exception as error:
+        reason = f"{type(error).__name__}: {first_line(error)}"
+        logging.getLogger(__name__).warning("the report is written without %s: %s", chart, reason)
+        return f'<p class="soft">Without {escape(chart)}, which could not be drawn: {escape(visible(reason))}</p>'
 
 
 def render(
@@ -108,9 +121,6 @@ def _adapt(svg: ET.Element, key: str) -> None:
         element.tail = None
         text = element.text and element.text.translate({ord(new): old for old, new in MARKUP.items()})
         element.text = text if element.tag in TEXTS and len(element) == 0 else None
-        for line, name in zip(element.findall(f"{SVG}text"), ("name", "note"), strict=False):
-            if len(element) > 1:
-                line.set("class", name)
 
 
 def _rgb(color: str) -> str:

@@ -30,6 +30,7 @@ from tfopt.cli.terminal.log_redirect import capture_library_logs, redirect_libra
 from tfopt.component import Component, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
+from tfopt.dag.outcome import Outcome
 from tfopt.dag.planned_step import ALWAYS
 from tfopt.data import beam_runner
 from tfopt.declaration.library import component_names
@@ -289,6 +290,9 @@ def _run(arguments: argparse.Namespace) -> int:
         print(json.dumps(steps, indent=1))
     else:
         _print_results({type(artifact): artifact for artifact in artifacts})
+        for name, output in last_outputs(dag, outcomes).items():
+            print(indented(f"result: {output.path / output.page if output.page else output.uri} ({name})"))
+        print(indented(f"all results: {root}"))
     decisions = [artifact for artifact in artifacts if isinstance(artifact, Decision)]
     return exit_code_of(decisions) if arguments.require_blessing else 0
 
@@ -312,6 +316,20 @@ def exit_code_of(decisions: Sequence[Decision]) -> int:
     if any(report.is_undecided for report in reports):
         return UNDECIDED
     return 0 if all(report.blessed for report in reports) else NOT_BLESSED
+
+
+def last_outputs(dag: Dag, outcomes: Mapping[str, Outcome]) -> dict[str, Artifact]:
+    """Return the outputs of a run that no step reads, by name and step; none if it has a decision, which has a page."""
+    if any(isinstance(output, Decision) for outcome in outcomes.values() for output in outcome.outputs.values()):
+        return {}
+    wires = [wire for step in dag.steps.values() for wire in step.inputs.values()]
+    read = {value for wire in wires for value in (wire if isinstance(wire, tuple) else (wire,))}
+    return {
+        f"{name} of {step.id}": outcomes[step.id].outputs[name]
+        for step in dag.steps.values()
+        for name, output in step.outputs.items()
+        if output not in read
+    }
 
 
 def _print_results(artifacts: Mapping[type[Artifact], Any]) -> None:

@@ -189,7 +189,8 @@ def _typed(dag: Dag, parameter: Parameter, reached: list[Parameter]) -> Paramete
         return replace(parameter, type=first.type, optional=optional, is_tuple=first.is_tuple)
     if any((other.default, other.required) != (first.default, first.required) for other in reached):
         raise ComponentError(f"{where} reaches parameters with several defaults", "one default", "set a default")
-    return replace(first, name=parameter.name, description=parameter.description or first.description)
+    description = parameter.description or first.description
+    return replace(first, name=parameter.name, description=description, same_as=None)  # another step has its own
 
 
 def _annotated(hint: Any) -> Any:

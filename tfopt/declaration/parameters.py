@@ -89,6 +89,14 @@ class Names:
 
 
 @dataclass(frozen=True)
+class SameAs:
+    """Words with the effect of another one, which replaces them: results of one are reused for the others."""
+
+    word: str
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Parameter:
     """One declared parameter.
 
@@ -98,6 +106,7 @@ class Parameter:
         choices: The allowed words of a ``Literal``; empty if any value of the type is allowed.
         is_tuple: True if a list is passed to the function as a tuple (declared as ``tuple[str, ...]``).
         names: Splits texts of several names; None if a text may contain a comma.
+        same_as: Choices that `check` replaces by another one.
     """
 
     name: str
@@ -112,6 +121,7 @@ class Parameter:
     is_tuple: bool = False
     names: Names | None = None
     is_location: bool = False
+    same_as: SameAs | None = None
 
     def check(self, value: Any, owner: str) -> Any:
         """Return the value in its declared type.
@@ -138,7 +148,7 @@ class Parameter:
                 self.reads.parse(value)
         except ComponentError as error:
             raise ComponentError(f"{owner}: {self.name}: {error.received}", error.expected, error.fix) from error
-        return value
+        return self.same_as.word if self.same_as and value in self.same_as.words else value
 
     def parse(self, text: str, owner: str) -> Any:
         """Parse a value from text, as a command line or a string property of an engine contains it.
@@ -228,7 +238,7 @@ def read_parameter(name: str, hint: Any, default: Any, required: bool, descripti
     if get_origin(hint) is Annotated:
         hint, *others = get_args(hint)
         annotations = {type(annotation): annotation for annotation in others}
-    between, reads, names = (annotations.get(kind) for kind in (Between, Reads, Names))
+    between, reads, names, same_as = (annotations.get(kind) for kind in (Between, Reads, Names, SameAs))
     is_location = Location in annotations
     choices = get_args(hint) if get_origin(hint) is Literal else ()
     is_tuple = hint == tuple[str, ...]
@@ -237,7 +247,19 @@ def read_parameter(name: str, hint: Any, default: Any, required: bool, descripti
         raise TypeError(f"parameter {name}: {hint} is not one of bool, int, float, str, tuple[str, ...], Literal")
     default = list(default) if isinstance(default, tuple) else default
     return Parameter(
-        name, hint, default, required, optional, choices, between, reads, description, is_tuple, names, is_location
+        name,
+        hint,
+        default,
+        required,
+        optional,
+        choices,
+        between,
+        reads,
+        description,
+        is_tuple,
+        names,
+        is_location,
+        same_as,
     )
 
 

@@ -14,7 +14,8 @@ from typing import Any
 from tfopt.artifacts import FAILURE, Artifact, Model
 from tfopt.declaration.component import ON_FAILURE
 from tfopt.error_messages import first_line, machine_error
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, ProcessError
+from tfopt.value_types import JsonObject
 
 
 @contextlib.contextmanager
@@ -38,7 +39,8 @@ def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origi
         shutil.rmtree(output.path)  # it may be half-written
         output.path.mkdir()
         parts = error if isinstance(error, ComponentError) else _unforeseen(error)
-        message = {"received": parts.received, "expected": parts.expected, "how_to_fix": parts.fix}
+        message: JsonObject = {"received": parts.received, "expected": parts.expected, "how_to_fix": parts.fix}
+        message["is_lasting"] = parts is error and not isinstance(error, ProcessError)
         (output.path / FAILURE).write_text(json.dumps(message | dict(origin), indent=1, ensure_ascii=False) + "\n")
         failure = Model(output.path).failure
         logging.getLogger(__name__).warning("not made: %s", failure)

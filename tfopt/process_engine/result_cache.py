@@ -119,7 +119,7 @@ class StepResults:
 
     def repetition(self) -> str:
         """Return why an execution that does not differ is not reused."""
-        failed = any(_is_failed(self._outputs(execution)) for _, execution in self._read(f"{self._key}*.json"))
+        failed = any(_may_succeed_now(self._outputs(execution)) for _, execution in self._read(f"{self._key}*.json"))
         return ATTEMPT_FAILED if failed else OUTPUTS_CHANGED
 
     def new_targets(self) -> dict[str, Path]:
@@ -160,7 +160,7 @@ class StepResults:
         for file, execution in self._read(f"{self._key}*.json"):
             with contextlib.suppress(ComponentError, ValueError):
                 outputs, stored = self._outputs(execution), execution.outputs
-                if _is_failed(outputs):  # another attempt may succeed, with another version of a library or more memory
+                if _may_succeed_now(outputs):
                     continue
                 if all(artifact.content_digest == stored[name].digest for name, artifact in outputs.items()):
                     yield file, outputs
@@ -213,5 +213,5 @@ def _mark_used(record: Path) -> None:
     os.utime(record, ns=(used, used))
 
 
-def _is_failed(outputs: Mapping[str, Artifact]) -> bool:
-    return any(isinstance(output, Model) and output.failure for output in outputs.values())
+def _may_succeed_now(outputs: Mapping[str, Artifact]) -> bool:
+    return any(isinstance(output, Model) and output.is_worth_another_attempt for output in outputs.values())

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfopt.error_messages import disk_full_error
-from tfopt.errors import ComponentError, MachineError
+from tfopt.errors import MachineError, ProcessError
 from tfopt.processes.child_call import read_answer, write_call
 from tfopt.processes.exit_status import describe_exit, last_line, last_lines
 from tfopt.processes.parent_death import PYTHON
@@ -52,8 +52,8 @@ def run_in_child(
         forwards_log: True to log in this process what the function logged.
 
     Raises:
-        ComponentError: The one that the function raised, or one with the last lines of output if the child died or
-            exceeded the limit.
+        ComponentError: The one that the function raised.
+        ProcessError: If the child died or exceeded the limit, with the last lines of its output.
         MachineError: If the child was killed, or ended for lack of memory.
         TypeError: If the child could not import the function; addressed to the caller's author.
         CallsEnded: If the run was interrupted.
@@ -68,7 +68,7 @@ def run_in_child(
         try:
             code = _run(call, answer, log, {**os.environ, **(environment or {})}, limit_s)
         except subprocess.TimeoutExpired as error:
-            raise ComponentError(
+            raise ProcessError(
                 f"{doing}: no end after {limit_s:g} s\n{last_lines(log)}",
                 "a process that ends in time",
                 "see its last lines above; allow it more time if it was only slow",
@@ -96,7 +96,7 @@ def _check_end(code: int, doing: str, answer: Path, log: Path) -> None:
         raise disk_full_error(full) or full
     if code or not answer.exists():
         crashed = "see where it crashed; if that is the code of a library, choose another precision or format"
-        raise ComponentError(
+        raise ProcessError(
             f"{doing}: the process {describe_exit(code)}{last_line(log)}\n{last_lines(log)}",
             "a process that ends well",
             crashed if code < 0 else "see the last lines that it printed",

@@ -1,7 +1,7 @@
 """Check earlier executions in a metadata store before TFX reuses them.
 
 TFX reuses an execution with the same inputs, properties and code if its outputs exist. It does not look at their
-content, and cannot know that an output is the row of a model that could not be made.
+content, and cannot know that an output is the row of a model that could not be made, but may be in another attempt.
 """
 
 import contextlib
@@ -23,7 +23,7 @@ REUSABLE = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
 
 
 def reject_unusable(config: Any, implementations: Collection[str], property_name: str) -> None:
-    """Mark executions as failed whose outputs were removed or changed, or hold a model that could not be made.
+    """Mark executions as failed whose outputs were removed or changed, or hold a failure that need not last.
 
     Only those are examined whose custom property `property_name` is one of `implementations`: TFX reuses no others.
 
@@ -69,6 +69,6 @@ def defect(artifact: Any) -> str | None:
         return None
     if not Path(artifact.uri).exists():
         return OUTPUTS_CHANGED
-    if Model(artifact.uri).failure:
+    if Model(artifact.uri).is_worth_another_attempt:
         return ATTEMPT_FAILED
     return None if Artifact(artifact.uri).content_digest == str(recorded) else OUTPUTS_CHANGED

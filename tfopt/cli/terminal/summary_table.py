@@ -8,9 +8,11 @@ from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation
 from tfopt.cli.terminal.tables import OutputConsole, plain_table
 from tfopt.measurement.evidence import describe_evaluation
-from tfopt.measurement.model_measurements import ModelMeasurements, join_reports, main_metric
+from tfopt.measurement.model_measurements import Estimate, ModelMeasurements, join_reports, main_metric
 from tfopt.reports.benchmark_report import SpeedupEstimate
 from tfopt.reports.decision_report import ConstantRow, ModelDecision
+
+MOST_EXPLAINED = 4  # models whose unstable speed has a line each
 
 
 def print_summary(
@@ -22,9 +24,11 @@ def print_summary(
     rows = report.models
     models = join_reports([(row.name, row.digest, row.format) for row in rows], quality, benchmark.load())
     console.print(_table(rows, models, main_metric(quality), console.width // 4, report.constant))
-    lines = [(f"\n{report.reason}", "bold")]
+    lines = [(f"\n{report.reason}", "bold"), *((text, "yellow") for text in _explanations(rows, models))]
     lines += [(f"{row.name}: {warning}", "yellow") for row in rows if row.passed for warning in row.warnings]
     lines += [(f"regression: {regression}", "yellow") for regression in report.history.regressions]
+    if scale := formatting.scale(main_metric(quality), quality.label):
+        lines.append((f"{formatting.title(main_metric(quality))} is {scale}", "dim"))
     if report.confidence == "interval":
         lines.append((describe_evaluation(quality), "dim"))
     else:
@@ -40,6 +44,19 @@ def print_summary(
         lines.append(("not blessed: it will not be pushed", "red"))
     for text, style in lines:
         console.print(Text(formatting.visible(text), style=style))
+
+
+def _explanations(rows: list[ModelDecision], models: list[ModelMeasurements]) -> list[str]:
+    """Explain rows without measurements, and what *unstable* means."""
+    lines = [f"{row.name}: {row.reasons[0]}" for row, model in zip(rows, models, strict=True) if model.error]
+    if any(row.format == "not_made" for row in rows):
+        lines.append("what was not made is tried again when the model, the parameters, the code or a package changes")
+    disturbed = {model.name: model.disturbance("latency") for model in models if model.disturbance("latency")}
+    if len(disturbed) <= MOST_EXPLAINED:  # with more, the reason of the decision has their number
+        lines += [f"{name}: speed {text}" for name, text in disturbed.items()]
+    if disturbed:
+        lines.append("unstable: on an idle machine the speed may be any other; it meets no goal and selects no model")
+    return lines
 
 
 def _table(
@@ -67,8 +84,8 @@ def _cells(row: ModelDecision, model: ModelMeasurements, metric: str) -> list[st
     change = model.change(metric) if model.baseline and metric in metrics else None
     speedup = None if model.error else model.speedup(model.small_batch)
     return [
-        formatting.amount(metric, metrics[metric].value) if metric in metrics else "-",
-        formatting.change(metric, change.value).removesuffix(" points") if change else "-",
+        formatting.amount(metric, *_ends(metrics[metric])) if metric in metrics else "-",
+        formatting.change(metric, *_ends(change)).removesuffix(" points") if change else "-",
         formatting.amount("latency", metrics["latency"].value) if "latency" in metrics else "-",
         _speed(speedup),
         formatting.data_size(metrics["size"].value) if "size" in metrics else "-",
@@ -79,7 +96,11 @@ def _cells(row: ModelDecision, model: ModelMeasurements, metric: str) -> list[st
 def _speed(speedup: SpeedupEstimate | None) -> str:
     if not speedup:
         return "-"
-    return speedup.verdict if speedup.is_unstable else formatting.ratio(speedup.value)
+    return speedup.verdict if speedup.is_unstable else formatting.ratio(*_ends(speedup))
+
+
+def _ends(estimate: Estimate | SpeedupEstimate) -> tuple[float, float | None, float | None]:
+    return estimate.value, estimate.low, estimate.high
 
 
 def _result(row: ModelDecision) -> str:
