@@ -28,8 +28,9 @@ BLOCK = 1024  # records that are converted together
 MOST_BYTES = 8 << 30  # a dataset that repeats without end would fill the disk
 MOST_SEEDS = 50  # tried until no split of a few records is empty
 ACCEPTED = (
-    'arrays (x, y), or ({"NAME": x}, {"NAME": y}), a DataFrame or a mapping of arrays with the label among its columns, a '
-    'tf.data.Dataset of such elements, {"train": …, "eval": …} with one of these for each split, or the path of examples'
+    'arrays (x, y), or ({"NAME": x}, {"NAME": y}), a DataFrame or a mapping of arrays with the label among its '
+    'columns, a tf.data.Dataset of such elements, a mapping of splits, {"train": …, "eval": …}, to one of these, or '
+    "the path of examples"
 )
 
 Columns = dict[str, NDArray[Any]]
@@ -85,7 +86,7 @@ class _Statistics:
     def features(self) -> dict[str, FeatureStatistics]:
         features = {}
         for name, shapes in self.shapes.items():
-            shape = list(next(iter(shapes))) if len(shapes) == 1 else [None]
+            shape: list[int | None] = [*next(iter(shapes))] if len(shapes) == 1 else [None]
             low, high = self.ranges.get(name, (None, None))
             features[name] = FeatureStatistics(self.types[name], shape, missing=0, min=low, max=high)
         return features
@@ -171,7 +172,9 @@ class ObjectRecords:
                         "leave out repeat(), end it with take(N), or write files and use prepare_examples",
                     )
         manifest = ExamplesManifest(
-            splits=counts, features=statistics.features(), label=self._label if self._label in statistics.types else None
+            splits=counts,
+            features=statistics.features(),
+            label=self._label if self._label in statistics.types else None,
         )
         (folder / MANIFEST).write_text(json.dumps(dump(manifest), indent=1))
         return counts
@@ -236,7 +239,9 @@ def to_column(name: str, values: Any) -> NDArray[Any]:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         received = f"{name}: {type(values).__name__}: {first_line(error)}"
-        raise ComponentError(received, "numbers or texts of one shape for each record", "pad or convert them") from error
+        raise ComponentError(
+            received, "numbers or texts of one shape for each record", "pad or convert them"
+        ) from error
     if not array.ndim:
         raise ComponentError(
             f"{name}: one value", "an array with one entry for each record", "pass the records in an array"
@@ -309,9 +314,7 @@ def _has_splits(value: object) -> bool:
     """Test for a mapping of splits: its values are data themselves, not arrays."""
     if not isinstance(value, Mapping) or not value:
         return False
-    return all(
-        isinstance(part, tuple | Mapping) or is_dataset(part) or is_frame(part) for part in value.values()
-    )
+    return all(isinstance(part, tuple | Mapping) or is_dataset(part) or is_frame(part) for part in value.values())
 
 
 def _source(value: Any, naming: Naming) -> _Source:

@@ -8,7 +8,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
@@ -20,7 +20,7 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data import object_records
 from tfopt.data.feature_schema import required_features
 from tfopt.data.object_records import Naming, ObjectRecords
-from tfopt.declaration.component import SIGNATURE, Component, Port
+from tfopt.declaration.component import SIGNATURE, Component
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.storage import staging
@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 
 LABEL = "label"  # the name of labels, if none is given
 SHARES = {"train": 8, "eval": 2}  # as prepare_examples divides rows
+KERAS = ("keras", "tf_keras")
 ACCEPTED = "a Keras model, a tf.Module, or the path of a model"
 
 
@@ -106,7 +107,7 @@ def save_model(model: Any, folder: Path) -> Model:
         target.parent.mkdir(parents=True, exist_ok=True)
         with staging.staged_folder(target.parent) as stage:
             _write_model(model, library, stage / name)
-            os.rename(stage / name, target)
+            (stage / name).rename(target)
         log.info("model %s: saved in %s", name, target)
     return Model(target)
 
@@ -125,7 +126,7 @@ def save_data(data: Any, folder: Path, naming: Naming, shares: Mapping[str, int]
         target.parent.mkdir(parents=True, exist_ok=True)
         with staging.staged_folder(target.parent) as stage:
             counts = records.write(stage / "examples")
-            os.rename(stage / "examples", target)
+            (stage / "examples").rename(target)
         log.info("examples: %s in %s", ", ".join(f"{name} {count:,}" for name, count in counts.items()), target)
     return Examples(target)
 
@@ -142,19 +143,30 @@ def model_naming(model: Any, saved: Model, label: str, signature: str, *, needs_
         return Naming(label, required_features(runtime.inputs), tuple(runtime.outputs), False, needs_label)
 
 
-def label_of(arguments: Mapping[str, Any], data: Any) -> str:
+def label_of(values: Mapping[str, Any], data: Any) -> str:
     """Return the name of the label: that of the evaluated output, if there are labels of several outputs."""
-    parts = [part for part in (data.values() if isinstance(data, Mapping) else [data]) if isinstance(part, tuple)]
-    labels = next((part[1] for part in parts if len(part) > 1), None)
-    if object_records.is_dataset(data) and isinstance(data.element_spec, tuple):
-        labels = data.element_spec[1]
-    output = arguments.get("output") if isinstance(labels, Mapping | list | tuple) else None
-    return str(arguments.get("label") or output or LABEL)
+    output = values.get("output") if isinstance(_labels(data), Mapping | list | tuple) else None
+    return str(values.get("label") or output or LABEL)
 
 
-def _naming(
-    component: Component, arguments: Mapping[str, Any], saved: Mapping[str, Any], signature: str
-) -> Naming:
+def label_names(data: Any, naming: Naming) -> Collection[str]:
+    """Return the names of the outputs that have labels: those of a mapping, or all for a list of as many labels."""
+    labels = _labels(data)
+    if isinstance(labels, list | tuple) and naming.has_order and len(labels) == len(naming.outputs):
+        return naming.outputs
+    return list(labels) if isinstance(labels, Mapping) else ()
+
+
+def _labels(data: Any) -> Any:
+    """Return y of the first (x, y) in data, or of a dataset its types; None if there is none."""
+    for part in data.values() if isinstance(data, Mapping) else [data]:
+        pair = part.element_spec if object_records.is_dataset(part) else part
+        if isinstance(pair, tuple) and len(pair) > 1:
+            return pair[1]
+    return None
+
+
+def _naming(component: Component, arguments: Mapping[str, Any], saved: Mapping[str, Any], signature: str) -> Naming:
     """Return the names for the data of a call: those of its first model, if it has one."""
     data = next(arguments[name] for name, port in component.inputs.items() if issubclass(port.type, Examples | Files))
     label, needs_label = label_of(arguments, data), "label" in component.parameters
@@ -190,30 +202,30 @@ def _library(model: Any) -> str:
         fix = "make a Keras model of the network, with its weights; benchmark and evaluate also compare an .onnx file"
     elif "sklearn" in modules:
         fix = "train a Keras model on the same data: tfopt init NAME --data TABLE --label COLUMN"
-    elif callable(model) and isinstance(model, type) or type(model).__name__ == "function":
+    elif (callable(model) and isinstance(model, type)) or type(model).__name__ == "function":
         fix = "call it, and pass the model that it returns"
     raise ComponentError(object_records.type_name(model), ACCEPTED, fix)
 
 
 def _is_keras(model: object) -> bool:
-    return any(
-        base.__name__ == "Model" and base.__module__.partition(".")[0] in ("keras", "tf_keras")
-        for base in type(model).__mro__
-    )
+    return any(base.__name__ == "Model" and base.__module__.partition(".")[0] in KERAS for base in type(model).__mro__)
 
 
 def _model_digest(model: Any) -> str:
-    """Return a digest of the layers and weights, or of the object and its weights if layers cannot be compared."""
+    """Return a digest of the layers and weights; of the object, instead of layers, if it has code of the user."""
     total = hashlib.sha256()
-    try:
+    if _is_keras(model) and not any(map(_is_own_code, [model, *model._flatten_layers()])):
         total.update(f"{type(model).__module__} {model.to_json()}".encode())
-    except Exception:  # no Keras model, or one of layers that cannot be described, whose errors vary
+    else:
         total.update(object_records.object_token(model).encode())
-    weights = getattr(model, "weights", None) or getattr(model, "variables", ())
-    for weight in weights:
+    for weight in getattr(model, "weights", None) or getattr(model, "variables", None) or ():
         values = weight.numpy()
         total.update(f"{weight.name} {values.dtype} {values.shape}\0".encode() + values.tobytes())
     return total.hexdigest()
+
+
+def _is_own_code(layer: object) -> bool:
+    return type(layer).__module__.partition(".")[0] not in KERAS or type(layer).__name__ == "Lambda"
 
 
 def _write_model(model: Any, library: str, folder: Path) -> None:

@@ -201,7 +201,9 @@ def input_names(model: KerasObject) -> list[str]:
         )
     if is_keras_2(model):
         return list(model.input_names)
-    if isinstance(model, library(model).Sequential):  # without an Input its tensor is `keras_tensor_4` until it is saved
+    if isinstance(
+        model, library(model).Sequential
+    ):  # without an Input its tensor is `keras_tensor_4` until it is saved
         return [tensor._keras_history.operation.name for tensor in model.inputs]
     return [tensor.name for tensor in model.inputs]
 
