@@ -136,7 +136,9 @@ class OptimizationResult:
         from tfopt.cli.terminal.summary_table import print_summary
 
         text = io.StringIO()
-        console = Console(file=text, width=shutil.get_terminal_size((WIDTH, 0)).columns, highlight=False)
+        console = Console(
+            file=text, width=shutil.get_terminal_size((WIDTH, 0)).columns, highlight=False, force_jupyter=False
+        )
         evaluated, measured = (self.steps[name].outputs for name in ("evaluate", "benchmark"))
         reports = Evaluation(evaluated["evaluation"].uri), Benchmark(measured["benchmark"].uri)
         print_summary(self._page, *reports, console)
