@@ -64,8 +64,8 @@ class OptimizedModel:
 
     @property
     def path(self) -> Path:
-        """The folder of the model."""
-        return self.artifact.path
+        """The file of the model, or the folder of a SavedModel; `artifact` has what belongs to it, too."""
+        return Path(getattr(self.artifact, self.format))
 
     @property
     def name(self) -> str:
@@ -131,9 +131,9 @@ class OptimizationResult:
 
     def __repr__(self) -> str:
         """Return the table that ends a run in the terminal, with the reason of the decision."""
-        from rich.console import Console  # not needed where nothing is shown
+        from rich.console import Console
 
-        from tfopt.cli.terminal.summary_table import print_summary
+        from tfopt.cli.terminal.summary_table import print_summary  # imports rich
 
         text = io.StringIO()
         console = Console(
