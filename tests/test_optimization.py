@@ -132,8 +132,8 @@ def test_the_first_output_with_labels_is_evaluated(labels, values: dict, chosen:
     class Stopped(Exception):  # noqa: N818  (no error)
         """Ends the call before the run."""
 
-    def stop(dag, given, *others) -> None:
-        raise Stopped(given["output"], given["label"])
+    def stop(dag, values, *others) -> None:
+        raise Stopped(values["output"], values["label"])
 
     monkeypatch.setattr("tfopt.optimization.run_recorded", stop)
     with pytest.raises(Stopped) as stopped:

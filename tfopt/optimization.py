@@ -214,13 +214,13 @@ def optimize(
 
 def _trace(formats: Sequence[str]) -> Dag:
     """Return the DAG of the pipeline `tfopt.pipelines.optimize` with some of its candidates."""
-    known = pipeline.CANDIDATES
-    chosen = [formats] if isinstance(formats, str) else formats
-    for name in chosen:
-        if not any(f"{candidate} ".startswith(f"{name} ") for candidate in known):
-            expected = f"candidates of the pipeline: {', '.join(known)}"
-            raise ComponentError(f"formats: {name!r}", expected, nearest(name, known))
-    names = [one for one in known if not chosen or any(f"{one} ".startswith(f"{name} ") for name in chosen)]
+    candidates = pipeline.CANDIDATES
+    kinds = [formats] if isinstance(formats, str) else formats
+    for kind in kinds:
+        if not _of_kind(kind, candidates):
+            expected = f"candidates of the pipeline: {', '.join(candidates)}"
+            raise ComponentError(f"formats: {kind!r}", expected, nearest(kind, candidates))
+    names = [name for name in candidates if not kinds or any(_of_kind(kind, [name]) for kind in kinds)]
 
     def optimize(
         steps: Steps,
@@ -234,10 +234,15 @@ def _trace(formats: Sequence[str]) -> Dag:
     ) -> dict[str, object]:
         """Optimize a trained model."""
         loading = pipeline.Loading(signature=signature, trust_model_code=trust_model_code)
-        candidates = pipeline.make_candidates(steps, model, examples, tuple(names), loading)
-        return pipeline.select_and_push(steps, model, candidates, examples, selection, loading, module)
+        made = pipeline.make_candidates(steps, model, examples, tuple(names), loading)
+        return pipeline.select_and_push(steps, model, made, examples, selection, loading, module)
 
     return trace(optimize)
+
+
+def _of_kind(kind: str, candidates: Sequence[str]) -> list[str]:
+    """Return the candidates with this name, or of this format in any precision."""
+    return [name for name in candidates if f"{name} ".startswith(f"{kind} ")]
 
 
 def _choose_output(naming: Naming, data: Any, values: Mapping[str, Any]) -> str | None:

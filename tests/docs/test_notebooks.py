@@ -77,6 +77,7 @@ def test_a_notebook_is_stored_without_outputs(name: str):
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("short_serving_check")
 def test_the_notebook_optimizes_a_keras_model(tmp_path: Path):
     shown = execute("optimize_keras_model", tmp_path)

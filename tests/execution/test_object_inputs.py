@@ -55,17 +55,17 @@ def as_rows(records: list[dict], name: str = "label") -> list:
 @pytest.mark.parametrize("name", components())
 def test_every_component_takes_a_model_and_arrays(name: str, tmp_path: Path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    component, given = components()[name], {}
+    component, arguments = components()[name], {}
     for port in component.inputs.values():
         if issubclass(port.type, Model):
-            given[port.name] = [dense()] if port.many else dense()
+            arguments[port.name] = [dense()] if port.many else dense()
     named = any(issubclass(port.type, Model) for port in component.inputs.values())
     for port in component.inputs.values():
         if issubclass(port.type, Examples | Files):
-            given[port.name] = (ROWS if named else {"row": ROWS}, CLASSES)
-    saved = save_objects(component, given)
-    assert all(is_location(saved[port], component.inputs[port].many) for port in given)
-    for port in given:
+            arguments[port.name] = (ROWS if named else {"row": ROWS}, CLASSES)
+    saved = save_objects(component, arguments)
+    assert all(is_location(saved[port], component.inputs[port].many) for port in arguments)
+    for port in arguments:
         if not component.inputs[port].many:
             component.inputs[port].type.open(os.fspath(saved[port]))
 
@@ -165,15 +165,15 @@ def test_lists_have_the_order_of_inputs_and_outputs_of_keras(tmp_path: Path):
     first, second = keras.Input((4,), name="zeta"), keras.Input((1,), name="alpha")
     outputs = [keras.layers.Dense(3, name="kind")(first), keras.layers.Dense(1, name="size")(second)]
     model = keras.Model([first, second], outputs)
-    given = ([ROWS, ROWS[:, 0]], [CLASSES, ROWS[:, 1]])
-    saved = save_objects(components()["evaluate"], {"baseline": model, "examples": given, "output": "size"})
+    data = ([ROWS, ROWS[:, 0]], [CLASSES, ROWS[:, 1]])
+    saved = save_objects(components()["evaluate"], {"baseline": model, "examples": data, "output": "size"})
     record = tf_example.parse(next(read_records(saved["examples"].split("train"))))[0]
     assert saved["label"] == "size"
     assert set(record) == {"zeta", "alpha", "kind", "size"}
     assert record["zeta"][0] == record["alpha"]
     assert record["zeta"][1] == record["size"]
     with pytest.raises(ComponentError, match="pass output=NAME for the output to evaluate: kind, size"):
-        save_objects(components()["evaluate"], {"baseline": model, "examples": given})
+        save_objects(components()["evaluate"], {"baseline": model, "examples": data})
 
 
 def test_objects_are_saved_once_for_each_content(tmp_path: Path):

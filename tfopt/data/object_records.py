@@ -23,6 +23,7 @@ from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.reports.report_schema import dump
+from tfopt.value_types import Tensors
 
 BLOCK = 1024  # records that are converted together
 MOST_BYTES = 8 << 30  # a dataset that repeats without end would fill the disk
@@ -371,13 +372,13 @@ def _is_batched(specs: Mapping[str, Any], naming: Naming) -> bool:
     if any(shape.rank == 0 for shape in shapes.values()):
         return False
     sizes = {shape[0] for shape in shapes.values() if shape.rank}
-    known = [
+    match_inputs = [
         shapes[name].rank == len(spec.shape)
         for name, spec in (naming.inputs or {}).items()
         if name in shapes and shapes[name].rank and spec.ranked and len(spec.shape) > 1
     ]
-    if len(sizes) == 1 and sizes != {None} and known:  # equal sizes may be those of batches, or of records
-        return all(known)
+    if len(sizes) == 1 and sizes != {None} and match_inputs:  # equal sizes may be those of batches, or of records
+        return all(match_inputs)
     return len(sizes) == 1
 
 
@@ -391,7 +392,7 @@ def _check_label(columns: Mapping[str, Any], naming: Naming, kind: str) -> None:
         )
 
 
-def _named(value: Any, naming: Naming) -> dict[str, Any]:
+def _named(value: Any, naming: Naming) -> Tensors:
     """Return arrays, or specs of tensors, by feature name, and labels by theirs."""
     is_pair = isinstance(value, tuple) and len(value) in (2, 3)  # the third are weights of a training
     x, y = value[:2] if is_pair else (value, None)
@@ -403,7 +404,7 @@ def _named(value: Any, naming: Naming) -> dict[str, Any]:
     return features | labels
 
 
-def _features(x: Any, naming: Naming) -> dict[str, Any]:
+def _features(x: Any, naming: Naming) -> Tensors:
     inputs = list(naming.inputs or ())
     if is_frame(x):
         columns = {str(name): x[name] for name in x.columns}
@@ -424,7 +425,7 @@ def _features(x: Any, naming: Naming) -> dict[str, Any]:
     raise ComponentError("x without names", expected, f"pass {{{example}}} as x")
 
 
-def _labels(y: Any, naming: Naming) -> dict[str, Any]:
+def _labels(y: Any, naming: Naming) -> Tensors:
     if isinstance(y, Mapping) or (is_frame(y) and len(y.columns) > 1):
         return {str(name): y[name] for name in y}
     if is_frame(y):

@@ -60,7 +60,7 @@ Location: TypeAlias = str | PathLike[str]  # a path, or an artifact
 Data: TypeAlias = Array | tuple[Any, Any] | Mapping[str, Any] | Dataset  # a DataFrame is an Array
 
 
-def save_objects(component: Component, arguments: Mapping[str, Any]) -> dict[str, Any]:
+def save_objects(component: Component, arguments: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the arguments of a call, with artifacts instead of the objects among its inputs.
 
     They are saved in the temporary folder of this process, each once.
@@ -172,9 +172,9 @@ def _naming(component: Component, arguments: Mapping[str, Any], saved: Mapping[s
     label, needs_label = label_of(arguments, data), "label" in component.parameters
     for port in component.inputs.values():
         if issubclass(port.type, Model) and saved.get(port.name):
-            given, model = (_first(values[port.name]) for values in (arguments, saved))
-            if not Model(os.fspath(model)).failure:
-                return model_naming(given, Model(os.fspath(model)), label, signature, needs_label=needs_label)
+            model, artifact = _first(arguments[port.name]), Model(os.fspath(_first(saved[port.name])))
+            if not artifact.failure:
+                return model_naming(model, artifact, label, signature, needs_label=needs_label)
     return Naming(label, needs_label=needs_label)
 
 
