@@ -242,11 +242,15 @@ def test_a_module_and_a_loaded_saved_model_are_saved(tmp_path: Path):
             assert np.allclose(runtime.run({"row": ROWS})["sums"], ROWS.sum(1, keepdims=True), atol=1e-5)
 
 
-def test_layers_of_the_user_are_not_compared_by_their_names(tmp_path: Path):
+def test_functions_of_the_user_are_not_compared_by_their_names(tmp_path: Path):
     folders = set()
     for factor in (2, 3):
-        model = keras.Sequential([keras.Input((4,)), keras.layers.Lambda(lambda row, factor=factor: row * factor)])
-        folders.add(save_model(model, tmp_path).path)
+
+        def scale(row, times=factor):
+            return row * times
+
+        layers = [keras.Input((4,), name="row"), keras.layers.Lambda(scale, name="scale")]
+        folders.add(save_model(keras.Sequential(layers, name="scaled"), tmp_path).path)
     assert len(folders) == 2
 
 
