@@ -33,6 +33,7 @@ PUBLIC = {  # with types in __init__.pyi
     "Steps": "tfopt.dag.tracing",
     "component": "tfopt.component",
     "find": "tfopt.component",
+    "optimize": "tfopt.optimization",
 }
 
 

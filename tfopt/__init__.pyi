@@ -10,6 +10,7 @@ from tfopt.component import component as component
 from tfopt.component import find as find
 from tfopt.dag.tracing import Steps as Steps
 from tfopt.errors import ComponentError as ComponentError
+from tfopt.optimization import optimize as optimize
 
 PUBLIC: dict[str, str]
 __version__: str

@@ -16,6 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # not another tfopt that is installed
 
+from tfopt.artifacts import Examples, Files, Model  # noqa: E402
 from tfopt.component import Component, Port, components  # noqa: E402
 from tfopt.declaration.parameters import Parameter  # noqa: E402
 
@@ -50,17 +51,16 @@ def _component_stub(components: dict[str, Component]) -> str:
     blocks = [
         HEADER,
         "from collections.abc import Sequence",
-        "from os import PathLike",
-        "from typing import Literal, TypeAlias\n",
+        "from typing import Literal\n",
         "from tfopt.artifacts import Artifact",
-        "from tfopt.component import Component\n",
-        "Location: TypeAlias = str | PathLike[str]  # a path, or an artifact\n",
+        "from tfopt.component import Component",
+        "from tfopt.execution.object_inputs import Data, Location, ModelObject\n",
     ]
     for name, component in components.items():
         kind = f"_{name.title().replace('_', '')}"
         declared = component.inputs | component.outputs
         ports = [declared[port] for port in component.signature.parameters if port in declared]
-        ports = [_argument(port.name, _location(port), port.optional) for port in ports]
+        ports = [_argument(port.name, _location(port, port.name in component.inputs), port.optional) for port in ports]
         blocks += [f"class {kind}(Component):"]
         blocks += _method("__call__", ports + ["*"] * bool(component.parameters), component, "dict[str, Artifact]")
         blocks += [f"{name}: {kind}\n"]
@@ -126,8 +126,11 @@ def _argument(name: str, kind: str, optional: bool = False, default: str | None 
     return f"{name}: {kind}" if default is None else f"{name}: {kind} = {default}"
 
 
-def _location(port: Port) -> str:
-    return "Location | Sequence[Location]" if port.many else "Location"
+def _location(port: Port, is_input: bool) -> str:
+    """Return the annotation of an input or output in a call: paths and, for inputs, the objects that are saved."""
+    objects = {Model: " | ModelObject", Examples: " | Data", Files: " | Data"} if is_input else {}
+    kind = "Location" + next((text for base, text in objects.items() if issubclass(port.type, base)), "")
+    return f"{kind} | Sequence[{kind}]" if port.many else kind
 
 
 def _wire(port: Port) -> str:

@@ -10,10 +10,12 @@ from types import ModuleType
 import pytest
 
 NOTEBOOKS = Path(__file__).parents[2] / "docs" / "notebooks"
-NAMES = ("optimize_saved_model", "own_dag", "read_decision")
+NAMES = ("optimize_keras_model", "optimize_saved_model", "own_dag", "read_decision")
 # Shorter than in the notebook: these tests do not check speed.
 SHORTER = {
     "epochs=4": "epochs=1",
+    'formats=["tflite", "onnx"]': 'formats=["tflite float32"]',
+    "seconds=2": 'seconds=0.1, objective="size", batch_sizes=["1"]',
     "seconds=1": "seconds=0.1",
     '"candidates": [folded, lite, int8]': '"candidates": [lite, int8]',
 }
@@ -62,7 +64,7 @@ def optimized(tmp_path_factory) -> tuple[Path, list[str]]:
 
 
 def test_every_notebook_is_tested_and_the_longest_with_shorter_work():
-    source = (NOTEBOOKS / "optimize_saved_model.ipynb").read_text().replace('\\"', '"')
+    source = "".join(file.read_text() for file in NOTEBOOKS.glob("optimize_*.ipynb")).replace('\\"', '"')
     assert all(value in source for value in SHORTER)
     assert {file.stem for file in NOTEBOOKS.glob("*.ipynb")} == set(NAMES)
 
@@ -73,6 +75,18 @@ def test_a_notebook_is_stored_without_outputs(name: str):
     cells = [cell for cell in content["cells"] if cell["cell_type"] == "code"]
     assert cells
     assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in cells)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("short_serving_check")
+def test_the_notebook_optimizes_a_keras_model(tmp_path: Path):
+    shown = execute("optimize_keras_model", tmp_path)
+    assert any("<td>tflite float32</td>" in text and "<iframe sandbox" in text for text in shown)
+    assert any(re.search(r"tflite float32 .* selected: ", text) for text in shown)
+    assert any(
+        re.search(r"tflite float32: [\d,]+ bytes in .*\n\d\d\.\d% of the held-out digits", text) for text in shown
+    )
+    assert any("Evaluation on" in text and "tflite int8" in text for text in shown)
 
 
 def test_the_notebook_optimizes_a_saved_model(optimized: tuple[Path, list[str]]):

@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,6 +17,7 @@ from tfopt.storage.staging import link_tree
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 OWN_DAG = (ROOT / "docs" / "own_dag.md").read_text()
+OWN_MODEL = (ROOT / "docs" / "own_model.md").read_text()
 PAGES = (README, OWN_DAG, *((ROOT / "docs" / f"{name}.md").read_text() for name in ("own_model", "gpu")))
 COMMANDS = list(  # each once, in the order of the pages, because later ones use the results of earlier ones
     dict.fromkeys(
@@ -75,6 +77,27 @@ def test_a_command_of_the_pages_runs(command: str, workspace: Path, monkeypatch,
     if words[0] == "run":
         assert "selected" in capsys.readouterr().out
         assert list((workspace / (run_file[1] if run_file else "") / "pushed").iterdir())
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("short_serving_check")
+@pytest.mark.parametrize("page", [OWN_MODEL, README])
+def test_a_model_in_memory_is_optimized(page: str, tmp_path: Path, monkeypatch):
+    code = python_block(page, "tfopt.optimize(").replace(
+        "y[900:]))  #", 'y[900:]), seconds=0.1, objective="size", formats=["tflite float32"])  #'
+    )
+    names: dict[str, Any] = {}
+    if page == README:
+        digits = python_block(OWN_MODEL, "tfopt.optimize(").partition("result =")[0]
+        exec(digits, names)
+        names |= {"x_test": names["x"][900:], "y_test": names["y"][900:]}
+        monkeypatch.setattr(optimize, "CANDIDATES", ("tflite float32",))
+    with contextlib.chdir(tmp_path):
+        exec(code, names)
+        assert page == README or names["lite"].card.name == "tflite int8"
+    assert names["result"].decision.selected in ("tflite float32", "sequential")  # of the README by speed
+    assert (tmp_path / "runs" / "optimize" / "run.json").is_file()
+    assert page == README or len(names["labels"]) == 897
 
 
 @pytest.mark.nightly

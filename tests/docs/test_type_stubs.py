@@ -34,6 +34,16 @@ ACCEPTED = {
         evaluate(baseline="a", candidates=["a", lite], examples="c", evaluation="d", label="label")
         print(export_tflite.parameters["precision"].choices, train.summary)
         """,
+    "objects": """
+        import keras
+        import numpy as np
+        import tfopt
+        from tfopt.components import evaluate, export_tflite
+        model, x = keras.Sequential([]), np.zeros((4, 2))
+        lite = export_tflite(model=model, exported="a", examples=(x, x))["exported"]
+        evaluate(baseline=model, candidates=[lite, model], examples={"eval": (x, x)}, evaluation="d")
+        print(tfopt.optimize(model, {"a": x, "label": x}, formats=["tflite"]).model.predict(x))
+        """,
     "pipeline": PIPELINE.format(STEP + "precision=precision)"),
     "pipeline_word": PIPELINE.format(STEP + 'precision="int16x8", recipe=["a=int8"])'),
     "pipeline_input": PIPELINE.format("steps.evaluate(baseline=model, candidates=[onnx, model], examples=examples)"),
@@ -51,6 +61,8 @@ REFUSED = {
     "call_name": ('from tfopt.components import export_tflite\nexport_tflite("a", "b", precison="int8")', "call-arg"),
     "call_missing": ('from tfopt.components import export_tflite\nexport_tflite("a")', "call-arg"),
     "call_type": ('from tfopt.components import prune\nprune("a", "b", "c", "label", sparsity="half")', "arg-type"),
+    "call_object": ('from tfopt.components import export_tflite\nexport_tflite(model=3, exported="b")', "arg-type"),
+    "call_data": ('from tfopt.components import export_tflite\nexport_tflite("a", "b", examples=3)', "arg-type"),
     "component": ("from tfopt.components import export_tflit", "attr-defined"),
     "public_name": ("import tfopt\ntfopt.Stepps", "attr-defined"),
     "step_word": (PIPELINE.format(STEP + 'precision="int88")'), "arg-type"),

@@ -308,3 +308,16 @@ def outputs_of(model, tensors):
     if isinstance(results, dict):
         results = [results[name] for name in keras_models.served_names(model)]
     return [np.asarray(result) for result in tf.nest.flatten(results)]
+
+
+@pytest.mark.parametrize("kit", [keras, tf_keras])
+def test_a_sequential_model_without_an_input_has_the_same_input_in_both_forms(kit, tmp_path):
+    model = kit.Sequential([kit.layers.Dense(3)])
+    model(A)
+    keras_models.save(model, tmp_path / "model")
+    artifact = SavedModel(tmp_path / "model")
+    loaded = keras_models.load(artifact)
+    with runtimes.load(artifact) as runtime:
+        assert list(runtime.inputs) == keras_models.input_names(loaded) == keras_models.input_names(model)
+        (output,) = runtime.run(dict.fromkeys(runtime.inputs, A)).values()
+    assert np.allclose(output, loaded.predict(A, verbose=0), atol=1e-6)

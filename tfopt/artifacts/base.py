@@ -109,6 +109,13 @@ class Outputs(dict[str, Artifact]):
         return "".join(artifact._repr_html_() for artifact in self.values())
 
 
+def is_location(value: object, many: bool = False) -> bool:
+    """Test for a path or an artifact, with ``many`` also for a list of them, and for an absent value."""
+    if many and isinstance(value, list | tuple):
+        return all(map(is_location, value))
+    return value is None or isinstance(value, str | os.PathLike)
+
+
 def check_links(folder: Path) -> None:
     """Raise ComponentError if a link in a folder leads out of it: copies of the folder would contain other files."""
     root = folder.resolve()

@@ -20,13 +20,13 @@ from tfopt.cli.arguments import (
     component_parser,
 )
 from tfopt.cli.completion import add_completion
-from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_engine, load_plan
+from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_plan, run_recorded
 from tfopt.cli.history import add_history, add_restore, add_withdraw
 from tfopt.cli.init import add_init
 from tfopt.cli.planned_evidence import describe_evidence
 from tfopt.cli.run_files.run_file import add_file_option
 from tfopt.cli.run_files.run_file_schema import run_file_schema
-from tfopt.cli.terminal.log_redirect import capture_library_logs, redirect_library_logs
+from tfopt.cli.terminal.log_redirect import capture_library_logs
 from tfopt.component import Component, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
@@ -38,7 +38,6 @@ from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.kfp.container_entry import run_step
-from tfopt.run_records.run_record import decision_facts, recorded_run, run_facts
 from tfopt.storage import remote_files
 from tfopt.value_types import JsonObject
 
@@ -268,16 +267,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.plan:
         now = saved_plan.make_plan(arguments, dag, values, root, load_plan(arguments.engine)(dag, values, root))
         saved_plan.check_plan(arguments.plan, saved_plan.read_plan(arguments.plan), now)
-    facts = {
-        "engine": arguments.engine,
-        "sources": {name: values[name] for name in dag.sources},
-        "parameters": {name: values[name] for name in dag.parameters},
-    }
-    with redirect_library_logs(root / "run.log", len(dag.steps)), recorded_run(root, dag.name, **facts) as results:
-        options = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
-        outcomes = load_engine(arguments.engine)(dag, values, root, beam_args=arguments.beam_pipeline_arg, **options)
-        artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
-        results |= decision_facts(root, artifacts) | run_facts(dag, values, outcomes)
+    options = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
+    outcomes = run_recorded(dag, values, root, arguments.engine, beam_args=arguments.beam_pipeline_arg, **options)
+    artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
     if arguments.json:
         steps = {
             step: {

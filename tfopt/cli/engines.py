@@ -3,13 +3,17 @@
 import contextlib
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
+from tfopt.cli.terminal.log_redirect import redirect_library_logs
+from tfopt.dag.dag import Dag
 from tfopt.dag.outcome import Outcome
 from tfopt.dag.planned_step import PlannedStep
 from tfopt.errors import ComponentError
+from tfopt.run_records.run_record import decision_facts, recorded_run, run_facts
 
 ENGINES = {
     "beam": "TFX's Beam runner, with ML Metadata",
@@ -46,6 +50,22 @@ def load_engine(engine: Literal["beam", "local", "process"]) -> Callable[..., di
 
         tfx_runner.import_runner(engine)
     return partial(tfx_runner.run, engine=engine)
+
+
+def run_recorded(
+    dag: Dag, values: Mapping[str, Any], root: Path, engine: Literal["beam", "local", "process"], **options: Any
+) -> dict[str, Outcome]:
+    """Run a DAG with an engine and the options of its ``run``; show the progress, and record the run in its folder."""
+    facts = {
+        "engine": engine,
+        "sources": {name: values[name] for name in dag.sources},
+        "parameters": {name: values[name] for name in dag.parameters},
+    }
+    with redirect_library_logs(root / "run.log", len(dag.steps)), recorded_run(root, dag.name, **facts) as results:
+        outcomes = load_engine(engine)(dag, values, root, **options)
+        artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
+        results |= decision_facts(root, artifacts) | run_facts(dag, values, outcomes)
+    return outcomes
 
 
 def load_plan(engine: str) -> Callable[..., dict[str, PlannedStep]]:

@@ -6,12 +6,10 @@ is a pipe whose reader has ended, 143 ended by SIGTERM.
 """
 
 import argparse
-import contextlib
 import functools
-import logging
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import tfopt
 from tfopt.cli.arguments import CommandParser, error_text, normalize_options
@@ -21,7 +19,7 @@ from tfopt.cli.dead_process import report_death
 from tfopt.cli.overview import component_list, pipeline_list
 from tfopt.cli.run_files.run_file import RunFile, files_of
 from tfopt.cli.terminal.detection import print_error
-from tfopt.cli.terminal.log_redirect import LogFormatter
+from tfopt.cli.terminal.log_redirect import progress_on_terminal
 from tfopt.cli.termination import Terminated, discard_output, interrupted_by_sigterm, open_streams
 from tfopt.declaration.library import component_names
 from tfopt.error_messages import machine_error, nearest, path_error
@@ -60,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     open_streams()
     try:
-        with _progress_on_terminal(), interrupted_by_sigterm(), scratch_folder():
+        with progress_on_terminal(), interrupted_by_sigterm(), scratch_folder():
             code = _run_command(words, debug)
             print(end="", flush=True)  # otherwise an error of the output appears after the end, as a traceback
         return code
@@ -135,27 +133,6 @@ def _overview() -> str:
         "tfopt NAME --help explains a command or component. Everywhere, --json prints the results as JSON, and "
         "--debug shows\ntracebacks and the log messages of libraries.\n"
     )
-
-
-@contextlib.contextmanager
-def _progress_on_terminal() -> Iterator[None]:
-    """Print tfopt's log on the terminal, unless the calling program has set a handler for it."""
-    log = logging.getLogger("tfopt")
-    if log.handlers:
-        yield
-        return
-    handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter("%(message)s"))
-    level, propagate = log.level, log.propagate
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
-    log.propagate = False
-    try:
-        yield
-    finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
-        log.propagate = propagate
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact, Examples, Model
-from tfopt.artifacts.base import Outputs
+from tfopt.artifacts.base import Outputs, is_location
 from tfopt.data.learned_names import check_names
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
 from tfopt.declaration.library import find
@@ -36,7 +36,7 @@ _running: contextvars.ContextVar[Component | None] = contextvars.ContextVar("run
 
 
 def execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Artifact]:
-    """Run a component on paths (or artifacts) and parameter values, and return its outputs by name.
+    """Run a component on paths, artifacts or Python objects, and parameter values, and return its outputs by name.
 
     Raises:
         ComponentError: If an argument is missing or wrong, or the work fails. No output exists then.
@@ -44,6 +44,10 @@ def execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Art
     """
     _check_declared(component)
     with scratch_folder():
+        if not all(is_location(arguments.get(port.name), port.many) for port in component.inputs.values()):
+            from tfopt.execution.object_inputs import save_objects  # NumPy, which compiling a pipeline must not import
+
+            arguments = save_objects(component, arguments)
         return _execute(component, arguments)
 
 

@@ -98,6 +98,27 @@ def capture_library_logs() -> Iterator[None]:
             Path(name).unlink()
 
 
+@contextlib.contextmanager
+def progress_on_terminal() -> Iterator[None]:
+    """Print tfopt's log on the terminal, unless the calling program has set a handler for it."""
+    log = logging.getLogger("tfopt")
+    if log.handlers:
+        yield
+        return
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter("%(message)s"))
+    level, propagate = log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = propagate
+
+
 def _silence_absl() -> None:
     """Silence absl's handler, which would duplicate the messages; absl is installed with TensorFlow only."""
     with contextlib.suppress(ImportError):
