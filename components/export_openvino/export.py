@@ -14,6 +14,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.measurement.parity import compare, noise
+from tfopt.saved_models.state import check_stateless
 
 BATCH = 32
 
@@ -56,6 +57,7 @@ def _convert(model: Model, target: Path) -> Any:
         return openvino_graph.convert(model.onnx)
     with tempfile.TemporaryDirectory(dir=target, prefix=".openvino-") as scratch:
         keras_models.place_saved_model(model, Path(scratch, "saved_model"))
+        check_stateless(Path(scratch, "saved_model"), "an OpenVINO file")
         return openvino_graph.convert(Path(scratch, "saved_model"))
 
 

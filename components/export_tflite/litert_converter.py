@@ -14,6 +14,7 @@ from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
+from tfopt.saved_models.state import check_stateless
 
 OPS = tf.lite.OpsSet
 # The ops, and the dtype of integer inputs and outputs. Ops without an integer kernel stay in float, and are counted.
@@ -45,6 +46,8 @@ def convert(
         ComponentError: If an op cannot be converted; the ops are named.
     """
     _check_assets(saved_model)
+    if feed is not None:  # the calibrator crashes on variables that are written
+        check_stateless(saved_model, "a file with calibrated ranges")
     converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), signature_keys=["serving_default"])
     ops = [OPS.TFLITE_BUILTINS]
     if parameters.precision != "float32":

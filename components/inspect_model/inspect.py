@@ -65,7 +65,7 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
     Raises:
         ComponentError: If the model cannot be read or lacks the signature.
     """
-    with opened(model) as whole_model:
+    with opened(model, state=True) as whole_model:
         frozen, assumed = _fix_to_one_example(whole_model, signature, model.uri)
     tensors = frozen.signatures[signature]
     graph = passes.graph_of(frozen)

@@ -14,6 +14,7 @@ from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
+from tfopt.saved_models.state import check_stateless
 
 
 def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
@@ -24,6 +25,7 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
     Raises:
         ComponentError: If an op cannot be converted; the ops are named.
     """
+    check_stateless(saved_model, "an ONNX file")
     try:
         graph_def, inputs, outputs, tables, names = tf_loader.from_saved_model(
             str(saved_model),

@@ -81,7 +81,7 @@ def save(
 ) -> None:
     """Save a model as ``Format-Keras/model.keras`` and ``Format-Serving/saved_model.pb`` in an artifact folder.
 
-    The SavedModel's ``serving_default`` has named inputs and outputs and any batch size.
+    The SavedModel's ``serving_default`` has named inputs and outputs and any batch size, unless `keeps_state`.
 
     Args:
         model: A built model.
@@ -156,8 +156,11 @@ def serving_function(model: KerasObject, output_names: list[str] | None = None) 
     import tensorflow as tf
 
     names = input_names(model)
+    own_batch = keeps_state(model)
     specs = {
-        name: tf.TensorSpec([None, *tensor.shape[1:]], tf.as_dtype(tensor.dtype), name=name)
+        name: tf.TensorSpec(
+            [tensor.shape[0] if own_batch else None, *tensor.shape[1:]], tf.as_dtype(tensor.dtype), name=name
+        )
         for name, tensor in zip(names, model.inputs, strict=True)
     }
     own = served_names(model)
@@ -175,6 +178,11 @@ def serving_function(model: KerasObject, output_names: list[str] | None = None) 
         return dict(zip(served, results.values(), strict=True))
 
     return serve, specs
+
+
+def keeps_state(model: KerasObject) -> bool:
+    """Return whether a layer keeps state from call to call (``stateful=True``), which fixes the batch size."""
+    return any(getattr(layer, "stateful", False) for layer in model._flatten_layers())
 
 
 def is_keras_2(model: KerasObject) -> bool:

@@ -93,14 +93,14 @@ def _without_removed(model_path: Path, meta_graph: Any) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def opened(model: Model) -> Iterator[Frozen]:
-    """Read a model artifact. A Keras file is exported first, to a folder that exists until the block ends."""
+def opened(model: Model, *, state: bool = False) -> Iterator[Frozen]:
+    """Read a model artifact (`read`). A Keras file is exported first, to a folder that exists until the block ends."""
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
         folder = model.saved_model
         if folder is None:
             folder = Path(scratch, "Format-Serving")
             place_saved_model(model, folder)
-        yield read(folder)
+        yield read(folder, state=state)
 
 
 def write(frozen: Frozen, folder: Path) -> None:
