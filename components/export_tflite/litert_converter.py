@@ -47,7 +47,7 @@ def convert(
     """
     _check_assets(saved_model)
     if feed is not None:  # the calibrator crashes on variables that are written
-        check_stateless(saved_model, "a file with calibrated ranges")
+        check_stateless(saved_model, "a file with calibrated ranges", "choose float32, float16, dynamic or int4")
     converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), signature_keys=["serving_default"])
     ops = [OPS.TFLITE_BUILTINS]
     if parameters.precision != "float32":

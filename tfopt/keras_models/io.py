@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import CARD, Model
+from tfopt.artifacts.saved_model_proto import keep_served_graph
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -132,10 +133,14 @@ def _parse_records(
 
 
 def place_saved_model(model: Model, folder: Path) -> None:
-    """Link a model's SavedModel into a new folder, without its model card, or export its Keras form there."""
+    """Link a model's SavedModel into a new folder, without its model card, or export its Keras form there.
+
+    Of several graphs, as TensorFlow 1 wrote them for training or for devices, only the one that is served is placed.
+    """
     if model.saved_model:
         link_tree(model.saved_model, folder)
         (folder / CARD).unlink(missing_ok=True)
+        keep_served_graph(folder)
         return
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".keras-") as scratch:
         save(load(model), Path(scratch))

@@ -40,10 +40,10 @@ def changes_state(graph_def: Any) -> bool:
     )
 
 
-def check_stateless(folder: Path, file: str, signature: str = "serving_default") -> None:
-    """Raise ComponentError if a signature of a SavedModel changes state; the message names the ``file`` without it."""
+def check_stateless(folder: Path, file: str, fix: str = "") -> None:
+    """Raise ComponentError if the default signature of a SavedModel changes state, which a kind of ``file`` cannot."""
     meta_graph = read_meta_graph(folder)
-    outputs = meta_graph.signature_def[signature].outputs.values()
+    outputs = meta_graph.signature_def["serving_default"].outputs.values()
     reached = subgraph(meta_graph.graph_def, [node_of(end.name) for end in outputs])
     written = [node for node in nodes(reached) if WRITES.search(node.op) or MUTABLE_TABLE.match(node.op)]
     if written:
@@ -53,7 +53,7 @@ def check_stateless(folder: Path, file: str, signature: str = "serving_default")
             + ", ".join(f"{node.name} ({node.op})" for node in written[:3])
             + more,
             f"a model whose outputs depend on its inputs only: {file} has no variables",
-            WITHOUT_STATE,
+            fix or WITHOUT_STATE,
         )
 
 
