@@ -18,6 +18,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import has_trained_ranges
+from tfopt.measurement.comparison_budget import ComparisonBudget
 from tfopt.measurement.parity import compare, degradation
 
 log = logging.getLogger(__name__)
@@ -86,7 +87,9 @@ def _degradation_of(
         with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
             Path(file.name).write_bytes(content)
             with _load(TFLiteModel(file.name), parameters) as child:
-                return degradation(compare(parent, child, split_batches(inputs, parent.inputs, 32)).values())
+                batches = split_batches(inputs, parent.inputs, 1, 3, 32)
+                budget = ComparisonBudget(parent.inputs)
+                return degradation(compare(parent, child, batches, budget=budget).values())
 
     return measure
 
