@@ -3,10 +3,14 @@
 import numpy as np
 import pytest
 
+from tests.conftest import write_examples
+from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.sample_inputs import split_batches
+from tfopt.graph_checks.comparison import Comparison
 from tfopt.measurement import comparison_budget
 from tfopt.measurement.comparison_budget import ComparisonBudget
+from tfopt.runtimes import Runtime
 
 OPEN = {"x": TensorSpec("float32", (None, 2))}
 FIXED = {"x": TensorSpec("float32", (4, 2))}
@@ -67,3 +71,38 @@ def test_memory_that_every_record_keeps_ends_the_comparison(machine):
 def test_a_fixed_batch_is_run_whole_or_not_at_all(machine):
     sizes, budget = run(machine, FIXED, 1, seconds=4.0)
     assert set(sizes) == {4} and budget.records == 12 and budget.limited
+
+
+class Texts(Runtime):
+    """A model of texts, each of which takes time on the clock of a machine."""
+
+    def __init__(self, machine, seconds):
+        self.inputs = {"texts": TensorSpec("string", (None, None))}
+        self.outputs = {"score": TensorSpec("float32", (None, 1))}
+        self.machine, self.seconds, self.shapes = machine, seconds, []
+
+    def call(self, arrays):
+        self.shapes.append(arrays["texts"].shape)
+        self.machine["time"] += self.seconds * arrays["texts"].size
+        return {"score": np.array([[len(row[0])] for row in arrays["texts"]], np.float32)}
+
+
+def compared(machine, seconds, keys=("serving_default",), examples=None):
+    """Return the shapes of the inputs that are compared, without those of the measured records, and their source."""
+    runtimes = {key: Texts(machine, seconds) for key in keys}
+    source = Comparison(keys, runtimes.__getitem__, examples).source
+    return {key: [shape for shape in one.shapes[2:]] for key, one in runtimes.items()}, source
+
+
+def test_open_axes_of_texts_are_small_and_slow_records_are_fewer(machine):
+    assert compared(machine, 0.0) == ({"serving_default": [(12, 2), (12, 2)]}, "random inputs")
+    shapes, source = compared(machine, 0.25)
+    assert shapes == {"serving_default": [(10, 2)]}
+    assert source == "random inputs; only 10 of 24 records, as a run is limited to 5 s and 2.15 GB"
+
+
+def test_open_axes_have_the_sizes_of_examples_in_every_signature(machine, tmp_path):
+    write_examples(tmp_path / "Split-eval" / "a", {"texts": np.full((30, 5), b"word", object)})
+    shapes, source = compared(machine, 0.0, ("other", "serving_default"), Examples(tmp_path))
+    assert shapes == {key: [(12, 5), (12, 5)] for key in ("other", "serving_default")}
+    assert source == "examples, split 'eval'"

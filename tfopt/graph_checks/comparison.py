@@ -28,6 +28,7 @@ from tfopt.graph.frozen_model import Frozen
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import (
     LARGEST,
+    MANY,
     Probe,
     contains_nan,
     crashing_operations,
@@ -44,7 +45,7 @@ from tfopt.saved_models.state import changes_state
 
 Loader = Callable[[str], AbstractContextManager[Runtime]]  # a signature of a model by its key
 
-RUN_SECONDS = 10.0  # of one run of all records: a rewriter makes dozens of them
+RUN_SECONDS = 5.0  # of one run of all records: a rewriter makes dozens of them
 WARM_UP_SECONDS = 60.0  # of the first records, by which the others are measured
 RECORDS, BATCH = 24, 12  # batches of the size of those with special values, so that XLA compiles one program for both
 TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}  # parent and child both round every result to this dtype
@@ -253,7 +254,7 @@ def _relative_error(facts: ParityFacts) -> float:
 
 
 def _limit_of_records(runtime: Runtime, inputs: Batch) -> int | None:
-    """Return the number of records to compare if `RECORDS` of them would take too much time or memory, else None.
+    """Return the number of records that a run may have, or None if it may have all, with those of special values.
 
     Each pass of an optimization runs them again. A model that fails is not measured here; neither is one with a fixed
     batch size, which may keep state from call to call.
@@ -265,9 +266,10 @@ def _limit_of_records(runtime: Runtime, inputs: Batch) -> int | None:
         first = next(split_batches(inputs, runtime.inputs, 4))
         for batch in budget.within(split_batches(first, runtime.inputs, 1, 3)):
             runtime.run(batch)
-    by_time = RUN_SECONDS / budget.seconds if budget.seconds else RECORDS
-    limit = int(max(1, min(budget.allowed(RECORDS), by_time)))
-    return limit if budget.records and limit < min(RECORDS, count_records(inputs, runtime.inputs)) else None
+    records = RECORDS + MANY
+    by_time = RUN_SECONDS / budget.seconds if budget.seconds else records
+    limit = int(max(1, min(budget.allowed(records), by_time)))
+    return limit if budget.records and limit < records else None
 
 
 class _RecordedOutputs(Runtime):
@@ -335,9 +337,11 @@ def _record_outputs(
     """
     inputs, source = draw_inputs(examples, with_sizes_of(with_words(runtime.inputs), sizes), records=RECORDS)
     limit = _limit_of_records(runtime, inputs)
-    if limit is not None:
+    if limit is not None and limit < count_records(inputs, runtime.inputs):
         inputs = next(split_batches(inputs, runtime.inputs, limit))
-        source += f"; only {limit} of {RECORDS} records, as a run is limited to {RUN_SECONDS:g} s and {data_size(BYTES)}"
+        source += (
+            f"; only {limit} of {RECORDS} records, as a run is limited to {RUN_SECONDS:g} s and {data_size(BYTES)}"
+        )
     batches = list(split_batches(inputs, runtime.inputs, BATCH))
     others: Iterable[Batch] = ()
     if batches and not examples:  # random integers may be a divisor of 0, or a size that is not

@@ -11,7 +11,7 @@ from tfopt.processes.memory import peak_memory
 
 SECONDS, BYTES = 60.0, 2 << 30  # of a comparison; the memory is that of this process beyond what it had before
 KEPT = 0.5  # the share of the memory that kept outputs may take beyond it, once batches do not grow any more
-GROWTH = 16  # a batch has at most as many times the records of those before, whose memory is known
+GROWTH = 32  # a batch has at most as many times the records of those before, whose memory is known
 
 
 class ComparisonBudget:
