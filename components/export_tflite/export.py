@@ -126,7 +126,11 @@ def _load(child: TFLiteModel, parameters: TFLiteConversion) -> runtimes.Runtime:
                 "choose another kind for the layer named there, by recipe; blocks of zeros have no 4-bit scale",
             ) from error
         if not parameters.sparse:
-            raise
+            raise ComponentError(
+                f"LiteRT converts the model, and does not load the file: {error.received.rpartition('/tflite: ')[2]}",
+                "a file that LiteRT can load",
+                "report this with the model",
+            ) from error
         raise ComponentError(
             f"a sparse {parameters.precision} file, which LiteRT converts but does not load: {error.received}",
             "sparse with precision float32 or float16",

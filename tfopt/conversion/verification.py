@@ -26,7 +26,9 @@ MIN_AGREEMENT_INTEGER = (0.5, 0.5)
 USUAL_CHANGES, USUAL_CORRELATION = 0.05, 0.9
 
 ADVICE = {
-    **dict.fromkeys(("float32", "fp32"), "pass a larger tolerance if this is known to be harmless"),
+    **dict.fromkeys(
+        ("float32", "fp32"), "report this with the model, or pass a larger tolerance if this is known to be harmless"
+    ),
     **dict.fromkeys(("float16", "fp16"), "choose float32, or bfloat16 where there is one; values may be out of range"),
     **dict.fromkeys(("bf16", "tf32"), "choose float32"),
     **dict.fromkeys(
