@@ -126,7 +126,7 @@ def _conversion_error(error: Exception, parameters: TFLiteConversion, saved_mode
         return ComponentError(
             f"ops that LiteRT lacks: {', '.join(names)}",
             expected,
-            f"{fix}, or pass --select-tf-ops (select_tf_ops=True) if the Flex delegate is linked in where the model runs",
+            f"{fix}, or pass --select-tf-ops (select_tf_ops=True) if the Flex delegate is linked in where it will run",
         )
     if "TensorList" in message and "element_shape" in message:
         return OpenListError(

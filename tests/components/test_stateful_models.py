@@ -17,7 +17,12 @@ LAYERS = {
     "tf_keras GRU": ("tf_keras", ".h5", lambda layers, **state: layers.GRU(6, **state)),
     "tf_keras pair": ("tf_keras", ".keras", lambda layers, **state: layers.Bidirectional(layers.LSTM(6, **state))),
 }
-KEPT = (("optimize_graph", None), ("fold_batch_norm", None), ("export_tflite", "float32"), ("export_tflite", "int4"))
+STATEFUL = (
+    ("optimize_graph", None),
+    ("fold_batch_norm", None),
+    ("export_tflite", "float32"),
+    ("export_tflite", "int4"),
+)
 REFUSED = (
     *((name, None) for name in ("export_onnx", "cast_precision", "compile_xla", "quantize_graph", "export_openvino")),
     *(("export_tflite", precision) for precision in ("int8", "int16x8")),
@@ -60,7 +65,7 @@ def examples(tmp_path_factory):
     return Examples(folder)
 
 
-@pytest.mark.parametrize(("kind", "name", "precision"), cases(KEPT))
+@pytest.mark.parametrize(("kind", "name", "precision"), cases(STATEFUL))
 def test_state_passes_from_call_to_call(kind, name, precision, examples, tmp_path):
     model = save(tmp_path / "keras", kind)
     calls = np.random.default_rng(1).normal(size=(6, BATCH, STEPS, FEATURES)).astype(np.float32)

@@ -74,7 +74,7 @@ def test_a_fixed_batch_is_run_whole_or_not_at_all(machine):
 
 
 class Texts(Runtime):
-    """A model of texts, each of which takes time on the clock of a machine."""
+    """A model that takes time on the clock of a machine for each text."""
 
     def __init__(self, machine, seconds):
         self.inputs = {"texts": TensorSpec("string", (None, None))}

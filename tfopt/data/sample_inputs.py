@@ -20,7 +20,7 @@ WORDS = (b"a", b"the", b"cat", b"Dog", b"runs", b"over", b"1", b"2.5")  # of any
 COMPARED_VALUES, FEWEST_COMPARED = 4 << 20, 32  # numbers in the inputs, and records, of a comparison of two models
 QUANTIZED = ("qint8", "quint8", "qint16", "quint16", "qint32")
 OPEN_SIZE = 64  # size of dimensions that are dynamic in the signature
-OPEN_TEXTS = 2  # the same if they hold texts, each of which a model may cut into hundreds of tokens
+OPEN_TEXTS = 2  # the same of texts, since a model may cut each into hundreds of tokens
 OPEN_VALUES = 4096  # about the values of a record in its dynamic dimensions; 64 each if there are two
 
 Specs = Mapping[str, TensorSpec]

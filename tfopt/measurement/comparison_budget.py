@@ -10,7 +10,7 @@ from tfopt.formatting import data_size
 from tfopt.processes.memory import peak_memory
 
 SECONDS, BYTES = 60.0, 2 << 30  # of a comparison; the memory is that of this process beyond what it had before
-KEPT = 0.5  # the share of the memory that kept outputs may take beyond it, once batches do not grow any more
+STORED = 0.5  # the share of the memory that stored outputs may take beyond it, once batches do not grow any more
 GROWTH = 32  # a batch has at most as many times the records of those before, whose memory is known
 
 
@@ -44,7 +44,7 @@ class ComparisonBudget:
     def within(self, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Yield the batches, in parts where a whole one may be too large; end when the budget is spent.
 
-        What is done with a batch before the next one is asked for is its cost.
+        What is done with a batch before the next one is requested is its cost.
         """
         for batch in batches:
             start, count = 0, count_records(batch, self._specs)
@@ -66,7 +66,7 @@ class ComparisonBudget:
     def allowed(self, count: int) -> int:
         """Return how many of a number of records the rest of the budget allows in one batch."""
         remaining, room = self._end - time.monotonic(), self._limit - peak_memory()
-        if remaining <= 0 or room <= -KEPT * self._size:
+        if remaining <= 0 or room <= -STORED * self._size:
             return 0
         if not self._most:
             return count

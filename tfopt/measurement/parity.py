@@ -158,7 +158,7 @@ def compare(
     child = with_inputs_of(parent, child)
     check_same_signature(parent, child)
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {name: [] for name in parent.outputs}
-    without_values: list[tuple[Arrays, Arrays]] = []
+    without_values: list[tuple[Batch, Arrays]] = []
 
     def add(batch: Arrays, expected: Arrays) -> None:
         received = child.run(batch)
