@@ -95,5 +95,5 @@ def _conversion_error(error: Exception) -> ComponentError:
     return ComponentError(
         f"the converter failed: {(lines[-1] if lines else first_line(error))[:300]}",
         "a model that OpenVINO can convert",
-        "report this with the model",
+        "check that the file is complete, and report this with the model",
     )
