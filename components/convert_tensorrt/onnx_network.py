@@ -34,7 +34,7 @@ def check_signature(parent: Runtime, uri: str) -> None:
             raise ComponentError(
                 f"{uri}: {name!r} is a string",
                 "numeric inputs and outputs; TensorRT supports nothing else",
-                "look words up before the model, or choose export_onnx, which supports strings",
+                "look words up before the model",
             )
         if spec.dtype not in DTYPES.values():
             raise ComponentError(

@@ -13,7 +13,9 @@ from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
+from tfopt.measurement.comparison_budget import ComparisonBudget
 from tfopt.measurement.parity import compare, noise
+from tfopt.saved_models.state import check_stateless
 
 BATCH = 32
 
@@ -56,6 +58,7 @@ def _convert(model: Model, target: Path) -> Any:
         return openvino_graph.convert(model.onnx)
     with tempfile.TemporaryDirectory(dir=target, prefix=".openvino-") as scratch:
         keras_models.place_saved_model(model, Path(scratch, "saved_model"))
+        check_stateless(Path(scratch, "saved_model"), "an OpenVINO file")
         return openvino_graph.convert(Path(scratch, "saved_model"))
 
 
@@ -71,7 +74,8 @@ def _quantize(
 
     def measure_error(form: Any) -> float:
         with OpenVINORuntime(compile_model(form), "an int8 form") as child:
-            return noise(compare(parent, child, batches).values())
+            budget = ComparisonBudget(parent.inputs)
+            return noise(compare(parent, child, batches, budget=budget).values())
 
     quantized, settings, facts = quantization.quantize(converted, feed, parameters, measure_error)
     if parameters.max_degradation is None:

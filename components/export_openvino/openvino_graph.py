@@ -25,7 +25,7 @@ def check_no_strings(specs: Mapping[str, TensorSpec]) -> None:
             raise ComponentError(
                 f"{name!r}: {spec}",
                 "numeric inputs and outputs; OpenVINO has kernels for nothing else",
-                "look words up before the model, or choose export_onnx, which supports strings",
+                "look words up before the model",
             )
 
 
@@ -84,16 +84,16 @@ def _readers(node: Any) -> Iterator[Any]:
 
 
 def _conversion_error(error: Exception) -> ComponentError:
-    unknown = re.search(r"No conversion rule found for operations: (.+)", str(error))
+    unknown = re.search(r"(?:No conversion rule found for operations|Conversion is failed for): (.+)", str(error))
     if unknown:
         return ComponentError(
             f"ops that OpenVINO cannot convert: {unknown[1].strip()}",
             "a model of ops that can be converted",
-            "express them with other ops in the model, or choose export_onnx or export_tflite",
+            "express them with other ops in the model",
         )
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from")]
     return ComponentError(
         f"the converter failed: {(lines[-1] if lines else first_line(error))[:300]}",
         "a model that OpenVINO can convert",
-        "check that the model runs (tfopt inspect_model), or convert its ONNX form",
+        "check that the file is complete, and report this with the model",
     )

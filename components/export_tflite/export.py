@@ -18,6 +18,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import has_trained_ranges
+from tfopt.measurement.comparison_budget import ComparisonBudget
 from tfopt.measurement.parity import compare, degradation
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,9 @@ def _degradation_of(
         with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
             Path(file.name).write_bytes(content)
             with _load(TFLiteModel(file.name), parameters) as child:
-                return degradation(compare(parent, child, split_batches(inputs, parent.inputs, 32)).values())
+                batches = split_batches(inputs, parent.inputs, 1, 3, 32)
+                budget = ComparisonBudget(parent.inputs)
+                return degradation(compare(parent, child, batches, budget=budget).values())
 
     return measure
 
@@ -124,7 +127,11 @@ def _load(child: TFLiteModel, parameters: TFLiteConversion) -> runtimes.Runtime:
                 "choose another kind for the layer named there, by recipe; blocks of zeros have no 4-bit scale",
             ) from error
         if not parameters.sparse:
-            raise
+            raise ComponentError(
+                f"LiteRT converts the model, and does not load the file: {error.received.rpartition('/tflite: ')[2]}",
+                "a file that LiteRT can load",
+                "report this with the model",
+            ) from error
         raise ComponentError(
             f"a sparse {parameters.precision} file, which LiteRT converts but does not load: {error.received}",
             "sparse with precision float32 or float16",

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.lite.python import schema_py_generated
 from tensorflow.lite.python.convert import mlir_quantize
 
 from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
@@ -14,6 +15,7 @@ from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
+from tfopt.saved_models.state import check_stateless
 
 OPS = tf.lite.OpsSet
 # The ops, and the dtype of integer inputs and outputs. Ops without an integer kernel stay in float, and are counted.
@@ -21,6 +23,11 @@ INTEGER = {
     "int8": (OPS.TFLITE_BUILTINS_INT8, tf.int8),
     "int16x8": (OPS.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8, tf.int16),
 }
+
+REPORT = "report this with the model"
+# The types for which LiteRT has few kernels, by their names in MLIR.
+_TYPES = {"f64": "float64", "f16": "float16", "bf16": "bfloat16", "complex<f32>": "complex64", "i8": "int8"}
+_TYPES |= {"ui8": "uint8", "i16": "int16", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64"}
 
 
 class OpenListError(ComponentError):
@@ -45,6 +52,8 @@ def convert(
         ComponentError: If an op cannot be converted; the ops are named.
     """
     _check_assets(saved_model)
+    if feed is not None:  # the calibrator crashes on variables that are written
+        check_stateless(saved_model, "a file with calibrated ranges", "choose float32, float16, dynamic or int4")
     converter = tf.lite.TFLiteConverter.from_saved_model(str(saved_model), signature_keys=["serving_default"])
     ops = [OPS.TFLITE_BUILTINS]
     if parameters.precision != "float32":
@@ -73,7 +82,7 @@ def convert(
             )
         )
     except Exception as error:
-        raise _conversion_error(error, parameters) from error
+        raise _conversion_error(error, parameters, saved_model) from error
 
 
 def _check_assets(saved_model: Path) -> None:
@@ -98,7 +107,7 @@ def convert_float(saved_model: Path, parameters: TFLiteConversion) -> bytes:
     return convert(saved_model, replace(parameters, precision="float32", integer_io=False, sparse=False), None)
 
 
-def _conversion_error(error: Exception, parameters: TFLiteConversion) -> ComponentError:
+def _conversion_error(error: Exception, parameters: TFLiteConversion, saved_model: Path) -> ComponentError:
     message = str(error)
     custom, select = _op_names(message, "Custom ops"), _op_names(message, "TF Select ops")
     no_kernel = sorted(set(re.findall(r"not yet supported for op: '(\w+)'", message)))
@@ -110,11 +119,14 @@ def _conversion_error(error: Exception, parameters: TFLiteConversion) -> Compone
             "express them with other ops in the model",
         )
     if select and not parameters.select_tf_ops:
+        types = {op: sorted(_other_types(message, op)) for op in select}
+        names = [f"{op} ({', '.join(types[op])})" if types[op] else op for op in select]
+        castable = all(types.values()) and "complex64" not in set().union(*types.values())
+        fix = "cast their inputs to float32 or int32 in the model" if castable else "express them with other ops"
         return ComponentError(
-            f"ops that LiteRT lacks: {', '.join(select)}",
+            f"ops that LiteRT lacks: {', '.join(names)}",
             expected,
-            "express them with other ops, or pass --select-tf-ops (select_tf_ops=True) if the Flex "
-            "delegate is linked in where the model will run",
+            f"{fix}, or pass --select-tf-ops (select_tf_ops=True) if the Flex delegate is linked in where it will run",
         )
     if "TensorList" in message and "element_shape" in message:
         return OpenListError(
@@ -122,17 +134,35 @@ def _conversion_error(error: Exception, parameters: TFLiteConversion) -> Compone
             "elements of known sizes; a batch size of 1 is tried, but LiteRT does not calibrate such loops in integers",
             "choose float32, float16, dynamic or int4, or export the model with inputs of fixed sizes",
         )
+    received = f"the converter failed: {first_line(error)[:300]}"
     if no_kernel:
-        return ComponentError(
-            f"ops without a {parameters.precision} kernel: {', '.join(no_kernel)}",
-            f"ops that {parameters.precision} supports",
-            "choose another precision",
-        )
+        received = f"ops without a {parameters.precision} kernel: {', '.join(no_kernel)}"
     return ComponentError(
-        f"the converter failed: {first_line(error)[:300]}",
+        received,
         f"a model that converts to {parameters.precision}",
-        "try another precision; the converter may not know this graph",
+        "choose float32, to which it converts" if _converts_to_float(saved_model, parameters) else REPORT,
     )
+
+
+def _converts_to_float(saved_model: Path, parameters: TFLiteConversion) -> bool:
+    """Return whether the model can be converted to float32, where another precision was requested."""
+    if parameters.precision == "float32":
+        return False
+    try:
+        convert_float(saved_model, parameters)
+    except ComponentError:
+        return False
+    return True
+
+
+def _other_types(message: str, op: str) -> set[str]:
+    """Return the types in which an op is used and LiteRT lacks it; empty if LiteRT lacks the op in every type."""
+    builtin = re.sub(r"V\d+$", "", op).upper()
+    if builtin not in {name.replace("_", "") for name in vars(schema_py_generated.BuiltinOperator)}:
+        return set()
+    uses = re.findall(rf"^\s*tf\.{op}\((.*?)\) ->", message, re.MULTILINE)
+    types = {name for use in uses for name in re.findall(r"tensor<(?:[\d?*]+x)*([a-z]+\d+|complex<f32>)>", use)}
+    return {_TYPES[name] for name in types & set(_TYPES)}
 
 
 def _op_names(message: str, heading: str) -> list[str]:

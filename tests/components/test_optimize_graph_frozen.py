@@ -6,6 +6,8 @@ import tensorflow as tf
 
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
+from tfopt.cli.main import main
+from tfopt.component import find
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.errors import ComponentError
 from tfopt.graph.session import evaluate
@@ -69,3 +71,17 @@ def test_names_on_the_command_line_have_commas_in_between(graph, tmp_path):
     inputs = ["--inputs", "in/a,in/b", "--outputs", "first, second:0", "--passes", "size"]
     main(["optimize_graph", "--model", str(graph), "--optimized", str(tmp_path / "made"), *inputs])
     assert set(runtimes.load(SavedModel(tmp_path / "made")).outputs) == {"first", "second"}
+
+
+@pytest.mark.parametrize("name", ["fold_batch_norm", "inspect_model", "export_onnx", "quantize"])
+def test_others_name_the_component_that_makes_a_saved_model_of_it(graph, tmp_path, name):
+    component = find(name)
+    (port,) = component.outputs
+    others = {name: tmp_path for name in component.inputs if name != "model"}
+    with pytest.raises(ComponentError, match="does not name its inputs and outputs") as refusal:
+        component(model=graph, **{port: tmp_path / "output"}, **others)
+    command = refusal.value.fix.partition(": tfopt ")[2].partition(",")[0]
+    names = command.replace("--inputs NODE", "--inputs in/a in/b").replace("--outputs NODE", "--outputs first second")
+    assert main(names.replace("PATH", str(tmp_path / "optimized")).split()) == 0
+    if name == "inspect_model":
+        assert component(tmp_path / "optimized", tmp_path / "output")[port]

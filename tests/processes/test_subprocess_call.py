@@ -86,7 +86,7 @@ def warn(sign):
     print("WARNING:tensorflow:From /x/y.py:58: load (from z) is deprecated and will be removed.")
     print("Instructions for updating:\nUse `w` instead.", file=sys.stderr)
     print("I0000 00:00:1795790991.500888   30812 pass.cc:437] MLIR V1 is not enabled", file=sys.stderr)
-    print("/x/y.py:9: UserWarning: v\n  warnings.warn(TEXT)", flush=True)
+    print("/x/y.py:9: UserWarning: v\n    more of it\n    \n  warnings.warn(TEXT)", flush=True)
     os.kill(os.getpid(), sign)
 
 

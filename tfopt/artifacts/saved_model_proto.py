@@ -17,15 +17,7 @@ def read_meta_graph(folder: Path) -> Any:
         ComponentError: If the file cannot be read or has no graph for serving, its functions call themselves, or an
             asset is not below the folder.
     """
-    from google.protobuf.message import DecodeError
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
-
-    try:
-        graphs = Proto.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
-    except (OSError, DecodeError) as error:
-        raise ComponentError(
-            f"{folder}: {first_line(error)}", "a folder with a saved_model.pb that can be read", DAMAGED
-        ) from error
+    graphs = _read_proto(folder).meta_graphs
     serving = [graph for graph in graphs if "serve" in graph.meta_info_def.tags]
     if not serving:
         tags = ["+".join(graph.meta_info_def.tags) for graph in graphs]
@@ -37,6 +29,35 @@ def read_meta_graph(folder: Path) -> Any:
     if recursive := _find_recursion(graph.graph_def):
         raise ComponentError(f"{folder}: function {recursive} calls itself", "functions without recursion", DAMAGED)
     return graph
+
+
+def keep_served_graph(folder: Path) -> None:
+    """Leave only the graph that `read_meta_graph` returns in a SavedModel, with the tag ``serve``, for converters.
+
+    Raises:
+        ComponentError: See `read_meta_graph`.
+    """
+    proto = _read_proto(folder)
+    if [list(graph.meta_info_def.tags) for graph in proto.meta_graphs] == [["serve"]]:
+        return
+    served = read_meta_graph(folder)
+    served.meta_info_def.tags[:] = ["serve"]
+    del proto.meta_graphs[:]
+    proto.meta_graphs.append(served)
+    (folder / "saved_model.pb").unlink()  # a link to the file of the model
+    (folder / "saved_model.pb").write_bytes(proto.SerializeToString(deterministic=True))
+
+
+def _read_proto(folder: Path) -> Any:
+    from google.protobuf.message import DecodeError
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    try:
+        return Proto.FromString((folder / "saved_model.pb").read_bytes())
+    except (OSError, DecodeError) as error:
+        raise ComponentError(
+            f"{folder}: {first_line(error)}", "a folder with a saved_model.pb that can be read", DAMAGED
+        ) from error
 
 
 def check_signature(folder: Path, key: str) -> None:

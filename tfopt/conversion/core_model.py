@@ -37,6 +37,7 @@ from tfopt.saved_models.text_cut import Cut, cut_text
 from tfopt.storage.staging import link_tree
 from tfopt.value_types import JsonObject
 
+CUT = "pass cut_at=NODE with the node after which only numbers follow"
 HELD_OUT = "held_out"  # the split of the core's examples that is compared on
 
 log = logging.getLogger(__name__)
@@ -87,7 +88,7 @@ def _convert_default(
         raise ComponentError(
             f"{refusal.received}; and without its text: {error.received}",
             refusal.expected,
-            f"{refusal.fix}; or pass cut_at=NODE with the node after which only numbers follow",
+            f"{refusal.fix}; or {error.fix if error.received.endswith('is text') else CUT}",
         ) from error
 
 

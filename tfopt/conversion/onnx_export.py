@@ -1,5 +1,6 @@
 """Conversion of SavedModels to ONNX by tf2onnx, with a handler for Erfc and readable errors."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,11 @@ from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.saved_models.marked_functions import inlinable
+from tfopt.saved_models.state import check_stateless
+
+NEWEST = 18  # of the opsets that tf2onnx writes
+REPORT = "report this with the model"
+UNSUPPORTED = re.compile(r"op_type:(?P<op>\w+).* has unsupported type: tensor\((?P<type>\w+)\)")
 
 
 def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
@@ -24,8 +30,28 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
     The graph is frozen first. Loops, branches and lookup tables are converted too.
 
     Raises:
-        ComponentError: If an op cannot be converted; the ops are named.
+        ComponentError: If an op cannot be converted; the ops are named. The newest opset is proposed if it helps.
     """
+    check_stateless(saved_model, "an ONNX file")
+    try:
+        return _convert(saved_model, opset)
+    except ComponentError as error:
+        if opset == NEWEST or not _converts(saved_model):
+            raise
+        fix = f"pass opset={NEWEST}, to which it converts"
+        raise ComponentError(error.received, error.expected, fix) from error
+
+
+def _converts(saved_model: Path) -> bool:
+    """Return whether a SavedModel can be converted to the newest opset."""
+    try:
+        _convert(saved_model, NEWEST)
+    except ComponentError:
+        return False
+    return True
+
+
+def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
     try:
         with inlinable(saved_model) as folder:
             graph_def, inputs, outputs, tables, names = tf_loader.from_saved_model(
@@ -61,7 +87,7 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
         raise ComponentError(
             f"the converter failed: {first_line(error)[:300]}",
             "a graph that tf2onnx can convert",
-            "try another opset; the converter may not know this graph, or the model may be larger than 2 GB",
+            REPORT,
         ) from error
     check_model(model)
     return model
@@ -100,7 +126,7 @@ def check_model(model: onnx.ModelProto) -> None:
         raise ComponentError(
             f"ops that ONNX lacks, or tf2onnx does not know: {', '.join(sorted(unknown))}",
             "a model of ops that can be converted",
-            "express them with other ops in the model, or choose a newer opset",
+            "express them with other ops in the model",
         )
     ends = [*model.graph.input, *model.graph.output]
     if unranked := [
@@ -114,10 +140,16 @@ def check_model(model: onnx.ModelProto) -> None:
     try:
         onnx.checker.check_model(model, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        if typed := UNSUPPORTED.search(str(error)):
+            received = f"{typed['op']} of {typed['type']} values"
+            fix = "cast its inputs to float32 or int32 in the model"
+            if typed["type"] in ("string", "complex64", "complex128"):
+                fix = "express it with other ops in the model"
+            raise ComponentError(received, "types for which ONNX has the operator", fix) from error
         raise ComponentError(
             f"the converted file is not valid ONNX: {first_line(error)[:300]}",
             "a file that passes ONNX's own checker",
-            "try another opset, and report this with the model",
+            REPORT,
         ) from error
 
 

@@ -9,6 +9,7 @@ from tfopt.conversion.parameters import Calibration
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError
+from tfopt.measurement.comparison_budget import ComparisonBudget
 from tfopt.measurement.exact_tests import least_share
 from tfopt.measurement.parity import Parity, compare
 from tfopt.runtimes import Runtime
@@ -25,7 +26,9 @@ MIN_AGREEMENT_INTEGER = (0.5, 0.5)
 USUAL_CHANGES, USUAL_CORRELATION = 0.05, 0.9
 
 ADVICE = {
-    **dict.fromkeys(("float32", "fp32"), "pass a larger tolerance if this is known to be harmless"),
+    **dict.fromkeys(
+        ("float32", "fp32"), "report this with the model, or pass a larger tolerance if this is known to be harmless"
+    ),
     **dict.fromkeys(("float16", "fp16"), "choose float32, or bfloat16 where there is one; values may be out of range"),
     **dict.fromkeys(("bf16", "tf32"), "choose float32"),
     **dict.fromkeys(
@@ -57,7 +60,10 @@ def verify(
     """
     _check_open_batch(parent, child)
     inputs, facts = draw_held_out(examples, parent, calibrated, parameters)
-    outputs = compare(parent, child, split_batches(inputs, parent.inputs, 1, 3, 32))
+    budget = ComparisonBudget(parent.inputs)
+    outputs = compare(parent, child, split_batches(inputs, parent.inputs, 1, 3, 32), budget=budget)
+    if budget.limited:
+        facts |= {"inputs": f"{facts['inputs']}; {budget.limited}", "records": budget.records}
     for name, parity in outputs.items():
         _check_parity(name, parity, precision, parameters.tolerance, with_examples=examples is not None)
     warnings = [text for name, parity in outputs.items() for text in _warnings(name, parity, precision, examples)]
@@ -69,7 +75,7 @@ def draw_held_out(
     examples: Examples | None, parent: Runtime, calibrated: Batch | None, parameters: Calibration
 ) -> tuple[Batch, Verification]:
     """Return inputs to compare on, not calibrated on if possible, and their description; see `verify`."""
-    count = compared_records(parent.inputs, RECORDS) if examples else RANDOM_RECORDS
+    count = compared_records(parent.inputs, RECORDS, examples) if examples else RANDOM_RECORDS
     batch, source = draw_inputs(examples, parent.inputs, records=count, seed=parameters.seed, seen=parameters.split)
     inputs, dropped = drop_calibrated(batch, calibrated)
     facts: Verification = {"inputs": source, "records": count_records(inputs, parent.inputs)}

@@ -20,6 +20,8 @@ WORDS = (b"a", b"the", b"cat", b"Dog", b"runs", b"over", b"1", b"2.5")  # of any
 COMPARED_VALUES, FEWEST_COMPARED = 4 << 20, 32  # numbers in the inputs, and records, of a comparison of two models
 QUANTIZED = ("qint8", "quint8", "qint16", "quint16", "qint32")
 OPEN_SIZE = 64  # size of dimensions that are dynamic in the signature
+OPEN_TEXTS = 2  # the same of texts, since a model may cut each into hundreds of tokens
+OPEN_VALUES = 4096  # about the values of a record in its dynamic dimensions; 64 each if there are two
 
 Specs = Mapping[str, TensorSpec]
 
@@ -54,17 +56,24 @@ def draw_inputs(
     return parse_records(drawn, specs, where=where, stored=stored_features(files)), f"examples, {where}"
 
 
-def compared_records(specs: Specs, most: int) -> int:
+def compared_records(specs: Specs, most: int, examples: Examples | None = None) -> int:
     """Return the number of records to compare two models on: fewer if they are large, such as images of 224x224 pixels.
 
-    The time of a comparison grows with the inputs, and a model that computes something else differs in most records.
+    Dynamic dimensions have the sizes of the examples if there are any. The time of a comparison grows with the inputs,
+    and a model that computes something else differs in most records.
 
     >>> compared_records({"image": TensorSpec("float32", (None, 224, 224, 3))}, 512)
     32
     >>> compared_records({"image": TensorSpec("float32", (None, 28, 28, 1))}, 512)
     512
     """
-    values = sum(_count_values(spec) for spec in specs.values())
+    stored: Mapping[str, TensorSpec] = {}
+    if examples is not None:
+        stored = stored_features(list(chain.from_iterable(examples.splits.values())))
+    values = sum(
+        max(_count_values(spec), math.prod(size or 0 for size in stored[name].shape[1:]) if name in stored else 0)
+        for name, spec in specs.items()
+    )
     return min(most, max(FEWEST_COMPARED, COMPARED_VALUES // max(values, 1)))
 
 
@@ -72,6 +81,32 @@ def _count_values(spec: TensorSpec) -> int:
     if isinstance(spec, RecordSpec):
         return sum(map(_count_values, spec.features.values()))
     return math.prod(size or OPEN_SIZE for size in spec.shape[1:])
+
+
+def open_size(specs: Specs) -> int:
+    """Return the size of the dynamic dimensions of random inputs, which several inputs may share.
+
+    >>> open_size({"image": TensorSpec("float32", (None, None, None, 3))})
+    64
+    >>> open_size({"video": TensorSpec("float32", (None, None, None, None, 3))})
+    16
+    >>> open_size({"texts": TensorSpec("string", (None, None))})
+    2
+    """
+    axes = {name: spec.shape[1:].count(None) for name, spec in specs.items()}
+    if any(axes[name] and specs[name].dtype == "string" for name in specs):
+        return OPEN_TEXTS
+    return min(OPEN_SIZE, int(OPEN_VALUES ** (1 / max([2, *axes.values()])) + 1e-9))
+
+
+def with_sizes_of(specs: Specs, batch: Mapping[str, NDArray[Any]]) -> Specs:
+    """Return specifications whose dynamic dimensions, but for the batch, have the sizes of inputs of the same name."""
+    filled = dict(specs)
+    for name, spec in specs.items():
+        if name in batch and len(spec.shape) == batch[name].ndim:
+            sizes = zip(spec.shape[1:], batch[name].shape[1:], strict=True)
+            filled[name] = replace(spec, shape=(*spec.shape[:1], *(own or size for own, size in sizes)))
+    return filled
 
 
 def split_batches(batch: Batch, specs: Specs, *sizes: int) -> Iterator[Batch]:
@@ -106,7 +141,11 @@ def random_batch(specs: Specs, *, records: int, seed: int) -> Batch:
     """
     rows = max(records, fixed_batch(specs) or 0)
     sizes = {name: spec.shape[:1] for name, spec in specs.items()} | dict.fromkeys(batched_tensors(specs), (rows,))
-    return {name: _random(name, spec, (*sizes[name], *spec.shape[1:]), seed) for name, spec in specs.items()}
+    size = open_size(specs)
+    return {
+        name: _random(name, spec, (*sizes[name], *(own or size for own in spec.shape[1:])), seed)
+        for name, spec in specs.items()
+    }
 
 
 def with_words(specs: Specs) -> dict[str, TensorSpec]:

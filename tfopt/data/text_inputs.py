@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec
 
 FORWARDS = ("Identity", "StopGradient", "EnsureShape", "Reshape")  # ops that return their first input
@@ -72,20 +73,18 @@ def describe_text_inputs(
 def read_text_inputs(saved_model: Path, signature: str) -> dict[str, TensorSpec]:
     """Return the inputs of strings of a signature of a SavedModel, without loading it; see `describe_text_inputs`."""
     from tensorflow import TensorShape
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
 
-    graphs = Proto.FromString((saved_model / "saved_model.pb").read_bytes()).meta_graphs
-    for graph in graphs:
-        if signature in graph.signature_def:
-            infos = {n: info for n, info in graph.signature_def[signature].inputs.items() if info.dtype == STRING}
-            shapes = {name: TensorShape(info.tensor_shape) for name, info in infos.items()}
-            specs = {
-                name: TensorSpec("string", (None,) if shape.rank is None else tuple(shape), shape.rank is not None)
-                for name, shape in shapes.items()
-            }
-            tensors = {name: info.name for name, info in infos.items()}
-            return describe_text_inputs(specs, graph.graph_def, tensors, sorted((saved_model / "assets").glob("*")))
-    return {}
+    graph = read_meta_graph(saved_model)
+    if signature not in graph.signature_def:
+        return {}
+    infos = {name: info for name, info in graph.signature_def[signature].inputs.items() if info.dtype == STRING}
+    shapes = {name: TensorShape(info.tensor_shape) for name, info in infos.items()}
+    specs = {
+        name: TensorSpec("string", (None,) if shape.rank is None else tuple(shape), shape.rank is not None)
+        for name, shape in shapes.items()
+    }
+    tensors = {name: info.name for name, info in infos.items()}
+    return describe_text_inputs(specs, graph.graph_def, tensors, sorted((saved_model / "assets").glob("*")))
 
 
 def _vocabulary(graph_def: Any, assets: Iterable[Path]) -> tuple[bytes, ...]:

@@ -158,11 +158,24 @@ def _open_one(component: Component, port: Port, value: Any) -> Artifact:
         return port.type(uri, metadata)
     _check_characters(port, uri)
     path = remote_files.local_copy(uri)
+    if issubclass(port.type, Model) and Path(path).suffix == ".pb" and Path(path).is_file():
+        _check_frozen_graph(component, port, uri)
     failed = isinstance(model := port.type(path, metadata), Model) and model.failure
     try:
         return model if failed else port.type.open(path, metadata)
     except ComponentError as error:  # the user knows the address, not the path of its copy
         raise ComponentError(error.received.replace(path, uri), error.expected, error.fix) from error
+
+
+def _check_frozen_graph(component: Component, port: Port, uri: str) -> None:
+    """Raise ComponentError for a GraphDef, unless the component takes the names of its inputs and outputs."""
+    if not {"inputs", "outputs"} <= set(component.parameters):
+        raise ComponentError(
+            f"{uri}: a frozen graph, which does not name its inputs and outputs",
+            port.type.contents,
+            f"make a SavedModel of it: tfopt optimize_graph --model {uri} --inputs NODE --outputs NODE "
+            "--optimized PATH, and pass that; without names, the command lists those of the graph",
+        )
 
 
 def _set_signature(artifacts: Iterable[Any], signature: str) -> None:

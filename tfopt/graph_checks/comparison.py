@@ -1,5 +1,6 @@
 """Compare the outputs of a rewritten model with its parent's, signature by signature."""
 
+import contextlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from itertools import chain
@@ -10,14 +11,24 @@ import numpy as np
 from tfopt.artifacts import Examples
 from tfopt.artifacts.model_card import ParityFacts, Verification
 from tfopt.artifacts.models import SERVING_DEFAULT
+from tfopt.artifacts.tensor_spec import batched_tensors, fixed_batch
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import draw_inputs, formatted_texts, split_batches, with_words
+from tfopt.data.sample_inputs import (
+    count_records,
+    draw_inputs,
+    formatted_texts,
+    split_batches,
+    with_sizes_of,
+    with_words,
+)
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
+from tfopt.formatting import data_size
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import (
     LARGEST,
+    MANY,
     Probe,
     contains_nan,
     crashing_operations,
@@ -26,6 +37,7 @@ from tfopt.graph_checks.special_values import (
     record_probes,
     working_records,
 )
+from tfopt.measurement.comparison_budget import BYTES, ComparisonBudget
 from tfopt.measurement.parity import compare
 from tfopt.measurement.tensor_float_32 import without_tensor_float_32
 from tfopt.runtimes import Arrays, Runtime
@@ -33,6 +45,8 @@ from tfopt.saved_models.state import changes_state
 
 Loader = Callable[[str], AbstractContextManager[Runtime]]  # a signature of a model by its key
 
+RUN_SECONDS = 5.0  # of one run of all records: a rewriter makes dozens of them
+WARM_UP_SECONDS = 60.0  # of the first records, by which the others are measured
 RECORDS, BATCH = 24, 12  # batches of the size of those with special values, so that XLA compiles one program for both
 TOLERANCE = {"float16": 1e-2, "bfloat16": 5e-2}  # parent and child both round every result to this dtype
 FLOAT32_TOLERANCE = 1e-4
@@ -76,15 +90,17 @@ class Comparison:
         self._recorded: dict[str, _RecordedOutputs] = {}
         self._probes: dict[str, list[Probe]] = {}
         self._random: set[str] = set()
-        keys = list(keys)
+        keys = sorted(keys, key=lambda key: key != signature)  # its examples have sizes for the inputs of the others
         if signature != SERVING_DEFAULT and signature not in keys:
             raise ComponentError(f"no signature {signature!r}", "one of its signatures", nearest(signature, keys))
         for key in keys:
             try:
                 with parent(key) as runtime:
-                    self._recorded[key], source = _record_outputs(key, runtime, examples if key == signature else None)
+                    sizes = self._recorded[signature].batches[0] if signature in self._recorded else {}
+                    own = examples if key == signature else None
+                    self._recorded[key], source, limit = _record_outputs(key, runtime, own, sizes)
                     if special and isinstance(runtime, FrozenRuntime):
-                        probes = record_probes(runtime, key, self._recorded[key].batches[0])
+                        probes = record_probes(runtime, key, self._recorded[key].batches[0], limit)
                         self._probes[key] = [*self._recorded[key].failures, *probes]
                 if stateful:
                     self._run_again(key, parent)
@@ -237,6 +253,25 @@ def _relative_error(facts: ParityFacts) -> float:
     return error
 
 
+def _limit_of_records(runtime: Runtime, inputs: Batch) -> int | None:
+    """Return the number of records that a run may have, or None if it may have all, with those of special values.
+
+    Each pass of an optimization runs them again. A model that fails is not measured here; neither is one with a fixed
+    batch size, which may keep state from call to call.
+    """
+    if fixed_batch(runtime.inputs) or not batched_tensors(runtime.inputs):
+        return None
+    budget = ComparisonBudget(runtime.inputs, WARM_UP_SECONDS)
+    with contextlib.suppress(Exception):
+        first = next(split_batches(inputs, runtime.inputs, 4))
+        for batch in budget.within(split_batches(first, runtime.inputs, 1, 3)):
+            runtime.run(batch)
+    records = RECORDS + MANY
+    by_time = RUN_SECONDS / budget.seconds if budget.seconds else records
+    limit = int(max(1, min(budget.allowed(records), by_time)))
+    return limit if budget.records and limit < records else None
+
+
 class _RecordedOutputs(Runtime):
     """A runtime that returns the outputs recorded from another runtime.
 
@@ -293,8 +328,20 @@ class _RecordedOutputs(Runtime):
         return max(float(np.abs(value).max(initial=0)) for value in values)
 
 
-def _record_outputs(key: str, runtime: Runtime, examples: Examples | None) -> tuple[_RecordedOutputs, str]:
-    inputs, source = draw_inputs(examples, with_words(runtime.inputs), records=RECORDS)
+def _record_outputs(
+    key: str, runtime: Runtime, examples: Examples | None, sizes: Batch
+) -> tuple[_RecordedOutputs, str, int | None]:
+    """Return the outputs of a model, the source of its inputs, and a limit of records of a batch if one is needed.
+
+    Random inputs have the ``sizes`` of inputs of the same name.
+    """
+    inputs, source = draw_inputs(examples, with_sizes_of(with_words(runtime.inputs), sizes), records=RECORDS)
+    limit = _limit_of_records(runtime, inputs)
+    if limit is not None and limit < count_records(inputs, runtime.inputs):
+        inputs = next(split_batches(inputs, runtime.inputs, limit))
+        source += (
+            f"; only {limit} of {RECORDS} records, as a run is limited to {RUN_SECONDS:g} s and {data_size(BYTES)}"
+        )
     batches = list(split_batches(inputs, runtime.inputs, BATCH))
     others: Iterable[Batch] = ()
     if batches and not examples:  # random integers may be a divisor of 0, or a size that is not
@@ -304,7 +351,7 @@ def _record_outputs(key: str, runtime: Runtime, examples: Examples | None) -> tu
     try:
         recorded = _RecordedOutputs(runtime, batches, others)
         compare(recorded, recorded, recorded.batches)  # raises if the parent returns NaN, for which no child is blamed
-        return recorded, source
+        return recorded, source, limit
     except ComponentError:
         raise
     except Exception as error:

@@ -64,14 +64,15 @@ class Probe:
     outcome: Outputs | str
 
 
-def record_probes(runtime: FrozenRuntime, key: str, ordinary: Batch) -> list[Probe]:
+def record_probes(runtime: FrozenRuntime, key: str, ordinary: Batch, most: int | None = None) -> list[Probe]:
     """Return probes with the outcomes of the parent; records on which it does not fail are compared without the others.
 
-    Shapes, and values between the special ones, are those of ordinary records for its signature.
+    Shapes, and values between the special ones, are those of ordinary records for its signature. Of each kind there are
+    at most as many records.
     """
     probes = []
     convolves = any(node.op in CONVOLUTIONS for node in nodes(runtime.frozen.graph))
-    for kind, arrays in _draw(ordinary, runtime.inputs, size_inputs(runtime.frozen, key)):
+    for kind, arrays in _draw(ordinary, runtime.inputs, size_inputs(runtime.frozen, key), most):
         if kind == EMPTY and convolves and not _convolves_no_records():
             continue
         outcome = outcome_of(runtime, arrays)
@@ -175,12 +176,14 @@ def is_float(dtype: np.dtype[Any]) -> bool:
     return dtype.kind == "f" or "float" in dtype.name
 
 
-def _draw(ordinary: Batch, specs: Mapping[str, TensorSpec], sizes: Collection[str]) -> Iterator[tuple[str, Batch]]:
-    """Yield kinds and batches; the inputs ``sizes`` get no extremes."""
+def _draw(
+    ordinary: Batch, specs: Mapping[str, TensorSpec], sizes: Collection[str], most: int | None
+) -> Iterator[tuple[str, Batch]]:
+    """Yield kinds and batches, of at most as many records; the inputs ``sizes`` get no extremes."""
     batched, fixed = batched_tensors(specs), fixed_batch(specs)
     records = {name: array if name in batched else array[None] for name, array in ordinary.items()}
     elements = max((array[:1].size for array in records.values()), default=0)
-    count = MANY if elements <= SMALL_RECORD else FEW
+    count = MANY if elements <= SMALL_RECORD and most is None else min(FEW, most or FEW)
     size = fixed or (1 if not batched else count // CALLS if count == MANY else count)
     count = -(-count // size) * size
     for number, kind in enumerate((IEEE, LARGEST, EXTREMES)):

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import CARD, Model
+from tfopt.artifacts.saved_model_proto import keep_served_graph
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -81,7 +82,7 @@ def save(
 ) -> None:
     """Save a model as ``Format-Keras/model.keras`` and ``Format-Serving/saved_model.pb`` in an artifact folder.
 
-    The SavedModel's ``serving_default`` has named inputs and outputs and any batch size.
+    The SavedModel's ``serving_default`` has named inputs and outputs and any batch size, unless `keeps_state`.
 
     Args:
         model: A built model.
@@ -132,10 +133,14 @@ def _parse_records(
 
 
 def place_saved_model(model: Model, folder: Path) -> None:
-    """Link a model's SavedModel into a new folder, without its model card, or export its Keras form there."""
+    """Link a model's SavedModel into a new folder, without its model card, or export its Keras form there.
+
+    Of several graphs, as TensorFlow 1 wrote them for training or for devices, only the one that is served is placed.
+    """
     if model.saved_model:
         link_tree(model.saved_model, folder)
         (folder / CARD).unlink(missing_ok=True)
+        keep_served_graph(folder)
         return
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".keras-") as scratch:
         save(load(model), Path(scratch))
@@ -156,8 +161,11 @@ def serving_function(model: KerasObject, output_names: list[str] | None = None) 
     import tensorflow as tf
 
     names = input_names(model)
+    own_batch = keeps_state(model)
     specs = {
-        name: tf.TensorSpec([None, *tensor.shape[1:]], tf.as_dtype(tensor.dtype), name=name)
+        name: tf.TensorSpec(
+            [tensor.shape[0] if own_batch else None, *tensor.shape[1:]], tf.as_dtype(tensor.dtype), name=name
+        )
         for name, tensor in zip(names, model.inputs, strict=True)
     }
     own = served_names(model)
@@ -175,6 +183,11 @@ def serving_function(model: KerasObject, output_names: list[str] | None = None) 
         return dict(zip(served, results.values(), strict=True))
 
     return serve, specs
+
+
+def keeps_state(model: KerasObject) -> bool:
+    """Return whether a layer keeps state from call to call (``stateful=True``), which fixes the batch size."""
+    return any(getattr(layer, "stateful", False) for layer in model._flatten_layers())
 
 
 def is_keras_2(model: KerasObject) -> bool:

@@ -11,9 +11,11 @@ from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.model_card import ParityFacts, Verification
 from tfopt.artifacts.tensor_spec import TensorSpec, describe_specs, dtype_name, same_shape
+from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import compared_records, draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
+from tfopt.measurement.comparison_budget import ComparisonBudget
 from tfopt.measurement.tensor_float_32 import without_tensor_float_32
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.runtimes.preprocessed import with_inputs_of
@@ -104,16 +106,18 @@ def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | 
         ComponentError: If the signature changed, the parent fails on the inputs, or an output of the child is constant
             and the parent's is not.
     """
-    count = compared_records(parent.inputs, RECORDS)
+    count = compared_records(parent.inputs, RECORDS, examples)
     inputs, source = draw_inputs(examples, parent.inputs, records=count)
     with runtimes.load(child) as loaded:
-        differences = compare(parent, loaded, split_batches(inputs, parent.inputs, BATCH), source)
+        budget = ComparisonBudget(parent.inputs)
+        differences = compare(parent, loaded, split_batches(inputs, parent.inputs, 1, 8, BATCH), source, budget=budget)
     for name, parity in differences.items():
         if parity.constant:
             raise ComponentError(
                 f"output {name!r}: the same values for every input", "values that vary as the parent's do", fix
             )
-    return {"inputs": source, "outputs": {name: parity.facts() for name, parity in differences.items()}}
+    described = f"{source}; {budget.limited}" if budget.limited else source
+    return {"inputs": described, "outputs": {name: parity.facts() for name, parity in differences.items()}}
 
 
 def _run_parent(parent: Runtime, batch: Arrays, source: str) -> Mapping[str, NDArray[Any]]:
@@ -134,11 +138,17 @@ def _run_parent(parent: Runtime, batch: Arrays, source: str) -> Mapping[str, NDA
 
 
 def compare(
-    parent: Runtime, child: Runtime, batches: Iterable[Arrays], source: str = "these inputs"
+    parent: Runtime,
+    child: Runtime,
+    batches: Iterable[Batch],
+    source: str = "these inputs",
+    *,
+    budget: ComparisonBudget | None = None,
 ) -> dict[str, Parity]:
     """Run both models on the same batches and return the parity of each output by name.
 
-    A child that takes features which its parent parses from records gets them parsed from the parent's batches.
+    A child that takes features which its parent parses from records gets them parsed from the parent's batches. A
+    budget ends the comparison when it is spent.
 
     Raises:
         ComponentError: If the signatures differ (see `check_same_signature`), there are no batches, the parent fails on
@@ -148,14 +158,14 @@ def compare(
     child = with_inputs_of(parent, child)
     check_same_signature(parent, child)
     pairs: dict[str, list[tuple[NDArray[Any], NDArray[Any]]]] = {name: [] for name in parent.outputs}
-    without_values: list[tuple[Arrays, Arrays]] = []
+    without_values: list[tuple[Batch, Arrays]] = []
 
     def add(batch: Arrays, expected: Arrays) -> None:
         received = child.run(batch)
         for name, arrays in pairs.items():
             arrays.append((expected[name], received[name]))
 
-    for batch in batches:
+    for batch in budget.within(batches) if budget else batches:
         expected = _run_parent(parent, batch, source)
         if any(array.size for array in expected.values()):
             add(batch, expected)

@@ -11,7 +11,9 @@ CRASH = "Fatal Python error: "  # begins what faulthandler writes
 FRAME = re.compile(r'File "([^"]+)", line (\d+) in (\S+)')  # of faulthandler
 HINTS = "Instructions for updating:"  # of TensorFlow, before one line of them
 # Warnings and log lines of libraries, which are no reason for the end of a process.
-NOISE = re.compile(r"(WARNING|INFO):|[IWE]\d{4} [\d:.]+ |\S+:\d+: \w*Warning: |\s+warnings\.warn\(|" + HINTS)
+NOISE = re.compile(r"(WARNING|INFO):|[IWE]\d{4} [\d:.]+ |\s+warnings\.warn\(|" + HINTS)
+
+WARNING = re.compile(r"\S+:\d+: \w*Warning: ")  # of Python
 
 
 def describe_exit(code: int) -> str:
@@ -26,9 +28,10 @@ def describe_exit(code: int) -> str:
 def last_lines(log: Path, count: int = 15) -> str:
     """Return the last lines of a log file, without warnings of libraries and without the frames of a crash."""
     lines: list[str] = []
-    follows_hints = False
+    follows_hints = in_warning = False
     for line in _read(log).partition(CRASH)[0].splitlines():
-        if not follows_hints and not NOISE.match(line):
+        in_warning = bool(WARNING.match(line)) or (in_warning and line.startswith(" "))  # its other lines are indented
+        if not follows_hints and not in_warning and not NOISE.match(line):
             lines.append(line)
         follows_hints = line.startswith(HINTS)
     return "\n".join(lines[-count:])

@@ -95,11 +95,10 @@ def _check_end(code: int, doing: str, answer: Path, log: Path) -> None:
         full = OSError(errno.ENOSPC, f"{doing}: {os.strerror(errno.ENOSPC)}", str(log.parent))
         raise disk_full_error(full) or full
     if code or not answer.exists():
-        crashed = "see where it crashed; if that is the code of a library, choose another precision or format"
         raise ProcessError(
             f"{doing}: the process {describe_exit(code)}{last_line(log)}\n{last_lines(log)}",
             "a process that ends well",
-            crashed if code < 0 else "see the last lines that it printed",
+            "mend what the lines above name; if it is the code of a library, report it with them and the model",
         )
 
 

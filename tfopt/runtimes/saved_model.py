@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.saved_model_proto import asset_files
+from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
 from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import read_text_inputs
 from tfopt.error_messages import first_line, nearest
@@ -38,8 +38,10 @@ class SavedModelRuntime(Runtime):
         import tensorflow as tf
 
         set_threads(threads)
+        folder = model.saved_model or model.path
+        tags = list(read_meta_graph(folder).meta_info_def.tags)
         try:
-            self._loaded = tf.saved_model.load(str(model.saved_model))
+            self._loaded = tf.saved_model.load(str(folder), tags)
         except Exception as error:
             raise _damaged(model, error) from error
         signatures = self._loaded.signatures

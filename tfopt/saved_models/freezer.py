@@ -28,6 +28,8 @@ from tfopt.saved_models.marked_functions import functions_to_inline, unmark
 from tfopt.saved_models.state import (
     MUTABLE_TABLE,
     VARIABLE,
+    WITHOUT,
+    WITHOUT_STATE,
     WRITES,
     add_initializer,
     read_values,
@@ -188,7 +190,7 @@ def _refuse(graph: GraphDef, ops: re.Pattern[str], problem: str, expected: str, 
         more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
         raise CannotFreezeError(
             f"a model that {problem}: {', '.join(refused[:3])}{more}",
-            *(expected, "export it for serving without these operations, or a signature that does not reach them"),
+            *(expected, WITHOUT_STATE if ops in (WRITES, MUTABLE_TABLE) else f"export it for serving {WITHOUT}"),
         )
 
 

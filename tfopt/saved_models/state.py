@@ -4,12 +4,14 @@ A frozen model keeps such variables and tables. Its initialization op gives them
 """
 
 import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts.saved_model_proto import functions_called
-from tfopt.graph.graph_def import GraphDef, NodeDef, node_of, nodes, reach, readers
+from tfopt.artifacts.saved_model_proto import functions_called, read_meta_graph
+from tfopt.errors import ComponentError
+from tfopt.graph.graph_def import GraphDef, NodeDef, node_of, nodes, reach, readers, subgraph
 from tfopt.graph.op_registry import definition
 
 WRITES = re.compile(
@@ -21,6 +23,11 @@ MUTABLE_TABLE = re.compile(r"^Mutable(Dense)?HashTable\w*$")
 HANDLE_OPS = re.compile(r"^(Ref)?(Identity|IdentityN|Enter|Switch|Merge|Exit|NextIteration)$")
 RANDOM = re.compile(r"Random|Multinomial|ParameterizedTruncatedNormal|CandidateSampler|^Stateful(?!PartitionedCall)")
 INITIALIZER = "state_initializer"
+WITHOUT = "without these operations, or a signature that does not reach them"
+WITHOUT_STATE = (
+    "build it again with stateful=False and load the weights, if it is a Keras model with such a recurrent layer; or "
+    f"export it {WITHOUT}; optimize_graph and fold_batch_norm keep state"
+)
 
 
 def changes_state(graph_def: Any) -> bool:
@@ -31,6 +38,23 @@ def changes_state(graph_def: Any) -> bool:
         or (RANDOM.search(node.op) and definition(node.op) is not None and definition(node.op).is_stateful)
         for node in nodes(graph_def)
     )
+
+
+def check_stateless(folder: Path, file: str, fix: str = "") -> None:
+    """Raise ComponentError if the default signature of a SavedModel changes state, which a kind of ``file`` cannot."""
+    meta_graph = read_meta_graph(folder)
+    outputs = meta_graph.signature_def["serving_default"].outputs.values()
+    reached = subgraph(meta_graph.graph_def, [node_of(end.name) for end in outputs])
+    written = [node for node in nodes(reached) if WRITES.search(node.op) or MUTABLE_TABLE.match(node.op)]
+    if written:
+        more = f" and {len(written) - 3} more" if len(written) > 3 else ""
+        raise ComponentError(
+            "a model that changes its state while it serves: "
+            + ", ".join(f"{node.name} ({node.op})" for node in written[:3])
+            + more,
+            f"a model whose outputs depend on its inputs only: {file} has no variables",
+            fix or WITHOUT_STATE,
+        )
 
 
 def state_nodes(graph_def: GraphDef) -> list[NodeDef]:

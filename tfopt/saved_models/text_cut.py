@@ -139,12 +139,15 @@ class _Cutter:
     def _ancestors(self, names: Iterable[str]) -> set[str]:
         """Return nodes and all that they depend on."""
         reached = reach(names, lambda name: map(node_of, self.nodes[name].input))
-        ends = [name for name, end in self.signature.outputs.items() if end.node in reached]
+        ends = {name: end.dtype for name, end in self.signature.outputs.items() if end.node in reached}
         if ends:
+            texts = sorted(name for name, dtype in ends.items() if dtype == "string")
             raise ComponentError(
-                f"output {', '.join(sorted(ends))} is text, or nothing before it is numbers with a row for each record",
+                f"output {', '.join(texts)} is text"
+                if texts
+                else f"nothing before output {', '.join(sorted(ends))} is numbers with a row for each record",
                 "outputs that are computed from such numbers",
-                "pass signature=NAME with such outputs, or cut_at=NODE",
+                "pass signature=NAME with such outputs" + ("" if texts else ", or cut_at=NODE"),
             )
         return reached
 
