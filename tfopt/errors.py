@@ -20,5 +20,9 @@ class ComponentError(Exception):
         return f"received: {self.received}\nexpected: {self.expected}\nhow to fix: {self.fix}"
 
 
+class ExamplesError(ComponentError):
+    """Examples cannot be read or do not fit a model: every step that reads them would fail for the same reason."""
+
+
 class MachineError(ComponentError):
     """The machine lacks disk space, memory or a package; the error is unrelated to the model."""

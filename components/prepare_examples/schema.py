@@ -2,8 +2,8 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tfopt.errors import ComponentError
 
 STRAY_WORDS = 0.1  # up to this share of words are errors in a column of numbers; with more it is a column of words
 Features = dict[str, tf_example.Values]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Schema:
         columns: Type of each column: ``int64``, ``float32`` or ``string``.
         classes: Names of the classes of a label of words, by number; empty for another label.
         declared: Names of the columns whose type the settings declare.
+        new_names: Names of features that differ from their columns' names.
     """
 
     label: str
@@ -44,12 +46,17 @@ class Schema:
     sparse: tuple[Sparse, ...] = ()
     declared: frozenset[str] = frozenset()
     missing: str = "omit"
+    new_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def types(self) -> dict[str, str]:
         """The type of each stored feature."""
         columns = {self.pack.name: "float32", self.label: self.columns[self.label]} if self.pack else dict(self.columns)
-        return columns | ({self.label: "int64"} if self.classes else {})
+        return self.renamed(columns | ({self.label: "int64"} if self.classes else {}))
+
+    def renamed(self, features: Mapping[str, T]) -> dict[str, T]:
+        """Return the features by their new names."""
+        return {self.new_names.get(name, name): value for name, value in features.items()}
 
     def features(self, row: Row, source: Source) -> Features:
         """Return the values of a row by feature name.
@@ -69,7 +76,7 @@ class Schema:
             )
         if self.classes:
             features[self.label] = [self._class_number(label[0].decode(errors="replace"))]
-        return self._packed(features, self.pack) if self.pack else features
+        return self._packed(features, self.pack) if self.pack else self.renamed(features)
 
     def _class_number(self, name: str) -> int:
         if name not in self.classes:
@@ -145,14 +152,15 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
             or words would have to be packed into a float feature.
     """
     if source.format == "images":
-        return Schema(source.label, dict(zip(source.columns, ("float32", "int64"), strict=True)), (), None)
+        types = dict(zip(source.columns, ("float32", "int64"), strict=True))
+        return Schema(source.label, types, (), None, new_names=_new_names(settings, types, None))
     kinds = survey.kinds()
     names = source.columns if source.is_table else sorted(kinds)
     inferred = {name: _type(kinds.get(name, NO_VALUES), settings.max_rejected, name == source.label) for name in names}
     columns = inferred | source.types | source.declared
     columns.setdefault(source.label, "int64")
     _check_label(survey, source, settings)
-    pack = settings.packed_feature
+    pack = None if source.image else settings.packed_feature
     text_columns = [name for name, dtype in columns.items() if dtype == "string" and name != source.label]
     if pack and text_columns:
         raise ComponentError(
@@ -173,7 +181,28 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
     for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
     declared = frozenset(source.declared)
-    return Schema(source.label, columns, classes, pack, settings.sparse_features, declared, settings.missing)
+    names = _new_names(settings, columns, pack)
+    return Schema(source.label, columns, classes, pack, settings.sparse_features, declared, settings.missing, names)
+
+
+def _new_names(settings: Settings, columns: Mapping[str, str], pack: Pack | None) -> dict[str, str]:
+    """Return the new names of features; raise ComponentError if a feature does not exist or cannot be renamed."""
+    parts = {part for sparse in settings.sparse_features for part in (sparse.name, sparse.positions, sparse.values)}
+    for name, new in settings.new_names.items():
+        received = f"rename={name}={new}"
+        if pack:
+            raise ComponentError(
+                f"{received}, and pack={pack}", "one of them", f"leave rename out, and use pack={new}=…"
+            )
+        if name not in columns:
+            raise ComponentError(f"{received}: no {name!r}", f"features {', '.join(columns)}", nearest(name, columns))
+        if name in {settings.label, *parts}:
+            raise ComponentError(
+                received, "no label or part of a sparse feature", "leave it out: no input has its name"
+            )
+        if new in {*parts, *(columns.keys() - settings.new_names.keys())}:
+            raise ComponentError(f"{received}: there is such a feature", "a new name", f"rename {new!r} as well")
+    return settings.new_names
 
 
 def number_classes(names: Collection[str], declared: Sequence[str], label: str) -> tuple[str, ...]:

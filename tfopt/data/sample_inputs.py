@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec, batched_tensors, fixed_batch
 from tfopt.data.batches import Batch, parse_records, sample_records, serialize_records
-from tfopt.data.feature_schema import stored_features
 from tfopt.errors import ComponentError
 
 MAX_WORDS_OF_TEXT = 8
@@ -51,7 +50,7 @@ def draw_inputs(
             "at least one whole batch",
             "prepare more examples, or export the model with a dynamic batch size",
         )
-    return parse_records(drawn, specs, where=where, stored=stored_features(files)), f"examples, {where}"
+    return parse_records(drawn, specs, where=where, files=files), f"examples, {where}"
 
 
 def compared_records(specs: Specs, most: int) -> int:
