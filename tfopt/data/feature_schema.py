@@ -129,6 +129,8 @@ def _log_match(name: str, feature: str, spec: str) -> None:
 
 def _fitting(spec: TensorSpec, stored: Mapping[str, TensorSpec], label: str) -> list[str]:
     """Return the features besides the label that could feed an input: those of its own type if there are any."""
+    if spec.shape[1:].count(None) > 1:  # the number of values says nothing about such sizes
+        return []
     parts = {part for each in stored.values() if isinstance(each, SparseSpec) for part in (each.positions, each.values)}
     fitting = {
         name: column
@@ -148,6 +150,7 @@ def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorS
     specs = required_features(specs)
     for name, spec in specs.items():
         if name not in stored:
+            _refuse_parts(specs, stored, where)
             raise ExamplesError(
                 f"{where}: no feature {name!r}, {spec}",
                 f"a feature of that name; there are {describe_specs(stored)}",
@@ -157,6 +160,26 @@ def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorS
             received, expected, fix = misfit
             raise ExamplesError(f"{where}: {received}", expected, fix)
     return {name: stored[name] for name in specs}
+
+
+def _refuse_parts(specs: Mapping[str, TensorSpec], stored: Mapping[str, TensorSpec], where: str) -> None:
+    """Raise ExamplesError if inputs that no feature feeds are the parts of a sparse or ragged tensor."""
+    rest = {name: spec for name, spec in specs.items() if name not in stored}
+    vectors = [name for name, spec in rest.items() if spec.shape == (None,)]
+    whole = {name: spec for name, spec in rest.items() if spec.dtype == "int64"}
+    sizes = {spec.shape[0]: name for name, spec in whole.items() if len(spec.shape) == 1 and spec.shape[0]}
+    indices = [name for name, spec in whole.items() if len(spec.shape) == 2 and spec.shape[1] in sizes]
+    if vectors and indices:
+        kind, parts = "sparse", [indices[0], vectors[0], sizes[whole[indices[0]].shape[1]]]
+    else:
+        kind, parts = "ragged", next(([name, f"{name}_1"] for name in vectors if {name, f"{name}_1"} <= {*vectors}), [])
+    if parts:
+        raise ExamplesError(
+            f"{where}: inputs {', '.join(parts)} are the parts of one {kind} tensor, which no example contains",
+            "an input with a row for each example",
+            "pass the Keras file, whose sparse and ragged inputs become dense; or export a signature with a dense "
+            f"input that makes it {kind} (tf.sparse.from_dense, tf.RaggedTensor.from_tensor) or that parses records",
+        )
 
 
 def _misfit(name: str, column: TensorSpec, spec: TensorSpec) -> tuple[str, str, str] | None:

@@ -199,7 +199,10 @@ def input_names(model: KerasObject) -> list[str]:
             "a Functional or Sequential model",
             "define its inputs with keras.Input (a subclassed model can be called on them in a keras.Model)",
         )
-    return list(model.input_names) if is_keras_2(model) else [tensor.name for tensor in model.inputs]
+    if is_keras_2(model):
+        return list(model.input_names)
+    # The layer's name, which a file keeps: an input without a name is keras_tensor until it is saved.
+    return [tensor._keras_history.operation.name for tensor in model.inputs]
 
 
 def served_names(model: KerasObject) -> list[str]:
