@@ -181,8 +181,8 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
     for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
     declared = frozenset(source.declared)
-    names = _new_names(settings, columns, pack)
-    return Schema(source.label, columns, classes, pack, settings.sparse_features, declared, settings.missing, names)
+    new_names = _new_names(settings, columns, pack)
+    return Schema(source.label, columns, classes, pack, settings.sparse_features, declared, settings.missing, new_names)
 
 
 def _new_names(settings: Settings, columns: Mapping[str, str], pack: Pack | None) -> dict[str, str]:

@@ -272,8 +272,8 @@ class _Cutter:
 def _with_known_shapes(graph_def: GraphDef) -> GraphDef:
     """Return a copy with other nodes where TensorFlow does not infer shapes.
 
-    A Cast of the keys is in the place of each table lookup, and a constant in that of the number of bins of Keras'
-    multi-hot and count encodings, min(bins, max(bins, largest + 1)).
+    A Cast of the keys replaces each table lookup, and a constant the number of bins of Keras' multi-hot and count
+    encodings, min(bins, max(bins, largest + 1)).
     """
     copy = deepcopy(graph_def)
     constants = {node.name: node.attr["value"].tensor for node in copy.node if node.op == "Const"}
