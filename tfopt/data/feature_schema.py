@@ -167,7 +167,9 @@ def _refuse_parts(specs: Mapping[str, TensorSpec], stored: Mapping[str, TensorSp
     rest = {name: spec for name, spec in specs.items() if name not in stored}
     vectors = [name for name, spec in rest.items() if spec.shape == (None,)]
     whole = {name: spec for name, spec in rest.items() if spec.dtype == "int64"}
-    sizes = {(*spec.shape,): name for name, spec in whole.items() if len(spec.shape) == 1 and spec.shape[0]}
+    sizes: dict[tuple[int | None, ...], str] = {
+        spec.shape: name for name, spec in whole.items() if len(spec.shape) == 1 and spec.shape[0]
+    }
     indices = [name for name, spec in whole.items() if len(spec.shape) == 2 and spec.shape[1:] in sizes]
     if vectors and indices:
         kind, parts = "sparse", [indices[0], vectors[0], sizes[whole[indices[0]].shape[1:]]]
