@@ -114,4 +114,5 @@ def test_two_crossed_features_of_unknown_width_are_converted_and_served(tmp_path
         assert child["metrics"][name]["value"] == pytest.approx(facts["value"], abs=1e-6)
     served = {"model": tmp_path / "onnx", "examples": tmp_path / "examples", "layout": "plain"}
     validate_serving(**served, infra_blessing=tmp_path / "served")
-    assert json.loads(next((tmp_path / "served").glob("*.json")).read_text())["blessed"]
+    report = json.loads(next((tmp_path / "served").glob("*.json")).read_text())
+    assert report["blessed"], report["reason"]
