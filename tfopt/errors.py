@@ -24,5 +24,9 @@ class ProcessError(ComponentError):
     """A child process crashed or took too long, which need not be due to the model: another attempt may succeed."""
 
 
+class ExamplesError(ComponentError):
+    """Examples cannot be read or do not fit a model: every step that reads them would fail for the same reason."""
+
+
 class MachineError(ComponentError):
     """The machine lacks disk space, memory or a package; the error is unrelated to the model."""

@@ -17,7 +17,7 @@ from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec, fixed_batch
 from tfopt.components.evaluate.metrics.accumulators import Position
 from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.data.batches import RECORDS, column_name, to_inputs
-from tfopt.data.feature_schema import check_features, required_features
+from tfopt.data.feature_schema import check_features, match_features, required_features
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.processes.memory import trim_heap
@@ -45,6 +45,7 @@ class LoadedModel:
         self.output, self.failure = plan.output, ""
         try:
             runtime = self.runtime = runtime or runtimes.load(Model(local_copy(uri)), signature=plan.signature)
+            runtime.inputs = match_features(runtime.inputs, plan.features, plan.settings.label)
             check_features(plan.features, runtime.inputs, "inputs")
             self.inputs = required_features(runtime.inputs)
             if any(isinstance(spec, RecordSpec) for spec in runtime.inputs.values()):

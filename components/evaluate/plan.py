@@ -23,7 +23,7 @@ from tfopt.components.evaluate.model_groups import split_models
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.task_choice import check_labels, choose_scoring
 from tfopt.components.evaluate.worker_plan import Plan
-from tfopt.data.feature_schema import check_features, feature_specs, required_features, with_manifest
+from tfopt.data.feature_schema import check_features, feature_specs, match_features, required_features, with_manifest
 from tfopt.data.tfrecords import read_records
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
@@ -58,6 +58,7 @@ def make_plan(
     features = _read_features(files)
     _check_label(settings, features)
     _check_slices(settings, features)
+    baseline.inputs = match_features(baseline.inputs, features, settings.label)
     check_features(features, baseline.inputs, f"baseline {models[0].uri}")
     output = select_output(baseline, settings.output)
     sizes = [sum(file.stat().st_size for file in model.payload()) for model in models]
@@ -122,7 +123,9 @@ def _read_features(files: list[str]) -> dict[str, TensorSpec]:
     if not features:
         received = f"none of the first {len(first)} records is a tf.Example" if first else "no records"
         raise ComponentError(
-            f"{files[0]}: {received}", "tf.Example records with features", "prepare the examples again"
+            f"{files[0]}: {received}",
+            "tf.Example records with features",
+            "prepare the examples again with: tfopt prepare_examples",
         )
     return with_manifest(features, files)
 

@@ -28,8 +28,9 @@ def export_onnx(
     In int8, operations before the first layers stay in float that need exact values (comparisons, casts to integers,
     lookups, rounding) or scale columns, such as a normalization; the model card lists them under ``float_part``.
 
-    A model with text or serialized records is converted from where its numbers begin; what is before stays a SavedModel
-    in ``Format-Serving/Format-Preprocessing/``, and both run as one model (docs/tfx.md).
+    A model with text, serialized records, or tables and hashes that the format lacks is converted from where these end;
+    what is before stays a SavedModel in ``Format-Serving/Format-Preprocessing/``, and both run as one model
+    (docs/tfx.md).
 
     Args:
         model: A SavedModel or a Keras model.

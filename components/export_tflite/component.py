@@ -34,8 +34,9 @@ def export_tflite(
     LiteRT must know the sizes of the lists of a loop. A model with recurrent layers and an open batch size therefore
     becomes a file that takes one record a call, which the model card reports under ``batch_size``.
 
-    A model with text or serialized records is converted from where its numbers begin; what is before stays a SavedModel
-    in ``Format-Serving/Format-Preprocessing/``, and both run as one model (docs/tfx.md).
+    A model with text, serialized records, or tables and hashes that the format lacks is converted from where these end;
+    what is before stays a SavedModel in ``Format-Serving/Format-Preprocessing/``, and both run as one model
+    (docs/tfx.md).
 
     Args:
         model: A SavedModel or a Keras model.

@@ -57,7 +57,7 @@ def artifact_metadata(manifest: ExamplesManifest) -> dict[str, str | int]:
 
 
 def _features(total: Shard, schema: Schema, source: Source) -> dict[str, FeatureStatistics]:
-    shapes = {schema.pack.name: schema.pack.shape} if schema.pack else source.shapes
+    shapes = {schema.pack.name: schema.pack.shape} if schema.pack else schema.renamed(source.shapes)
     features = {name: total.features[name].statistics(shapes.get(name), total.written) for name in schema.types}
     for sparse in schema.sparse:
         features[sparse.name] = FeatureStatistics(

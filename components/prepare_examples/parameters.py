@@ -114,6 +114,17 @@ class Sparse:
         return tuple(cls(match[1], match[2], match[3], int(match[4])) for match in matches if match)
 
 
+def parse_names(texts: Sequence[str]) -> dict[str, str]:
+    """Return the new names by feature, from ``["x=input_layer"]``; raise ComponentError as `Splits.parse` does."""
+    pairs = [text.strip().rpartition("=")[::2] for text in texts]
+    names = dict(pairs)
+    if not all(map(all, pairs)) or len(names) < len(pairs) or len(set(names.values())) < len(pairs):
+        raise ComponentError(
+            f"rename={list(texts)}", "different features and different new names", 'write rename=["x=input_layer"]'
+        )
+    return names
+
+
 @dataclass(frozen=True)
 class Column:
     """A declared column of a table.
@@ -174,7 +185,9 @@ class Settings:
         label_at: Position of the label in a CSV or TSV without a header; the other columns are named ``c0``, ``c1``, ….
         splits: Names with integer weights, ``NAME:WEIGHT``.
         pack: Stores all values except the label as one float feature, in the columns' order: ``NAME=SIZExSIZE…``, such
-            as ``image=28x28x1``. For images it is required: the feature's name, and the size they are resized to.
+            as ``image=28x28x1``. For images it is required: the feature's name, and the size they are resized to. In
+            TFRecords with a feature of encoded images (JPEG, PNG, …), the decoded image replaces that feature, and
+            other features remain.
         format: Format of the files; ``auto`` derives it from their names.
         files: Names of the files to read, relative to the data, with ``*`` for any characters; all files if empty.
         header: States if a CSV or TSV starts with column names. ``auto`` treats its first row as names if the label is
@@ -200,6 +213,8 @@ class Settings:
             does not occur. A row with another class is unusable.
         sparse: For TFRecords: sparse features, ``NAME=POSITIONS:VALUES:SIZE``, each from a feature with positions from
             0 to SIZE - 1 and one with as many values.
+        rename: New names of features, ``FEATURE=NAME``, such as those of a model's inputs. A single input needs none:
+            the only feature that fits feeds it.
     """
 
     label: str = "label"
@@ -215,6 +230,7 @@ class Settings:
     seed: int = 0
     classes: tuple[str, ...] = ()
     sparse: Annotated[tuple[str, ...], Reads(Sparse.parse, ("words=word_ids:counts:5000",))] = ()
+    rename: Annotated[tuple[str, ...], Reads(parse_names, ("x=input_layer",))] = ()
     goals: Annotated[tuple[str, ...], Reads(read_goals, ("quality max_degradation 1%",), GOAL_MAPPING)] = ()
     metrics: tuple[str, ...] = ()
     confidence: Literal["interval", "estimate", "point"] = "interval"
@@ -238,6 +254,11 @@ class Settings:
     def declared_columns(self) -> dict[str, Column]:
         """The declared columns by name."""
         return parse_columns(self.columns)
+
+    @property
+    def new_names(self) -> dict[str, str]:
+        """The new names by feature."""
+        return parse_names(self.rename)
 
     @property
     def sparse_features(self) -> tuple[Sparse, ...]:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from tfopt.errors import ComponentError
 
 STRAY_WORDS = 0.1  # up to this share of words are errors in a column of numbers; with more it is a column of words
 Features = dict[str, tf_example.Values]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Schema:
         columns: Type of each column: ``int64``, ``float32`` or ``string``.
         classes: Names of the classes of a label of words, by number; empty for another label.
         declared: The columns that the settings declare, by name.
+        new_names: Names of features that differ from their columns' names.
     """
 
     label: str
@@ -44,6 +46,7 @@ class Schema:
     sparse: tuple[Sparse, ...] = ()
     declared: Mapping[str, Column] = field(default_factory=dict)
     missing: str = "omit"
+    new_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def types(self) -> dict[str, str]:
@@ -51,7 +54,11 @@ class Schema:
         columns = {self.feature(name): dtype for name, dtype in self.columns.items()}
         if self.pack:
             columns = {self.pack.name: "float32", self.label: self.columns[self.label]}
-        return columns | ({self.label: "int64"} if self.classes else {})
+        return self.renamed(columns | ({self.label: "int64"} if self.classes else {}))
+
+    def renamed(self, features: Mapping[str, T]) -> dict[str, T]:
+        """Return the features by their new names."""
+        return {self.new_names.get(name, name): value for name, value in features.items()}
 
     def feature(self, column: str) -> str:
         """Return the name of the feature of a column."""
@@ -76,7 +83,7 @@ class Schema:
             )
         if self.classes:
             features[self.label] = [self._class_number(label[0].decode(errors="replace"))]
-        return self._packed(features, self.pack) if self.pack else features
+        return self._packed(features, self.pack) if self.pack else self.renamed(features)
 
     def _class_number(self, name: str) -> int:
         if name not in self.classes:
@@ -157,14 +164,15 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
             or words would have to be packed into a float feature.
     """
     if source.format == "images":
-        return Schema(source.label, dict(zip(source.columns, ("float32", "int64"), strict=True)), (), None)
+        types = dict(zip(source.columns, ("float32", "int64"), strict=True))
+        return Schema(source.label, types, (), None, new_names=_new_names(settings, types, None))
     kinds = survey.kinds()
     names = source.columns if source.is_table else sorted(kinds)
     inferred = {name: _type(kinds.get(name, NO_VALUES), settings.max_rejected, name == source.label) for name in names}
     columns = inferred | source.types | source.declared
     columns.setdefault(source.label, "int64")
     _check_label(survey, source, settings)
-    pack = settings.packed_feature
+    pack = None if source.image else settings.packed_feature
     text_columns = [name for name, dtype in columns.items() if dtype == "string" and name != source.label]
     if pack and text_columns:
         raise ComponentError(
@@ -185,9 +193,28 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
     for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
     _check_features(settings.declared_columns, columns, source.label)
-    return Schema(
-        source.label, columns, classes, pack, settings.sparse_features, settings.declared_columns, settings.missing
-    )
+    declared, new_names = settings.declared_columns, _new_names(settings, columns, pack)
+    return Schema(source.label, columns, classes, pack, settings.sparse_features, declared, settings.missing, new_names)
+
+
+def _new_names(settings: Settings, columns: Mapping[str, str], pack: Pack | None) -> dict[str, str]:
+    """Return the new names of features; raise ComponentError if a feature does not exist or cannot be renamed."""
+    parts = {part for sparse in settings.sparse_features for part in (sparse.name, sparse.positions, sparse.values)}
+    for name, new in settings.new_names.items():
+        received = f"rename={name}={new}"
+        if pack:
+            raise ComponentError(
+                f"{received}, and pack={pack}", "one of them", f"leave rename out, and use pack={new}=…"
+            )
+        if name not in columns:
+            raise ComponentError(f"{received}: no {name!r}", f"features {', '.join(columns)}", nearest(name, columns))
+        if name in {settings.label, *parts}:
+            raise ComponentError(
+                received, "no label or part of a sparse feature", "leave it out: no input has its name"
+            )
+        if new in {*parts, *(columns.keys() - settings.new_names.keys())}:
+            raise ComponentError(f"{received}: there is such a feature", "a new name", f"rename {new!r} as well")
+    return settings.new_names
 
 
 def number_classes(names: Collection[str], declared: Sequence[str], label: str) -> tuple[str, ...]:

@@ -91,7 +91,7 @@ class Layout:
     @classmethod
     def plan(cls, source: Source, settings: Settings) -> "Layout":
         """Choose the numbers of shards and groups from the size of the data; small data have one for each split."""
-        if source.image:
+        if source.format == "images":
             size = len(source.files) * math.prod(source.image) * 4
         else:
             size = sum(
@@ -100,7 +100,7 @@ class Layout:
         splits = settings.parsed_splits
         shares = {name: size * weight / splits.total for name, weight in splits.weights}
         shards = {name: max(1, math.ceil(share / SHARD_BYTES)) for name, share in shares.items()}
-        grouped = 0 if source.image else size  # the row of an image is its name
+        grouped = 0 if source.format == "images" else size  # the row of an image is its name
         ranges = {name: max(1, math.ceil(grouped / (count * GROUP_BYTES))) for name, count in shards.items()}
         return cls(splits, settings.seed, shards, source.is_table and not source.has_text_cells, ranges)
 

@@ -167,7 +167,9 @@ def test_a_model_that_cannot_be_evaluated_leaves_no_process(model, tmp_path, mon
         runtimes, "load", lambda model, **named: loaded.append(load(model, **named)) or loaded[-1]
     )  # not left to be collected
     models = ((str(configured.path), "made"),)
-    plan = SimpleNamespace(output=None, features={}, models=models, signature="serving_default")
+    plan = SimpleNamespace(
+        output=None, features={}, settings=SimpleNamespace(label="label"), models=models, signature="serving_default"
+    )
     assert "no feature 'x'" in LoadedModel(str(configured.path), plan).failure
     assert loaded and not runtime_processes()
 

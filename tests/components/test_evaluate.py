@@ -194,7 +194,7 @@ def test_a_failed_candidate_is_a_row_and_does_not_affect_the_others(run, tmp_pat
     broken, other = tmp_path / "broken.tflite", tmp_path / "other.keras"
     broken.write_bytes(lite.read_bytes()[:2000])
     nan = modified(digits_model, tmp_path / "nan.keras", nan=True)
-    model_with("pixels", 10).save(other)
+    model_with("pixels", 10, height=9).save(other)
     narrow = tmp_path / "narrow.keras"
     model_with("image", 7).save(narrow)
     content = run(candidates=[broken, lite, nan, other, narrow], slices=["label"])
@@ -259,7 +259,7 @@ def test_a_bad_label_after_the_first_batch_is_refused(run, tmp_path):
 
 
 def test_a_model_whose_input_is_no_feature_is_refused_with_the_nearest_name(run, tmp_path):
-    model_with("images", 10).save(tmp_path / "other.keras")
+    model_with("images", 10, height=9).save(tmp_path / "other.keras")
     with pytest.raises(ComponentError, match=r"(?s)no feature 'images'.*did you mean image"):
         run(baseline=tmp_path / "other.keras")
 
@@ -401,10 +401,10 @@ def write(folder, columns):
     write_examples(file, columns)
 
 
-def model_with(name, classes):
+def model_with(name, classes, height=8):
     import keras
 
-    image = keras.layers.Input((8, 8, 1), name=name)
+    image = keras.layers.Input((height, 8, 1), name=name)
     dense = keras.layers.Dense(classes, activation="softmax", name="digit")
     return keras.Model(image, dense(keras.layers.Flatten()(image)))
 

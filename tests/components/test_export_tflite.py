@@ -56,7 +56,7 @@ def test_integer_io_that_the_converter_left_in_float_raises(tmp_path):
 
 
 def test_examples_without_the_models_input_name_the_nearest(digits_model, tmp_path):
-    write_split(tmp_path / "ex", {"imagge": np.ones((5, 64), np.float32)})
+    write_split(tmp_path / "ex", {"imagge": np.ones((5, 63), np.float32)})
     with pytest.raises(ComponentError) as error:
         export_tflite(model=str(digits_model), examples=str(tmp_path / "ex"), exported=str(tmp_path / "out"))
     assert "no feature 'image'" in error.value.received and error.value.fix == "did you mean imagge?"

@@ -171,7 +171,7 @@ def test_calibration_on_fewer_than_two_examples_raises(exporter, digits_model, t
 @EACH
 def test_examples_that_do_not_fit_raise(exporter, digits_model, tmp_path):
     wrong = write_split(tmp_path / "wrong", {"image": np.array([["a"] * 64] * 2, object)})
-    missing = write_split(tmp_path / "missing", {"imagge": np.ones((2, 64), np.float32)})
+    missing = write_split(tmp_path / "missing", {"imagge": np.ones((2, 63), np.float32)})
     for data in (wrong, missing):
         with pytest.raises(ComponentError, match="image") as error:
             exporter.export(digits_model, data, tmp_path / f"{data.name} out", "int8")

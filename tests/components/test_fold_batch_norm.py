@@ -289,7 +289,7 @@ def test_a_signature_the_keras_form_does_not_account_for_is_refused(digits_model
 def test_examples_without_the_model_s_input_are_refused_with_the_nearest_name(digits_examples, tmp_path):
     import keras
 
-    model = keras.Sequential([keras.Input((8, 8, 1), name="images"), keras.layers.Conv2D(2, 3)])
+    model = keras.Sequential([keras.Input((9, 9, 1), name="images"), keras.layers.Conv2D(2, 3)])
     model.add(keras.layers.BatchNormalization())
     model.save(tmp_path / "m.keras")
     error = _refused(tmp_path, tmp_path / "m.keras", "no feature 'images'", examples=digits_examples)

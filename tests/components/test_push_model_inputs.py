@@ -75,7 +75,7 @@ def test_warm_up_requests_of_the_model_are_preserved(digits_model, digits_exampl
 def test_examples_with_other_features_are_refused_and_no_version_is_added(digits_model, digits_examples, tmp_path):
     from tests.conftest import write_examples
 
-    write_examples(tmp_path / "others" / "Split-eval" / "data_tfrecord", {"picture": np.zeros((2, 64), np.float32)})
+    write_examples(tmp_path / "others" / "Split-eval" / "data_tfrecord", {"picture": np.zeros((2, 63), np.float32)})
     with pytest.raises(ComponentError, match="no feature 'image'"):
         push(digits_model, tmp_path / "served", examples=tmp_path / "others")
     assert not list((tmp_path / "served").iterdir())

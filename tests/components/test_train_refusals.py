@@ -81,8 +81,8 @@ def test_modules_that_do_not_fit_are_refused(refused, old, new, received, expect
 
 
 def test_an_input_name_without_a_feature_is_refused(refused):
-    text = DIGITS.replace("def preprocess", "def unused").replace('name="image"', 'name="imagee"')
-    refused(text, "no feature 'imagee'", "features image, label", "did you mean image")
+    text = DIGITS.replace("def preprocess", "def unused").replace('(8, 8, 1), name="image"', '(9, 8, 1), name="imagee"')
+    refused(text, "no feature 'imagee'", "there are image: .*, label: ", "did you mean image")
 
 
 def test_an_input_name_that_a_signature_would_change_is_refused_before_training(refused, tmp_path, caplog):

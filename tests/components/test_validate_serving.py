@@ -264,7 +264,7 @@ def test_the_generated_configuration_has_the_maximal_batch_size(tmp_path):
 
 
 def test_examples_and_layouts_that_do_not_fit_raise(tmp_path):
-    write_examples(tmp_path / "others" / "Split-eval" / "data_tfrecord", {"z": np.zeros((2, 3), np.float32)})
+    write_examples(tmp_path / "others" / "Split-eval" / "data_tfrecord", {"z": np.zeros((2, 2), np.float32)})
     with pytest.raises(ComponentError, match="no feature 'x'"):
         validate(product(tmp_path), tmp_path, examples=tmp_path / "others")
     with pytest.raises(ComponentError, match="which is what TensorFlow Serving loads"):

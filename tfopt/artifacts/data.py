@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Self
 
 from tfopt.artifacts.base import Artifact
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, ExamplesError
 
 
 class Files(Artifact):
@@ -61,14 +61,14 @@ class Examples(Artifact):
             raise ComponentError(
                 f"{self.uri}: split {name!r} missing or without files",
                 f"one of its splits: {names}",
-                "name another split, or prepare the examples again with it",
+                "name another split, or make it with: tfopt prepare_examples",
             )
         return self.splits[name]
 
     def check(self) -> None:
         """Raise ComponentError unless there is at least one record file."""
         if not any(self.splits.values()):
-            raise ComponentError(f"{self.uri}: no records", self.contents, "make them with: tfopt prepare_examples")
+            raise ExamplesError(f"{self.uri}: no records", self.contents, "make them with: tfopt prepare_examples")
 
 
 class Anomalies(Artifact):

@@ -14,12 +14,14 @@ class TensorSpec:
         shape: Sizes; None if unknown or dynamic. The first is the batch size.
         ranked: False if the rank is unknown, as in some old SavedModels.
         vocabulary: Words that a model looks up, from which random text for an input of strings is drawn.
+        feature: Name of the feature that feeds an input; None if it is the input's own name.
     """
 
     dtype: str
     shape: tuple[int | None, ...]
     ranked: bool = True
     vocabulary: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
+    feature: str | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
         """Format as ``float32[?,28,28,1]``."""

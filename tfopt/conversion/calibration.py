@@ -11,7 +11,6 @@ from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch
 from tfopt.conversion.conversion_facts import CalibrationFacts
 from tfopt.conversion.parameters import Calibration
 from tfopt.data.batches import Batch, parse_records, sample_records
-from tfopt.data.feature_schema import stored_features
 from tfopt.data.sample_inputs import COMPARED_VALUES, FEWEST_COMPARED
 from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
@@ -48,7 +47,7 @@ def sample_inputs(
     }
     if len(records) < count:
         facts["note"] = f"the split has only {len(records)} examples"
-    batch = parse_records(records, specs, where=where, stored=stored_features(files))
+    batch = parse_records(records, specs, where=where, files=files)
     _check_finite(batch, where)
     return batch, facts
 

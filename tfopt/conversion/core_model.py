@@ -1,6 +1,6 @@
-"""Conversion of models that begin with text or serialized records to formats without such ops.
+"""Conversion of models that begin with text, tables or serialized records to formats without such ops.
 
-The model is cut where its text or records end (`tfopt.saved_models.text_cut`), and the core of numbers is converted. A
+The model is cut where these end (`tfopt.saved_models.text_cut`), and the core of numbers is converted. A
 core that takes parsed features by name stands alone. Before any other core the preprocessing stays as a SavedModel in
 ``Format-Serving/Format-Preprocessing``, because a Pusher copies ``Format-Serving``. `tfopt.runtimes.load` runs both as
 one model.
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfopt import runtimes
+from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.models import PREPROCESSING, SERVING_DEFAULT
 from tfopt.artifacts.tensor_spec import RecordSpec, describe_specs, fixed_batch
@@ -33,7 +33,7 @@ from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import RecordParser, core_inputs
 from tfopt.saved_models import saved_model
 from tfopt.saved_models.numeric_tables import has_numeric_tables, replace_numeric_tables
-from tfopt.saved_models.text_cut import Cut, cut_text
+from tfopt.saved_models.text_cut import Cut, cut_text, has_preprocessing
 from tfopt.storage.staging import link_tree
 from tfopt.value_types import JsonObject
 
@@ -48,7 +48,7 @@ Convert = Callable[[Model, Examples | None, Path, Conversion], ConversionFacts]
 def convert_model(
     convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
 ) -> ConversionFacts:
-    """Convert a model; if it has text or records that the format cannot hold, convert its core.
+    """Convert a model; if it has text, tables or records that the format cannot hold, convert its core.
 
     ``convert`` is called with a model, the examples, the output's folder and the parameters.
 
@@ -66,7 +66,7 @@ def convert_model(
 def _convert_default(
     convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
 ) -> ConversionFacts:
-    """Convert the default signature, or its core if it has text or records that the format cannot hold."""
+    """Convert the default signature, or its core if it has ops that the format cannot hold."""
     texts = read_text_inputs(model.saved_model, model.signature) if model.saved_model else {}
     has_records = any(isinstance(spec, RecordSpec) for spec in texts.values())
     refusal = None
@@ -74,22 +74,35 @@ def _convert_default(
         try:
             return convert(model, examples, target, parameters)
         except ComponentError as error:
-            if not texts and not _has_text(model):
+            if not texts and not _needs_cut(model):
                 raise
             refusal = error
             log.info("not converted as a whole: %s", error.received)
             for path in target.iterdir():
                 shutil.rmtree(path) if path.is_dir() else path.unlink()
     try:
-        return _convert_core(convert, model, examples, target, parameters)
+        convert_part = _convert_exported if refusal and model.saved_model is None else _convert_core
+        return convert_part(convert, model, examples, target, parameters)
     except ComponentError as error:
         if refusal is None:
             raise
         raise ComponentError(
-            f"{refusal.received}; and without its text: {error.received}",
+            f"{refusal.received}; and without its preprocessing: {error.received}",
             refusal.expected,
             f"{refusal.fix}; or {error.fix if error.received.endswith('is text') else CUT}",
         ) from error
+
+
+def _convert_exported(
+    convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
+) -> ConversionFacts:
+    """Convert the SavedModel of a Keras file: without its numeric tables if it has any, or its core."""
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".exported-") as folder:
+        exported = Model(Path(folder, "model"))
+        exported.path.mkdir()
+        keras_models.place_saved_model(model, exported.path / "Format-Serving")
+        has_tables = has_numeric_tables(exported.path / "Format-Serving")
+        return (convert_model if has_tables else _convert_core)(convert, exported, examples, target, parameters)
 
 
 def _convert_signature(
@@ -150,17 +163,21 @@ def _write_examples(
 ) -> tuple[Examples | None, Batch | None, CalibrationFacts]:
     """Write inputs of the core, computed by the whole model and its preprocessing: to calibrate and to compare on.
 
-    Returned are also the inputs of the whole model to calibrate on, if there are any, and their description.
+    Without examples they are computed from random inputs: what the core takes, such as a number of a class, is not
+    random. Returned are also the inputs of the whole model to calibrate on, if there are any, and their description.
     """
     sampled, described = None, CalibrationFacts()
-    if examples is None:
-        return None, sampled, described
     whole, before, core = models
     batches: dict[str, Batch] = {}
-    if parameters.needs_inputs:
+    if examples and parameters.needs_inputs:
         sampled, described = calibration.sample_inputs(examples, whole.inputs, parameters)
         batches[parameters.split] = sampled
-    batches[HELD_OUT], _ = draw_held_out(examples, whole, sampled, parameters)
+    try:
+        batches[HELD_OUT], _ = draw_held_out(examples, whole, sampled, parameters)
+    except ComponentError:
+        if examples:
+            raise
+        return None, sampled, described  # text without a vocabulary, which only examples have
     for split, batch in batches.items():
         size = fixed_batch(whole.inputs) or count_records(batch, whole.inputs)
         chunks = [core_inputs(before, core, chunk) for chunk in split_batches(batch, whole.inputs, size)]
@@ -176,8 +193,9 @@ def _load_preprocessing(whole: Runtime, cut: Cut, folder: Path) -> Runtime:
     return RecordParser(name, RecordSpec(spec.dtype, spec.shape, spec.ranked, features=cut.features))
 
 
-def _has_text(model: Model) -> bool:
-    if model.format != "keras":
+def _needs_cut(model: Model) -> bool:
+    try:
+        with saved_model.opened(model) as frozen:
+            return has_preprocessing(frozen)
+    except ComponentError:  # the refusal of the converter says more
         return False
-    with runtimes.load(model) as runtime:
-        return any(spec.dtype == "string" for spec in runtime.inputs.values())

@@ -16,12 +16,14 @@ from tfopt.data.feature_schema import (
     check_record,
     densify,
     feature_specs,
+    label_of,
+    match_features,
     parsing_specs,
     stored_features,
 )
 from tfopt.data.tfrecords import read_blocks, read_records
 from tfopt.error_messages import first_line
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, ExamplesError
 from tfopt.value_types import JsonObject
 
 Batch = dict[str, NDArray[Any]]
@@ -33,25 +35,28 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
 
     The files are TFRecords of tf.Example, gzipped if the name ends in ``.gz``; local paths or addresses. The arrays may
     be read-only. Sparse features become dense, and features of varying length are padded to the longest of the batch.
-    An integer feature may feed a float input. A `RecordSpec` gets the serialized records themselves.
+    An integer feature may feed a float input. A single input may have another name than its feature (see
+    `match_features`). A `RecordSpec` gets the serialized records themselves.
 
     Raises:
-        ComponentError: If a feature does not exist, is missing in a record or has another type or length, or a file
+        ExamplesError: If a feature does not exist, is missing in a record or has another type or length, or a file
             is damaged. The error names the file and the index of the record.
     """
     import tensorflow as tf
 
-    columns = check_features(stored_features(files), specs, _where(files))
+    stored = stored_features(files)
+    specs = match_features(specs, stored, label_of(files))
+    columns = check_features(stored, specs, _where(files))
     features = parsing_specs(columns)
     try:
         for block in read_blocks(files, batch_size):
             yield _parse(block, features, specs)
     except (tf.errors.OpError, UnicodeDecodeError) as error:
         _raise_for_first_invalid(files, columns)
-        raise ComponentError(
+        raise ExamplesError(
             f"{_where(files)}: {first_line(error)}",
             "TFRecord files of tf.Example with the same features",
-            "prepare the examples again",
+            "prepare the examples again with: tfopt prepare_examples",
         ) from error
 
 
@@ -71,21 +76,23 @@ def parse_records(
     specs: Mapping[str, TensorSpec],
     *,
     where: str = "records",
-    stored: Mapping[str, TensorSpec] | None = None,
+    files: Sequence[str | Path] = (),
 ) -> Batch:
-    """Return one batch from one serialized tf.Example or more, checked as in `read_batches`.
+    """Return one batch from one serialized tf.Example or more of these files, checked as in `read_batches`.
 
-    Without ``stored``, all features must have the dtypes and lengths of the first record. Errors begin with ``where``.
+    Without files, all features must have the dtypes and lengths of the first record. Errors begin with ``where``.
     """
     import tensorflow as tf
 
-    columns = check_features(stored or feature_specs(records[0]), specs, where)
+    stored = stored_features(files) if files else feature_specs(records[0])
+    specs = match_features(specs, stored, label_of(files))
+    columns = check_features(stored, specs, where)
     try:
         return _parse(records, parsing_specs(columns), specs)
     except (tf.errors.OpError, UnicodeDecodeError) as error:  # TensorFlow quotes a damaged record
         for index, record in enumerate(records):
             check_record(record, columns, f"{where}, record {index}")
-        raise ComponentError(f"{where}: {first_line(error)}", "serialized tf.Example", "prepare them again") from error
+        raise ExamplesError(f"{where}: {first_line(error)}", "serialized tf.Example", "prepare them again") from error
 
 
 def parse_features(records: NDArray[Any], features: Mapping[str, ParsedFeature]) -> Batch:
@@ -119,7 +126,7 @@ def to_inputs(columns: Mapping[str, NDArray[Any]], specs: Mapping[str, TensorSpe
 
 def column_name(name: str, spec: TensorSpec) -> str:
     """Return the key of the column that feeds an input."""
-    return RECORDS if isinstance(spec, RecordSpec) else name
+    return RECORDS if isinstance(spec, RecordSpec) else spec.feature or name
 
 
 def to_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:

@@ -1,25 +1,31 @@
 """Feature schema of stored examples: from a record, and from ``examples.json`` for the whole data set."""
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
+from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec, describe_specs
 from tfopt.data import tf_example
 from tfopt.data.tfrecords import read_records
 from tfopt.error_messages import nearest
-from tfopt.errors import ComponentError
+from tfopt.errors import ExamplesError
 from tfopt.reports import report_schema
-from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
+from tfopt.reports.examples_manifest import ExamplesManifest
 from tfopt.storage import remote_files
 from tfopt.value_types import JsonObject
 
 MANIFEST = "examples.json"  # written by prepare_examples next to the splits
+IMAGE_RANK = 4  # records, rows, columns, channels
+LABEL = "label"  # the label feature of examples whose manifest does not name another one
 LARGEST_EXACT = 1 << 24  # the whole numbers that every float32 holds
+
+log = logging.getLogger(__name__)
 
 Columns = dict[str, TensorSpec]  # stored dtype and shape of each feature: (None, length), with length None if it varies
 
@@ -36,7 +42,7 @@ def stored_features(files: Sequence[str | Path]) -> Columns:
     """Return all features: names and types from the first record, varying lengths from the manifest.
 
     Raises:
-        ComponentError: If there is no record, or the first one is not a tf.Example.
+        ExamplesError: If there is no record, or the first one is not a tf.Example.
     """
     return with_manifest(feature_specs(first_record(files)), files)
 
@@ -44,7 +50,7 @@ def stored_features(files: Sequence[str | Path]) -> Columns:
 def with_manifest(specs: Mapping[str, TensorSpec], files: Sequence[str | Path]) -> Columns:
     """Add features of varying length and sparse features from the manifest of the examples."""
     columns = dict(specs)
-    for name, facts in _manifest_features(files).items():
+    for name, facts in (_manifest_of(files).features or {}).items():
         has_values = facts.min is not None or facts.distinct or facts.distinct_is_exact is False
         if facts.sparse:
             shape = (None, *(facts.shape or []))
@@ -52,6 +58,11 @@ def with_manifest(specs: Mapping[str, TensorSpec], files: Sequence[str | Path]) 
         elif facts.shape == [None] and has_values:
             columns[name] = TensorSpec(facts.dtype, (None, None))
     return dict(sorted(columns.items()))
+
+
+def label_of(files: Sequence[str | Path]) -> str:
+    """Return the name of the label feature of examples, from their manifest."""
+    return _manifest_of(files).label or LABEL
 
 
 def read_manifest(folder: str | Path) -> ExamplesManifest:
@@ -65,11 +76,12 @@ def read_manifest(folder: str | Path) -> ExamplesManifest:
 
 
 def first_record(files: Sequence[str | Path]) -> bytes:
-    """Return the first record of the files; raise ComponentError if there is none."""
+    """Return the first record of the files; raise ExamplesError if there is none."""
     first = next(read_records(files), None)
     if first is None:
         where = files[0] if files else "no files"
-        raise ComponentError(f"{where}: no records", "at least one tf.Example", "prepare the examples again")
+        fix = "prepare the examples again with: tfopt prepare_examples"
+        raise ExamplesError(f"{where}: no records", "at least one tf.Example", fix)
     return first
 
 
@@ -77,12 +89,12 @@ def feature_specs(record: bytes) -> Columns:
     """Return the name, stored type (int64, float32, string) and length of every feature of one record that has values.
 
     Raises:
-        ComponentError: If it is not a tf.Example.
+        ExamplesError: If it is not a tf.Example.
     """
     try:
         features, types = tf_example.parse(record)
     except ValueError as error:
-        raise ComponentError(
+        raise ExamplesError(
             f"a record of {len(record)} bytes that is not a tf.Example",
             "serialized tf.Example records",
             "prepare the examples with: tfopt prepare_examples",
@@ -90,40 +102,128 @@ def feature_specs(record: bytes) -> Columns:
     return {name: TensorSpec(types[name], (None, len(values))) for name, values in features.items()}
 
 
+def match_features(
+    specs: Mapping[str, TensorSpec], stored: Mapping[str, TensorSpec], label: str
+) -> dict[str, TensorSpec]:
+    """Return the inputs of a model with the features that feed them, which usually have their names.
+
+    If a model has a single input, and no feature has its name, the only feature of its type and shape feeds it. The
+    label does not.
+    """
+    matched = dict(specs)
+    name, spec = next(iter(specs.items()), ("", None))
+    if spec is None or len(specs) > 1 or isinstance(spec, RecordSpec) or name in stored:
+        return matched
+    fitting = _fitting(spec, stored, label)
+    if len(fitting) == 1:
+        matched[name] = replace(spec, feature=fitting[0])
+        _log_match(name, fitting[0], str(spec))
+    return matched
+
+
+@cache
+def _log_match(name: str, feature: str, spec: str) -> None:
+    """Log once in each process, not for each file."""
+    log.info("input %r gets feature %r, the only one that fits %s", name, feature, spec)
+
+
+def _fitting(spec: TensorSpec, stored: Mapping[str, TensorSpec], label: str) -> list[str]:
+    """Return the features besides the label that could feed an input: those of its own type if there are any."""
+    if spec.shape[1:].count(None) > 1:  # the number of values says nothing about such sizes
+        return []
+    parts = {part for each in stored.values() if isinstance(each, SparseSpec) for part in (each.positions, each.values)}
+    fitting = {
+        name: column
+        for name, column in stored.items()
+        if name not in {label, *parts} and _misfit(name, column, spec) is None
+    }
+    exact = [name for name, column in fitting.items() if column.dtype == _storage(spec.dtype)]
+    return exact or list(fitting)
+
+
 def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorSpec], where: str) -> Columns:
-    """Return the stored dtype and shape of the features named in ``specs``, and of those that a `RecordSpec` requires.
+    """Return the stored dtype and shape of the features that feed ``specs``, and of those that a `RecordSpec` requires.
 
     Raises:
-        ComponentError: If a feature does not exist (with the closest names), or has another type or length.
+        ExamplesError: If a feature does not exist (with the closest names), or has another type or length.
     """
     specs = required_features(specs)
     for name, spec in specs.items():
         if name not in stored:
-            raise ComponentError(
-                f"{where}: no feature {name!r}", f"features {', '.join(stored)}", nearest(name, stored)
+            _refuse_parts(specs, stored, where)
+            raise ExamplesError(
+                f"{where}: no feature {name!r}, {spec}",
+                f"a feature of that name; there are {describe_specs(stored)}",
+                _how_to_prepare(name, spec, stored) or nearest(name, stored),
             )
-        column = stored[name]
-        if column.dtype != _storage(spec.dtype) and not (column.dtype == "int64" and _storage(spec.dtype) == "float32"):
-            raise ComponentError(
-                f"{where}: feature {name!r} is {column.dtype}", f"{spec}", "prepare the examples with that type"
-            )
-        if column.shape[1] is None:
-            if spec.shape[1:] != (None,):
-                raise ComponentError(
-                    f"{where}: feature {name!r} has a varying number of values",
-                    f"{spec}, the same number in each record",
-                    "give the model an input of variable length, such as keras.Input((None,)), or pad the feature",
-                )
-            continue
-        length = int(np.prod([size for size in spec.shape[1:] if size is not None], dtype=int))
-        dynamic = None in spec.shape[1:]
-        if column.shape[1] % length if dynamic else column.shape[1] != length:
-            raise ComponentError(
-                f"{where}: feature {name!r} has {column.shape[1]} values",
-                f"{spec}, {length} values",
-                "prepare the examples with that shape",
-            )
+        if misfit := _misfit(name, stored[name], spec):
+            received, expected, fix = misfit
+            raise ExamplesError(f"{where}: {received}", expected, fix)
     return {name: stored[name] for name in specs}
+
+
+def _refuse_parts(specs: Mapping[str, TensorSpec], stored: Mapping[str, TensorSpec], where: str) -> None:
+    """Raise ExamplesError if inputs that no feature feeds are the parts of a sparse or ragged tensor."""
+    rest = {name: spec for name, spec in specs.items() if name not in stored}
+    vectors = [name for name, spec in rest.items() if spec.shape == (None,)]
+    whole = {name: spec for name, spec in rest.items() if spec.dtype == "int64"}
+    sizes: dict[tuple[int | None, ...], str] = {
+        spec.shape: name for name, spec in whole.items() if len(spec.shape) == 1 and spec.shape[0]
+    }
+    indices = [name for name, spec in whole.items() if len(spec.shape) == 2 and spec.shape[1:] in sizes]
+    if vectors and indices:
+        kind, parts = "sparse", [indices[0], vectors[0], sizes[whole[indices[0]].shape[1:]]]
+    else:
+        kind, parts = "ragged", next(([name, f"{name}_1"] for name in vectors if {name, f"{name}_1"} <= {*vectors}), [])
+    if parts:
+        raise ExamplesError(
+            f"{where}: inputs {', '.join(parts)} are the parts of one {kind} tensor, which no example contains",
+            "an input with a row for each example",
+            "pass the Keras file, whose sparse and ragged inputs become dense; or export a signature with a dense "
+            f"input that makes it {kind} (tf.sparse.from_dense, tf.RaggedTensor.from_tensor) or that parses records",
+        )
+
+
+def _misfit(name: str, column: TensorSpec, spec: TensorSpec) -> tuple[str, str, str] | None:
+    """Return the three parts of the error if a feature cannot feed an input; None if it can."""
+    if column.dtype != _storage(spec.dtype) and not (column.dtype == "int64" and _storage(spec.dtype) == "float32"):
+        fix = _how_to_decode(name, spec, {name: column}) or "prepare the examples with that type"
+        return f"feature {name!r} is {column.dtype}", f"{spec}", fix
+    if column.shape[1] is None:
+        if spec.shape[1:] == (None,):
+            return None
+        return (
+            f"feature {name!r} has a varying number of values",
+            f"{spec}, the same number in each record",
+            "give the model an input of variable length, such as keras.Input((None,)), or pad the feature",
+        )
+    length = int(np.prod([size for size in spec.shape[1:] if size is not None], dtype=int))
+    dynamic = None in spec.shape[1:]
+    if column.shape[1] % length if dynamic else column.shape[1] != length:
+        expected = f"{spec}, {length} values"
+        return f"feature {name!r} has {column.shape[1]} values", expected, "prepare the examples with that shape"
+    return None
+
+
+def _how_to_prepare(name: str, spec: TensorSpec, stored: Mapping[str, TensorSpec]) -> str | None:
+    """Return how `prepare_examples` makes the feature ``name`` of other features; None if there is no obvious way."""
+    if fitting := _fitting(spec, stored, ""):
+        return f"if it is {' or '.join(fitting)}, run: tfopt prepare_examples --rename {fitting[0]}={name}"
+    columns = sum(column.dtype != "string" and column.shape[1] == 1 for column in stored.values()) - 1
+    if columns and "float" in spec.dtype and columns == np.prod([size or 0 for size in spec.shape[1:]]):
+        return f"to join all columns but the label, run: tfopt prepare_examples --pack {name}={_sizes(spec)}"
+    return _how_to_decode(name, spec, stored)
+
+
+def _how_to_decode(name: str, spec: TensorSpec, stored: Mapping[str, TensorSpec]) -> str | None:
+    texts = [key for key, column in stored.items() if column.dtype == "string"]
+    if not texts or len(spec.shape) != IMAGE_RANK or spec.dtype == "string":
+        return None
+    return f"if {texts[0]!r} has encoded images, run: tfopt prepare_examples --pack {name}={_sizes(spec)}"
+
+
+def _sizes(spec: TensorSpec) -> str:
+    return "x".join(str(size or "SIZE") for size in spec.shape[1:])
 
 
 def required_features(specs: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
@@ -134,7 +234,7 @@ def required_features(specs: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
             dense = {key: item for key, item in spec.features.items() if item.kind == "dense" and item.default is None}
             features |= {key: TensorSpec(item.dtype, item.shape) for key, item in dense.items()}
         else:
-            features[name] = spec
+            features[spec.feature or name] = spec
     return features
 
 
@@ -157,20 +257,20 @@ def rounding_notes(
 
 
 def check_record(record: bytes, columns: Mapping[str, TensorSpec], where: str) -> None:
-    """Raise ComponentError unless a record has these features with the stored types and lengths."""
+    """Raise ExamplesError unless a record has these features with the stored types and lengths."""
     stored = feature_specs(record)
     for name, expected in record_features(columns).items():
         spec = stored.get(name)
         if spec is None and expected.shape[1] is None:
             continue
         if spec is None:
-            raise ComponentError(
+            raise ExamplesError(
                 f"{where}: feature {name!r} is missing",
                 f"{expected} in every record",
                 "fill in missing values, or remove such records, when preparing the examples",
             )
         if spec.dtype != expected.dtype or expected.shape[1] not in (None, spec.shape[1]):
-            raise ComponentError(
+            raise ExamplesError(
                 f"{where}: feature {name!r} is {spec}",
                 f"{expected}, as in the first record",
                 "prepare the examples with one type; pad values of varying length, or use tfopt prepare_examples, "
@@ -217,9 +317,9 @@ def record_features(columns: Mapping[str, TensorSpec]) -> Columns:
     return features
 
 
-def _manifest_features(files: Sequence[str | Path]) -> Mapping[str, FeatureStatistics]:
+def _manifest_of(files: Sequence[str | Path]) -> ExamplesManifest:
     folder, _, split = (str(files[0]) if files else "").rpartition("/")[0].rpartition("/")
-    return read_manifest(folder if split.startswith("Split-") else f"{folder}/{split}").features or {}
+    return read_manifest(folder if split.startswith("Split-") else f"{folder}/{split}")
 
 
 def _storage(dtype: str) -> str:

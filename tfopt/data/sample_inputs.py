@@ -53,7 +53,7 @@ def draw_inputs(
             "at least one whole batch",
             "prepare more examples, or export the model with a dynamic batch size",
         )
-    return parse_records(drawn, specs, where=where, stored=stored_features(files)), f"examples, {where}"
+    return parse_records(drawn, specs, where=where, files=files), f"examples, {where}"
 
 
 def compared_records(specs: Specs, most: int, examples: Examples | None = None) -> int:

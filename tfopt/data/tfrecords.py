@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.error_messages import first_line
-from tfopt.errors import ComponentError
+from tfopt.errors import ExamplesError
 
 FRAME = 16  # bytes that a TFRecord file adds to each record: length and two checksums
 SMALLEST_GZIP = 18  # bytes of header and trailer
@@ -18,7 +18,7 @@ def read_records(files: Iterable[str | Path]) -> Iterator[bytes]:
     """Yield the serialized records of TFRecord files.
 
     Raises:
-        ComponentError: If a file does not exist, is truncated or is not a TFRecord file.
+        ExamplesError: If a file does not exist, is truncated or is not a TFRecord file.
     """
     import tensorflow as tf
     from tensorflow.python.lib.io import _pywrap_record_io  # without the start of a tf.data pipeline
@@ -80,12 +80,12 @@ def check_whole(file: str | Path, size: int) -> None:
         raise damage_error(file, EOFError(f"{size} of {expected} bytes are whole records"))
 
 
-def damage_error(file: str | Path, error: Exception) -> ComponentError:
+def damage_error(file: str | Path, error: Exception) -> ExamplesError:
     """Return the error for a file that cannot be read to its end."""
-    return ComponentError(
+    return ExamplesError(
         f"{file}: damaged or unreadable ({first_line(error)})",
         "a complete TFRecord file, gzipped if its name ends in .gz",
-        "write it again, or check its name",
+        "check its name, or write the examples again with: tfopt prepare_examples",
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from tfopt.artifacts import FAILURE, Artifact, Model
 from tfopt.declaration.component import ON_FAILURE
 from tfopt.error_messages import first_line, machine_error
-from tfopt.errors import ComponentError, ProcessError
+from tfopt.errors import ComponentError, ExamplesError, ProcessError
 from tfopt.value_types import JsonObject
 
 
@@ -22,8 +22,9 @@ from tfopt.value_types import JsonObject
 def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origin: Mapping[str, Any]) -> Iterator[None]:
     """Write an exception of the block to the single output instead of raising it, if ``on_failure`` is ``row``.
 
-    Errors that are due to the machine (disk space, memory, a missing package) do not describe the model: they are
-    always raised. The origin is written next to the error, so that different failures have different digests.
+    Errors that are due to the machine (disk space, memory, a missing package) or to the examples do not describe the
+    model: they are always raised. The origin is written next to the error, so that different failures have different
+    digests.
     """
     if parameters.get(ON_FAILURE.name) != "row":
         yield
@@ -33,7 +34,7 @@ def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origi
     except OSError:
         raise
     except Exception as error:
-        if machine_error(error):
+        if machine_error(error) or isinstance(error, ExamplesError):
             raise
         (output,) = outputs.values()
         shutil.rmtree(output.path)  # it may be half-written

@@ -214,11 +214,8 @@ def input_names(model: KerasObject) -> list[str]:
         )
     if is_keras_2(model):
         return list(model.input_names)
-    if isinstance(
-        model, library(model).Sequential
-    ):  # without an Input its tensor is `keras_tensor_4` until it is saved
-        return [tensor._keras_history.operation.name for tensor in model.inputs]
-    return [tensor.name for tensor in model.inputs]
+    # The layer's name, which a file keeps: an input without a name is keras_tensor until it is saved.
+    return [tensor._keras_history.operation.name for tensor in model.inputs]
 
 
 def served_names(model: KerasObject) -> list[str]:

@@ -1,6 +1,7 @@
-"""Cut a frozen model where its text and records end: a preprocessing graph, and a core of numbers.
+"""Cut a frozen model where its text, tables and records end: a preprocessing graph, and a core of numbers.
 
-Converters to mobile and accelerator formats have no ops for text, lookup tables, sparse tensors and serialized records.
+Converters to mobile and accelerator formats have no ops for text, hashes, buckets, lookup tables (of text or numbers),
+sparse tensors and serialized records.
 The cut moves these ops, and every op that they depend on, to a preprocessing graph; the core is the rest:
 
     outputs = core(preprocessing(inputs))
@@ -27,6 +28,7 @@ from tfopt.graph.graph_def import (
     NodeDef,
     data_type,
     node_of,
+    nodes,
     reach,
     subgraph,
     unused_name,
@@ -39,7 +41,7 @@ from tfopt.graph.report import Report
 
 PREPROCESSING = re.compile(
     r"Parse\w*Example|^ParseTensor|^Decode|String|Ragged|^Sparse|Lookup|HashTable|InitializeTable|Unicode|Regex"
-    r"|Bincount|^AsString$|^Substr$|^ReduceJoin$"
+    r"|Bincount|^Bucketize|^AsString$|^Substr$|^ReduceJoin$"
 )
 ELEMENTWISE = re.compile(
     r"(Abs|Add|AddV2|Bucketize|Cast|Ceil|ClipByValue|Div|DivNoNan|Equal|Exp|Floor|FloorDiv|FloorMod|Greater"
@@ -65,6 +67,11 @@ class Cut:
     ops: Mapping[str, int]
 
 
+def has_preprocessing(frozen: Frozen) -> bool:
+    """Return True if a model has ops that `cut_text` moves to the preprocessing."""
+    return any(PREPROCESSING.search(node.op) for node in nodes(frozen.graph))
+
+
 def cut_text(frozen: Frozen, key: str, at: Sequence[str] = ()) -> Cut:
     """Cut the signature ``key`` of a model at nodes or tensors, by default where text, tables and records end.
 
@@ -87,7 +94,7 @@ class _Cutter:
         self.nodes = {node.name: node for node in self.graph.node}
         self.inputs = {end.node: name for name, end in self.signature.inputs.items()}
         with tf.Graph().as_default() as self.imported:
-            tf.graph_util.import_graph_def(_with_shapes_of_lookups(self.graph), name="")
+            tf.graph_util.import_graph_def(_with_known_shapes(self.graph), name="")
 
     def cut(self, at: Sequence[str]) -> Cut:
         before = self._ancestors(self._named(at) if at else self._text_nodes())
@@ -265,10 +272,22 @@ class _Cutter:
         return {name: end for name, end in self.signature.inputs.items() if end.node in remaining}
 
 
-def _with_shapes_of_lookups(graph_def: GraphDef) -> GraphDef:
-    """Return a copy with a Cast of the keys for each table lookup, whose shape TensorFlow does not infer."""
+def _with_known_shapes(graph_def: GraphDef) -> GraphDef:
+    """Return a copy with other nodes where TensorFlow does not infer shapes.
+
+    A Cast of the keys replaces each table lookup, and a constant the number of bins of Keras' multi-hot and count
+    encodings, min(bins, max(bins, largest + 1)).
+    """
     copy = deepcopy(graph_def)
+    constants = {node.name: node.attr["value"].tensor for node in copy.node if node.op == "Const"}
+    bounded = {node.name: list(node.input) for node in copy.node if node.op == "Maximum"}
     for node in copy.node:
+        if node.op == "Minimum":
+            most, largest = sorted(node.input, key=lambda source: source in bounded)
+            if most in constants and any(constants.get(least) == constants[most] for least in bounded.get(largest, ())):
+                node.CopyFrom(type(node)(name=node.name, op="Const"))
+                node.attr["dtype"].type, value = constants[most].dtype, node.attr["value"].tensor
+                value.CopyFrom(constants[most])
         if node.op == "LookupTableFindV2":
             source, target = node.attr["Tin"].type, node.attr["Tout"].type
             node.CopyFrom(type(node)(name=node.name, op="Cast", input=[node.input[1]]))

@@ -125,6 +125,8 @@ def open_version(model: Model, layout: str, folder: Path) -> Model:
     """Open the model in a version folder that `write_version` wrote, at the path that its server opens."""
     if model.format == "saved_model":
         return Model(folder / SAVED_MODEL[layout])
+    if model.preprocessing:  # next to the file
+        return Model(folder)
     return Model(folder / next(name for name in version_files(model, layout) if not name.endswith((".bin", CARD))))
 
 

@@ -22,6 +22,7 @@ class Source:
         declared: Types of columns that the settings declare.
         classes: Sorted class folders of images.
         image: Height, width and channels of stored images.
+        encoded: Feature of TFRecords that has an encoded image, and the name of the decoded one.
         shapes: Shapes of features, if the format has them.
     """
 
@@ -35,6 +36,7 @@ class Source:
     declared: dict[str, str] = field(default_factory=dict)
     classes: tuple[str, ...] = ()
     image: tuple[int, ...] = ()
+    encoded: tuple[str, str] | None = None
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property

@@ -1,7 +1,7 @@
 """Image reader: one subfolder per class; each image becomes a float feature of a fixed size, values 0 to 255."""
 
 import io
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.components.prepare_examples.files import open_for_reading, relative_name
-from tfopt.components.prepare_examples.parameters import Settings
+from tfopt.components.prepare_examples.parameters import Pack, Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.schema import number_classes
 from tfopt.data import tf_example
@@ -49,14 +49,7 @@ def inspect(source: Source, settings: Settings) -> Source:
             f"the declared classes {', '.join(settings.classes)}",
             "add it to classes, or remove the folder",
         )
-    if not pack or len(pack.shape) != 3 or pack.shape[2] not in MODES:
-        height, width, channels = _size(next(iter(files)))
-        raise ComponentError(
-            f"pack={str(pack) if pack else None}",
-            "a name with height x width x channels (1, 3 or 4) for the images",
-            f'pass pack="image={height}x{width}x{channels}", the size of the first image',
-        )
-    pack.check(label, pack.size, root)
+    pack = check_size(pack, label, lambda: _read(next(iter(files))), root)
     return replace(
         source,
         classes=number_classes(classes, settings.classes, label),
@@ -73,7 +66,7 @@ def read(file: str, source: Source) -> Iterator[Row]:
     try:
         pixels = decode(_read(file), *source.image)
     except Exception as error:  # Pillow's decoders raise many exceptions for damaged content
-        yield Row(name, 0, problem=_reason(error))
+        yield Row(name, 0, problem=reason(error))
         return
     row: dict[str, tf_example.Values] = {image: pixels.ravel(), label: [source.classes.index(name.split("/")[0])]}
     yield Row(name, 0, tf_example.serialize(row, {image: "float32", label: "int64"}))
@@ -93,21 +86,36 @@ def decode(content: bytes, height: int, width: int, channels: int) -> NDArray[np
     return np.asarray(image, np.float32).reshape(height, width, channels)
 
 
-def _reason(error: Exception) -> str:
+def check_size(pack: Pack | None, label: str, first: Callable[[], bytes], source: str) -> Pack:
+    """Return ``pack`` if it is a size of images; else raise ComponentError with the size of the first one."""
+    if not pack or len(pack.shape) != 3 or pack.shape[2] not in MODES:
+        height, width, channels = size_of(first) or (224, 224, 3)
+        raise ComponentError(
+            f"pack={str(pack) if pack else None}",
+            "a name with height x width x channels (1, 3 or 4) for the images",
+            f'pass pack="image={height}x{width}x{channels}", the size of the first image',
+        )
+    pack.check(label, pack.size, source)
+    return pack
+
+
+def size_of(content: Callable[[], bytes]) -> tuple[int, int, int] | None:
+    """Return height, width and channels of an encoded image; None for other content."""
+    from PIL import Image
+
+    try:
+        with Image.open(io.BytesIO(content())) as image:
+            return image.height, image.width, 1 if image.mode in ("1", "L") else 3
+    except Exception:  # Pillow's decoders raise many exceptions for damaged content
+        return None
+
+
+def reason(error: Exception) -> str:
+    """Return why an image cannot be decoded."""
     if isinstance(error, ComponentError):
         return "cannot be read"
     # Pillow's message contains a memory address, which differs in each run.
     return "no image" if "BytesIO" in str(error) else f"no image: {error or type(error).__name__}"
-
-
-def _size(file: str) -> tuple[int, int, int]:
-    from PIL import Image
-
-    try:
-        with Image.open(io.BytesIO(_read(file))) as image:
-            return image.height, image.width, 1 if image.mode in ("1", "L") else 3
-    except Exception:  # the size is only a suggestion
-        return 224, 224, 3
 
 
 def _read(file: str) -> bytes:

@@ -1,10 +1,12 @@
 """TFRecord reader: files of tf.Example, which are split again."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import IO, Any
 
 from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
+from tfopt.components.prepare_examples.readers import images
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.data import tf_example
 from tfopt.error_messages import nearest
@@ -28,6 +30,9 @@ def inspect(source: Source, settings: Settings) -> Source:
         raise ComponentError(
             f"{file}: no feature {settings.label!r}", "the name of a feature", nearest(settings.label, features)
         )
+    encoded = [name for name in features if types[name] == "string" and _has_image(features[name])]
+    if encoded and settings.pack:
+        return _decoded_source(source, settings, features, encoded)
     if pack := settings.packed_feature:
         size = sum(
             len(values) for name, values in features.items() if name != settings.label and types[name] != "string"
@@ -36,13 +41,45 @@ def inspect(source: Source, settings: Settings) -> Source:
     return source
 
 
+def _has_image(values: tf_example.Values) -> bool:
+    return len(values) == 1 and images.size_of(lambda: values[0]) is not None
+
+
+def _decoded_source(
+    source: Source, settings: Settings, features: Mapping[str, tf_example.Values], encoded: Sequence[str]
+) -> Source:
+    """Return the source with an encoded image to decode; raise ComponentError if there are several, or no size."""
+    content = features[encoded[0]][0]
+    pack = images.check_size(settings.packed_feature, settings.label, lambda: content, source.root)
+    others = features.keys() - set(encoded)
+    if len(encoded) > 1 or pack.name in others:
+        raise ComponentError(
+            f"pack={pack}, and encoded images in {', '.join(encoded)} besides {', '.join(sorted(others))}",
+            "one feature with encoded images, and a name that no other feature has",
+            "pack under another name" if pack.name in others else "write the others to files of their own",
+        )
+    files = {file: size * pack.size * 4 // len(content) for file, size in source.files.items()}  # as decoded
+    names, shapes = (encoded[0], pack.name), {pack.name: pack.shape}
+    return replace(source, files=files, encoded=names, image=pack.shape, shapes=shapes)
+
+
 def read(file: str, source: Source) -> Iterator[Row]:
-    """Yield the records, serialized with sorted features, numbered from 1; see `records`."""
+    """Yield the records, serialized with sorted features, numbered from 1, with decoded images; see `records`."""
     for number, record in enumerate(records(file), 1):
         try:
-            yield Row(source.name(file), number, tf_example.serialize(*tf_example.parse(record)))
+            features, types = tf_example.parse(record)
         except ValueError as error:
             yield Row(source.name(file), number, problem=str(error))
+            continue
+        if source.encoded:
+            encoded, name = source.encoded
+            try:
+                pixels = images.decode(features.pop(encoded)[0], *source.image)
+            except Exception as error:  # no such feature, or Pillow's decoders
+                yield Row(source.name(file), number, problem=f"{encoded}: {images.reason(error)}")
+                continue
+            features[name], types[name] = pixels.ravel(), "float32"
+        yield Row(source.name(file), number, tf_example.serialize(features, types))
 
 
 def records(file: str) -> Iterator[bytes]:

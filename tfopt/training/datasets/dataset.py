@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import psutil
 
 from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.data.batches import column_name
 from tfopt.data.feature_schema import parsing_specs
 from tfopt.data.tfrecords import file_dataset
 from tfopt.errors import ComponentError
@@ -45,7 +46,7 @@ class Source:
         files: TFRecord files, gzipped if the name ends in ``.gz``.
         count: Number of records.
         stored: How each feature that is read is stored.
-        inputs: The model's inputs, by feature name.
+        inputs: The model's inputs, by name, with the features that feed them.
         transform: Converts a block of inputs and of stored features into what `fit` takes.
         part: All records of the files, every `HOLD_OUT_EVERY`-th one (held), or the others (rest).
         options: How the records are read.
@@ -137,7 +138,7 @@ class Source:
         return self._inputs(self._parse(next(iter(self._records().batch(count).take(1)))))
 
     def _inputs(self, parsed: Mapping[str, Any]) -> Tensors:
-        return {name: _cast(parsed[name], spec) for name, spec in self.inputs.items()}
+        return {name: _cast(parsed[column_name(name, spec)], spec) for name, spec in self.inputs.items()}
 
     def _blocks(self) -> Any:
         return _map(self._records().batch(BLOCK), self.prepare)

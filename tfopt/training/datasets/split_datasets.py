@@ -10,7 +10,14 @@ import numpy as np
 from tfopt import keras_models
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import read_batches
-from tfopt.data.feature_schema import Columns, SparseSpec, check_features, stored_features
+from tfopt.data.feature_schema import (
+    Columns,
+    SparseSpec,
+    check_features,
+    match_features,
+    required_features,
+    stored_features,
+)
 from tfopt.errors import ComponentError
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.input_kinds import convert_inputs
@@ -38,7 +45,8 @@ def read_sources(
         ComponentError: If a record is damaged or not finite, or the labels do not fit a loss.
     """
     targets = label_targets(model, label, stored[label])
-    specs = {**inputs, label: stored[label]}
+    inputs = match_features(inputs, stored, label)
+    specs = {**required_features(inputs), label: stored[label]}
     transform = _transform(model, preprocessing, targets, label)
     sources = {}
     for split, shards in files.items():
