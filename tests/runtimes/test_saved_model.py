@@ -149,7 +149,9 @@ def test_damaged_folders_are_rejected(digits_model, tmp_path, file, keep):
     with pytest.raises(ComponentError) as error:
         runtimes.load(Model(tmp_path / "größe 1"))
     assert str(tmp_path / "größe 1") in error.value.received
-    assert error.value.expected == "a SavedModel that TensorFlow can load" and "truncated" in error.value.fix
+    assert "truncated" in error.value.fix
+    if file != "saved_model.pb":
+        assert error.value.expected == "a SavedModel that TensorFlow can load"
 
 
 def test_threads_are_set_in_a_new_process_and_rejected_later(mixed):
