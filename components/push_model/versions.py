@@ -112,6 +112,7 @@ class Versions:
 
         A newest version whose folder was moved away while older ones remain was taken back as well.
         """
+        self.show_newest()  # before the folder that an existing link points to is moved
         complete_changes(self.destination)
         numbers, changes = self.numbers(), read_changes(self.destination)
         for number in numbers:
@@ -144,8 +145,10 @@ class Versions:
         return Version(self.path(version)).digest
 
     def numbers(self) -> list[int]:
-        """List the numbers of the versions, oldest first."""
-        return sorted(int(path.name) for path in self._numbered() if path.is_dir())
+        """List the numbers of the versions, oldest first, without those that are withdrawn but not moved yet."""
+        changes = read_changes(self.destination)
+        withdrawn = {number for number, of_version in changes.items() if of_version[-1].action == "withdrawn"}
+        return sorted({int(path.name) for path in self._numbered() if path.is_dir()} - withdrawn)
 
     def newest(self) -> int | None:
         """Return the largest number; None if there is no version."""

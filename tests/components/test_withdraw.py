@@ -162,6 +162,22 @@ def test_the_link_and_the_manifests_follow(model, tmp_path):  # noqa: F811
     assert entries(served) == ["withdrawn"]
 
 
+def test_the_link_leads_to_a_version_at_every_moment(model, tmp_path, monkeypatch):  # noqa: F811
+    served, move, moves = tmp_path / "served", remote_files.move, []
+    for text in ("one", "two"):
+        add(Versions(str(served), "plain"), changed(model, text))
+
+    def move_and_look(source: str, target: str) -> None:
+        move(source, target)
+        moves.append((served / "latest" / "model.tflite").is_file())
+
+    monkeypatch.setattr(remote_files, "move", move_and_look)
+    withdraw(str(served), 2, "wrong")
+    restore(str(served), 2, "")
+    assert len(moves) > 4
+    assert all(moves)
+
+
 def test_a_folder_that_was_moved_by_hand_was_withdrawn(model, tmp_path):  # noqa: F811
     served, second = tmp_path / "served", changed(model, "two")
     push(model, served)
