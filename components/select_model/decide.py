@@ -42,10 +42,9 @@ def decide(
     goals = resolve(read_goals(criteria.goals), past=partial(history.reference, WINNER))
     objective = quality if criteria.objective == QUALITY else criteria.objective
     warnings = conversion_warnings(models, names)
-    misfits = {name: find_misfit(model, criteria.layout) for name, model in zip(names, models, strict=True)}
     failures = {
-        model.name: _failures(model, goals, criteria, evaluation, warnings[model.name], misfits[model.name])
-        for model in measured
+        model.name: _failures(artifact, model, goals, criteria, evaluation, warnings[model.name])
+        for model, artifact in zip(measured, models, strict=True)
     }
     passed = {model.name for model in measured if not model.error and not failures[model.name]}
     chosen = choose(measured, passed, objective)
@@ -64,7 +63,6 @@ def decide(
         )
         for model, artifact in zip(measured, models, strict=True)
     ]
-    watched = resolve(read_goals(criteria.watch))
     report = DecisionReport(
         selected=chosen.name,
         blessed=chosen.name in passed,
@@ -76,7 +74,7 @@ def decide(
         watch=list(criteria.watch),
         models=decisions,
         conditions=conditions,
-        history=compare_with_history(history, chosen, baseline, watched),
+        history=compare_with_history(history, chosen, baseline, resolve(read_goals(criteria.watch))),
         selected_digest=chosen.digest,
         constant=constant_row(evaluation, quality),
         notes=list(evaluation.notes),
@@ -136,17 +134,17 @@ def constant_row(evaluation: EvaluationReport, metric: str) -> ConstantRow | Non
 
 
 def _failures(
+    artifact: Model,
     model: ModelMeasurements,
     goals: Sequence[Goal],
     criteria: Criteria,
     evaluation: EvaluationReport,
     warnings: Sequence[str],
-    misfit: str | None,
 ) -> list[tuple[str, str]]:
     """List what a model misses, each as a metric, or what stands for one, and the explanation."""
     examples, candidates = evaluation.counts.evaluated, evaluation.interval.candidates
     failures: list[tuple[str, str | None]] = []
-    if not model.error and misfit:
+    if not model.error and (misfit := find_misfit(artifact, criteria.layout)):
         failures.append((reasons.LAYOUT, f"layout={criteria.layout} cannot hold {misfit}"))
     explain = partial(Goal.failure, proven=criteria.confidence == "interval", examples=examples, candidates=candidates)
     failures += [(goal.metric, explain(goal, model)) for goal in goals]
