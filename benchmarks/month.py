@@ -5,7 +5,9 @@
 
 Each day a table of the flights of the last two weeks (2013, New York: they really drift) is exported, and a scheduler
 starts ``tfopt run`` on it, again after a failure, then ``tfopt clean``. Some exports are broken, some runs are killed,
-for two days the disk of the served versions is full, once two runs overlap, once the clock is three days behind.
+for two days the disk of the served versions is full, once two runs overlap, once the clock is three days behind. Two
+versions are withdrawn, the second by a command that is killed; the export of the day after the first is the same. At
+the end the last two models are pushed to a bucket of a local S3 server, and the second is withdrawn and restored.
 
 Needs Linux; the full disk needs root (a small tmpfs), the wrong clock Debian's package ``faketime``. Without them
 these faults are left out, and the table says so. With ``--folder`` and ``--json`` an interrupted month continues after
@@ -39,6 +41,7 @@ import psutil
 from stored_results import load_results, save_results
 
 from tfopt.formatting import data_size
+from tfopt.storage import remote_files
 
 FLIGHTS = Path(__file__).parents[1] / "docs" / "flights"
 TFOPT = [sys.executable, "-m", "tfopt.run"]
@@ -84,7 +87,8 @@ class Day:
     Attributes:
         number: From 1.
         export: ``good``, ``duplicate`` (the export of the day before), or a key of `BROKEN`.
-        faults: ``full``, ``overlap``, ``clock``, ``kill run``, ``kill step``.
+        faults: ``full``, ``overlap``, ``clock``, ``kill run``, ``kill step``; after the run ``withdraw``, and ``kill
+            withdraw``, which is repeated.
         attempts: How each attempt of the scheduler ended.
         seconds: Time of all of them.
         version: The pushed version; None if nothing was pushed.
@@ -93,6 +97,8 @@ class Day:
         reason: Why it was pushed or not.
         done: True if the last attempt decided about a push.
         whole: Result of loading and verifying the pushed version.
+        withdrawn: The version that was withdrawn.
+        broken: What a withdrawal broke; empty if nothing.
         cleaned: Executions that ``tfopt clean`` removed.
         bytes: Of the folder of runs, of the metadata in it, of the served folder, and of its run history.
     """
@@ -108,6 +114,8 @@ class Day:
     reason: str = ""
     done: bool = False
     whole: str = ""
+    withdrawn: int | None = None
+    broken: str = ""
     cleaned: int = 0
     bytes: dict[str, int] = field(default_factory=dict)
 
@@ -139,6 +147,8 @@ def main() -> int:
         days = [Day(**{key: value for key, value in one.items() if key != "watch"}) for one in results["ended"]]
         print_table(days, month.missing)
         broken = broken_promises(days, [one["watch"] for one in results["ended"]])
+        if len(month.decided) > 1:
+            broken += month.roll_back_in_a_store()
         month.remove_disk()
     for line in broken:
         print(f"BROKEN: {line}")
@@ -151,12 +161,16 @@ def plan_month(count: int, seed: int) -> list[Day]:
     days = [Day(number, "good", []) for number in range(1, count + 1)]
     if count < 3 * LEAST:
         exports: dict[int, str] = {2: "missing", 4: "class", 6: "empty", 8: "duplicate"}
-        faults = {3: ["full"], 4: ["full"], 5: ["overlap"], 7: ["clock", "kill step"], 1: ["kill run"]}
+        faults = {3: ["full"], 4: ["full"], 5: ["overlap", "kill withdraw"], 1: ["kill run"]}
+        faults[7] = ["clock", "kill step", "withdraw"]
     else:
         kinds = ["missing", "class", "empty", "duplicate", "labels"]
         bad = rng.sample(range(HISTORY, count), len(kinds))
+        while bad[kinds.index("duplicate")] - 1 in bad:  # the version of that day is withdrawn
+            bad = rng.sample(range(HISTORY, count), len(kinds))
         exports = dict(zip(bad, kinds, strict=True))
-        good = [day.number for day in days[HISTORY:-1] if day.number not in exports and day.number + 1 not in exports]
+        near = {number - ahead for number in exports for ahead in range(2)} | {bad[kinds.index("duplicate")] - 2}
+        good = [day.number for day in days[HISTORY:-1] if day.number not in near]
         full, overlap, clock = rng.sample(good[::2], 3)
         faults = {full: ["full"], full + 1: ["full"], overlap: ["overlap"], clock: ["clock"]}
         free = [day.number for day in days if day.number not in {*exports, *faults}]
@@ -164,6 +178,9 @@ def plan_month(count: int, seed: int) -> list[Day]:
             rng.sample(free, len(free) // 2), itertools.cycle(("kill run", "kill step")), strict=False
         ):
             faults[number] = [kind]
+        faults.setdefault(next(day for day, kind in exports.items() if kind == "duplicate") - 1, []).append("withdraw")
+        late = [number for number in free if number > count // 2 and number not in faults]
+        faults[late[0]] = ["kill withdraw"]
     return [Day(day.number, exports.get(day.number, "good"), faults.get(day.number, [])) for day in days]
 
 
@@ -179,6 +196,7 @@ class Month:
         self._seconds = 60.0  # of the last run that was not killed
         self._killed = ""
         self.missing: list[str] = []
+        self.decided: list[dict[str, str]] = []  # outputs of select_model in the runs that pushed a version
 
     @contextlib.contextmanager
     def prepared(self) -> Iterator[None]:
@@ -221,6 +239,8 @@ class Month:
         newest = self._newest()
         if newest and newest != before:
             day.version, day.whole = newest, self._verify(newest)
+        if kinds := [fault for fault in day.faults if fault.endswith("withdraw")]:
+            self._withdraw(day, kill=kinds == ["kill withdraw"])
         day.cleaned = self._clean()
         stores = self.runs.rglob("metadata.sqlite"), self.runs.rglob("executions/*/*.json")
         day.bytes = {
@@ -300,6 +320,8 @@ class Month:
         chosen = next(model for model in decision["models"] if model["name"] == decision["selected"])
         day.format, day.auc = decision["selected"], chosen["metrics"].get("auc")
         day.reason, day.done = pushed["reason"], True
+        if pushed["version"] and decision["blessed"]:
+            self.decided.append(steps["select_model"]["outputs"])
 
     def _verify(self, version: int) -> str:
         """Return ``whole`` if the version has its manifest's files and its server's loader loads it, else why not."""
@@ -311,6 +333,44 @@ class Month:
                 return cause(ended.stderr)
             blessed = Path(temporary, "blessing", "INFRA_BLESSED").is_file()
             return "whole" if blessed else Path(temporary, "blessing", "infra_blessing.json").read_text()
+
+    def _withdraw(self, day: Day, *, kill: bool) -> None:
+        """Withdraw the newest version, and record what is then not as promised."""
+        newest, words = self._newest(), [*TFOPT, "withdraw", "served", "--reason", f"day {day.number}"]
+        if kill:
+            begun = time.monotonic()
+            subprocess.run([*TFOPT, "history", "served"], check=True, cwd=self.folder, capture_output=True)
+            process = subprocess.Popen(words, cwd=self.folder, stdout=subprocess.DEVNULL)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(self._rng.uniform(0.5, 1.5) * (time.monotonic() - begun))
+            process.kill()
+            process.wait()
+        subprocess.run([*words[:-2], str(newest), *words[-2:]], check=True, cwd=self.folder, capture_output=True)
+        day.withdrawn = newest
+        manifests = sorted(str(file.relative_to(self.served)) for file in (self.served / "versions").glob("*.sha256"))
+        check = subprocess.run(["sha256sum", "--check", *manifests], cwd=self.served, check=False, capture_output=True)
+        if self._newest() == newest or (self.served / "latest").readlink() != Path(str(self._newest())):
+            day.broken = f"version {newest} is served, although it was withdrawn"
+        elif check.returncode:
+            day.broken = "a manifest does not fit"
+
+    def roll_back_in_a_store(self) -> list[str]:
+        """Push the last two models to a bucket of a local S3 server, withdraw the second, push it again, restore it.
+
+        Return a line for each promise that was not held.
+        """
+        from moto.server import ThreadedMotoServer
+
+        server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+        server.start()
+        address = "http://{}:{}".format(*server.get_host_and_port())
+        keys = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test", "AWS_DEFAULT_REGION": "us-east-1"}
+        environment = os.environ | keys | {"AWS_ENDPOINT_URL": address}
+        try:
+            with tempfile.TemporaryDirectory(prefix="tfopt-month-") as temporary:
+                return list(roll_back(self.decided[-2:], Path(temporary), environment))
+        finally:
+            server.stop()
 
     def _clean(self) -> int:
         words = ["clean", "runs", "--keep", str(KEEP), "--yes", "--json"]
@@ -374,6 +434,41 @@ class Watch:
         return False
 
 
+def roll_back(decided: Sequence[dict[str, str]], folder: Path, environment: dict[str, str]) -> Iterator[str]:
+    """Withdraw and restore the second of two models in an object store; yield a line for each broken promise."""
+    import fsspec
+
+    os.environ.update(environment)  # of the listings below
+    fsspec.filesystem("s3").mkdir("month")
+    served = "s3://month/served"
+
+    def push(number: int) -> int | None:
+        target = folder / f"pushed {len(list(folder.iterdir()))}"
+        words = ["push_model", "--destination", served, "--layout", "plain", "--pushed", str(target)]
+        words += ["--model", decided[number]["selected"], "--blessing", decided[number]["blessing"]]
+        subprocess.run([*TFOPT, *words], check=True, env=environment, capture_output=True)
+        version: int | None = json.loads((target / "pushed.json").read_text())["version"]
+        return version
+
+    def served_versions() -> set[str]:
+        return {name for name in remote_files.list_names(served) if name.isdecimal()}
+
+    def change(command: str) -> None:
+        words = [*TFOPT, command, served, "--reason", "the month"]
+        subprocess.run(words, check=True, env=environment, capture_output=True)
+
+    if (push(0), push(1)) != (1, 2):
+        yield "object store: two models are not versions 1 and 2"
+    change("withdraw")
+    if served_versions() != {"1"}:
+        yield f"object store: served after the withdrawal: {sorted(served_versions())}"
+    if push(1) is not None:
+        yield "object store: the withdrawn model was pushed again"
+    change("restore")
+    if served_versions() != {"1", "2"} or push(1) != 2:
+        yield f"object store: served after the restoration: {sorted(served_versions())}"
+
+
 def tree_size(folder: Path) -> int:
     """Return the bytes on the disk of all files below a folder; those with several links count once."""
     sizes = {}
@@ -405,6 +500,12 @@ def broken_promises(days: Sequence[Day], watched: Sequence[dict[str, int]]) -> l
     ]
     lines += [f"day {day.number}: {day.export}, and pushed" for day in days if is_bad(day) and day.version]
     lines += [f"day {day.number}: a good day was lost: {day.reason}" for day in days if is_lost(day)]
+    lines += [f"day {day.number}: {day.broken}" for day in days if day.broken]
+    pushed = [day.version for day in days if day.version]
+    lines += [f"version {number} was pushed twice" for number in sorted({n for n in pushed if pushed.count(n) > 1})]
+    for before, day in itertools.pairwise(days):
+        if before.withdrawn and day.export == "duplicate" and day.version:
+            lines.append(f"day {day.number}: the withdrawn version {before.withdrawn} was pushed again")
     return lines + growth(days)
 
 
@@ -453,6 +554,7 @@ def print_table(days: Sequence[Day], missing: Sequence[str]) -> None:
     print("|--:|---|---|---|--:|---|--:|--:|--:|")
     for day in days:
         pushed = f"{day.version}: {day.format}" if day.version else "-"
+        pushed += f", {day.withdrawn} withdrawn" if day.withdrawn else ""
         auc = "" if day.auc is None else f"{day.auc:.3f}"
         sizes = " | ".join(data_size(day.bytes[name]) for name in ("runs", "metadata", "served"))
         what, attempts = ", ".join([day.export, *day.faults]), ", ".join(day.attempts)

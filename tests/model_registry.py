@@ -58,6 +58,13 @@ class ModelRegistryServer:
             parent = query.get("parentResourceId")
             rows = [row for row in rows if parent is None or row["registeredModelId"] == parent]
             return (200, rows[0]) if rows else (404, {"code": "404", "message": "no such resource"})
+        if method == "PATCH" and (changed := re.fullmatch(r"model_versions/(\d+)", path)):
+            changes = {
+                key: value for key, value in models.ModelVersionUpdate.from_dict(body).to_dict().items() if value
+            }
+            (row,) = (row for row in self._stored["model_versions"] if row["id"] == changed[1])
+            row.update(changes)
+            return 200, row
         if method == "POST" and path in CREATED:
             return self._create(path, *CREATED[path], body)
         artifacts = re.fullmatch(r"model_versions/(\d+)/artifacts", path)
@@ -91,6 +98,8 @@ def _handler(server: ModelRegistryServer) -> type[http.server.BaseHTTPRequestHan
 
         def do_POST(self) -> None:
             self._respond(json.loads(self.rfile.read(int(self.headers["content-length"]))))
+
+        do_PATCH = do_POST  # noqa: N815  (the name is http.server's)
 
         def _respond(self, body: Any) -> None:
             status, content = server.respond(self.command, self.path, self.headers, body)

@@ -28,9 +28,10 @@ def push_model(
     """Push a blessed model as the next numbered version of a folder.
 
     The version appears complete, by one rename, under the next free number; earlier versions remain. Concurrent pushes
-    get different numbers. A model that is the newest version already is not pushed again. A model that is not blessed
-    is not pushed; the step then succeeds and reports the reason, as TFX's Pusher does. With a ``fallback``, the parent
-    is pushed instead, by the same rules.
+    get different numbers. A model that is the newest version already is not pushed again, and one that was withdrawn
+    (`tfopt withdraw`) is not pushed until it is restored. A model that is not blessed is not pushed; the step then
+    succeeds and reports the reason, as TFX's Pusher does. With a ``fallback``, the parent is pushed instead, by the
+    same rules.
 
     In an object store (``s3://``, ``gs://``, ``abfs://``), which has no renames, the pointer ``versions/8.json`` is
     written last: without it version 8 does not exist (docs/stores.md). A store without conditional writes is refused.
@@ -61,11 +62,13 @@ def push_model(
     from tfopt.components.push_model.choice import choose  # imports NumPy
     from tfopt.components.push_model.push import check_push, push, store_for_next_run
     from tfopt.components.push_model.registration import plan_registration, register_version
+    from tfopt.components.push_model.version_record import VersionRecord
 
     choice = choose(model, blessing, infra_blessing, fallback)
     check_push(choice, settings, decision, trained, recipe)
     version, targets = plan_registration(choice, model, decision, settings, registration)
-    report = push(choice, model, examples, settings, scheduling)
+    record = VersionRecord("", version, list(map(str, targets)), trained.digest if trained else None)
+    report = push(choice, model, examples, settings, scheduling, record)
     report = store_for_next_run(report, decision, trained, recipe)
     _write(pushed, register_version(report, version, targets))
 

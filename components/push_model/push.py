@@ -9,6 +9,7 @@ from tfopt.artifacts import Decision, Examples, KerasModel, Model, Recipe
 from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings
 from tfopt.components.push_model.store_versions import StoreVersions
+from tfopt.components.push_model.version_record import VersionRecord, write_record
 from tfopt.components.push_model.versions import Versions, WriteConfig, check_name, translate_errors
 from tfopt.model_store import run_history, warm_start
 from tfopt.reports.pushed_report import PushedReport
@@ -21,9 +22,17 @@ from tfopt.storage.remote_files import is_remote
 
 
 def push(
-    choice: Choice, requested: Model, examples: Examples | None, settings: PushSettings, scheduling: Scheduling
+    choice: Choice,
+    requested: Model,
+    examples: Examples | None,
+    settings: PushSettings,
+    scheduling: Scheduling,
+    record: VersionRecord,
 ) -> PushedReport:
-    """Push the chosen model, if there is one, and return the content of ``pushed.json``; errors as `push_model`."""
+    """Push the chosen model, if there is one, and return the content of ``pushed.json``; errors as `push_model`.
+
+    The record has what is known before the push.
+    """
     model = choice.model or requested
     versions_class = StoreVersions if is_remote(settings.destination) else Versions
     versions = versions_class(settings.destination, resolve_layout(model, settings.layout), settings.signing_key)
@@ -51,10 +60,12 @@ def push(
     with versions.staged() as stage:
         facts = write_version(model, versions.layout, stage, examples, settings.warm_up_requests)
         result = versions.add(stage, settings.keep, write_config)
+    if result.version is None:
+        return replace(report, previous=result.previous, reason=result.reason)
     reason = result.reason
     if choice.fallback:
         reason = f"{reason}: {choice.reason}" if result.version == result.previous else choice.reason
-    return replace(
+    report = replace(
         report,
         pushed=True,
         version=result.version,
@@ -63,6 +74,10 @@ def push(
         reason=reason,
         **facts,
     )
+    version = replace(record.pushed, number=result.version, path=report.path or "")
+    with translate_errors(versions.destination):
+        write_record(versions.destination, replace(record, digest=result.digest, pushed=version, config=result.config))
+    return report
 
 
 def check_push(

@@ -1,6 +1,6 @@
 """Check what `push_model` registers before the push, and register the version after it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +8,14 @@ from tfopt.artifacts import Decision, Model
 from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings, RegistrationSettings
 from tfopt.components.push_model.registrations.kind import PushedVersion
-from tfopt.components.push_model.registrations.target import Target, parse_name, parse_targets, register_with
+from tfopt.components.push_model.registrations.target import (
+    Target,
+    parse_name,
+    parse_targets,
+    register_with,
+    update_with,
+)
+from tfopt.components.push_model.version_record import VersionRecord
 from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.pushed_report import PushedReport
@@ -61,22 +68,58 @@ def register_version(report: PushedReport, version: PushedVersion, targets: Sequ
     if report.version is None or report.path is None:
         return report
     version = replace(version, number=report.version, path=report.path)
+    references, failures = _call_each(targets, register_with, version)
+    if failures:
+        raise _failure(
+            failures,
+            f"{version.path} is pushed and complete, but not registered with ",
+            "; then run push_model again: it adds no version and registers this one",
+        )
+    return replace(report, registrations=references)
+
+
+def update_registrations(record: VersionRecord, served: PushedVersion | None, withdrawn: str | None) -> dict[str, str]:
+    """Update where a version is registered after it was withdrawn or restored, and return what was changed.
+
+    Args:
+        record: Of the version.
+        served: The newest version that is left.
+        withdrawn: Who withdrew it, when and why; None for a version that was restored.
+
+    Raises:
+        ComponentError: If some fail, after all were tried. Repeating the command completes what is missing.
+    """
+    targets = parse_targets(record.targets)
+    changed, failures = _call_each(targets, update_with, record.pushed, served, withdrawn)
+    if failures:
+        raise _failure(
+            failures,
+            f"version {record.pushed.number} is {'withdrawn' if withdrawn else 'restored'}, but not at ",
+            "; then repeat this command",
+        )
+    return changed
+
+
+def _call_each(
+    targets: Sequence[Target], function: Callable[..., str], *arguments: object
+) -> tuple[dict[str, str], dict[Target, ComponentError]]:
+    """Call a function of the targets, each in a child process; return what they wrote, and the errors."""
     references, failures = {}, {}
     for target in targets:
         doing = f"the registration with {target.kind}"
         try:
-            references[str(target)] = run_in_child(register_with, target, version, doing=doing, limit_s=LIMIT_S)
+            references[str(target)] = run_in_child(function, target, *arguments, doing=doing, limit_s=LIMIT_S)
         except ComponentError as error:
             failures[target] = error
-    if failures:
-        raise ComponentError(
-            f"{version.path} is pushed and complete, but not registered with "
-            + "; ".join(f"{target}: {error.received}" for target, error in failures.items()),
-            "; ".join(dict.fromkeys(error.expected for error in failures.values())),
-            "; ".join(dict.fromkeys(error.fix for error in failures.values()))
-            + "; then run push_model again: it adds no version and registers this one",
-        )
-    return replace(report, registrations=references)
+    return references, failures
+
+
+def _failure(failures: Mapping[Target, ComponentError], received: str, repeat: str) -> ComponentError:
+    return ComponentError(
+        received + "; ".join(f"{target}: {error.received}" for target, error in failures.items()),
+        "; ".join(dict.fromkeys(error.expected for error in failures.values())),
+        "; ".join(dict.fromkeys(error.fix for error in failures.values())) + repeat,
+    )
 
 
 def pushed_metrics(decision: Decision | None, choice: Choice) -> tuple[dict[str, float], dict[str, float]]:

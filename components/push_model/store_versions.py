@@ -13,14 +13,25 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.components.push_model.versions import PushResult, WriteConfig
+from tfopt.components.push_model.version_record import RECORD
+from tfopt.components.push_model.versions import (
+    ALREADY_NEWEST,
+    POINTER,
+    PushResult,
+    WriteConfig,
+    complete_changes,
+    describe_withdrawn,
+    find_withdrawn,
+    replace_config,
+)
 from tfopt.errors import ComponentError
+from tfopt.model_store.withdrawals import read_changes
 from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
-from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, write_description
+from tfopt.serving.version_manifest import DESCRIPTIONS, FOLDER, write_description
 from tfopt.storage import remote_files, staging
 
-POINTER, CLAIM = ".json", ".claim"
+CLAIM = ".claim"
 # From then on the files of a version without a pointer are removed; at once if its process was here and has ended.
 ABANDONED_AFTER = datetime.timedelta(days=1)
 
@@ -54,7 +65,11 @@ class StoreVersions:
         """Add a version as the newest one, unless it is that already; see `Versions.add`."""
         config = stage.parents[1] / "config" / self.destination.rpartition("/")[2] / CONFIG
         config.parent.mkdir(parents=True)
+        self.complete_changes()
         digest, previous = Version(stage).digest, self.newest()
+        is_newest = previous is not None and self.digest(previous) == digest
+        if not is_newest and (change := find_withdrawn(self.destination, digest)):
+            return PushResult(None, previous, describe_withdrawn(change, self.destination), digest)
         address = remote_files.join(self.destination, CONFIG)
         before = remote_files.read_file(address)
         if before is not None:
@@ -66,16 +81,34 @@ class StoreVersions:
                 remote_files.write_file(address, content)
 
         with write_config(config.parent):
-            if previous is not None and self._read(previous, POINTER).get("digest") == digest:
+            if is_newest and previous is not None:
                 upload_config()
-                version, reason = previous, "the newest version is this very model already"
+                version, reason = previous, ALREADY_NEWEST
                 if self._signing_key:
                     local = Path(remote_files.local_copy(self.path(version)))
                     write_description(local, self.destination, self._signing_key)
             else:
                 version, reason = self._add(stage, digest, upload_config), "blessed"
+            written = (remote_files.read_file(str(config)) or b"").decode(errors="replace")
         self._remove_old(keep)
-        return PushResult(version, previous, reason)
+        return PushResult(version, previous, reason, digest, written or None)
+
+    def locked(self) -> contextlib.AbstractContextManager[None]:
+        """A store has no locks: of two changes at the same time one is refused."""
+        return contextlib.nullcontext()
+
+    def complete_changes(self) -> None:
+        """Move the files of withdrawn and restored versions that are not moved yet."""
+        complete_changes(self.destination)
+
+    def show_newest(self, config: str | None = None) -> None:
+        """Write Triton's configuration of the newest version."""
+        if config is not None:
+            replace_config(remote_files.join(self.destination, CONFIG), config)
+
+    def digest(self, version: int) -> str:
+        """Return the digest of a version's files, from its pointer."""
+        return str(self._read(version, POINTER).get("digest", ""))
 
     def numbers(self) -> list[int]:
         """List the numbers of the versions, oldest first."""
@@ -126,10 +159,10 @@ class StoreVersions:
         numbers = self.numbers()
         try:
             for version in numbers[: -keep or None] if keep else ():
-                for suffix in (POINTER, MANIFEST, SIGNATURE):
+                for suffix in (POINTER, *DESCRIPTIONS, RECORD):
                     remote_files.remove(self._entry(version, suffix))
                 remote_files.remove(self.path(version))
-            for version in {number for number, _ in self._entries()} - set(numbers):
+            for version in {number for number, _ in self._entries()} - {*numbers, *read_changes(self.destination)}:
                 if self._is_abandoned(version):
                     remote_files.remove(self.path(version))
         except ComponentError as error:

@@ -3,21 +3,30 @@
 import contextlib
 import errno
 import logging
+import re
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfopt.components.push_model.version_record import RECORD, read_record
 from tfopt.errors import ComponentError
+from tfopt.model_store.withdrawals import WITHDRAWN, Change, is_withdrawn, new_change, read_changes, write_change
 from tfopt.serving.layouts import Version
-from tfopt.serving.version_manifest import FOLDER, MANIFEST, SIGNATURE, write_description
-from tfopt.storage import staging
+from tfopt.serving.triton_config import FILE as CONFIG
+from tfopt.serving.triton_config import HEADER
+from tfopt.serving.version_manifest import DESCRIPTIONS, FOLDER, write_description
+from tfopt.storage import remote_files, staging
 from tfopt.storage.folder_lock import lock_folder
 from tfopt.storage.publication import NAME_IN_USE
 
 LATEST = "latest"
+POINTER = ".json"  # in an object store: the version exists
+ALREADY_NEWEST = "the newest version is this very model already"
 WriteConfig = Callable[[Path], AbstractContextManager[object]]
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -25,14 +34,18 @@ class PushResult:
     """The result of a push.
 
     Attributes:
-        version: Number of the version that contains the model.
+        version: Number of the version that contains the model; None if it was withdrawn.
         previous: Number of the version that was the newest before; equal to ``version`` if nothing was added.
         reason: ``blessed``, or why nothing was added.
+        digest: Of the version's files.
+        config: Triton's configuration of this version.
     """
 
-    version: int
+    version: int | None
     previous: int | None
     reason: str
+    digest: str
+    config: str | None = None
 
 
 class Versions:
@@ -60,26 +73,75 @@ class Versions:
     def add(
         self, stage: Path, keep: int | None = None, write_config: WriteConfig = contextlib.nullcontext
     ) -> PushResult:
-        """Add a version, in a folder of `staged`, as the newest one, unless it is that already.
+        """Add a version, in a folder of `staged`, as the newest one, unless it is that already, or was withdrawn.
 
         Before that, ``write_config`` writes the files next to the versions; it restores them if adding the version
         fails. After it, ``keep`` versions remain; all with None or 0.
         """
         staging.sync_tree(stage)
-        with lock_folder(self.folder):  # otherwise the configuration could be that of another concurrent push
-            previous, reason = self.newest(), "the newest version is this very model already"
+        digest = Version(stage).digest
+        with self.locked():  # otherwise the configuration could be that of another concurrent push
+            self.complete_changes()
+            previous, reason = self.newest(), ALREADY_NEWEST
+            is_newest = previous is not None and self.digest(previous) == digest
+            if not is_newest and (change := find_withdrawn(self.destination, digest)):
+                return PushResult(None, previous, describe_withdrawn(change, self.destination), digest)
             with write_config(self.folder):
-                if previous is not None and Version(self.path(previous)).digest == Version(stage).digest:
+                if is_newest and previous is not None:
                     version = previous  # what a killed push did not do after the rename is done below
                 else:
                     version, reason = self._rename(stage), "blessed"
+                config = (remote_files.read_file(str(self.folder / CONFIG)) or b"").decode(errors="replace")
             staging.sync(self.folder)
             write_description(self.path(version), self.destination, self._signing_key)
-            if self.layout == "plain" or (self.folder / LATEST).is_symlink():  # an existing link must not lag behind
+            if self.layout == "plain":
                 self._link_latest(version)
+            self.show_newest()
             for old in self.numbers()[: -keep or None] if keep else ():
                 self._remove(old)
-        return PushResult(version, previous, reason)
+        return PushResult(version, previous, reason, digest, config or None)
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the lock of the destination against other processes of this machine."""
+        with lock_folder(self.folder):
+            yield
+
+    def complete_changes(self) -> None:
+        """Move the files of withdrawn and restored versions that are not moved yet; record folders moved by hand.
+
+        A newest version whose folder was moved away while older ones remain was taken back as well.
+        """
+        complete_changes(self.destination)
+        numbers, changes = self.numbers(), read_changes(self.destination)
+        for number in numbers:
+            if changes.get(number) and changes[number][-1].action == "removed":
+                write_change(self.destination, new_change(number, "restored", "", "its folder is there again"))
+        described = {
+            int(name) for name in map(_version_name, remote_files.list_names(str(self.folder / FOLDER))) if name
+        }
+        for number in sorted(described) if numbers else ():
+            if number > numbers[-1] and not is_withdrawn(changes.get(number, ())):
+                record = read_record(self.destination, number)
+                digest = record.digest if record else ""
+                change = new_change(number, "removed", digest, "its folder is not there any more")
+                write_change(self.destination, change)
+                log.warning("%s: %s", self.folder, change)
+        complete_changes(self.destination)
+
+    def show_newest(self, config: str | None = None) -> None:
+        """Let an existing link ``latest`` point to the newest version, and write Triton's configuration of it."""
+        newest, latest = self.newest(), self.folder / LATEST
+        if latest.is_symlink() and newest is None:
+            latest.unlink()
+        elif latest.is_symlink() and newest is not None:
+            self._link_latest(newest)
+        if config is not None:
+            replace_config(str(self.folder / CONFIG), config)
+
+    def digest(self, version: int) -> str:
+        """Return the digest of a version's files."""
+        return Version(self.path(version)).digest
 
     def numbers(self) -> list[int]:
         """List the numbers of the versions, oldest first."""
@@ -102,7 +164,10 @@ class Versions:
     def _rename(self, stage: Path) -> int:
         """Rename to the next free number; a number that another machine uses meanwhile is skipped."""
         while True:
-            version = 1 + max((int(path.name) for path in self._numbered()), default=0)
+            names = [path.name for path in self._numbered()] + [
+                _version_name(name) for name in remote_files.list_names(str(self.folder / FOLDER))
+            ]
+            version = 1 + max((int(name) for name in names if name), default=0)
             try:
                 stage.rename(self.folder / str(version))
             except OSError as error:
@@ -128,14 +193,61 @@ class Versions:
         """
         hidden, path = staging.new_path(self.folder), self.path(version)
         try:
-            for suffix in (MANIFEST, SIGNATURE):
+            for suffix in (*DESCRIPTIONS, RECORD):
                 (self.folder / FOLDER / f"{path.name}{suffix}").unlink(missing_ok=True)
             path.rename(hidden)
             shutil.rmtree(hidden)
         except FileNotFoundError:
             pass
         except OSError as error:
-            logging.getLogger(__name__).warning("%s: version %s is not removed: %s", self.folder, version, error)
+            log.warning("%s: version %s is not removed: %s", self.folder, version, error)
+
+
+def complete_changes(destination: str) -> None:
+    """Move the files of versions to where their last change says they are; what is there already stays.
+
+    Readers of a folder see a version whole or not at all. In a store, `tfopt` sees it so, by its pointer.
+    """
+    withdrawn = remote_files.join(destination, WITHDRAWN)
+    for number, changes in read_changes(destination).items():
+        if is_withdrawn(changes):
+            folder = [POINTER, ""] if changes[-1].action == "withdrawn" else []  # else somebody may have moved it back
+            _move(number, destination, withdrawn, [*folder, *DESCRIPTIONS])
+        else:
+            _move(number, withdrawn, destination, [*DESCRIPTIONS, "", POINTER])
+
+
+def _move(number: int, source: str, target: str, parts: Sequence[str]) -> None:
+    """Move the folder of a version (""), and the files with these suffixes next to it, from one destination."""
+    numbered = (name for name in remote_files.list_names(source) if name.isascii() and name.isdecimal())
+    name = next((name for name in numbered if int(name) == number), str(number))
+    for part in parts:
+        path = f"{FOLDER}/{name}{part}" if part else name
+        remote_files.move(remote_files.join(source, path), remote_files.join(target, path))
+
+
+def find_withdrawn(destination: str, digest: str) -> Change | None:
+    """Return the withdrawal of a version with these files, unless it was restored or may be pushed again."""
+    last = [changes[-1] for changes in read_changes(destination).values() if is_withdrawn(changes)]
+    return next((change for change in last if change.digest == digest and not change.allow), None)
+
+
+def describe_withdrawn(change: Change, destination: str) -> str:
+    """Return why a model that was withdrawn is not pushed, and how to push it."""
+    return f"{change}; to push it again: tfopt restore {destination} {change.version}, or tfopt withdraw with --allow"
+
+
+def replace_config(address: str, config: str) -> None:
+    """Write Triton's configuration, unless the file is the user's."""
+    before = (remote_files.read_file(address) or b"").decode(errors="replace")
+    if before.startswith(HEADER) and before != config:
+        remote_files.write_file(address, config.encode())
+
+
+def _version_name(name: str) -> str:
+    """Return the number in the name of a file next to the versions; empty if there is none."""
+    number = re.split(r"[.-]", name)[0]
+    return number if number.isascii() and number.isdecimal() else ""
 
 
 def check_name(path: Path, *, link: bool = False) -> None:

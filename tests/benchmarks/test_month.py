@@ -35,6 +35,9 @@ def test_each_fault_is_planned_on_days_that_can_show_it(count, seed):
     assert days[0].export == "good" and "full" not in days[0].faults  # a first version
     full = [day.number for day in days if "full" in day.faults]
     assert full[1] == full[0] + 1
+    (withdrawn,) = [day for day in days if "withdraw" in day.faults]
+    assert (withdrawn.export, days[withdrawn.number].export) == ("good", "duplicate")
+    assert faults.count("kill withdraw") == 1
 
 
 def test_a_month_that_held_its_promises_has_no_line():
@@ -47,6 +50,8 @@ def test_a_month_that_held_its_promises_has_no_line():
     [
         ({"whole": "model.tflite: changed"}, "day 5: version 5 is not whole: model.tflite: changed"),
         ({"export": "missing"}, "day 5: missing, and pushed"),
+        ({"version": 4}, "version 4 was pushed twice"),
+        ({"broken": "version 5 is served"}, "day 5: version 5 is served"),
         ({"done": False, "reason": "Killed"}, "day 5: a good day was lost: Killed"),
         ({"bytes": SIZES | {"metadata": 151}}, "metadata grew from 100 B to 151 B"),
     ],
@@ -55,6 +60,12 @@ def test_each_broken_promise_is_found(changes, line):
     days = [good(number) for number in range(1, 7)]
     days[4] = replace(days[4], **changes)
     assert month.broken_promises(days, [SEEN] * 6) == [line]
+
+
+def test_a_withdrawn_version_that_comes_back_is_found():
+    days = [good(1, withdrawn=1), good(2, export="duplicate", version=2)]
+    assert month.broken_promises(days, [SEEN] * 2) == ["day 2: the withdrawn version 1 was pushed again"]
+    assert month.broken_promises([days[0], replace(days[1], version=None)], [SEEN] * 2) == []
 
 
 def test_a_moment_without_a_version_is_found():

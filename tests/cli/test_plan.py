@@ -1,6 +1,7 @@
 """Test `tfopt plan`: it announces what the run then does, with reasons and times, and writes and imports nothing."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -258,3 +259,54 @@ def test_a_plan_of_a_shipped_pipeline_imports_no_framework(folder):
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count(" no earlier result") == 14
+
+
+def save(*more: str) -> int:
+    return main(["plan", *words(), "-o", "plan.json", *more])
+
+
+@EVERY
+def test_a_saved_plan_is_executed(engine, folder, capsys):
+    assert main(["plan", *words("limit=5", "book=a book", engine=engine), "-o", "a plan.json"]) == 0
+    assert main(["run", "--plan", "a plan.json", "--json"]) == 0
+    steps = json.loads(capsys.readouterr().out.partition("\n{")[2].join(["{", ""]))
+    assert not any(step["reused"] for step in steps.values())
+    planned = plan(capsys, "limit=5", "book=a book", engine=engine)
+    assert {action for name, action in actions(planned).items() if name != "note"} == {"reuse"}
+
+
+@pytest.mark.parametrize(
+    ("change", "received"),
+    [
+        (lambda folder: (folder / "data.txt").write_text("two\n"), "plan.json: the content of data is another one"),
+        (lambda folder: run(), "count: reuse [(]planned: run, no earlier result[)]"),
+        (lambda folder: (folder / "counting.py").write_text(DAG.replace("note(", "note (")), None),
+        (lambda folder: (folder / "plan.json").write_text("{}"), "SavedPlan"),
+    ],
+)
+def test_a_plan_that_does_not_hold_is_refused(change, received, folder, capsys):
+    assert save() == 0
+    change(folder)
+    before = sorted(path for path in folder.rglob("*") if "results" in path.parts)
+    code = main(["run", "--plan", "plan.json"])
+    assert code == (0 if received is None else 1)
+    if received:
+        assert re.search(received, capsys.readouterr().err)
+        assert sorted(path for path in folder.rglob("*") if "results" in path.parts) == before
+
+
+def test_a_plan_has_the_arguments_of_its_run(folder, capsys):
+    save()
+    assert main(["run", "counting.py", "--plan", "plan.json"]) == 1
+    assert "leave them out" in capsys.readouterr().err
+    assert main(["run"]) == 1
+    assert "a pipeline, or --plan" in capsys.readouterr().err
+
+
+def test_the_exit_code_tells_whether_steps_would_run(folder, capsys):
+    assert save("--detailed-exitcode") == 2
+    run()
+    assert save("--detailed-exitcode") == 0
+    (folder / "data.txt").write_text("two\n")
+    assert save("--detailed-exitcode") == 2
+    assert save() == 0

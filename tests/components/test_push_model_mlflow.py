@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from tests.components.test_push_model_registrations import version
-from tfopt.components.push_model.registrations.target import parse_targets, register_with
+from tfopt.components.push_model.registrations.target import parse_targets, register_with, update_with
 from tfopt.errors import ComponentError
 
 
@@ -139,3 +139,19 @@ def test_a_server_that_does_not_respond_is_an_error(push):
     with pytest.raises(ComponentError) as caught:
         register(address, path=push()["path"])
     assert caught.value.expected == "mlflow that accepts the registration"
+
+
+def test_a_withdrawn_version_is_tagged(push, server):
+    client, (target,) = client_of(server), parse_targets([f"mlflow={server}"])
+    fields = {"name": "digits w", "path": push()["path"], "destination": str(push.destination)}
+    with patch.dict(os.environ):
+        assert update_with(target, version(**fields), None, "wrong") == "nothing: the version is not registered"
+    register(server, **fields)
+    for withdrawn in ("wrong labels", None, None):
+        with patch.dict(os.environ):
+            update_with(target, version(**fields), None, withdrawn)
+        (run,) = runs_of(client, "digits w")
+        (registered,) = client.search_model_versions("name = 'digits w'")
+        for tags in (run.data.tags, registered.tags):
+            assert tags.get("tfopt.withdrawn") == withdrawn
+            assert tags["tfopt.version"] == "8"

@@ -12,6 +12,7 @@ from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelInstanceGroup
 
 from tests.components.test_push_model import push
+from tests.components.test_push_model_registrations import version
 from tests.components.test_validate_serving import FACTOR, product
 from tfopt import runtimes
 from tfopt.artifacts import Model, SavedModel
@@ -19,7 +20,9 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings
 from tfopt.components.push_model.push import push as push_version
+from tfopt.components.push_model.version_record import VersionRecord
 from tfopt.components.push_model.versions import Versions
+from tfopt.components.push_model.withdraw import restore, withdraw
 from tfopt.components.validate_serving.triton_check import check_config
 from tfopt.errors import ComponentError
 from tfopt.reports.pushed_report import PushedReport
@@ -83,7 +86,7 @@ def test_a_generated_configuration_is_updated_and_one_of_the_user_stays(two_ends
     assert read(file).max_batch_size == 64
     user_config = 'name: "digits" max_batch_size: 2'
     file.write_text(user_config)
-    (destination / "1").rename(tmp_path / "removed again")
+    (destination / "2").rename(tmp_path / "removed again")
     push(two_ends, destination, layout="triton")
     assert file.read_text() == user_config
 
@@ -103,7 +106,8 @@ def push_directly(path: Path, destination: Path, **scheduling) -> PushedReport:
     """Push without the component, so that several pushes can run at the same time."""
     model = Model(path)
     settings = PushSettings(destination=str(destination), layout="triton", warm_up_requests=0)
-    return push_version(Choice(model, "meets the goals"), model, None, settings, Scheduling(**scheduling))
+    record = VersionRecord("", version(), [])
+    return push_version(Choice(model, "meets the goals"), model, None, settings, Scheduling(**scheduling), record)
 
 
 def test_after_concurrent_pushes_the_configuration_is_that_of_the_newest_version(tmp_path, monkeypatch):
@@ -240,3 +244,15 @@ def test_a_litert_model_is_refused_and_no_version_is_added(tmp_path):
     with pytest.raises(ComponentError, match="Triton has backends"):
         push(lite, tmp_path / "repository", layout="triton")
     assert not (tmp_path / "repository").exists()
+
+
+def test_a_withdrawal_restores_the_configuration_of_the_version_before(tmp_path):
+    models, served = [], tmp_path / "served"
+    for number in range(2):
+        (tmp_path / str(number)).mkdir()
+        models.append(product(tmp_path / str(number), FACTOR * number))
+        push_directly(models[-1], served)
+    withdraw(str(served), None, "wrong")
+    assert read(served / "config.pbtxt").parameters["tfopt_digest"].string_value == Model(models[0]).digest
+    restore(str(served), None, "")
+    assert read(served / "config.pbtxt").parameters["tfopt_digest"].string_value == Model(models[1]).digest

@@ -6,10 +6,10 @@ import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from tfopt.artifacts import Artifact, Benchmark, Decision, Evaluation, Pushed
-from tfopt.cli import kubeflow, overview, runs
+from tfopt.cli import kubeflow, overview, runs, saved_plan
 from tfopt.cli.arguments import (
     CommandParser,
     Subparsers,
@@ -21,7 +21,7 @@ from tfopt.cli.arguments import (
 )
 from tfopt.cli.completion import add_completion
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_plan, run_recorded
-from tfopt.cli.history import add_history
+from tfopt.cli.history import add_history, add_restore, add_withdraw
 from tfopt.cli.init import add_init
 from tfopt.cli.planned_evidence import describe_evidence
 from tfopt.cli.run_files.run_file import add_file_option
@@ -30,6 +30,7 @@ from tfopt.cli.terminal.log_redirect import capture_library_logs
 from tfopt.component import Component, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
+from tfopt.dag.planned_step import ALWAYS
 from tfopt.data import beam_runner
 from tfopt.declaration.library import component_names
 from tfopt.error_messages import nearest
@@ -39,7 +40,7 @@ from tfopt.kfp.container_entry import run_step
 from tfopt.storage import remote_files
 from tfopt.value_types import JsonObject
 
-NOT_BLESSED, UNDECIDED = 3, 4  # exit codes
+HAS_WORK, NOT_BLESSED, UNDECIDED = 2, 3, 4  # exit codes
 
 
 def _add_list(subparsers: Subparsers) -> None:
@@ -137,7 +138,13 @@ def _add_run(subparsers: Subparsers) -> None:
         "Run a pipeline on this machine. Unchanged steps of an earlier run are reused.",
         epilog=f"pipelines: {', '.join(tracing.pipelines())}. Values of one: tfopt run NAME --help",
     )
-    _add_run_options(parser, "print the outputs of each step as JSON")
+    _add_run_options(parser, "print the outputs of each step as JSON", nargs="?")
+    parser.add_argument(
+        "--plan",
+        type=Path,
+        metavar="FILE.json",
+        help="run what tfopt plan -o FILE.json planned; refused if inputs, code or earlier results changed since then",
+    )
 
 
 def _add_plan(subparsers: Subparsers) -> None:
@@ -151,10 +158,19 @@ def _add_plan(subparsers: Subparsers) -> None:
         "TFX's engines have their own records in that folder: results of the engine process are not theirs.",
     )
     _add_run_options(parser, "print the steps as JSON")
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE.json", help="write the plan, for: tfopt run --plan FILE.json"
+    )
+    parser.add_argument(
+        "--detailed-exitcode",
+        action="store_true",
+        help=f"end with exit code {HAS_WORK} if steps would run, except for those that run in every run; else with 0",
+    )
 
 
-def _add_run_options(parser: CommandParser, json_help: str) -> None:
-    parser.add_argument("pipeline", help="a shipped pipeline, or a .py file with a function of the file's name")
+def _add_run_options(parser: CommandParser, json_help: str, nargs: Literal["?"] | None = None) -> None:
+    text = "a shipped pipeline, or a .py file with a function of the file's name"
+    parser.add_argument("pipeline", nargs=nargs, help=text)
     parser.add_argument("--root", type=Path, help="the run's folder (default: runs/PIPELINE)")
     parser.add_argument(
         "--engine",
@@ -186,7 +202,8 @@ def _add_run_options(parser: CommandParser, json_help: str) -> None:
 
 def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object]:
     """Return the values of the command line and the run file, and defaults, after the checks that need no engine."""
-    values = arguments.run_file.values(dag, arguments.set, functools.partial(_check_source, dag))
+    check = functools.partial(_check_source, dag)
+    values = vars(arguments).get("planned") or arguments.run_file.values(dag, arguments.set, check)
     remote_files.check_characters(str(_root(dag, arguments)))
     check_engine(arguments.engine)
     beam_runner.check_arguments(arguments.beam_pipeline_arg)
@@ -225,19 +242,30 @@ def _plan(arguments: argparse.Namespace) -> int:
     values = _checked_values(dag, arguments)
     steps = load_plan(arguments.engine)(dag, values, _root(dag, arguments))
     evidence = describe_evidence(dag, values, steps)
+    if arguments.output:
+        saved_plan.write_plan(
+            arguments.output, saved_plan.make_plan(arguments, dag, values, _root(dag, arguments), steps)
+        )
     if arguments.json:
         print(json.dumps(plan_facts(steps, evidence), indent=1))
     else:
         print_plan(steps, evidence)
-    return 0
+    has_work = any(step.action != "reuse" and step.reasons != [ALWAYS] for step in steps.values())
+    return HAS_WORK if arguments.detailed_exitcode and has_work else 0
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    dag = tracing.load(arguments.pipeline)
+    if not arguments.plan and not arguments.pipeline:
+        received, fix = "no pipeline", f"name one: {', '.join(tracing.pipelines())}"
+        raise ComponentError(received, "a pipeline, or --plan FILE.json", fix)
+    dag = _planned_dag(arguments) if arguments.plan else tracing.load(arguments.pipeline)
     if arguments.set == ["help"]:
         print(overview.describe_values(dag))
         return 0
     values, root = _checked_values(dag, arguments), _root(dag, arguments)
+    if arguments.plan:
+        now = saved_plan.make_plan(arguments, dag, values, root, load_plan(arguments.engine)(dag, values, root))
+        saved_plan.check_plan(arguments.plan, saved_plan.read_plan(arguments.plan), now)
     options = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
     outcomes = run_recorded(dag, values, root, arguments.engine, beam_args=arguments.beam_pipeline_arg, **options)
     artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
@@ -255,6 +283,19 @@ def _run(arguments: argparse.Namespace) -> int:
         _print_results({type(artifact): artifact for artifact in artifacts})
     decisions = [artifact for artifact in artifacts if isinstance(artifact, Decision)]
     return exit_code_of(decisions) if arguments.require_blessing else 0
+
+
+def _planned_dag(arguments: argparse.Namespace) -> Dag:
+    """Return the DAG of a saved plan, whose arguments and values become those of the command."""
+    if arguments.pipeline or arguments.set or arguments.root or arguments.run_file.entries:
+        raise ComponentError(
+            "--plan with a pipeline, --set, --root or -f",
+            "a plan, which has them",
+            "leave them out, or plan again with them",
+        )
+    saved = saved_plan.read_plan(arguments.plan)
+    vars(arguments).update(saved.arguments(), planned=saved.values)
+    return tracing.load(saved.pipeline)
 
 
 def exit_code_of(decisions: Sequence[Decision]) -> int:
@@ -328,6 +369,8 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "open": runs.add_open,
     "diff": runs.add_diff,
     "history": add_history,
+    "withdraw": add_withdraw,
+    "restore": add_restore,
     "clean": runs.add_clean,
     "completion": add_completion,
 }

@@ -1,14 +1,22 @@
-"""The subcommand ``tfopt history``: the runs that a destination has recorded, and why each was pushed or not."""
+"""The subcommands about a destination: ``history``, ``withdraw`` and ``restore``."""
 
 import argparse
+import itertools
 import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 from tfopt import formatting
-from tfopt.cli.arguments import Subparsers, add_command, add_json_option
+from tfopt.cli.arguments import CommandParser, Subparsers, add_command, add_json_option
 from tfopt.errors import ComponentError
 from tfopt.formatting import visible
 from tfopt.model_store.run_history import RunRecord, read_all_runs
+from tfopt.model_store.withdrawals import Changes, read_changes
 from tfopt.reports import report_schema
+from tfopt.value_types import JsonObject
+
+if TYPE_CHECKING:
+    from tfopt.components.push_model.withdraw import Withdrawal
 
 METRICS = 2  # of the selected model, in each line: those of the evaluation come first
 
@@ -21,7 +29,8 @@ def add_history(subparsers: Subparsers) -> None:
         _history,
         "show the runs of a destination: version, selected model, metrics, and why it was pushed or not",
         "Show the run history of a destination, the newest run last: date (UTC), version, selected model, "
-        "its metrics, and why it was pushed or not. A run that failed before the push is not in it: see tfopt runs.",
+        "its metrics, and why it was pushed or not; also who withdrew or restored "
+        "a version. A run that failed before the push is not in it: see tfopt runs.",
     )
     parser.add_argument(
         "destination", nargs="?", default="pushed", help="the folder or address of pushed versions (default: pushed)"
@@ -30,20 +39,92 @@ def add_history(subparsers: Subparsers) -> None:
     add_json_option(parser)
 
 
+def add_withdraw(subparsers: Subparsers) -> None:
+    """Add ``tfopt withdraw``."""
+    parser = add_command(
+        subparsers,
+        "withdraw",
+        _withdraw,
+        "take a pushed version back: the version before it is served, and the same model is not pushed again",
+        "Take a pushed version back. Its files move to DESTINATION/withdrawn, so that model servers load the version "
+        "before it. Its number is not used again, later runs do not push the same model again, and do not compare "
+        "with it or train on from it. Registrations follow. A command that was killed is completed by the next one.",
+    )
+    _add_version(parser, "the newest one")
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="why, for the history")
+    parser.add_argument(
+        "--allow", action="store_true", help="let later runs push the same model again, under another number"
+    )
+    add_json_option(parser)
+
+
+def add_restore(subparsers: Subparsers) -> None:
+    """Add ``tfopt restore``."""
+    parser = add_command(
+        subparsers,
+        "restore",
+        _restore,
+        "serve a withdrawn version again, under its number",
+        "Undo tfopt withdraw: the files of a version move back to DESTINATION.",
+    )
+    _add_version(parser, "the one that was withdrawn last")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the history")
+    add_json_option(parser)
+
+
+def _add_version(parser: CommandParser, default: str) -> None:
+    parser.add_argument("destination", help="the folder or address of pushed versions")
+    parser.add_argument(
+        "version", nargs="?", type=int, metavar="N", help=f"the number of the version (default: {default})"
+    )
+
+
+def _withdraw(arguments: argparse.Namespace) -> int:
+    from tfopt.components.push_model.withdraw import withdraw  # imports NumPy
+
+    result = withdraw(arguments.destination, arguments.version, arguments.reason, allow=arguments.allow)
+    return _print_change(result, arguments)
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from tfopt.components.push_model.withdraw import restore  # imports NumPy
+
+    return _print_change(restore(arguments.destination, arguments.version, arguments.reason), arguments)
+
+
+def _print_change(result: "Withdrawal", arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        print(json.dumps(asdict(result), indent=1))
+        return 0
+    print(visible(str(result.change)))
+    for target, text in result.updates.items():
+        print(visible(f"{target}: {text}"))
+    served = "no version is left to serve" if result.served is None else f"the newest version is {result.served}"
+    print(f"{served}, in {visible(arguments.destination)}")
+    return 0
+
+
 def _history(arguments: argparse.Namespace) -> int:
     if arguments.last < 1:
         raise ComponentError(f"--last {arguments.last}", "a number from 1", "write for example --last 30")
     runs = read_all_runs(arguments.destination)[-arguments.last :]
+    changes = read_changes(arguments.destination)
     if arguments.json:
-        print(json.dumps([report_schema.dump(run) for run in runs], indent=1))
-    elif runs:
-        _print_table(runs)
+        print(json.dumps([report_schema.dump(run) | _changes(run, changes) for run in runs], indent=1))
+    elif runs or changes:
+        _print_table(runs, changes)
     else:
         print(f"no runs in the history of {visible(arguments.destination)}")
     return 0
 
 
-def _print_table(runs: list[RunRecord]) -> None:
+def _changes(run: RunRecord, changes: Changes) -> JsonObject:
+    """Return what happened to the version of a run after the push."""
+    of_version = changes.get(run.version or 0, ()) if run.blessed else ()
+    return {"changes": [report_schema.dump(change) for change in of_version]} if of_version else {}
+
+
+def _print_table(runs: list[RunRecord], changes: Changes) -> None:
     from rich.text import Text
 
     from tfopt.cli.terminal.tables import OutputConsole, plain_table  # imports rich
@@ -52,18 +133,20 @@ def _print_table(runs: list[RunRecord]) -> None:
     for title in ("date", "version", "selected", "metrics"):
         table.add_column(title, no_wrap=title != "metrics")
     table.add_column("why", ratio=1, overflow="fold")
-    for run in runs:
-        metrics = list(run.winner.metrics.items())[:METRICS]
-        cells = (
-            run.time[:16].replace("T", " "),
-            str(run.version) if run.version and run.blessed else "-",
-            run.winner.name,
-            ", ".join(
-                f"{formatting.title(name)} {formatting.amount(name, value)}"
-                f"{' (unstable)' if name in run.winner.disturbed else ''}"
-                for name, value in metrics
-            ),
-            run.reason,
-        )
-        table.add_row(*(Text(visible(cell)) for cell in cells))
+    rows = [(run.time, _cells(run)) for run in runs]
+    rows += [
+        (change.time, (str(change.version), change.action, "", str(change)))
+        for change in itertools.chain.from_iterable(changes.values())
+    ]
+    for time, cells in sorted(rows):
+        table.add_row(*(Text(visible(cell)) for cell in (time[:16].replace("T", " "), *cells)))
     OutputConsole().print(table)
+
+
+def _cells(run: RunRecord) -> tuple[str, str, str, str]:
+    metrics = ", ".join(
+        f"{formatting.title(name)} {formatting.amount(name, value)}"
+        f"{' (unstable)' if name in run.winner.disturbed else ''}"
+        for name, value in list(run.winner.metrics.items())[:METRICS]
+    )
+    return (str(run.version) if run.version and run.blessed else "-", run.winner.name, metrics, run.reason)

@@ -15,7 +15,7 @@ from tfopt.dag.dag import Dag
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.kfp.images import Images
-from tfopt.kfp.pod_options import Options
+from tfopt.kfp.pod_options import KUBEFLOW, VERTEX, Options
 
 # kfp is imported in the functions that need it, because a container of a step has no kfp.
 
@@ -37,6 +37,13 @@ def add_compile(subparsers: Subparsers) -> None:
         action="store_true",
         help="of a pipeline: write a component for another pipeline; its inputs and outputs are artifacts",
     )
+    parser.add_argument(
+        "--target",
+        choices=[KUBEFLOW, VERTEX],
+        default=KUBEFLOW,
+        help="where it will run: Vertex AI Pipelines takes no Kubernetes settings, which are then checked and left out "
+        "(default: %(default)s)",
+    )
     _add_step_options(parser)
     add_file_option(parser)
 
@@ -56,6 +63,7 @@ def _compile(arguments: argparse.Namespace) -> int:
             "--with": arguments.sources,
             "--set": arguments.set or arguments.run_file.entries.get("values"),
             "--as-component": arguments.as_component,
+            "--target": arguments.target if arguments.target != KUBEFLOW else None,
         }
         for option in (option for option, value in options_of_pipelines.items() if value):
             raise ComponentError(
@@ -80,6 +88,7 @@ def _compile(arguments: argparse.Namespace) -> int:
             arguments.sources,
             as_component=arguments.as_component,
             defaults=_values(dag, arguments),
+            target=arguments.target,
         )
     print(arguments.output)
     return 0

@@ -31,7 +31,8 @@ from tfopt.kfp.container_components import (
 )
 from tfopt.kfp.images import Images
 from tfopt.kfp.placement import place_steps
-from tfopt.kfp.pod_options import Options, apply
+from tfopt.kfp.pod_options import KUBEFLOW, VERTEX, Options, Target, apply
+from tfopt.kfp.vertex import check_pipeline
 
 SCHEMES = ("gs://", "s3://", "minio://", "oci://")  # of KFP's importer
 
@@ -75,15 +76,17 @@ def compile_pipeline(
     *,
     as_component: bool = False,
     defaults: Mapping[str, Any] = MappingProxyType({}),
+    target: Target = KUBEFLOW,
 ) -> None:
     """Write a DAG as native KFP v2 YAML. Sources become parameters ``NAME_uri``, imported when the run starts.
 
     Optional sources that are neither in `sources` nor in `defaults` are left out, because KFP imports every source. A
     run has the defaults, addresses and checked values, unless it sets others. A component for another pipeline
-    (`as_component`) has artifacts as sources and outputs.
+    (`as_component`) has artifacts as sources and outputs. For Vertex AI the file has no Kubernetes settings.
 
     Raises:
-        ComponentError: If an option does not fit the DAG or the image of a step, or KFP's compiler refuses the DAG.
+        ComponentError: If an option does not fit the DAG or the image of a step, or KFP's compiler or Vertex AI
+            refuses the DAG.
     """
     images, options = images or Images(), options or Options()
     options.check(dag)
@@ -91,6 +94,10 @@ def compile_pipeline(
         _refuse_settings_of_runs(dag, options, defaults)
     placed = place_steps(dag, images, options)
     used = [source for source in dag.sources.values() if not source.optional or source.name in {*sources, *defaults}]
+    if target == VERTEX:
+        check_pipeline(
+            pipeline_name(dag), placed, options, {name: defaults[name] for name in dag.sources if name in defaults}
+        )
     signature = _signature(dag, used, as_component, defaults)
     importers: dict[str, str] = {}
 
@@ -103,7 +110,7 @@ def compile_pipeline(
         tasks: dict[str, dsl.PipelineTask] = {}
         for step in dag.steps.values():
             tasks[step.id] = _task(step, artifacts, tasks, arguments)
-            apply(placed[step.id], tasks[step.id])
+            apply(placed[step.id], tasks[step.id], target)
         outputs = {name: tasks[output.step].outputs[output.output] for name, output in dag.outputs.items()}
         return signature.return_annotation(**outputs) if as_component and outputs else None
 

@@ -6,16 +6,19 @@ for one step: ``[STEP:]KEY=VALUE``. See docs/adr/0006-resources.md.
 
 import copy
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Final, Literal
 
 from tfopt.dag.dag import Dag
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.kfp.images import REFERENCE
 
+Target = Literal["kubeflow", "vertex"]
+KUBEFLOW: Final[Target] = "kubeflow"
+VERTEX: Final[Target] = "vertex"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LABEL = r"(?:[a-z0-9.-]+/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 _OBJECT = r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?"
@@ -111,6 +114,10 @@ class Options:
         """Return the keys of the options for this step only."""
         return {option.key for option in self._options if option.step == step}
 
+    def texts(self, keys: Collection[str]) -> list[str]:
+        """Return the options with these keys, as they were passed."""
+        return [option.text for option in self._options if option.key in keys]
+
     def _add(self, values: dict[str, Any], step: str | None) -> None:
         for option in self._options:
             if option.step != step:
@@ -131,8 +138,8 @@ def named_by(key: str, dag: Dag) -> Mapping[str, Any]:
     return dag.sources if key == "reuse" else dag.steps
 
 
-def apply(values: Mapping[str, Any], task: Any) -> None:
-    """Set a KFP task's image, resources, retries, environment variables and Kubernetes settings of its pod."""
+def apply(values: Mapping[str, Any], task: Any, target: Target = KUBEFLOW) -> None:
+    """Set a KFP task's image, resources, retries and environment variables; on Kubeflow also settings of its pod."""
     task.set_container_image(values["image"])
     task.set_cpu_request(values["cpu"]).set_cpu_limit(values["cpu"])
     task.set_memory_request(values["memory"]).set_memory_limit(values["memory"])
@@ -142,7 +149,8 @@ def apply(values: Mapping[str, Any], task: Any) -> None:
     task.set_retry(int(values.get("retries", "2")), wait, 2.0, "600s")
     for name, value in values.get("env", {}).items():
         task.set_env_variable(name, value)
-    _set_pod(values, task)
+    if target == KUBEFLOW:
+        _set_pod(values, task)
 
 
 def _parse(text: str) -> _Option:

@@ -59,6 +59,26 @@ def load_model(destination: str | Path) -> KerasModel | None:
     return KerasModel.open(path) if path.is_dir() else None
 
 
+def forget_model(destination: str, digest: str) -> bool:
+    """Remove the reference to a stored Keras model; return False if another one is stored.
+
+    The next training then starts from initial weights. The files remain until another model is stored.
+    """
+    name = f"{LINK}-{digest[:16]}"
+    if remote_files.is_remote(destination):
+        pointer = remote_files.join(destination, POINTER)
+        content = remote_files.read_file(pointer)
+        is_stored = bool(content) and report_schema.decode(content or b"", pointer).get("model") == name
+        if is_stored:
+            remote_files.remove(pointer)
+        return is_stored
+    link = Path(destination) / LINK
+    is_stored = link.is_symlink() and link.readlink().name == f".{name}"
+    if is_stored:
+        link.unlink()
+    return is_stored
+
+
 def store_recipe(destination: str | Path, recipe: Recipe, served: str | None) -> str:
     """Store the recipe of a search instead of the previous one, and return its path or address.
 

@@ -45,7 +45,7 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
         artifacts: dict[Value, Artifact] = {
             source: source.type(values[name]) for name, source in dag.sources.items() if values[name] is not None
         }
-        digests = {source: _source_digest(artifact) for source, artifact in artifacts.items()}
+        digests = {source: source_digest(artifact) for source, artifact in artifacts.items()}
 
         def start(step: Step) -> Callable[[], Outcome]:
             log_start(dag, step.id)
@@ -76,7 +76,7 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
     """
     values, root = dag.values(values), root.absolute()
     sources = {source: source.type(values[name]) for name, source in dag.sources.items() if values[name] is not None}
-    digests: dict[Value, str | None] = {source: _source_digest(artifact) for source, artifact in sources.items()}
+    digests: dict[Value, str | None] = {source: source_digest(artifact) for source, artifact in sources.items()}
     steps: dict[str, PlannedStep] = {}
     for step in dag.steps.values():
         inputs = _present_inputs(step, digests)
@@ -129,7 +129,7 @@ def _present_inputs(step: Step, available: Container[Value]) -> dict[str, list[V
     return {name: values for name, values in present.items() if values}
 
 
-def _source_digest(artifact: Artifact) -> str | None:
+def source_digest(artifact: Artifact) -> str | None:
     """Return a digest of a source's name, which may determine how it is read, and content; None if it is unknown."""
     if not remote_files.is_remote(artifact.uri):
         return f"{artifact.path.name} {artifact.content_digest}"

@@ -1,9 +1,11 @@
 """Manifests of pushed versions: the digests of their files, as sha256sum writes them, and OpenSSF signatures of them.
 
 Next to version 8 of a destination are ``versions/8.sha256`` and, if a key was given, ``versions/8.sig``, which
-``sha256sum --check versions/8.sha256`` and ``model_signing verify`` read too. No model server takes them for versions.
+``sha256sum --check versions/8.sha256`` and ``model_signing verify`` read too, and a statement of its number, time and
+manifest, ``versions/8.signed.json``, with its signature. No model server takes them for versions.
 """
 
+import datetime
 import hashlib
 import importlib
 import json
@@ -20,6 +22,8 @@ from tfopt.storage import remote_files
 
 FOLDER = "versions"
 MANIFEST, SIGNATURE = ".sha256", ".sig"
+STATEMENT, STATEMENT_SIGNATURE = ".signed.json", ".signed.sig"
+DESCRIPTIONS = (MANIFEST, SIGNATURE, STATEMENT, STATEMENT_SIGNATURE)
 PASSWORD = "TFOPT_SIGNING_PASSWORD"  # the name of the environment variable with the password of a key
 
 log = logging.getLogger(__name__)
@@ -43,15 +47,29 @@ def write_description(version: Path, destination: str, signing_key: str | None) 
     name = remote_files.join(destination, f"{FOLDER}/{version.name}")
     if remote_files.read_file(f"{name}{MANIFEST}") is None:
         if signing_key:
-            remote_files.write_file(f"{name}{SIGNATURE}", _sign(version, signing_key))
-        remote_files.write_file(
-            f"{name}{MANIFEST}", _manifest(version).encode()
-        )  # the last one, so that both are there
+            _write_signatures(version, name, signing_key)
+        # The last one, so that all are there.
+        remote_files.write_file(f"{name}{MANIFEST}", _manifest(version).encode())
     elif signing_key:
         before, signature = remote_files.read_file(f"{name}{SIGNATURE}"), _sign(version, signing_key)
-        if not before or _key_of(before) != _key_of(signature):
+        is_signed = before and _key_of(before) == _key_of(signature)
+        if not is_signed or remote_files.read_file(f"{name}{STATEMENT_SIGNATURE}") is None:
             verify_version(version)
-            remote_files.write_file(f"{name}{SIGNATURE}", signature)
+            _write_signatures(version, name, signing_key)
+
+
+def _write_signatures(version: Path, name: str, signing_key: str) -> None:
+    """Sign the files, and a statement of number, time and manifest: the first could be copied to a higher number."""
+    manifest = hashlib.sha256(_manifest(version).encode()).hexdigest()
+    time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    statement = json.dumps({"version": version.name, "time": time, "manifest_sha256": manifest}, indent=1) + "\n"
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        file = Path(folder, f"{version.name}{STATEMENT}")
+        file.write_text(statement)
+        signature = _sign(file, signing_key)
+    remote_files.write_file(f"{name}{SIGNATURE}", _sign(version, signing_key))
+    remote_files.write_file(f"{name}{STATEMENT}", statement.encode())
+    remote_files.write_file(f"{name}{STATEMENT_SIGNATURE}", signature)
 
 
 def verify_version(path: Path, public_key: str | None = None) -> None:
@@ -76,6 +94,7 @@ def verify_version(path: Path, public_key: str | None = None) -> None:
     signature = remote_files.read_file(f"{folder}/{FOLDER}/{name}{SIGNATURE}")
     if public_key:
         _verify_signature(version, f"{folder}/{name}", signature, public_key)
+        _verify_statement(f"{folder}/{FOLDER}/{name}", name, manifest, public_key)
     elif signature:
         log.info("%s/%s is signed; pass public_key to check by whom", folder, name)
 
@@ -196,6 +215,29 @@ def _verify_signature(version: Path, name: str, signature: bytes | None, public_
                 f"a signature of these files for the key {public_key}",
                 "check the key; if it is right, serve another version: this one is not what was signed",
             ) from error
+
+
+def _verify_statement(description: str, name: str, manifest: bytes, public_key: str) -> None:
+    """Check that the key signed this manifest as that of this version."""
+    content = remote_files.read_file(f"{description}{STATEMENT}")
+    if content is None:
+        raise ComponentError(
+            f"{description}{STATEMENT}: no such file",
+            "a signed statement of number, time and manifest",
+            "push the model again with signing_key: signatures of earlier releases are of the files alone",
+        )
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        file = Path(folder, f"{name}{STATEMENT}")
+        file.write_bytes(content)
+        signature = remote_files.read_file(f"{description}{STATEMENT_SIGNATURE}")
+        _verify_signature(file, f"{description}{STATEMENT}", signature, public_key)
+    statement = json.loads(content)
+    if (statement["version"], statement["manifest_sha256"]) != (name, hashlib.sha256(manifest).hexdigest()):
+        raise ComponentError(
+            f"version {name} is signed as {statement['version']} of {statement['time']}, or has another manifest",
+            "the version that was signed",
+            "serve another version: somebody copied this one",
+        )
 
 
 def _library(module: str) -> Any:

@@ -94,7 +94,10 @@ def list_remote_files(uri: str) -> dict[str, int]:
 
 
 def list_names(uri: str) -> list[str]:
-    """Return the names of files and folders directly below an address; empty if there are none."""
+    """Return the names of files and folders directly below an address, sorted; empty if there are none."""
+    if not is_remote(uri):
+        folder = Path(uri).expanduser()
+        return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     with _connected(uri) as store:
         store.invalidate_cache()
         try:
@@ -277,6 +280,26 @@ def remove(uri: str) -> None:
         else:
             for path in paths:  # the `rm` of WebHDFS takes no list
                 store.rm_file(path)
+
+
+def move(uri: str, target: str) -> None:
+    """Move the file or folder at an address to another one; it is no error if there is none.
+
+    A local path is renamed. In a store, which has no renames, all files are copied before the first one is removed, so
+    that a move that was killed is completed by another one.
+    """
+    if not is_remote(uri):
+        path = Path(uri)
+        if path.exists():
+            Path(target).parent.mkdir(parents=True, exist_ok=True)
+            path.rename(target)
+        return
+    files = list(_list(uri))
+    with _connected(uri) as store:
+        for file in files:
+            moved = target.rstrip("/") + file.removeprefix(uri.rstrip("/"))
+            store.cp_file(store._strip_protocol(file), store._strip_protocol(moved))
+    remove(uri)
 
 
 def _list(uri: str) -> dict[str, dict[str, Any]]:

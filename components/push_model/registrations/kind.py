@@ -58,12 +58,17 @@ class Kind:
         check_address: Raises ComponentError for an address in a form that the kind does not have.
         check_version: Raises ComponentError for a version that cannot be registered. It is called before the push, so
             the version has no number and path.
+        update: Changes what `register` wrote about a version that was withdrawn or restored: called with the address,
+            the version, the newest version that is left (None if there is none), and who withdrew it, when and why
+            (None if it was restored). It returns what it changed, and can be called again. Without it the registration
+            stays as it is.
     """
 
     register: Callable[[str, PushedVersion], str]
     package: str | None = None
     check_address: Callable[[str], None] = lambda address: None
     check_version: Callable[[PushedVersion], None] = lambda version: None
+    update: Callable[[str, PushedVersion, PushedVersion | None, str | None], str] | None = None
 
 
 KINDS = Extensions(

@@ -57,6 +57,14 @@ def register(address: str, version: PushedVersion) -> str:
     return address
 
 
+def update(address: str, version: PushedVersion, served: PushedVersion | None, withdrawn: str | None) -> str:
+    """Write the file for the newest version, or remove it if there is none."""
+    if served is None:
+        remote_files.remove(address)
+        return f"removed {address}"
+    return f"version {served.number} in {register(address, served)}"
+
+
 def inference_service(version: PushedVersion) -> JsonObject:
     """Return the manifest. Its annotations change with each version, so that applying it starts new pods."""
     runtime, format, format_version, protocol = RUNTIMES.get((version.layout, version.format), TRITON)
@@ -91,4 +99,4 @@ def object_name(name: str) -> str:
     return label if label[:1].isalpha() else f"m-{label}".rstrip("-")
 
 
-KIND = Kind(register, check_address=check_address, check_version=check_version)
+KIND = Kind(register, check_address=check_address, check_version=check_version, update=update)

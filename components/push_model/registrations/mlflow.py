@@ -6,6 +6,7 @@ from typing import Any
 from tfopt.components.push_model.registrations.kind import Kind, PushedVersion
 from tfopt.storage import remote_files
 
+WITHDRAWN = "tfopt.withdrawn"  # a tag
 FOLDER = "model"  # of the run's artifacts
 SETTINGS = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",  # seconds; by default two minutes, and seven repetitions
@@ -20,11 +21,7 @@ def register(address: str, version: PushedVersion) -> str:
     The experiment and the registered model have the name of the version. A run that a killed attempt left unfinished
     is completed.
     """
-    for name, value in SETTINGS.items():
-        os.environ.setdefault(name, value)
-    from mlflow import MlflowClient
-
-    client = MlflowClient(tracking_uri=address, registry_uri=address)
+    client = _client(address)
     run = _find_or_create_run(client, version)
     run_id = run.info.run_id
     if run.info.status != "FINISHED":
@@ -34,15 +31,46 @@ def register(address: str, version: PushedVersion) -> str:
     return f"run {run_id} of the experiment {version.name}"
 
 
+def update(address: str, version: PushedVersion, served: PushedVersion | None, withdrawn: str | None) -> str:
+    """Tag the run and the registered version of a withdrawn version, or remove the tags of a restored one."""
+    client = _client(address)
+    experiment = client.get_experiment_by_name(version.name)
+    run = _find_run(client, experiment.experiment_id, version) if experiment else None
+    if run is None:
+        return "nothing: the version is not registered"
+    registered = client.search_model_versions(f"run_id = '{run.info.run_id}'")
+    if withdrawn:
+        client.set_tag(run.info.run_id, WITHDRAWN, withdrawn)
+        for model_version in registered:
+            client.set_model_version_tag(version.name, model_version.version, WITHDRAWN, withdrawn)
+    elif WITHDRAWN in run.data.tags:
+        client.delete_tag(run.info.run_id, WITHDRAWN)
+        for model_version in registered:
+            client.delete_model_version_tag(version.name, model_version.version, WITHDRAWN)
+    return f"tags of run {run.info.run_id} and its model version"
+
+
+def _client(address: str) -> Any:
+    for name, value in SETTINGS.items():
+        os.environ.setdefault(name, value)
+    from mlflow import MlflowClient
+
+    return MlflowClient(tracking_uri=address, registry_uri=address)
+
+
 def _find_or_create_run(client: Any, version: PushedVersion) -> Any:
     experiment = client.get_experiment_by_name(version.name)
     experiment_id = experiment.experiment_id if experiment else client.create_experiment(version.name)
+    name = f"{version.name} {version.number}"
+    run = _find_run(client, experiment_id, version)
+    return run or client.create_run(experiment_id, tags=version.tags, run_name=name)
+
+
+def _find_run(client: Any, experiment_id: str, version: PushedVersion) -> Any:
     keys = ("tfopt.version", "tfopt.digest", "tfopt.destination")
     quoted = {key: version.tags[key].replace("'", "\\'") for key in keys}
     condition = " and ".join(f"tags.`{key}` = '{value}'" for key, value in quoted.items())
-    runs = client.search_runs([experiment_id], condition, max_results=1)
-    name = f"{version.name} {version.number}"
-    return runs[0] if runs else client.create_run(experiment_id, tags=version.tags, run_name=name)
+    return next(iter(client.search_runs([experiment_id], condition, max_results=1)), None)
 
 
 def _write_run(client: Any, run_id: str, version: PushedVersion) -> None:
@@ -68,4 +96,4 @@ def _register_version(client: Any, run_id: str, version: PushedVersion) -> None:
         )
 
 
-KIND = Kind(register, package="mlflow")
+KIND = Kind(register, package="mlflow", update=update)

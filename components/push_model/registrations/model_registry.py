@@ -3,6 +3,7 @@
 import asyncio
 import os
 import re
+from collections.abc import Coroutine
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from tfopt.value_types import JsonObject
 TOKEN_VARIABLE = "KF_PIPELINES_SA_TOKEN_PATH"
 TOKEN_FILE = "/var/run/secrets/kubernetes.io/serviceaccount/token"
 OWNER = "tfopt"
+WITHDRAWN = "tfopt.withdrawn"  # a property
 LIMIT_S = 60
 
 
@@ -34,10 +36,19 @@ def register(address: str, version: PushedVersion) -> str:
     Raises:
         ComponentError: If the server has another model as this version, or another API.
     """
+    return _call(_register(_client(address), version))
+
+
+def update(address: str, version: PushedVersion, served: PushedVersion | None, withdrawn: str | None) -> str:
+    """Archive a withdrawn version, with the reason as a property; a restored one is live again."""
+    return _call(_update(_client(address), version, withdrawn))
+
+
+def _call(request: Coroutine[Any, Any, str]) -> str:
     from mr_openapi.exceptions import NotFoundException
 
     try:
-        return asyncio.run(asyncio.wait_for(_register(_client(address), version), LIMIT_S))
+        return asyncio.run(asyncio.wait_for(request, LIMIT_S))
     except NotFoundException as error:
         client = metadata.version("model-registry")
         raise ComponentError(
@@ -93,4 +104,17 @@ async def _register(client: Any, version: PushedVersion) -> str:
     return f"version {number} of {version.name} (ID {stored.id})"
 
 
-KIND = Kind(register, package="model_registry", check_address=check_address)
+async def _update(client: Any, version: PushedVersion, withdrawn: str | None) -> str:
+    from model_registry.types import ModelVersionState
+
+    model = await client.get_registered_model_by_params(version.name)
+    stored = await client.get_model_version_by_params(model.id, str(version.number)) if model else None
+    if stored is None:
+        return "nothing: the version is not registered"
+    stored.state = ModelVersionState.ARCHIVED if withdrawn else ModelVersionState.LIVE
+    stored.custom_properties = {**stored.custom_properties, WITHDRAWN: withdrawn or ""}
+    await client.upsert_model_version(stored)
+    return f"version {version.number} of {version.name} is {'archived' if withdrawn else 'live'}"
+
+
+KIND = Kind(register, update=update, package="model_registry", check_address=check_address)

@@ -2,7 +2,7 @@
 
 import importlib.util
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from tfopt.components.push_model.registrations.kind import KINDS, PushedVersion
@@ -77,13 +77,23 @@ def register_with(target: Target, version: PushedVersion) -> str:
     Raises:
         ComponentError: If the client raises any exception.
     """
+    return _call(target, "the registration", KINDS[target.kind].register, target.address, version)
+
+
+def update_with(target: Target, version: PushedVersion, served: PushedVersion | None, withdrawn: str | None) -> str:
+    """Update a registration after a withdrawal or restoration, as `register_with`; see `Kind.update`."""
+    update = KINDS[target.kind].update
+    if update is None:
+        return "unchanged: this kind does not follow withdrawals"
+    return _call(target, "the change", update, target.address, version, served, withdrawn)
+
+
+def _call(target: Target, what: str, function: Callable[..., str], *arguments: object) -> str:
     try:
-        return KINDS[target.kind].register(target.address, version)
+        return function(*arguments)
     except ComponentError as error:
         failure = ComponentError(error.received, error.expected, error.fix)
     except Exception as error:  # clients raise exceptions of their own, and those of their HTTP libraries
         text = f"{type(error).__name__}: {first_line(error)[:300]}"
-        failure = ComponentError(
-            text, f"{target.kind} that accepts the registration", "check the address and the server"
-        )
+        failure = ComponentError(text, f"{target.kind} that accepts {what}", "check the address and the server")
     raise failure  # after the handlers, because a chained exception of a client may not be picklable

@@ -21,14 +21,24 @@ def check_version(version: PushedVersion) -> None:
 
 def register(address: str, version: PushedVersion) -> str:
     """Write an event file for the version, and one for the baseline, below the log folder; return the run's folder."""
-    folder = remote_files.join(address, version.name)
-    # TensorBoard reads the files of a run in the order of their names. A version that is registered again replaces its
-    # own files.
-    name = f"events.out.tfevents.{version.number:010}.tfopt"
     for run, metrics in (("pushed", version.metrics), ("baseline", version.baseline_metrics)):
         if metrics:
-            remote_files.write_file(remote_files.join(folder, f"{run}/{name}"), encode_scalars(metrics, version.number))
-    return folder
+            remote_files.write_file(_file(address, version, run), encode_scalars(metrics, version.number))
+    return remote_files.join(address, version.name)
+
+
+def update(address: str, version: PushedVersion, served: PushedVersion | None, withdrawn: str | None) -> str:
+    """Remove the scalars of a withdrawn version, or write those of a restored one again."""
+    if withdrawn is None:
+        return register(address, version)
+    for run in ("pushed", "baseline"):
+        remote_files.remove(_file(address, version, run))
+    return f"removed step {version.number} below {remote_files.join(address, version.name)}"
+
+
+def _file(address: str, version: PushedVersion, run: str) -> str:
+    """Return the file of a version; TensorBoard reads the files of a run in the order of their names."""
+    return remote_files.join(address, f"{version.name}/{run}/events.out.tfevents.{version.number:010}.tfopt")
 
 
 def encode_scalars(metrics: Mapping[str, float], step: int) -> bytes:
@@ -44,4 +54,4 @@ def encode_scalars(metrics: Mapping[str, float], step: int) -> bytes:
         return file.read_bytes()
 
 
-KIND = Kind(register, package="tensorboard", check_version=check_version)
+KIND = Kind(register, package="tensorboard", check_version=check_version, update=update)

@@ -1,0 +1,57 @@
+"""Record what a withdrawal of a pushed version has to change elsewhere: ``versions/8.pushed.json``."""
+
+import json
+from dataclasses import dataclass
+from typing import ClassVar
+
+from tfopt.components.push_model.registrations.kind import PushedVersion
+from tfopt.reports import report_schema
+from tfopt.serving.version_manifest import FOLDER
+from tfopt.storage import remote_files
+
+RECORD = ".pushed.json"
+
+
+@dataclass(frozen=True)
+class VersionRecord:
+    """The content of the file.
+
+    Attributes:
+        digest: Of the version's files.
+        pushed: The version, as it is registered.
+        targets: Where it was registered, each as KIND=ADDRESS.
+        trained: Digest of the Keras model that was stored for the next run with it.
+        config: The ``config.pbtxt`` of Triton, which is next to the versions and fits the newest one.
+    """
+
+    schema_version: ClassVar[int] = 1
+    digest: str
+    pushed: PushedVersion
+    targets: list[str]
+    trained: str | None = None
+    config: str | None = None
+
+
+def write_record(destination: str, record: VersionRecord) -> None:
+    """Write the record of a version, with the targets of earlier pushes of it.
+
+    Raises:
+        ComponentError: If the destination cannot be written.
+    """
+    address = _address(destination, record.pushed.number)
+    before = read_record(destination, record.pushed.number)
+    targets = list(dict.fromkeys([*(before.targets if before else ()), *record.targets]))
+    content = report_schema.dump(record) | {"targets": targets}
+    if before is None or report_schema.dump(before) != content:
+        remote_files.write_file(address, (json.dumps(content, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def read_record(destination: str, version: int) -> VersionRecord | None:
+    """Read the record of a version; None for one that an earlier release pushed."""
+    address = _address(destination, version)
+    content = remote_files.read_file(address)
+    return report_schema.parse(VersionRecord, report_schema.decode(content, address), address) if content else None
+
+
+def _address(destination: str, version: int) -> str:
+    return remote_files.join(destination, f"{FOLDER}/{version}{RECORD}")

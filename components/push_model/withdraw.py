@@ -1,0 +1,143 @@
+"""Withdraw a pushed version, so that the version before it is served, or restore it.
+
+The change is recorded first (`tfopt.model_store.withdrawals`); what follows can be repeated, so that a command that was
+killed is completed by the next one, or by the next push.
+"""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tfopt.components.push_model.registration import update_registrations
+from tfopt.components.push_model.store_versions import StoreVersions
+from tfopt.components.push_model.version_record import read_record
+from tfopt.components.push_model.versions import Versions, translate_errors
+from tfopt.errors import ComponentError
+from tfopt.model_store import warm_start
+from tfopt.model_store.withdrawals import (
+    WITHDRAWN,
+    Change,
+    Changes,
+    is_withdrawn,
+    new_change,
+    read_changes,
+    write_change,
+)
+from tfopt.storage import remote_files
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Withdrawal:
+    """The result of a command.
+
+    Attributes:
+        change: The last change of the version.
+        served: Number of the newest version that is left; None if there is none.
+        updates: What was changed where the version is registered, by target.
+    """
+
+    change: Change
+    served: int | None
+    updates: dict[str, str]
+
+
+def withdraw(destination: str, version: int | None, reason: str, *, allow: bool = False) -> Withdrawal:
+    """Withdraw a version, the newest one by default; with ``allow``, later runs may push the same files again.
+
+    A version that is withdrawn already stays so; what was not completed is completed.
+
+    Raises:
+        ComponentError: If there is no such version, or no other one and the number was not given, or a registration
+            fails; the version is then withdrawn.
+    """
+
+    def choose(versions: Versions | StoreVersions, changes: Changes) -> Change | None:
+        numbers = versions.numbers()
+        if version is not None and is_withdrawn(changes.get(version, ())):
+            last = changes[version][-1]
+            return None if last.allow == allow else new_change(version, "withdrawn", last.digest, reason, allow=allow)
+        number = version if version is not None else max(numbers, default=None)
+        if number not in numbers:
+            raise ComponentError(
+                f"{versions.destination}: no version{'' if number is None else f' {number}'}",
+                "the destination of pushed versions, and the number of one",
+                f"versions there: {', '.join(map(str, numbers)) or 'none'}",
+            )
+        if version is None and len(numbers) == 1:
+            raise ComponentError(
+                f"{versions.destination} has only version {number}",
+                "an earlier version, which is then served",
+                f"to serve nothing, name it: tfopt withdraw {destination} {number}",
+            )
+        return new_change(number, "withdrawn", versions.digest(number), reason, allow=allow)
+
+    return _change(destination, version, choose)
+
+
+def restore(destination: str, version: int | None, reason: str) -> Withdrawal:
+    """Restore a withdrawn version under its number, the last withdrawn one by default; see `withdraw`."""
+
+    def choose(versions: Versions | StoreVersions, changes: Changes) -> Change | None:
+        withdrawn = [of_version[-1] for of_version in changes.values() if is_withdrawn(of_version)]
+        if version is not None and version in versions.numbers() and version in changes:
+            return None
+        chosen = [change for change in withdrawn if version in (None, change.version)]
+        last = max(chosen, key=lambda change: change.time, default=None)
+        files = remote_files.list_names(remote_files.join(versions.destination, WITHDRAWN))
+        if last is None or str(last.version) not in files:
+            numbers = ", ".join(str(change.version) for change in withdrawn if change.action == "withdrawn")
+            raise ComponentError(
+                f"{last}; its files are not there"
+                if last
+                else f"{versions.destination}: version {version or ''} is not withdrawn",
+                "a version that tfopt withdraw withdrew",
+                f"move its files back to {versions.path(last.version)} yourself"
+                if last
+                else f"withdrawn versions: {numbers or 'none'}",
+            )
+        return new_change(last.version, "restored", last.digest, reason)
+
+    return _change(destination, version, choose)
+
+
+def _change(
+    destination: str, version: int | None, choose: Callable[[Versions | StoreVersions, Changes], Change | None]
+) -> Withdrawal:
+    """Record the chosen change and carry it out; with None, complete the last one of the version."""
+    versions = open_versions(destination)
+    if not remote_files.list_names(versions.destination):
+        expected = "the folder or address that push_model pushes to"
+        raise ComponentError(f"{destination}: nothing is there", expected, "check the path")
+    with translate_errors(versions.destination), versions.locked():
+        versions.complete_changes()
+        change = choose(versions, read_changes(versions.destination))
+        if change:
+            write_change(versions.destination, change)
+            versions.complete_changes()
+        else:
+            assert version is not None
+            change = read_changes(versions.destination)[version][-1]
+        served = versions.newest()
+        record = read_record(versions.destination, change.version)
+        newest = read_record(versions.destination, served) if served is not None else None
+        versions.show_newest(newest.config if newest else None)
+        trained = record.trained if record and change.action == "withdrawn" else None
+        if trained and warm_start.forget_model(versions.destination, trained):
+            log.info("the next training does not start from the model behind version %d", change.version)
+    if record is None:
+        return Withdrawal(change, served, {})
+    if served is not None and newest is None:
+        log.warning("version %d was pushed by an earlier release: update its registrations yourself", served)
+        return Withdrawal(change, served, {})
+    note = str(change) if change.action == "withdrawn" else None
+    return Withdrawal(change, served, update_registrations(record, newest.pushed if newest else None, note))
+
+
+def open_versions(destination: str) -> Versions | StoreVersions:
+    """Return the versions of a destination whose layout is that of its last push."""
+    if remote_files.is_remote(destination):
+        return StoreVersions(destination, "plain")
+    return Versions(str(Path(destination).expanduser()), "plain")

@@ -1,0 +1,69 @@
+"""Check what Vertex AI Pipelines, which runs KFP's pipelines on Google Cloud without Kubernetes, cannot run.
+
+References: Google Cloud, "Migrate from Kubeflow Pipelines to Vertex AI Pipelines"; `aiplatform.PipelineJob`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from tfopt.errors import ComponentError
+from tfopt.kfp.pod_options import Options
+
+STORE = "gs://"
+# Options that say something about a pod; the others are in the pipeline itself.
+POD_KEYS = (
+    "timeout",
+    "node",
+    "toleration",
+    "secret",
+    "secret_files",
+    "volume",
+    "pull_secret",
+    "user",
+    "service_account",
+)
+ACCELERATOR = r"(?:NVIDIA|TPU)_[A-Z0-9_]+"
+NAME = r"[a-z][-a-z0-9]{0,127}"  # of `aiplatform.PipelineJob`
+
+
+def check_pipeline(
+    name: str, placed: Mapping[str, Mapping[str, Any]], options: Options, addresses: Mapping[str, Any]
+) -> None:
+    """Check a pipeline, the options and images of its steps, and the addresses of its sources.
+
+    Raises:
+        ComponentError: If Vertex AI cannot run it.
+    """
+    if not re.fullmatch(NAME, name):
+        received, expected = f"pipeline {name} for vertex", "a name that begins with a letter"
+        raise ComponentError(received, expected, "rename the pipeline's function and file")
+    for text in options.texts(POD_KEYS):
+        raise ComponentError(
+            f"--kfp-option {text} for vertex",
+            "options without Kubernetes: cpu, memory, gpu, gpu_type, image, retries, wait, env, reuse, root",
+            "leave it out; pass the service account to aiplatform.PipelineJob.submit",
+        )
+    for option, address in {
+        "--kfp-option root": options.root,
+        **{f"--set {key}": text for key, text in addresses.items()},
+    }.items():
+        if address and not str(address).startswith(STORE):
+            raise ComponentError(f"{option}={address} for vertex", f"an address {STORE}…", "copy it to Cloud Storage")
+    for step, values in placed.items():
+        _check_step(step, values)
+
+
+def _check_step(step: str, values: Mapping[str, Any]) -> None:
+    if "/" not in values["image"]:
+        raise ComponentError(
+            f"{step} has the image {values['image']}",
+            "an image in a registry that Vertex AI can read",
+            "pass --image REGION-docker.pkg.dev/PROJECT/REPOSITORY/tfopt-{kind}:VERSION",
+        )
+    if values["gpu"] != "0" and not re.fullmatch(ACCELERATOR, values.get("gpu_type", "")):
+        raise ComponentError(
+            f"{step} has a GPU of the type {values.get('gpu_type', 'nvidia.com/gpu')}",
+            "a type of Vertex AI, such as NVIDIA_L4 or NVIDIA_TESLA_T4",
+            f"pass --kfp-option {step}:gpu_type=NVIDIA_L4",
+        )
