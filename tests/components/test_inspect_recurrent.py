@@ -78,6 +78,17 @@ NETWORKS = {
     "convolution": lambda layers: conv(layers, 160),
     "convolutions": lambda layers: conv(layers, 8, count=4),
 }
+
+
+@pytest.mark.parametrize("name", ["unrolled", "convolution"])
+def test_channels_that_cannot_be_removed_are_not_advised_to_be(name, tmp_path):
+    import keras
+
+    report = inspected(keras, NETWORKS[name](keras.layers), tmp_path)
+    assert report["flops"].get("prunable", 0) < report["flops"]["total"] / 2
+    assert not any(advice["command"].startswith("tfopt prune") for advice in report["advice"])
+
+
 # advice on these networks; the channels of a convolution before a loop, or of unrolled steps, cannot be removed
 ADVISED = {"lstm": {"export_openvino", "export_tflite"}, "convolutions": {"prune", "export_openvino", "export_tflite"}}
 ADVISED["unrolled"] = {"export_tflite"}
