@@ -101,7 +101,8 @@ def test_each_mutant_can_be_applied_to_this_repository(tmp_path: Path):
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_text((ROOT / mutant.file).read_text())
         mutant.apply(tmp_path)
-        ast.parse(copy.read_text())
+        if copy.suffix == ".py":  # the others are templates
+            ast.parse(copy.read_text())
         assert all((ROOT / file).is_file() for file in mutant.tests), str(mutant)
 
 
