@@ -38,7 +38,7 @@ from tfopt.artifacts import SavedModel
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.cli.main import main as run_command
 from tfopt.component import find
-from tfopt.components.prepare_examples.parameters import Column, parse_columns
+from tfopt.components.prepare_examples.parameters import Column, parse_columns, parse_names
 from tfopt.data.feature_schema import read_manifest
 from tfopt.runtimes import load
 
@@ -139,7 +139,7 @@ def predict_by_network(table: Table, rest: Any, fold: Any) -> Any:
                 ["init", str(place / "out"), "--data", str(place / "rest.csv"), "--label", table.label],
             )
         values = yaml.safe_load((place / "out" / "retrain.yaml").read_text())["values"]
-        prepared = {name: values[name] for name in ("label", "columns", "missing") if name in values}
+        prepared = {name: values[name] for name in ("label", "columns", "rename", "missing") if name in values}
         trained = {name: values[name] for name in ("label", "epochs", "class_weights") if name in values}
         find("prepare_examples")(data=place / "rest.csv", examples=place / "examples", splits=list(SPLITS), **prepared)
         find("train")(
@@ -147,16 +147,18 @@ def predict_by_network(table: Table, rest: Any, fold: Any) -> Any:
         )
         manifest = read_manifest(place / "examples")
         model = load(SavedModel(str(place / "trained")))
-        columns = parse_columns(values.get("columns", ()))
-        (outputs,) = model.run(dict(_inputs(fold, columns, model.inputs))).values()
+        columns, names = parse_columns(values.get("columns", ())), parse_names(values.get("rename", ()))
+        (outputs,) = model.run(dict(_inputs(fold, columns, names, model.inputs))).values()
     if not table.has_classes:
         return outputs[:, 0]
     return np.array(manifest.classes or range(outputs.shape[1]))[outputs.argmax(1)]
 
 
-def _inputs(fold: Any, columns: dict[str, Column], specs: Mapping[str, TensorSpec]) -> Iterator[tuple[str, Any]]:
+def _inputs(
+    fold: Any, columns: dict[str, Column], names: dict[str, str], specs: Mapping[str, TensorSpec]
+) -> Iterator[tuple[str, Any]]:
     """Yield the inputs of the model by name; they are what `prepare_examples` would store."""
-    sources = {column.feature or name: name for name, column in columns.items()}
+    sources = {feature: name for name, feature in names.items()}
     for name, spec in specs.items():
         source = sources.get(name, name)
         values = fold[source]

@@ -22,6 +22,7 @@ class Training:
 
     files: Inherited
     columns: Inherited
+    rename: Inherited
     missing: Inherited
     pack: Inherited
     classes: Inherited
@@ -73,7 +74,7 @@ def prepare_and_train(
     """
     prepared = steps.prepare_examples(
         data=data,
-        **values_of(training, "files", "columns", "missing", "pack", "classes", "splits"),
+        **values_of(training, "files", "columns", "rename", "missing", "pack", "classes", "splits"),
         **values_of(selection, "label", "goals", "metrics", "confidence"),
     )
     examples = prepared.outputs["examples"]

@@ -131,38 +131,32 @@ class Column:
 
     Attributes:
         dtype: ``int64``, ``float32`` or ``string``.
-        feature: The name of its feature, if it is another one than the column's.
         default: The value that is stored for a missing one; None for the policy of ``missing``.
     """
 
     dtype: str
-    feature: str | None = None
     default: int | float | bytes | None = None
 
 
 def parse_columns(texts: Sequence[str]) -> dict[str, Column]:
-    """Return the declared columns by name, from ``["age:int64 or -1", "area m2:float32 as area_m2"]``.
+    """Return the declared columns by name, from ``["age:int64 or -1", "name:string"]``.
 
     Raises:
         ComponentError: If the syntax, a type or a value differs, or a name occurs twice.
     """
-    pattern = rf"(.+):({'|'.join(FIELDS)})(?: as (\w+))?(?: or (\S+))?"
+    pattern = rf"(.+):({'|'.join(FIELDS)})(?: or (\S+))?"
     matches = [re.fullmatch(pattern, text.strip()) for text in texts]
     try:
         columns = {
-            match[1]: Column(match[2], match[3], _default(match[2], match[4]) if match[4] else None)
-            for match in matches
-            if match
+            match[1]: Column(match[2], _default(match[2], match[3]) if match[3] else None) for match in matches if match
         }
     except ValueError:
         columns = {}
-    names = [column.feature for column in columns.values() if column.feature]
-    if len(columns) < len(matches) or len(set(names)) < len(names):
+    if len(columns) < len(matches):
         raise ComponentError(
             f"columns={list(texts)}",
-            f"different names, each with its type ({', '.join(sorted(FIELDS))}), and the feature and the value for "
-            "missing ones where they are not the default",
-            'write columns=["age:int64", "name:string", "area m2:float32 as area_m2 or -1"]',
+            f"different names, each with its type ({', '.join(sorted(FIELDS))}), a value for missing ones",
+            'write columns=["age:int64", "name:string or none"]',
         )
     return columns
 
@@ -194,7 +188,6 @@ class Settings:
             among them or none is a number.
         columns: For tables (CSV, TSV, JSON lines, Parquet): types of columns, ``NAME:TYPE`` with ``int64``, ``float32``
             or ``string``. A value that does not fit makes its row unusable. A declared ``int64`` takes ``3.0`` too.
-            ``NAME:TYPE as FEATURE`` stores it under another name, such as one that models can have as an input, and
             ``NAME:TYPE or VALUE`` stores that value for a missing one.
         missing: For tables: treatment of missing values, which are an empty cell, a JSON null or absent key, a Parquet
             null, and in CSV and TSV the words that pandas reads as missing, such as ``NA``, ``null`` and ``NaN``. A
@@ -224,7 +217,7 @@ class Settings:
     format: Literal["auto", "csv", "tsv", "jsonl", "parquet", "npz", "images", "tfrecord"] = "auto"
     files: tuple[str, ...] = ()
     header: Literal["auto", "yes", "no"] = "auto"
-    columns: Annotated[tuple[str, ...], Reads(parse_columns, ("age:int64", "area m2:float32 as area_m2 or -1"))] = ()
+    columns: Annotated[tuple[str, ...], Reads(parse_columns, ("age:int64 or -1",))] = ()
     missing: Literal["omit", "default", "drop", "error"] = "omit"
     max_rejected: Annotated[float, Between(0, 1)] = 0.01
     seed: int = 0

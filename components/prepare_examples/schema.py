@@ -51,19 +51,12 @@ class Schema:
     @property
     def types(self) -> dict[str, str]:
         """The type of each stored feature."""
-        columns = {self.feature(name): dtype for name, dtype in self.columns.items()}
-        if self.pack:
-            columns = {self.pack.name: "float32", self.label: self.columns[self.label]}
+        columns = {self.pack.name: "float32", self.label: self.columns[self.label]} if self.pack else dict(self.columns)
         return self.renamed(columns | ({self.label: "int64"} if self.classes else {}))
 
     def renamed(self, features: Mapping[str, T]) -> dict[str, T]:
         """Return the features by their new names."""
         return {self.new_names.get(name, name): value for name, value in features.items()}
-
-    def feature(self, column: str) -> str:
-        """Return the name of the feature of a column."""
-        declared = self.declared.get(column)
-        return declared.feature or column if declared else column
 
     def features(self, row: Row, source: Source) -> Features:
         """Return the values of a row by feature name.
@@ -114,7 +107,7 @@ class Schema:
             if values is None and default is not None and name != self.label:
                 values = [default]
             if values:
-                features[self.feature(name)] = values
+                features[name] = values
         return features
 
     def _from_example(self, row: Row) -> Features:
@@ -131,13 +124,11 @@ class Schema:
 
     def _packed(self, features: Features, pack: Pack) -> Features:
         parts = [
-            np.asarray(features[name], np.float32)
-            for name in map(self.feature, self.columns)
-            if name != self.label and name in features
+            np.asarray(features[name], np.float32) for name in self.columns if name != self.label and name in features
         ]
         packed = np.concatenate(parts) if parts else np.zeros(0, np.float32)
         if len(packed) != pack.size:
-            missing = [name for name in self.columns if self.feature(name) not in features]
+            missing = [name for name in self.columns if name not in features]
             raise UnusableError(
                 f"{pack.name}: {len(packed)} values instead of {pack.size}"
                 + (f", {missing[0]} is missing" if missing else "")
@@ -192,7 +183,6 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
         )
     for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
-    _check_features(settings.declared_columns, columns, source.label)
     declared, new_names = settings.declared_columns, _new_names(settings, columns, pack)
     return Schema(source.label, columns, classes, pack, settings.sparse_features, declared, settings.missing, new_names)
 
@@ -241,21 +231,6 @@ def number_classes(names: Collection[str], declared: Sequence[str], label: str) 
             f"correct the data or, if they are different classes, name all with classes={sorted(names)[:20]}",
         )
     return tuple(sorted(names))
-
-
-def _check_features(declared: Mapping[str, Column], columns: Mapping[str, str], label: str) -> None:
-    """Raise ComponentError if a column is stored under another's name, or the label under another name."""
-    stored = [column.feature or name for name, column in declared.items()]
-    twice = next((name for name in stored if [*stored, *(columns.keys() - declared.keys())].count(name) > 1), None)
-    renamed = label in declared and declared[label].feature
-    if twice or renamed:
-        raise ComponentError(
-            f"columns: a second feature {twice!r}" if twice else f"columns: the label {label!r} as {renamed!r}",
-            "a different name for each feature, and the label's own",
-            "give the column another name after `as`"
-            if twice
-            else "leave ` as` out: no model takes the label as an input",
-        )
 
 
 def _check_sparse(sparse: Sparse, columns: Mapping[str, str], source: Source) -> None:

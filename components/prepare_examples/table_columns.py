@@ -128,9 +128,8 @@ class TableColumns:
             self.missing_words |= len(present) < len(cells)
         if feature != column:
             self.renamed[feature] = column
-        if feature != column or missing is not None:
-            new_name = f" as {feature}" if feature != column else ""
-            self.declared.append(f"{column}:{dtype}{new_name}" + (f" or {missing:.0f}" if missing is not None else ""))
+        if missing is not None:
+            self.declared.append(f"{column}:{dtype} or {missing:.0f}")
 
     def _add_texts(self, feature: str, texts: Sequence[str], rows: int) -> str | None:
         """Add a column of dates or words; return the reason if it is none of these."""
