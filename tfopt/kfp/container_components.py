@@ -5,6 +5,7 @@ A step's container runs ``python -P -m tfopt.run NAME --executor-input {{$}}``, 
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
 
@@ -27,6 +28,9 @@ TYPES: dict[type[artifacts.Artifact], type[dsl.Artifact]] = {
     artifacts.Benchmark: dsl.Metrics,
 }
 
+LOCAL_IMAGE = "python"  # of components that run without one
+LIGHTWEIGHT = Path(__file__).with_name("lightweight.py")
+
 
 def container_component(
     component: Component,
@@ -35,27 +39,39 @@ def container_component(
     unset: Collection[str] = (),
     collected: Collection[str] = (),
     same: Mapping[str, str] = MappingProxyType({}),
+    local: bool = False,
 ) -> Callable[..., Any]:
-    """Build the KFP component of a declaration.
+    """Build the KFP component of a declaration: a container or, if it is `local`, a function of the installed package.
 
     A list input becomes one KFP input per element, ``NAME_1``, ``NAME_2``, …; some of these may be lists of artifacts
     themselves (`collected`), whose lengths are known when the step runs. An optional number or artifact without a value
     is left out (`unset`), because KFP's local engine (2.16) fails on it, and so is an input that is the artifact of
     another one (`same`), because KFP's driver (2.16) refuses a task that gets one artifact twice.
     """
-    image = (images or Images()).of(component.image)
+    image = LOCAL_IMAGE if local else (images or Images()).of(component.image)
     is_shipped = component.__module__.startswith("tfopt.components.")
     # Only components of a user may be modules of the image's working folder.
     module = ["-P", "-m", "tfopt.run", component.name] if is_shipped else ["-m", "tfopt.run", component.path]
 
     repeated = [word for name, other in same.items() for word in ("--same-artifact", f"{name}={other}")]
 
+    command, option = ["python", *module], "--executor-input"
+    if local:  # as KFP's own lightweight components; its runner replaces `python3`, and refuses "python3 -m"
+        function = ["--function_to_execute", component.name if is_shipped else component.path]
+        command = [
+            "python3",
+            "-u",
+            "-m",
+            "kfp.dsl.executor_main",
+            "--component_module_path",
+            str(LIGHTWEIGHT),
+            *function,
+        ]
+        option = "--executor_input"
+
     def build(*_: Any) -> dsl.ContainerSpec:
-        return dsl.ContainerSpec(
-            image=image,
-            command=["python", *module],
-            args=["--executor-input", dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER, *repeated],
-        )
+        message = dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER
+        return dsl.ContainerSpec(image=image, command=command, args=[option, message, *repeated])
 
     inputs = [(name, port) for port in component.inputs.values() for name in _kfp_inputs(port, lengths)]
     outputs = list(_outputs(component, lengths, collected))
@@ -79,6 +95,7 @@ def add_task(
     wires: Mapping[str, object],
     values: Mapping[str, object],
     images: Images | None = None,
+    local: bool = False,
 ) -> dsl.PipelineTask:
     """Add a task to the KFP pipeline that is being built.
 
@@ -90,7 +107,7 @@ def add_task(
     collected = {name for name, wire in wires.items() if getattr(wire, "is_artifact_list", False)}
     same = _same_artifacts(wires)
     own_wires = {name: wire for name, wire in wires.items() if name not in same}
-    task = container_component(component, lengths, images, unset, collected, same)(**own_wires, **values)
+    task = container_component(component, lengths, images, unset, collected, same, local)(**own_wires, **values)
     return task.set_caching_options(component.cache == "always")
 
 

@@ -22,8 +22,12 @@ from tfopt.storage.remote_files import is_remote
 log = logging.getLogger(__name__)
 
 
-def run_step(component: Component, executor_input: str, same: Mapping[str, str] = MappingProxyType({})) -> None:
+def run_step(
+    component: Component, executor_input: str, same: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, dict[str, object]]:
     """Run a component with the inputs and outputs of KFP's ExecutorInput, and write its ExecutorOutput.
+
+    Returned is the metadata of each output.
 
     Inputs in `same` are not in the message, because they are the artifact of another input, by that input.
 
@@ -57,6 +61,7 @@ def run_step(component: Component, executor_input: str, same: Mapping[str, str] 
     file = Path(message_outputs["outputFile"])
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(json.dumps({"artifacts": written}))
+    return {name: entry["artifacts"][0].get("metadata", {}) for name, entry in written.items()}
 
 
 def page_output(output: str) -> str:
@@ -169,9 +174,9 @@ def _local_path(uri: str) -> str:
     return uri.removeprefix("file://")
 
 
-def _write_outputs(outputs: Mapping[str, Artifact], targets: Mapping[str, Any]) -> dict[str, object]:
+def _write_outputs(outputs: Mapping[str, Artifact], targets: Mapping[str, Any]) -> dict[str, Any]:
     """Copy the HTML reports to their own outputs; return the entries of the ExecutorOutput."""
-    written: dict[str, object] = {}
+    written: dict[str, Any] = {}
     for name, output in outputs.items():
         written[name] = {"artifacts": [{**targets[name], "metadata": _kfp_metadata(output.metadata)}]}
         page = page_output(name)

@@ -35,9 +35,16 @@ else:
 class Steps(ComponentCalls, ComponentNodes):
     """Components as functions that add a task: ``steps.NAME(input=artifact, parameter=value)``."""
 
-    def __init__(self, *images: str) -> None:
-        """Use images of your registry: references as for ``tfopt compile --image``; none for the project's own."""
-        self._images = Images(images)
+    def __init__(self, *images: str, local: bool = False) -> None:
+        """Use images of your registry, or with ``local`` the installed package.
+
+        Args:
+            images: References as for ``tfopt compile --image``; none for the project's own, which you build
+                (docs/images.md).
+            local: Run without Docker, with ``kfp.local.init(kfp.local.SubprocessRunner(use_venv=False))``. A pipeline
+                with such steps is for this machine only.
+        """
+        self._images, self._local = Images(images), local
 
     def __call__(self, component: Component, /, **arguments: Any) -> Any:
         """Add a task of any component; values that are known now are checked, others when the step runs.
@@ -81,7 +88,9 @@ class Steps(ComponentCalls, ComponentNodes):
         for parameter in component.parameters.values():
             if parameter.required and parameter.name not in values:
                 raise ComponentError(f"{component.name}: no {parameter.name}", parameter.expected, "pass a value")
-        task = add_task(component, lengths, wires, values, self._images)
+        task = add_task(component, lengths, wires, values, self._images, self._local)
+        if self._local:
+            return task
         pod = declared_values(component, self._images)
         with ThreadPoolExecutor(1) as thread:  # KFP inspects the stack at each option, which is deep in a notebook
             thread.submit(apply, {**pod, "image": self._images.of(pod["image"])}, task).result()
