@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, Files, KerasModel, Model, Report, TFLiteModel
 from tfopt.component import Between, Input, Output, component
-from tfopt.errors import ComponentError, ProcessError
+from tfopt.errors import AttemptError, ComponentError
 from tfopt.storage.staging import link_tree
 
 
@@ -143,6 +143,6 @@ def attempt(model: Input[Model], made: Output[Model], *, refuses: bool = False) 
         refuses: Refuse the model, instead of failing like a process that crashed.
     """
     if not model.path.with_name("ready").exists():
-        error = ComponentError if refuses else ProcessError
+        error = ComponentError if refuses else AttemptError
         raise error("not ready", "a file named ready", "write it")
     shutil.copytree(model.path, made.path, dirs_exist_ok=True)

@@ -20,8 +20,8 @@ class ComponentError(Exception):
         return f"received: {self.received}\nexpected: {self.expected}\nhow to fix: {self.fix}"
 
 
-class ProcessError(ComponentError):
-    """A child process crashed or took too long, which need not be due to the model: another attempt may succeed."""
+class AttemptError(ComponentError):
+    """Not due to the model: a crashed or slow child process, or no GPU. Another attempt may succeed."""
 
 
 class ExamplesError(ComponentError):

@@ -114,7 +114,7 @@ def test_a_terminal_gets_plain_lines_if_the_user_or_ci_wants_them(start, monkeyp
                 changed.setenv(name, value)
                 assert not is_interactive(stream), name
     process, terminal = start(CI="true")
-    shown = read(terminal).replace("printed \n", "")
+    shown = read(terminal).replace("printed \n", "").partition("result: ")[0]
     assert process.wait() == 0
     assert re.fullmatch(PLAIN, shown)
 
@@ -125,7 +125,9 @@ def test_pipes_get_plain_lines(tmp_path):
     words = ["--engine", "process", "--root", tmp_path / "root"]
     done = subprocess.run([*command, *words], cwd=ROOT, capture_output=True, text=True, check=True)
     assert re.fullmatch(PLAIN, done.stderr)
-    assert done.stdout == "printed \nprinted \n"
+    printed, _, results = done.stdout.partition("result: ")
+    assert printed == "printed \nprinted \n"
+    assert results.splitlines()[-1] == f"all results: {tmp_path / 'root'}"
 
 
 def test_the_standard_output_is_unchanged_next_to_a_bar(start):

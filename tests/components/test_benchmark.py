@@ -263,8 +263,8 @@ def test_a_model_that_supports_none_of_the_batch_sizes_fails(models, tmp_path):
 
 def test_examples_without_an_input_are_refused_with_the_nearest_names(models, digits_examples, tmp_path):
     with pytest.raises(ComponentError) as refusal:
-        run(models["small"], [models["large"]], tmp_path / "out", examples=digits_examples)
-    assert "no feature 'x'" in refusal.value.received
+        run(models["pair"], [models["large"]], tmp_path / "out", examples=digits_examples)
+    assert "no feature 'left'" in refusal.value.received
     assert "image" in refusal.value.fix
     with pytest.raises(ComponentError, match="split 'test'"):
         run(models["small"], [models["large"]], tmp_path / "again", examples=digits_examples, split="test")

@@ -177,7 +177,8 @@ def test_a_model_that_cannot_be_evaluated_leaves_no_process(model, tmp_path, mon
 def test_model_processes_end_with_a_failing_step(model, tmp_path):
     configured = configure(model, tmp_path / "made")
     models = ((str(configured.path), "made"),)
-    plan = SimpleNamespace(output=None, features=STORED, models=models, signature="serving_default")
+    settings = SimpleNamespace(label="label")
+    plan = SimpleNamespace(output=None, features=STORED, settings=settings, models=models, signature="serving_default")
     with pytest.raises(RuntimeError), ModelPool().borrow(plan) as (model,):
         assert not model.failure and runtime_processes()
         raise RuntimeError

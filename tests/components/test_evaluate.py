@@ -286,7 +286,7 @@ def test_an_empty_split_and_a_damaged_shard_are_refused(run, tmp_path, digits_ex
     shutil.copytree(digits_examples, tmp_path / "cut")
     shard = next((tmp_path / "cut" / "Split-eval").iterdir())
     shard.write_bytes(shard.read_bytes()[:-4000])
-    with pytest.raises(ComponentError, match=r"(?s)damaged.*a complete TFRecord file.*write it again"):
+    with pytest.raises(ComponentError, match=r"(?s)damaged.*a complete TFRecord file.*write the examples again"):
         run(examples=tmp_path / "cut")
 
 
@@ -297,7 +297,7 @@ def test_a_shard_cut_between_two_records_is_refused(run, tmp_path, digits_exampl
     left = cut_between_records(folder / "Split-train" / "data_tfrecord-00000-of-00002.gz")
     if counted:  # the manifest agrees with the truncated file
         (folder / "examples.json").write_text(json.dumps({"splits": {"train": 700 + left}}))
-    error = r"(?s)00000-of-00002.gz: damaged.*a complete TFRecord file.*write it again"
+    error = r"(?s)00000-of-00002.gz: damaged.*a complete TFRecord file.*write the examples again"
     with pytest.raises(ComponentError, match=error):
         run(examples=folder, split="train")
 

@@ -75,7 +75,8 @@ def test_a_command_of_the_pages_runs(command: str, workspace: Path, monkeypatch,
         words += ["--set", "epochs=1"] if run_file else []
     assert main(words) == 0
     if words[0] == "run":
-        assert "selected" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert "selected" in shown, shown
         assert list((workspace / (run_file[1] if run_file else "") / "pushed").iterdir())
 
 

@@ -140,6 +140,7 @@ def _add_run(subparsers: Subparsers) -> None:
         epilog=f"pipelines: {', '.join(tracing.pipelines())}. Values of one: tfopt run NAME --help",
     )
     _add_run_options(parser, "print the outputs of each step as JSON", nargs="?")
+    parser.set_defaults(usage_error=parser.error)
     parser.add_argument(
         "--plan",
         type=Path,
@@ -257,8 +258,7 @@ def _plan(arguments: argparse.Namespace) -> int:
 
 def _run(arguments: argparse.Namespace) -> int:
     if not arguments.plan and not arguments.pipeline:
-        received, fix = "no pipeline", f"name one: {', '.join(tracing.pipelines())}"
-        raise ComponentError(received, "a pipeline, or --plan FILE.json", fix)
+        arguments.usage_error("the following arguments are required: pipeline, or --plan FILE.json")
     dag = _planned_dag(arguments) if arguments.plan else tracing.load(arguments.pipeline)
     if arguments.set == ["help"]:
         print(overview.describe_values(dag))

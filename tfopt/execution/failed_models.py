@@ -14,7 +14,7 @@ from typing import Any
 from tfopt.artifacts import FAILURE, Artifact, Model
 from tfopt.declaration.component import ON_FAILURE
 from tfopt.error_messages import first_line, machine_error
-from tfopt.errors import ComponentError, ExamplesError, ProcessError
+from tfopt.errors import AttemptError, ComponentError, ExamplesError
 from tfopt.value_types import JsonObject
 
 
@@ -41,7 +41,7 @@ def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origi
         output.path.mkdir()
         parts = error if isinstance(error, ComponentError) else _unforeseen(error)
         message: JsonObject = {"received": parts.received, "expected": parts.expected, "how_to_fix": parts.fix}
-        message["is_lasting"] = parts is error and not isinstance(error, ProcessError)
+        message["is_lasting"] = parts is error and not isinstance(error, AttemptError)
         (output.path / FAILURE).write_text(json.dumps(message | dict(origin), indent=1, ensure_ascii=False) + "\n")
         failure = Model(output.path).failure
         logging.getLogger(__name__).warning("not made: %s", failure)

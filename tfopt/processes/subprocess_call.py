@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from tfopt.error_messages import disk_full_error
-from tfopt.errors import MachineError, ProcessError
+from tfopt.errors import AttemptError, MachineError
 from tfopt.processes.child_call import read_answer, write_call
 from tfopt.processes.exit_status import describe_exit, last_line, last_lines
 from tfopt.processes.parent_death import PYTHON
@@ -53,7 +53,7 @@ def run_in_child(
 
     Raises:
         ComponentError: The one that the function raised.
-        ProcessError: If the child died or exceeded the limit, with the last lines of its output.
+        AttemptError: If the child died or exceeded the limit, with the last lines of its output.
         MachineError: If the child was killed, or ended for lack of memory.
         TypeError: If the child could not import the function; addressed to the caller's author.
         CallsEnded: If the run was interrupted.
@@ -68,7 +68,7 @@ def run_in_child(
         try:
             code = _run(call, answer, log, {**os.environ, **(environment or {})}, limit_s)
         except subprocess.TimeoutExpired as error:
-            raise ProcessError(
+            raise AttemptError(
                 f"{doing}: no end after {limit_s:g} s\n{last_lines(log)}",
                 "a process that ends in time",
                 "see its last lines above; allow it more time if it was only slow",
@@ -95,7 +95,7 @@ def _check_end(code: int, doing: str, answer: Path, log: Path) -> None:
         full = OSError(errno.ENOSPC, f"{doing}: {os.strerror(errno.ENOSPC)}", str(log.parent))
         raise disk_full_error(full) or full
     if code or not answer.exists():
-        raise ProcessError(
+        raise AttemptError(
             f"{doing}: the process {describe_exit(code)}{last_line(log)}\n{last_lines(log)}",
             "a process that ends well",
             "mend what the lines above name; if it is the code of a library, report it with them and the model",

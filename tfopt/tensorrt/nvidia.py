@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 from tfopt.error_messages import first_line
-from tfopt.errors import ComponentError
+from tfopt.errors import AttemptError, ComponentError
 from tfopt.value_types import JsonObject
 
 FIX = "run this on a machine with a GPU (on Kubeflow the step requests one), or use export_onnx or export_openvino"
@@ -40,12 +40,12 @@ def run_nvidia_smi(*words: str) -> str:
     """
     command = shutil.which("nvidia-smi")
     if not command:
-        raise ComponentError("no nvidia-smi on this machine", "an NVIDIA GPU and its driver", FIX)
+        raise AttemptError("no nvidia-smi on this machine", "an NVIDIA GPU and its driver", FIX)
     try:
         process = subprocess.run([command, *words], capture_output=True, text=True, timeout=60, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise ComponentError(f"nvidia-smi: {first_line(error)}", "a driver that responds", FIX) from error
+        raise AttemptError(f"nvidia-smi: {first_line(error)}", "a driver that responds", FIX) from error
     lines = (process.stdout + process.stderr).strip().splitlines() or ["no output"]
     if process.returncode or not process.stdout.strip():
-        raise ComponentError(f"nvidia-smi: {lines[0]}", "an NVIDIA GPU and a driver that responds", FIX)
+        raise AttemptError(f"nvidia-smi: {lines[0]}", "an NVIDIA GPU and a driver that responds", FIX)
     return process.stdout.strip()

@@ -64,11 +64,12 @@ def _table(
 ) -> Table:
     """Return the table; `letters` is the length of a name, more where two names would become the same."""
     table = plain_table()
-    table.add_column("model", no_wrap=True)
+    names = formatting.shorten_names([row.name for row in rows], letters)
+    # The constant model's name, a sentence, takes several lines rather than the room of the results.
+    table.add_column("model", max_width=max(20, *map(len, names)))
     for title in (formatting.title(metric), "change", "latency", "speed", "size"):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("result", ratio=1, overflow="fold")
-    names = formatting.shorten_names([row.name for row in rows], letters)
     for name, row, model in zip(names, rows, models, strict=True):
         style = "green" if row.chosen else "" if row.passed else "dim"
         table.add_row(*(Text(formatting.visible(cell)) for cell in (name, *_cells(row, model, metric))), style=style)
