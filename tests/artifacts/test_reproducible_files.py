@@ -12,10 +12,9 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from tests.components.model_writers import Doubled, model_of
-from tfopt import keras_models, runtimes
-from tfopt.artifacts import Model
-from tfopt.artifacts.reproducible_files import make_archive_reproducible, make_saved_model_reproducible
+from tests.components.model_writers import model_of
+from tfopt import keras_models
+from tfopt.artifacts.saved_model_proto import read_meta_graph
 
 FEEDS = {"image": tf.ones((2, 8, 8, 3)), "word": tf.constant([["7"], ["b"]])}
 
@@ -33,7 +32,8 @@ def write_twice(folder: Path, *words: object) -> tuple[Path, Path]:
         ([*module, words[0], folder / "second", *words[1:], "--used"], "2"),
     ]
     processes = [
-        subprocess.Popen(list(map(str, call)), env=os.environ | {"PYTHONHASHSEED": seed}, stderr=subprocess.DEVNULL) for call, seed in calls
+        subprocess.Popen(list(map(str, call)), env=os.environ | {"PYTHONHASHSEED": seed}, stderr=subprocess.DEVNULL)
+        for call, seed in calls
     ]
     assert [process.wait() for process in processes] == [0, 0]
     return folder / "first", folder / "second"
@@ -46,8 +46,24 @@ def digests(folder: Path) -> dict[str, str]:
 
 def test_two_processes_write_the_same_bytes(written):
     first, second = map(digests, written)
-    assert {name.partition("/")[0] for name in first} == {"keras", "tf_keras", "parent", "compiled", "module"}
+    written_by = {name.partition("/")[0] for name in first}
+    assert written_by == {"keras", "tf_keras", "optimized", "dense", "compiled", "module"}
     assert first == second
+
+
+def test_models_share_no_names_of_functions(written):
+    names = [
+        {function.signature.name for function in read_meta_graph(folder).graph_def.library.function}
+        for folder in written[0].glob("**/Format-Serving")
+        if folder.parent.name != "optimized"  # it has functions of its parent
+    ]
+    assert len(set.union(*names)) == sum(map(len, names)) > 20
+
+
+def test_numbers_are_not_those_of_the_process_and_text_stays(written):
+    text = str(read_meta_graph(written[0] / "keras" / "Format-Serving").graph_def)
+    assert 'string_val: "100"' in text  # of the vocabulary
+    assert not (written[0] / "keras" / "Format-Serving" / "fingerprint.pb").exists()
 
 
 @pytest.mark.nightly

@@ -12,7 +12,12 @@ from tests.components.train_modules import DENSE
 from tfopt import keras_models
 from tfopt.artifacts import Model
 from tfopt.component import find
+from tfopt.components.compile_xla.saved_model import write_compiled
 from tfopt.execution.object_inputs import save_model
+from tfopt.graph.law_order import NORMALIZING
+from tfopt.graph.law_runner import optimize
+from tfopt.graph.report import Report
+from tfopt.saved_models.saved_model import read, write
 
 TRAINING = {"epochs": 1, "batch_size": 64, "seed": 3}
 
@@ -39,7 +44,10 @@ def main() -> None:
 def _write_all_layers(folder: Path) -> None:
     for library in (keras, tf_keras):
         keras_models.save(model_of(library), folder / library.__name__)
-    find("compile_xla")(model=save_model(dense_model(), folder / "parent").path, compiled=folder / "compiled")
+    frozen = read(folder / "keras" / "Format-Serving")
+    write(optimize(frozen, NORMALIZING, Report()), folder / "optimized" / "Format-Serving")
+    keras_models.save(dense_model(), folder / "dense")
+    write_compiled(read(folder / "dense" / "Format-Serving"), folder / "compiled" / "Format-Serving", [1])
     save_model(Doubled(), folder / "saved").path.rename(folder / "module")  # its folder has a number of the object
 
 

@@ -1,7 +1,7 @@
 """Rewrite SavedModels and Keras archives so that the same model has the same bytes in every process.
 
-TensorFlow numbers functions, tables and captured inputs with a counter of the process, has random UUIDs in layers and in
-``fingerprint.pb``, and Keras stores dates and addresses of objects. Nothing of this changes what a model computes.
+TensorFlow numbers functions, tables and captured inputs with a counter of the process, has random UUIDs in layers and
+in ``fingerprint.pb``; Keras stores dates and addresses of objects. Nothing of this changes what a model computes.
 """
 
 import hashlib
@@ -18,9 +18,10 @@ DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip archive can store
 SHARED = re.compile(rb'("shared_object_id": )(\d+)')  # Keras 3 stores the address of an object
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 NUMBER = re.compile(rf"{UUID.pattern}|(?<![0-9A-Za-z])\d+(?![0-9A-Za-z])|(?<=key_value_init)\d+")
-# Where TensorFlow appends the counter, by field or attribute. The name of a backward function has that of a forward one.
+# Where TensorFlow appends the counter, by field or attribute; names of backward functions contain those of others.
+# `compile_xla` appends _compiled.
 COUNTED = {
-    "tensorflow.OpDef.name": re.compile(r"(?:.*__backward_.*_(\d+))?.*_(\d+)(?:_rewritten)*"),
+    "tensorflow.OpDef.name": re.compile(r"(?:.*__backward_.*_(\d+))?.*_(\d+)(?:_rewritten|_compiled)*"),
     "tensorflow.NodeDef.name": re.compile(r".*key_value_init(\d+)(?:/.*)?"),
     "_user_specified_name": re.compile(r"(\d+)"),  # of a captured tensor
     "shared_name": re.compile(r"(?:table_)?(\d+)"),
@@ -97,28 +98,32 @@ def _renumbered(content: bytes, base: int) -> bytes:
 
     proto = Proto.FromString(content)
     for meta in proto.meta_graphs:
-        meta.graph_def.library.function.sort(key=_creation_order)
-        counters: set[str] = set()
-        uuids: dict[str, None] = {}  # in the order of their places
-
-        def collect(place: str, text: str) -> str:
-            pattern = COUNTED.get(place)
-            if pattern and (found := pattern.fullmatch(text)):
-                counters.update(number for number in found.groups() if number)
-            uuids.update(dict.fromkeys(UUID.findall(text)))
-            return text
-
-        _map_names(meta, collect)
-        new = {old: str(base + place) for place, old in enumerate(sorted(counters, key=int))}
-        new |= {old: str(uuid.UUID(int=(base << 32) + place)) for place, old in enumerate(uuids)}
-        _map_names(meta, lambda _, text: NUMBER.sub(lambda found: new.get(found[0], found[0]), text))
+        _renumber(meta, base)
     return bytes(proto.SerializeToString(deterministic=True))
+
+
+def _renumber(meta_graph: Any, base: int) -> None:
+    counters: set[str] = set()
+    uuids: dict[str, None] = {}  # in the order of their places
+
+    def collect(place: str, text: str) -> str:
+        pattern = COUNTED.get(place)
+        if pattern and (match := pattern.fullmatch(text)):
+            counters.update(number for number in match.groups() if number)
+        uuids.update(dict.fromkeys(UUID.findall(text)))
+        return text
+
+    meta_graph.graph_def.library.function.sort(key=_creation_order)
+    _map_names(meta_graph, collect)
+    new = {old: str(base + place) for place, old in enumerate(sorted(counters, key=int))}
+    new |= {old: str(uuid.UUID(int=(base << 32) + place)) for place, old in enumerate(uuids)}
+    _map_names(meta_graph, lambda _, text: NUMBER.sub(lambda match: new.get(match[0], match[0]), text))
 
 
 def _creation_order(function: Any) -> tuple[str, int]:
     """Return a key to sort functions of one name as they were made; TensorFlow has ``f_100`` before ``f_99``."""
-    name, number = re.fullmatch(r"(.*?)(\d*)", function.signature.name).groups()
-    return name, int(number or 0)
+    name = function.signature.name.rstrip("0123456789")
+    return name, int(function.signature.name.removeprefix(name) or 0)
 
 
 def _map_names(message: Any, change: Callable[[str, str], str], attribute: str = "") -> None:

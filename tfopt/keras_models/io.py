@@ -117,8 +117,10 @@ def save(
     signature = tf.function(lambda **inputs: body(parse(inputs)), autograph=False).get_concrete_function(**arguments)
     module = tf.Module()
     places = {id(tensor): place for place, tensor in enumerate(signature.graph.external_captures)}
-    # TensorFlow has them in a set, and the checkpoint in their order
-    module.variables_used = sorted(signature.graph.variables, key=lambda variable: places[id(variable.handle)])
+    # `variables` comes from a set, whose order would be that of the checkpoint
+    module.variables_used = sorted(
+        signature.graph.variables, key=lambda variable: places.get(id(variable.handle), len(places))
+    )
     kinds = tf.saved_model.experimental.TrackableResource  # lookup tables: a SavedModel must track them
     module.resources = [item for item in tf.train.TrackableView(model).descendants() if isinstance(item, kinds)]
     tf.saved_model.save(module, str(folder / "Format-Serving"), signatures={"serving_default": signature})
