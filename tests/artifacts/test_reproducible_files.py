@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import keras
@@ -64,6 +66,15 @@ def test_numbers_are_not_those_of_the_process_and_text_stays(written):
     text = str(read_meta_graph(written[0] / "keras" / "Format-Serving").graph_def)
     assert 'string_val: "100"' in text  # of the vocabulary
     assert not (written[0] / "keras" / "Format-Serving" / "fingerprint.pb").exists()
+
+
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_archives_have_no_dates_and_no_addresses(library, written):
+    with zipfile.ZipFile(written[0] / library / "Format-Keras" / "model.keras") as archive:
+        assert {entry.date_time for entry in archive.infolist()} == {(1980, 1, 1, 0, 0, 0)}
+        numbers = set(map(int, re.findall(rb'"shared_object_id": (\d+)', archive.read("config.json"))))
+    assert max(numbers, default=0) < 10
+    assert numbers or library == "tf_keras"
 
 
 @pytest.mark.nightly
