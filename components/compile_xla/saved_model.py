@@ -10,6 +10,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
 from tfopt.components.compile_xla.sequence_buckets import padded
 from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
@@ -58,6 +59,7 @@ def write_compiled(
             added.append(f"{key}_batch_{size}")
             signatures[added[-1]] = _concrete_function(serve, signature, size)
     tf.saved_model.save(tf.Module(), str(folder), signatures=signatures)
+    make_saved_model_reproducible(folder)
     return added
 
 

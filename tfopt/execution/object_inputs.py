@@ -16,6 +16,7 @@ from typing import Any, Protocol, TypeAlias
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Files, Model
 from tfopt.artifacts.base import is_location
+from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data import object_records
 from tfopt.data.feature_schema import required_features
@@ -244,6 +245,7 @@ def _write_model(model: Any, library: str, folder: Path) -> None:
                 model.export(str(target), **({} if keras_models.is_keras_2(model) else {"verbose": False}))
         else:
             tf.saved_model.save(model, str(target), signatures=dict(getattr(model, "signatures", {})) or None)
+        make_saved_model_reproducible(target)
     except Exception as error:  # of TensorFlow's tracing, which runs code of the user
         raise ComponentError(
             f"{object_records.type_name(model)}: {first_line(error)}",

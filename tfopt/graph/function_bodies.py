@@ -64,8 +64,8 @@ def has_no_effect(node: Node | NodeDef, library: Mapping[str, FunctionDef]) -> b
 
 
 def called_by(node: Node | NodeDef) -> Iterable[str]:
-    """Yield the names of the functions in the attributes of a node."""
-    for value in node.attr.values():
+    """Yield the names of the functions in the attributes of a node, which protobuf has in no fixed order."""
+    for _, value in sorted(node.attr.items(), key=lambda item: item[0]):
         yield from [value.func.name] if value.func.name else []
         yield from (function.name for function in value.list.func)
 

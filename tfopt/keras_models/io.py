@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import CARD, Model
+from tfopt.artifacts.reproducible_files import make_archive_reproducible, make_saved_model_reproducible
 from tfopt.artifacts.saved_model_proto import keep_served_graph
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.error_messages import first_line
@@ -109,15 +110,21 @@ def save(
             "a model that Keras can save",
             "give custom layers a get_config() and register them with keras.saving.register_keras_serializable",
         ) from error
+    make_archive_reproducible(folder / "Format-Keras" / "model.keras")
     body = serve.python_function  # type: ignore[attr-defined]  # with `serve` itself, the graph would be stored twice
     parse = (lambda inputs: inputs) if records is None else functools.partial(_parse_records, *records, specs)
     arguments = specs if records is None else {records[0]: tf.TensorSpec([None], tf.string, name=records[0])}
     signature = tf.function(lambda **inputs: body(parse(inputs)), autograph=False).get_concrete_function(**arguments)
     module = tf.Module()
-    module.variables_used = list(signature.graph.variables)
+    places = {id(tensor): place for place, tensor in enumerate(signature.graph.external_captures)}
+    # `variables` comes from a set, whose order would be that of the checkpoint
+    module.variables_used = sorted(
+        signature.graph.variables, key=lambda variable: places.get(id(variable.handle), len(places))
+    )
     kinds = tf.saved_model.experimental.TrackableResource  # lookup tables: a SavedModel must track them
     module.resources = [item for item in tf.train.TrackableView(model).descendants() if isinstance(item, kinds)]
     tf.saved_model.save(module, str(folder / "Format-Serving"), signatures={"serving_default": signature})
+    make_saved_model_reproducible(folder / "Format-Serving")
 
 
 def _parse_records(

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Model
+from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
 from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -121,6 +122,8 @@ def write(frozen: Frozen, folder: Path) -> None:
     if proto.ByteSize() > MAX_BYTES:
         raise ComponentError(f"a graph of {proto.ByteSize()} bytes", "at most 2 GiB", "leave this model as it is")
     (folder / "saved_model.pb").write_bytes(proto.SerializeToString(deterministic=True))
+    if frozen.graph.library.function:  # TensorFlow numbers those of loops when variables become constants
+        make_saved_model_reproducible(folder)
 
 
 def _signature(key: str, proto: Any, graph: Any, where: Path) -> Signature:

@@ -53,7 +53,8 @@ def run(graph: Graph, report: Report) -> int:
             constant_sizes[name] = _size(graph, name)
     frontier = [
         tensor
-        for name in constant_sizes.keys() - sizes.keys()
+        for name in constant_sizes  # in this order, which that of a set would change from process to process
+        if name not in sizes
         for tensor in _read_outside(graph, graph.nodes[name], constant_sizes)
     ]
     return _replace(graph, frontier, report) if frontier else 0

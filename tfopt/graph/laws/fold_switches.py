@@ -60,7 +60,7 @@ def _fold(graph: Graph, conditions: dict[str, int]) -> int | str:
         graph.wait_for(other, [name for name in graph.nodes[other].controls if name not in dead])
     for name in dead:
         graph.remove(name)
-    living = conditions.keys() - dead
+    living = [name for name in conditions if name not in dead]
     for name in living:
         graph.redirect(Tensor(name, conditions[name]), Tensor(name))
         _become_identity(graph, graph.nodes[name], graph.nodes[name].inputs[0])
@@ -100,7 +100,8 @@ def _merges(graph: Graph, lost: set[Tensor], dead: set[str]) -> list[Node]:
     """Return the remaining nodes that read the dead side; they are merges."""
     readers = [reader for tensor in lost for reader in graph.readers(tensor.node) if tensor in reader.inputs]
     readers += [reader for name in dead for reader in graph.readers(name)]
-    return list({node.name: node for node in readers if node.name not in dead}.values())
+    merges = {node.name: node for node in readers if node.name not in dead}
+    return [merges[name] for name in sorted(merges)]
 
 
 def _choose(graph: Graph, merge: Node, living: list[int]) -> None:
