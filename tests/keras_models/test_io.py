@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
+from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as SavedModelProto
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, KerasModel, SavedModel
@@ -289,8 +290,10 @@ def test_parity_of_the_two_forms_detects_one_changed_weight(tmp_path):
 def test_a_placed_saved_model_has_no_model_card_of_its_parent(tmp_path):
     parent = tmp_path / "parent"
     parent.mkdir()
-    for name in ("saved_model.pb", CARD):
-        (parent / name).write_text("{}")
+    (parent / CARD).write_text("{}")
+    proto = SavedModelProto()
+    proto.meta_graphs.add().meta_info_def.tags.append("serve")
+    (parent / "saved_model.pb").write_bytes(proto.SerializeToString())
     keras_models.place_saved_model(SavedModel(parent), tmp_path / "placed")
     assert [file.name for file in (tmp_path / "placed").iterdir()] == ["saved_model.pb"]
     assert (parent / CARD).is_file()
@@ -308,6 +311,17 @@ def outputs_of(model, tensors):
     if isinstance(results, dict):
         results = [results[name] for name in keras_models.served_names(model)]
     return [np.asarray(result) for result in tf.nest.flatten(results)]
+
+
+def test_inputs_without_a_name_are_saved(tmp_path):
+    left, right = keras.Input((3,)), keras.Input((3,))
+    model = keras.Model({"a": left, "b": right}, keras.layers.Dense(2)(left + 2 * right))
+    keras_models.save(model, tmp_path / "model")
+    values = {name: np.full((2, 3), n + 1, np.float32) for n, name in enumerate(keras_models.input_names(model))}
+    served = tf.saved_model.load(str(tmp_path / "model" / "Format-Serving")).signatures["serving_default"]
+    (output,) = served(**{name: tf.constant(value) for name, value in values.items()}).values()
+    ordered = dict(zip(("a", "b"), values.values(), strict=True))
+    np.testing.assert_allclose(output, model.predict(ordered, verbose=0), atol=1e-6)
 
 
 @pytest.mark.parametrize("kit", [keras, tf_keras])

@@ -221,8 +221,7 @@ def input_names(model: KerasObject) -> list[str]:
         )
     if is_keras_2(model):
         return list(model.input_names)
-    # The layer's name, which a file keeps: an input without a name is keras_tensor until it is saved.
-    return [tensor._keras_history.operation.name for tensor in model.inputs]
+    return list(map(_input_name, model.inputs))
 
 
 def served_names(model: KerasObject) -> list[str]:
@@ -259,7 +258,13 @@ def pack_inputs(model: KerasObject, tensors: Mapping[str, Any]) -> Any:
         import tensorflow as tf
 
         return tf.nest.pack_sequence_as(model.input, [tensors[name] for name in input_names(model)])
-    return library(model).tree.map_structure(lambda tensor: tensors[tensor.name], model.input)
+    return library(model).tree.map_structure(lambda tensor: tensors[_input_name(tensor)], model.input)
+
+
+def _input_name(tensor: Any) -> str:
+    """Return the name of an input's layer, which a file keeps; that of the tensor may be `keras_tensor` until then."""
+    name: str = tensor._keras_history.operation.name
+    return name
 
 
 def check_weights(model: KerasObject) -> None:
