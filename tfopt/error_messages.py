@@ -126,6 +126,7 @@ def path_error(error: BaseException) -> ComponentError | None:
         return None
     text = os.fsdecode(error.filename)
     fixes = {
+        errno.ELOOP: ("a path that is no link", "remove the link, or name another path"),
         errno.ENAMETOOLONG: ("names of 255 bytes at most", "choose a shorter name"),
         errno.ENOENT: ("a path that exists", "check the path"),
         errno.ENOTDIR: ("a folder", "check the path"),

@@ -391,6 +391,15 @@ def test_clean_reports_the_bytes_that_are_freed(limited, capsys):
     assert [entry["bytes"] for entry in json.loads(capsys.readouterr().out)] == [3_000]
 
 
+def test_the_log_follows_no_link(folder, capsys):
+    Path("thesis").write_text("mine")
+    Path("runs/a").mkdir(parents=True)
+    Path("runs/a/run.log").symlink_to(folder / "thesis")
+    assert run("counting", "a") == 1
+    assert "a path that is no link" in capsys.readouterr().err
+    assert Path("thesis").read_text() == "mine"
+
+
 def test_a_large_log_makes_room_for_a_new_one(folder, monkeypatch):
     run("counting", "a")
     log, old = Path("runs/a/run.log"), Path("runs/a/run.log.1")
