@@ -257,3 +257,13 @@ def test_the_lock_of_a_cache_empties_no_file(tmp_path):
         pass
     with lock_file(tmp_path / "thesis"):
         assert (tmp_path / "thesis").read_text() == "mine"
+
+
+def test_without_hard_links_a_new_file_replaces_no_other(tmp_path, monkeypatch):
+    def fail(*_: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", fail)
+    assert staging.create_file(tmp_path / "file", b"first")
+    assert not staging.create_file(tmp_path / "file", b"second")
+    assert [(path.name, path.read_bytes()) for path in tmp_path.iterdir()] == [("file", b"first")]

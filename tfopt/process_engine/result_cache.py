@@ -233,7 +233,8 @@ def _mark_used(record: Path) -> None:
     """Set the time of a record after those of its folder, also if the clock of the machine was set back meanwhile."""
     newest = max((file.stat().st_mtime_ns for file in record.parent.glob("*.json") if file != record), default=0)
     used = max(time.time_ns(), newest + TICK_NS)
-    os.utime(record, ns=(used, used))
+    with contextlib.suppress(OSError):  # a file system that gives files their times itself
+        os.utime(record, ns=(used, used))
 
 
 def _may_succeed_now(outputs: Mapping[str, Artifact]) -> bool:

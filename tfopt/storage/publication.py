@@ -39,6 +39,7 @@ def place(outputs: Mapping[Path, Path]) -> None:
             for staged, target in outputs.items():
                 _rename(staged, target)
                 placed.append(target)
+                staging.sync(target.parent)
         except BaseException:
             for target in reversed(placed):
                 _discard(target)
@@ -94,7 +95,6 @@ def _rename(staged: Path, target: Path) -> None:
             "an output that only one process writes",
             "name another folder for one of them",
         ) from error
-    staging.sync(target.parent)
 
 
 @contextlib.contextmanager

@@ -116,10 +116,22 @@ def replace_file(file: Path, content: bytes) -> None:
 def create_file(file: Path, content: bytes) -> bool:
     """Write a new file to the disk, which appears complete; return False if there is a file already."""
     try:
-        _write_staged(file, content, os.link)  # atomic, and never replaces an existing file
+        _write_staged(file, content, _place_new)
     except FileExistsError:
         return False
     return True
+
+
+def _place_new(stage: Path, file: Path) -> None:
+    """Give a file its name, or raise FileExistsError if there is a file already."""
+    try:
+        os.link(stage, file)  # atomic, and never replaces an existing file
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(file):
+            raise FileExistsError(str(file)) from None
+        stage.rename(file)
 
 
 def _write_staged(file: Path, content: bytes, place: Callable[[Path, Path], object]) -> None:
@@ -151,7 +163,7 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno not in NO_SYNC or not path.is_dir():
-            raise
+            raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)
 
