@@ -132,9 +132,9 @@ def no_locks(monkeypatch) -> None:
     monkeypatch.setattr(fcntl, "flock", fail)
 
 
-def forge(journal: Path, victim: Path) -> None:
-    """Write a journal by which somebody else wants a file to be removed."""
-    outputs = {str(victim): publication._fingerprint(victim)}
+def forge(journal: Path, *victims: Path) -> None:
+    """Write a journal by which somebody else wants files to be removed."""
+    outputs = {str(victim): publication._fingerprint(victim) for victim in victims}
     journal.write_text(json.dumps({"token": "x", "process": "x", "outputs": outputs}))
 
 
@@ -146,6 +146,10 @@ def test_a_journal_removes_nothing_but_what_lies_next_to_it(folder):
     forge(folder / "shared" / ".out.commit-x", victim)
     remove_interrupted(folder / "shared" / "out")
     assert victim.read_text() == "mine"
+    (folder / "shared" / "out").mkdir()
+    forge(folder / "shared" / ".out.commit-x", folder / "shared" / "out", victim)
+    remove_interrupted(folder / "shared" / "out")
+    assert not (folder / "shared" / "out").exists() and victim.read_text() == "mine"
     forge(victim.parent / ".thesis.commit-x", victim)  # a real one, as a control
     remove_interrupted(victim)
     assert not victim.exists()
