@@ -18,7 +18,8 @@ from tfopt.artifacts import Model
 from tfopt.data.object_records import Naming
 from tfopt.errors import ComponentError
 from tfopt.optimization import OptimizationResult, OptimizedModel
-from tfopt.run_records.run_record import read_records, remove_run
+from tfopt.run_records.cleanup import remove_run
+from tfopt.run_records.run_record import read_records
 
 ROWS, DIGITS = load_digits(return_X_y=True)
 HELD_OUT = ROWS[900:], DIGITS[900:]
@@ -171,7 +172,6 @@ def test_a_regression_of_two_inputs_states_what_the_records_can_show(count: int,
 
 
 def test_removing_the_run_removes_what_was_saved(tmp_path: Path):
-    for name in ("sources", "artifacts"):
-        (tmp_path / "run" / name / "x").mkdir(parents=True)
+    (tmp_path / "run" / "sources" / "0123456789abcdef" / "model").mkdir(parents=True)
     assert remove_run(tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -26,12 +26,20 @@ _DISK_ERRORS = (  # numbers, texts, what is expected, how to fix it
         "raise the limit (ulimit -f), check the disk, or write elsewhere",
     ),
     (
+        (errno.EIO,),
+        (os.strerror(errno.EIO),),
+        "a disk without errors",
+        "check the disk (dmesg lists its errors) or the server that it is on, or write elsewhere",
+    ),
+    (
         (),
         ("attempt to write a readonly database", "unable to open database file"),
         "a run's folder that can be written",
         "change its permissions, or name another folder",
     ),
 )
+_UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.ESTALE)  # of file systems
+_PATH_ERRORS = {*_UNSUPPORTED, errno.EACCES, errno.EPERM, errno.EROFS}  # also without the name of a file
 # Modules whose package has another name, or which a package of an extra brings.
 _PACKAGES = {
     **{"PIL": "pillow", "yaml": "pyyaml", "OpenSSL": "pyopenssl", "cuda": "cuda-bindings"},
@@ -122,18 +130,20 @@ def path_error(error: BaseException) -> ComponentError | None:
     """
     if isinstance(error, RuntimeError) and "home directory" in str(error):  # of pathlib and of libraries
         return ComponentError(first_line(error), "the variable HOME", "set HOME to a folder that can be written")
-    if not isinstance(error, OSError) or error.filename is None:
+    if not isinstance(error, OSError) or (error.filename is None and error.errno not in _PATH_ERRORS):
         return None
-    text = os.fsdecode(error.filename)
+    text = "" if error.filename is None else f"{os.fsdecode(error.filename)[:120]}: "
     fixes = {
+        errno.ELOOP: ("a path that is no link", "remove the link, or name another path"),
         errno.ENAMETOOLONG: ("names of 255 bytes at most", "choose a shorter name"),
         errno.ENOENT: ("a path that exists", "check the path"),
         errno.ENOTDIR: ("a folder", "check the path"),
         errno.EISDIR: ("a file", "check the path"),
         errno.EROFS: ("a file system that can be written", "name another path"),
     }
+    fixes |= dict.fromkeys(_UNSUPPORTED, ("a file system with all calls for files", "write to a local disk instead"))
     other = ("a path that this process may read or write", "change its permissions, or name another path")
-    return ComponentError(f"{text[:120]}: {error.strerror}", *fixes.get(error.errno or 0, other))
+    return ComponentError(f"{text}{error.strerror}", *fixes.get(error.errno or 0, other))
 
 
 def first_line(error: BaseException) -> str:

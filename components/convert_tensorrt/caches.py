@@ -1,7 +1,6 @@
 """Cache files of TensorRT that conversions share: kernel timings, and results of the entropy calibrator."""
 
 import contextlib
-import fcntl
 import hashlib
 import json
 import logging
@@ -14,6 +13,7 @@ import numpy as np
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
 from tfopt.storage import staging
+from tfopt.storage.folder_lock import lock_file
 from tfopt.value_types import JsonObject
 
 HEADER_END = b"\n"
@@ -117,8 +117,7 @@ def update(file: Path, merge: Callable[[bytes], bytes]) -> bytes:
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with file.with_name(f".{file.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with lock_file(file.with_name(f".{file.name}.lock")):
             staging.remove_abandoned(file.parent)
             part = staging.new_path(file.parent)
             try:

@@ -113,3 +113,25 @@ def test_an_interrupted_run_resumes_after_its_finished_steps(sign, engine, tmp_p
     outcome = json.loads(capsys.readouterr().out.removeprefix("started\n"))
     assert {step: result["reused"] for step, result in outcome.items()} == {"first": True, "second": False}
     assert json.loads(Path(outcome["second"]["outputs"]["report"], "report.json").read_text()) == {"a": 2}
+
+
+IMPORTING = """
+import importlib.abc, os, signal, sys
+
+class Interrupt(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Interrupt())
+sys.argv = ["tfopt", "list"]
+from tfopt.run import command
+sys.exit(command())
+"""
+
+
+@pytest.mark.parametrize("module", ["tfopt.cli.main", "tfopt.declaration.library", "tfopt.processes.supervision"])
+def test_an_interruption_during_the_imports_is_no_traceback(module):
+    code = IMPORTING.replace("MODULE", repr(module))
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (130, "tfopt: interrupted\n")

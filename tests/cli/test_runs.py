@@ -13,6 +13,7 @@ import pytest
 
 from tfopt.artifacts import Decision, Pushed
 from tfopt.cli.main import main
+from tfopt.run_records import cleanup
 from tfopt.run_records.run_record import decision_facts, recorded_run
 from tfopt.storage.folder_lock import lock_folder
 from tfopt.storage.run_folder import CONTENT
@@ -161,8 +162,12 @@ def test_clean_keeps_the_newest_of_each_pipeline(folder, capsys):
     capsys.readouterr()
     assert main(["clean", "--keep", "2"]) == 0  # removes nothing
     shown = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in shown[:-1]] == ["runs/b", "runs/a"]
-    assert all("would be removed, " in line and "0 B" not in line for line in shown[:-1])
+    folders = [line for line in shown[:-1] if not line.startswith(" ")]
+    assert [line.split(":")[0] for line in folders] == ["runs/b", "runs/a"]
+    assert all("would be removed, " in line and "0 B" not in line for line in folders)
+    (key,) = (path.name for path in Path("runs/b/artifacts/count/report").iterdir())
+    names = {f"artifacts/count/report/{key}", f"executions/count/{key}.json", "run.log", "run.json"}
+    assert {line.strip() for line in shown if line.startswith(" ")} == names
     assert sorted(Path("runs").rglob("*")) == before
     assert main(["clean", "--keep", "2", "--yes", "--json"]) == 0
     removed = json.loads(capsys.readouterr().out)
@@ -185,9 +190,110 @@ def test_clean_removes_only_what_runs_have_written(folder, capsys):
     (outside / "file").touch()
     Path("runs/a/artifacts/link").symlink_to(outside)
     assert main(["clean", "--keep", "0", "--yes"]) == 0
-    assert {path.name for path in Path("runs/a").iterdir()} == {"pushed"}
+    assert sorted(map(str, Path("runs/a").rglob("*")))[:2] == ["runs/a/artifacts", "runs/a/artifacts/link"]
+    assert {path.name for path in Path("runs/a").iterdir()} == {"artifacts", "pushed"}
     assert version.read_text() == "served" and (outside / "file").exists()
     assert Path("runs/notes/artifacts").is_dir()
+
+
+@pytest.mark.parametrize("keep", ["0", "1"])
+def test_clean_leaves_files_that_no_record_names(folder, keep):
+    assert run("counting", "a") == 0
+    own = [
+        Path("runs/a", name)
+        for name in (
+            *("artifacts/x/y/z", "artifacts/count/report/mine/file", "artifacts/count/.system/mine/7", "sources/x/y"),
+            *("executions/count/notes.json", "executions/x/0123456789abcdef.txt", "metadata.sqlite.backup"),
+        )
+    ]
+    for file in own:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("mine")
+    Path("runs/a/artifacts/count/report/fedcba9876543210").mkdir()  # a name of a result, but no record has it
+    assert main(["clean", "--keep", keep, "--yes"]) == 0
+    assert [file for file in own if not file.exists() or file.read_text() != "mine"] == []
+    assert Path("runs/a/artifacts/count/report/fedcba9876543210").is_dir()
+    assert Path("runs/a/run.json").exists() is (keep == "1")
+
+
+def test_a_removal_that_was_killed_goes_on(limited, monkeypatch):
+    for limit in (1, 2, 3):
+        assert run("counting", "a", "--set", f"limit={limit}") == 0
+
+    def kill(root: Path, path: Path) -> None:
+        monkeypatch.undo()
+        cleanup.remove_below(root, path)
+        raise KeyboardInterrupt
+
+    (removed, *_) = cleanup.find_old_results(Path("runs/a"), 1).outputs
+    monkeypatch.setattr(cleanup, "remove_below", kill)
+    assert main(["clean", "--keep", "1", "--yes"]) == 130
+    monkeypatch.chdir(limited)
+    assert not removed.exists() and len(list(Path("runs/a/artifacts/count/report").iterdir())) == 2
+    assert main(["clean", "--keep", "1", "--yes"]) == 0
+    assert results("a") == [3]
+
+
+@pytest.mark.parametrize("link", ["artifacts", "artifacts/count", "artifacts/count/report", "executions", ""])
+@pytest.mark.parametrize("keep", ["0", "1"])
+def test_clean_follows_no_links(limited, link, keep):
+    for limit in (1, 2):
+        assert run("counting", "a", "--set", f"limit={limit}") == 0
+    moved = Path("data")
+    (Path("runs/a") / link).rename(moved)
+    (Path("runs/a") / link).symlink_to(moved.absolute())
+    before = {path for path in moved.rglob("*") if path.suffix != ".json" or "executions" not in path.parts}
+    assert main(["clean", "--keep", keep, "--yes"]) == 0
+    assert before <= set(moved.rglob("*"))
+
+
+def test_clean_leaves_what_another_user_wrote(limited, monkeypatch):
+    for limit in (1, 2):
+        assert run("counting", "a", "--set", f"limit={limit}") == 0
+    before = sorted(Path("runs").rglob("*"))
+    owner = os.geteuid()
+    for keep in ("0", "1"):
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+        assert main(["clean", "--keep", keep, "--yes"]) == 0
+        assert sorted(Path("runs").rglob("*")) == before
+    monkeypatch.undo()
+
+
+def test_a_record_that_leads_out_of_the_folder_or_is_of_another_user_is_not_reused(folder):
+    def is_reused() -> bool:
+        before = set(outputs.iterdir())
+        assert run("counting", "a") == 0
+        return set(outputs.iterdir()) == before
+
+    run("counting", "a")
+    outputs = Path("runs/a/artifacts/count/report")
+    (record,), (output,) = Path("runs/a/executions/count").iterdir(), outputs.iterdir()
+    assert is_reused()
+    output.rename("runs/report")
+    text = record.read_text()
+    record.write_text(text.replace(f"artifacts/count/report/{output.name}", "../report"))
+    assert text != record.read_text() and not is_reused()
+    record.unlink()
+    assert is_reused()
+    (newest,) = Path("runs/a/executions/count").glob("*.json")
+    newest.rename("record.json")
+    newest.symlink_to(Path("record.json").absolute())
+    assert not is_reused()
+
+
+def test_a_damaged_record_is_named_and_the_other_runs_are_listed_and_cleaned(folder, capsys):
+    for name in "ab":
+        run("counting", name)
+    for name, text in (("c", "{"), ("d", "[]"), ("e", '{"schema_version": 99}')):
+        Path("runs", name).mkdir()
+        Path("runs", name, "run.json").write_text(text)
+    capsys.readouterr()
+    assert main(["runs"]) == 0
+    output = capsys.readouterr()
+    assert [line.split()[0] for line in output.out.splitlines()] == ["runs/b", "runs/a"]
+    assert all(f"runs/{name}/run.json" in output.err for name in "cde")
+    assert main(["clean", "--keep", "0", "--yes"]) == 0
+    assert sorted(path.name for path in Path("runs").iterdir()) == ["c", "d", "e"]
 
 
 def test_clean_leaves_a_folder_whose_lock_is_held(folder, capsys):
@@ -259,6 +365,7 @@ def test_clean_removes_outputs_of_killed_runs_and_not_those_of_a_running_one(lim
     run("counting", "a")
     placed = Path("runs/a/artifacts/count/report/0123456789abcdef")  # before a record was written
     placed.mkdir()
+    Path("runs/a/executions/count/0123456789abcdef.unfinished").touch()
     (placed / "report.json").write_bytes(bytes(5000))
     with lock_folder(Path("runs/a")):
         assert main(["clean", "--keep", "1", "--yes"]) == 0
@@ -274,6 +381,7 @@ def test_clean_reports_the_bytes_that_are_freed(limited, capsys):
     run("counting", "a")
     placed = Path("runs/a/artifacts/count/report/0123456789abcdef")
     placed.mkdir()
+    Path("runs/a/executions/count/0123456789abcdef.unfinished").touch()
     for name, size in (("served", 70_000), ("own", 3_000)):
         (placed / name).write_bytes(bytes(size))
     Path("served").hardlink_to(placed / "served")  # as in the destination of a push
@@ -281,6 +389,15 @@ def test_clean_reports_the_bytes_that_are_freed(limited, capsys):
     capsys.readouterr()
     assert main(["clean", "--keep", "1", "--json"]) == 0
     assert [entry["bytes"] for entry in json.loads(capsys.readouterr().out)] == [3_000]
+
+
+def test_the_log_follows_no_link(folder, capsys):
+    Path("thesis").write_text("mine")
+    Path("runs/a").mkdir(parents=True)
+    Path("runs/a/run.log").symlink_to(folder / "thesis")
+    assert run("counting", "a") == 1
+    assert "a path that is no link" in capsys.readouterr().err
+    assert Path("thesis").read_text() == "mine"
 
 
 def test_a_large_log_makes_room_for_a_new_one(folder, monkeypatch):

@@ -176,6 +176,18 @@ def test_lists_have_the_order_of_inputs_and_outputs_of_keras(tmp_path: Path):
         save_objects(components()["evaluate"], {"baseline": model, "examples": data})
 
 
+def test_a_saved_object_of_another_user_is_not_used(tmp_path: Path, monkeypatch):
+    saved = save_data((ROWS, CLASSES), tmp_path, ONE_INPUT, {"all": 1}).path
+    owner = os.geteuid()
+    with monkeypatch.context() as other, pytest.raises(ComponentError, match="file or folder of another user"):
+        other.setattr(os, "geteuid", lambda: owner + 1)
+        save_data((ROWS, CLASSES), tmp_path, ONE_INPUT, {"all": 1})
+    saved.rename(tmp_path / "moved")
+    saved.symlink_to(tmp_path / "moved")
+    with pytest.raises(ComponentError, match="a link"):
+        save_data((ROWS, CLASSES), tmp_path, ONE_INPUT, {"all": 1})
+
+
 def test_objects_are_saved_once_for_each_content(tmp_path: Path):
     model = dense()
     first = save_model(model, tmp_path).path

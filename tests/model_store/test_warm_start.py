@@ -87,3 +87,14 @@ def test_training_starts_from_the_stored_model_or_from_scratch(model, tmp_path, 
     assert second.metadata["start"]["digest"] == first.digest
     third = train(**arguments, trained=tmp_path / "third", epochs=1, min_change=0.2)["trained"]
     assert third.digest == first.digest and third.metadata["unchanged"] == 1
+
+
+def test_a_link_that_leads_out_of_the_destination_is_refused(model, trained, tmp_path):
+    push(model, tmp_path / "served", trained=trained[0])
+    (tmp_path / "served" / "trained").unlink()
+    (tmp_path / "served" / "trained").symlink_to(trained[1])
+    with pytest.raises(ComponentError, match="leads to") as error:
+        load_model(tmp_path / "served")
+    assert error.value.fix.startswith("remove the link")
+    (tmp_path / "served" / "trained").unlink()
+    assert load_model(tmp_path / "served") is None

@@ -220,4 +220,4 @@ def test_after_an_interruption_no_process_and_no_staging_folder_is_left_and_the_
         assert started.returncode == 130
         assert "Traceback" not in errors
         assert not list((tmp_path / "root").glob("artifacts/*/*/.*"))
-    assert not list((tmp_path / "root").glob("executions/*/*"))
+    assert not list((tmp_path / "root").glob("executions/*/*.json"))

@@ -49,6 +49,21 @@ def test_a_remote_source_is_imported_again_if_it_changed_or_has_no_digest(data, 
     assert imported("nowhere://bucket/data.txt") == ({}, True)
 
 
+@pytest.mark.parametrize("kind", ["link", "other user"])
+def test_metadata_that_another_user_may_have_written_are_refused(data, tmp_path, monkeypatch, kind):
+    file = tmp_path / "root" / "metadata.sqlite"
+    file.parent.mkdir()
+    if kind == "link":
+        file.symlink_to(tmp_path / "metadata.sqlite")
+    else:
+        file.touch()
+        owner = os.geteuid()
+        monkeypatch.setattr(os, "geteuid", lambda: owner + 1)
+    with pytest.raises(ComponentError, match=r"metadata.sqlite: a link, or a file of another user"):
+        runner.run(trace(one), {"data": data}, file.parent)
+    assert not (tmp_path / "metadata.sqlite").exists()
+
+
 def attempts(steps, data: Input[Files], model: Input[Model]) -> None:
     """Count, and try to make a model."""
     steps(toys.count, data=data)

@@ -20,7 +20,15 @@ from tfopt.cli.overview import component_list, pipeline_list
 from tfopt.cli.run_files.run_file import RunFile, files_of
 from tfopt.cli.terminal.detection import print_error
 from tfopt.cli.terminal.log_redirect import progress_on_terminal
-from tfopt.cli.termination import Terminated, discard_output, interrupted_by_sigterm, open_streams
+from tfopt.cli.termination import (
+    INTERRUPTED,
+    TERMINATED,
+    Terminated,
+    discard_output,
+    interrupted_by_sigterm,
+    interruptible,
+    open_streams,
+)
 from tfopt.declaration.library import component_names
 from tfopt.error_messages import machine_error, nearest, path_error
 from tfopt.errors import ComponentError
@@ -32,7 +40,6 @@ from tfopt.storage.scratch import scratch_folder
 # TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 CLOSED_PIPE = 141  # the code of a process that SIGPIPE ended
-INTERRUPTED, TERMINATED = 130, 143  # … that SIGINT or SIGTERM ended
 
 
 def supervised_main(arguments: Sequence[str] | None = None) -> int:
@@ -58,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words = [word for word in words if word != "--debug"]
     open_streams()
     try:
-        with progress_on_terminal(), interrupted_by_sigterm(), scratch_folder():
+        with interruptible(), progress_on_terminal(), interrupted_by_sigterm(), scratch_folder():
             code = _run_command(words, debug)
             print(end="", flush=True)  # otherwise an error of the output appears after the end, as a traceback
         return code

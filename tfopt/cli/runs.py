@@ -4,7 +4,7 @@ import argparse
 import json
 import os
 import webbrowser
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TypedDict
@@ -13,8 +13,9 @@ from tfopt.cli.arguments import Subparsers, add_command, add_json_option
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size, indented, visible
 from tfopt.reports import report_schema
-from tfopt.run_records.run_record import RunRecord, find_run, freed_bytes, old_runs, read_records, remove_run
-from tfopt.storage.run_folder import CONTENT
+from tfopt.run_records.run_record import RunRecord, find_run, freed_bytes, old_runs, read_records
+from tfopt.storage.owned_files import is_own
+from tfopt.storage.run_folder import RECORD
 
 FOLDER = Path("runs")
 
@@ -137,9 +138,10 @@ def add_clean(subparsers: Subparsers) -> None:
         _clean,
         "remove old folders of runs, and old results in the others",
         "Remove the folders of runs except the newest of each pipeline, and in these the results of all "
-        "but the last executions of each step, from the folder and from its metadata store. Only what a run has "
-        f"written is removed ({', '.join(CONTENT)}). Pushed versions and other files remain, and so does a folder "
-        "where a run is active. Without --yes nothing is removed.",
+        "but the last executions of each step, from the folder and from its metadata store. Only what a record of the "
+        "folder names is removed, and only below it: links are not followed. Pushed versions and other files remain, "
+        "and so does a folder that is a link, that another user's run wrote, or where a run is active. Without --yes "
+        "nothing is removed, and the paths are listed.",
     )
     _add_folder(parser)
     parser.add_argument(
@@ -164,6 +166,8 @@ def _clean(arguments: argparse.Namespace) -> int:
         count = result.get("executions")
         what = "" if count is None else f"{count} old executions " if count else "outputs of killed runs "
         print(indented(f"{result['folder']}: {what}{result['state']}, {data_size(result['bytes'])}"))
+        for path in () if arguments.yes else result["paths"]:
+            print(indented(f"  {path}"))
     if not results:
         print("nothing to remove")
     elif not arguments.yes:
@@ -176,24 +180,46 @@ class _Cleaned(TypedDict, total=False):
     state: str
     bytes: int
     executions: int
+    paths: list[str]
 
 
 def _cleaned(folder: Path, keep: int, remove: bool) -> Iterator[_Cleaned]:
-    """Yield the facts of each old folder and each folder with old results, after they were removed if `remove`."""
-    from tfopt.run_records.cleanup import find_old_results, remove_old_results  # imports SQLite
+    """Yield the facts of each old folder and each folder with old results, after they were removed if `remove`.
 
-    records = read_records(folder)
+    Raises:
+        ComponentError: If a folder cannot be cleaned; after the others were.
+    """
+    records = {path: record for path, record in read_records(folder).items() if is_own(path) and is_own(path / RECORD)}
     old_folders = old_runs(records, keep)
-    for path in old_folders:
-        size = freed_bytes(path / name for name in CONTENT)
-        yield {"folder": str(path), "state": _removal(remove and remove_run(path), remove), "bytes": size}
-    for path in records.keys() - old_folders:
-        if records[path].state == "running":
-            continue
-        old = find_old_results(path, keep)
-        if old.executions or old.outputs:
-            state = _removal(remove and remove_old_results(path, keep), remove)
-            yield {"folder": str(path), "state": state, "bytes": old.bytes, "executions": old.executions}
+    errors = []
+    for path in [*old_folders, *(path for path in records if path not in old_folders)]:
+        if records[path].state != "running":
+            try:
+                yield from _cleaned_folder(path, keep, path in old_folders, remove)
+            except ComponentError as error:
+                errors.append(error)
+    if errors:
+        raise errors[0]
+
+
+def _cleaned_folder(path: Path, keep: int, is_old: bool, remove: bool) -> Iterator[_Cleaned]:
+    from tfopt.run_records import cleanup  # imports SQLite
+
+    if is_old:
+        files = cleanup.find_run_files(path)
+        size, paths = freed_bytes(files), _relative(files, path)
+        state = _removal(remove and cleanup.remove_run(path), remove)
+        yield {"folder": str(path), "state": state, "bytes": size, "paths": paths}
+        return
+    old = cleanup.find_old_results(path, keep)
+    if old.executions or old.outputs:
+        state = _removal(remove and cleanup.remove_old_results(path, keep), remove)
+        facts: _Cleaned = {"folder": str(path), "state": state, "bytes": old.bytes, "executions": old.executions}
+        yield {**facts, "paths": _relative([*old.outputs, *old.records], path)}
+
+
+def _relative(files: Iterable[Path], folder: Path) -> list[str]:
+    return [str(file.relative_to(folder.absolute())) for file in files]
 
 
 def _removal(removed: bool, remove: bool) -> str:

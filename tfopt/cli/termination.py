@@ -8,9 +8,37 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+INTERRUPTED, TERMINATED = 130, 143  # exit codes of a process that SIGINT or SIGTERM ended
+
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM, raised as Ctrl-C is: the outputs and processes of a command end in the same way."""
+
+
+@contextlib.contextmanager
+def interrupted_silently() -> Iterator[None]:
+    """Let Ctrl-C end the process with a message in the context, outside of `interruptible`: nothing is written then."""
+    if signal.getsignal(signal.SIGINT) == signal.default_int_handler:
+        signal.signal(signal.SIGINT, _end)
+    yield
+
+
+def _end(*_: Any) -> None:
+    os.write(2, b"tfopt: interrupted\n")
+    os._exit(INTERRUPTED)
+
+
+@contextlib.contextmanager
+def interruptible() -> Iterator[None]:
+    """Let Ctrl-C raise KeyboardInterrupt in the context, which `interrupted_silently` has prevented."""
+    is_silent = signal.getsignal(signal.SIGINT) == _end
+    if is_silent:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if is_silent:
+            signal.signal(signal.SIGINT, _end)
 
 
 @contextlib.contextmanager

@@ -25,6 +25,7 @@ from tfopt.declaration.component import SIGNATURE, Component
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.storage import staging
+from tfopt.storage.owned_files import is_own
 from tfopt.storage.remote_files import local_copy
 
 log = logging.getLogger(__name__)
@@ -104,7 +105,7 @@ def save_model(model: Any, folder: Path) -> Model:
     library = _library(model)
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", str(getattr(model, "name", "model") or "model"))
     target = folder / _model_digest(model)[:16] / name
-    if not target.exists():
+    if not _is_saved(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with staging.staged_folder(target.parent) as stage:
             _write_model(model, library, stage / name)
@@ -123,13 +124,25 @@ def save_data(data: Any, folder: Path, naming: Naming, shares: Mapping[str, int]
         return Examples(os.fspath(data))
     records = ObjectRecords(data, naming, shares)
     target = folder / records.digest[:16] / "examples"
-    if not target.exists():
+    if not _is_saved(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         with staging.staged_folder(target.parent) as stage:
             counts = records.write(stage / "examples")
             (stage / "examples").rename(target)
         log.info("examples: %s in %s", ", ".join(f"{name} {count:,}" for name, count in counts.items()), target)
     return Examples(target)
+
+
+def _is_saved(target: Path) -> bool:
+    """Return True if an object was saved at a path.
+
+    Raises:
+        ComponentError: If another user did, or a link is there: it may be another object.
+    """
+    if os.path.lexists(target) and not is_own(target):
+        received = f"{target}: a link, or a file or folder of another user"
+        raise ComponentError(received, "what this user's runs saved", "pass another folder as path")
+    return target.exists()
 
 
 def model_naming(model: Any, saved: Model, label: str, signature: str, *, needs_label: bool) -> Naming:

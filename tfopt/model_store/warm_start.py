@@ -12,6 +12,7 @@ from typing import Annotated
 
 from tfopt.artifacts import KerasModel, Recipe
 from tfopt.declaration.parameters import Location, Reads
+from tfopt.errors import ComponentError
 from tfopt.reports import report_schema
 from tfopt.storage import remote_files, staging
 from tfopt.storage.folder_lock import lock_folder
@@ -49,14 +50,26 @@ def store_model(destination: str | Path, trained: KerasModel) -> str:
 
 
 def load_model(destination: str | Path) -> KerasModel | None:
-    """Load the stored Keras model of a destination; None if nothing was pushed there with one."""
+    """Load the stored Keras model of a destination; None if nothing was pushed there with one.
+
+    Raises:
+        ComponentError: If somebody has replaced the link to it by one that leads out of the destination.
+    """
     if remote_files.is_remote(str(destination)):
         pointer = remote_files.join(str(destination), POINTER)
         content = remote_files.read_file(pointer)
         name = report_schema.decode(content, pointer).get("model") if content else None
         return KerasModel.open(remote_files.local_copy(remote_files.join(str(destination), name))) if name else None
-    path = (Path(destination).expanduser() / LINK).resolve()
-    return KerasModel.open(path) if path.is_dir() else None
+    link = Path(destination).expanduser() / LINK
+    path = link.resolve()
+    if not path.is_dir():
+        return None
+    if path.parent != link.parent.resolve():
+        fix = "remove the link: training then starts from initial weights, and the next push writes it again"
+        raise ComponentError(
+            f"{link} leads to {path}", "the link of push_model, which leads to a folder next to it", fix
+        )
+    return KerasModel.open(path)
 
 
 def forget_model(destination: str, digest: str) -> bool:

@@ -2,6 +2,7 @@
 
     artifacts/STEP/OUTPUT/KEY    an output
     executions/STEP/KEY.json     its record, written when all outputs of the step are complete
+    executions/STEP/KEY.unfinished    names outputs of a running, killed or failed execution
 
 KEY is a digest of what the result depends on. A result that was made again, because the first one was removed or
 changed or may not be reused, has KEY with a number. The modification time of a record is that of its last use.
@@ -13,10 +14,12 @@ import hashlib
 import itertools
 import json
 import os
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -29,8 +32,11 @@ from tfopt.execution.code_digest import Code
 from tfopt.formatting import changes
 from tfopt.reports.report_schema import dump, parse
 from tfopt.storage import staging
+from tfopt.storage.owned_files import is_below, is_own
 from tfopt.value_types import JsonObject
 
+KEY = re.compile(r"[0-9a-f]{16}(-\d+)?")  # the name of a result
+UNFINISHED = ".unfinished"
 TICK_NS = 1_000_000  # a difference between modification times that file systems store
 
 
@@ -123,13 +129,15 @@ class StepResults:
         return ATTEMPT_FAILED if failed else OUTPUTS_CHANGED
 
     def new_targets(self) -> dict[str, Path]:
-        """Return a path for each output where nothing exists."""
+        """Return a path for each output where nothing exists, and record that they will be written."""
         names = (self._key if number == 1 else f"{self._key}-{number}" for number in itertools.count(1))
         self._name = next(
             name
             for name in names
             if not any(path.exists() for path in (self._record(name), *self._targets(name).values()))
         )
+        self._records.mkdir(parents=True, exist_ok=True)
+        self._record(self._name).with_suffix(UNFINISHED).touch()
         return self._targets(self._name)
 
     def store(self, outputs: Mapping[str, Artifact], seconds: float) -> None:
@@ -149,27 +157,28 @@ class StepResults:
             code_parts=self._code,
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        self._records.mkdir(parents=True, exist_ok=True)
         partial = staging.new_path(self._records)
         partial.write_text(json.dumps(dump(execution), indent=1))
         _mark_used(partial)
         partial.rename(self._record(self._name))
+        self._record(self._name).with_suffix(UNFINISHED).unlink()
 
     def _unchanged(self) -> Iterator[tuple[Path, dict[str, Artifact]]]:
         """Yield record and outputs of each earlier execution whose outputs have the recorded content, newest first."""
         for file, execution in self._read(f"{self._key}*.json"):
             with contextlib.suppress(ComponentError, ValueError):
                 outputs, stored = self._outputs(execution), execution.outputs
-                if _may_succeed_now(outputs):
+                if _may_succeed_now(outputs) or not all(_is_relative(output.path) for output in stored.values()):
                     continue
                 if all(artifact.content_digest == stored[name].digest for name, artifact in outputs.items()):
                     yield file, outputs
 
     def _read(self, pattern: str) -> Iterator[tuple[Path, Execution]]:
-        """Yield the records of executions, newest first."""
+        """Yield the records of executions, newest first; those of other users count for nothing."""
         for file in _newest_first(self._records.glob(pattern)):
             with contextlib.suppress(ComponentError, ValueError):  # a damaged record, or one of another version
-                yield file, parse(Execution, json.loads(file.read_text()), str(file))
+                if is_own(file):
+                    yield file, parse(Execution, json.loads(file.read_text()), str(file))
 
     def _outputs(self, execution: Execution) -> dict[str, Artifact]:
         stored = execution.outputs
@@ -188,13 +197,22 @@ class StepResults:
 
 def find_old_records(root: Path, keep: int) -> tuple[list[Path], list[Path]]:
     """Return the records of all executions but the last `keep` ones of each step, and the records of these."""
-    old: list[Path] = []
-    remaining: list[Path] = []
-    for folder in root.glob("executions/*"):
-        records = _newest_first(folder.glob("*.json"))
-        remaining += records[:keep]
-        old += records[keep:]
-    return old, remaining
+    steps: dict[str, list[Path]] = {}
+    for record in _named_records(root, ".json"):
+        steps.setdefault(record.parent.name, []).append(record)
+    ordered = [_newest_first(records) for records in steps.values()]
+    return list(chain(*(records[keep:] for records in ordered))), list(chain(*(records[:keep] for records in ordered)))
+
+
+def find_unfinished(root: Path) -> list[Path]:
+    """Return the files that name the results of killed and failed executions."""
+    return _named_records(root, UNFINISHED)
+
+
+def _named_records(root: Path, suffix: str) -> list[Path]:
+    """Return the records of this user in the folder of a run; links are not followed."""
+    files = (file for file in root.glob(f"executions/*/*{suffix}") if KEY.fullmatch(file.stem))
+    return [file for file in files if is_own(file) and is_below(root, file)]
 
 
 def output_paths(root: Path, record: Path) -> list[Path]:
@@ -206,11 +224,17 @@ def _newest_first(records: Iterable[Path]) -> list[Path]:
     return sorted(records, key=lambda file: -file.stat().st_mtime_ns)
 
 
+def _is_relative(path: str) -> bool:
+    """Return True if a path in a record stays below the folder of the run."""
+    return not path.startswith("/") and ".." not in path.split("/")
+
+
 def _mark_used(record: Path) -> None:
     """Set the time of a record after those of its folder, also if the clock of the machine was set back meanwhile."""
     newest = max((file.stat().st_mtime_ns for file in record.parent.glob("*.json") if file != record), default=0)
     used = max(time.time_ns(), newest + TICK_NS)
-    os.utime(record, ns=(used, used))
+    with contextlib.suppress(OSError):  # a file system that gives files their times itself
+        os.utime(record, ns=(used, used))
 
 
 def _may_succeed_now(outputs: Mapping[str, Artifact]) -> bool:

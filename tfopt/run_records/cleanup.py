@@ -1,13 +1,22 @@
-"""Find and remove, in the folder of a run, the results of steps that newer executions replace."""
+"""Find and remove what the runs of a folder wrote: results that newer executions replace, or all of it.
 
-import shutil
-from dataclasses import dataclass
+Only what a record of the folder names is removed: a record of the engine without TFX, or TFX's metadata. Links are not
+followed, and records of other users count for nothing.
+"""
+
+import glob
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfopt.process_engine.result_cache import find_old_records, output_paths
+from tfopt.process_engine.result_cache import KEY, find_old_records, find_unfinished, output_paths
 from tfopt.run_records.metadata_cleanup import find_old_executions, remove_old_executions
 from tfopt.run_records.run_record import freed_bytes, locked_if_idle
-from tfopt.storage.run_folder import METADATA
+from tfopt.storage.owned_files import is_below, is_own, remove_below
+from tfopt.storage.run_folder import METADATA, RECORD, SOURCES, remove_leftovers
+
+JOURNALS = ("-journal", "-wal", "-shm")  # which SQLite writes next to its file
+LOGS = ("run.log", "run.log.1")
 
 
 @dataclass(frozen=True)
@@ -15,15 +24,19 @@ class OldResults:
     """Results of earlier runs in a folder.
 
     Attributes:
-        outputs: Outputs that only these executions have, those that no execution has (of killed runs), and the folders
-            in which TFX executed them.
+        records: Their records, with those of killed executions.
+        executions: Their number, without killed ones.
+        outputs: Outputs that only these executions have, those of killed ones, and the folders in which TFX executed
+            them.
         bytes: What removing the outputs frees; a file with other links frees nothing.
+        steps: Names of all steps that have a record.
     """
 
     records: list[Path]
     executions: int
     outputs: list[Path]
     bytes: int
+    steps: set[str] = field(default_factory=set)
 
 
 def find_old_results(root: Path, keep: int) -> OldResults:
@@ -34,42 +47,91 @@ def find_old_results(root: Path, keep: int) -> OldResults:
     Raises:
         ComponentError: If the metadata store cannot be read.
     """
+    root = root.absolute()
     records, remaining = find_old_records(root, keep)
+    unfinished = find_unfinished(root)
+    steps = {record.parent.name for record in (*records, *remaining, *unfinished)}
     used = {_place(path) for record in remaining for path in output_paths(root, record)}
-    executions, outputs = len(records), []
-    if (root / METADATA).is_file():
+    named = {path for record in (*records, *unfinished) for path in output_paths(root, record)}
+    executions = len(records)
+    if is_own(root / METADATA):
         stored = find_old_executions(root / METADATA, keep)
-        used |= {_place(Path(uri)) for uri in stored.used}
+        steps |= set(stored.steps.values())
         executions += len(stored.ids)
-        folders = root.absolute().glob("artifacts/*/.system/*/*")
-        outputs += [path for path in folders if path.name.isdecimal() and int(path.name) not in stored.remaining]
-    paths = (path for path in root.absolute().glob("artifacts/*/*/*") if not _is_hidden(path))
-    outputs += [path for path in paths if _place(path) not in used]
-    return OldResults(records, executions, outputs, freed_bytes(outputs))
+        used |= {_place(Path(uri)) for uri in stored.used}
+        uris = (Path(uri) for uri in stored.replaced)
+        named |= {root.joinpath(*uri.parts[-4:]) for uri in uris if uri.parts[-4:-3] == ("artifacts",)}
+        for number, step in stored.steps.items():  # a killed execution is in the store, its outputs are not
+            paths = root.glob(f"artifacts/{glob.escape(step)}/*/{number}")
+            named |= {path for path in paths if not path.parent.name.startswith(".")}
+        for number in stored.ids:
+            named |= set(root.glob(f"artifacts/{glob.escape(stored.steps[number])}/.system/*/{number}"))
+    outputs = sorted(path for path in named if _place(path) not in used and is_below(root, path))
+    return OldResults([*records, *unfinished], executions, outputs, freed_bytes(outputs), steps)
 
 
 def remove_old_results(root: Path, keep: int) -> bool:
     """Remove what `find_old_results` finds; return False, and remove nothing, if a run is active there.
 
-    Records are removed before outputs, so after a kill each record still has its outputs, and the next call goes on.
+    Records are removed after outputs, so that after a kill the next call finds the rest by them. A result without its
+    outputs is not reused.
     """
+    with locked_if_idle(root) as is_idle:
+        if is_idle:
+            _remove_results(root.absolute(), keep)
+    return is_idle
+
+
+def find_run_files(root: Path) -> list[Path]:
+    """Find all that the runs of a folder wrote: results, metadata, logs, models and data, and last the record."""
+    root = root.absolute()
+    old = find_old_results(root, 0)
+    sources = [path for path in root.glob(f"{SOURCES}/*") if KEY.fullmatch(path.name)]
+    files = [root / name for name in (METADATA, *(METADATA + suffix for suffix in JOURNALS), *LOGS, RECORD)]
+    return [*old.outputs, *old.records, *(path for path in (*sources, *files) if is_own(path) and is_below(root, path))]
+
+
+def remove_run(root: Path) -> bool:
+    """Remove what `find_run_files` finds, and the folders that are then empty.
+
+    Returns:
+        False if another process has started a run there, which prevents the removal.
+    """
+    root = root.absolute()
     with locked_if_idle(root) as is_idle:
         if not is_idle:
             return False
-        old = find_old_results(root, keep)
-        for record in old.records:
-            record.unlink()
-        if (root / METADATA).is_file():
-            remove_old_executions(root / METADATA, keep)
-        for path in old.outputs:
-            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-        return True
+        remove_leftovers(root)
+        files = find_run_files(root)
+        steps = _remove_results(root, 0).steps
+        for path in files:
+            remove_below(root, path)
+        outputs = [root / "artifacts" / step for step in sorted(steps)]
+        names = [path for output in outputs for pattern in (".system/*", "*") for path in output.glob(pattern)]
+        names += [*outputs, *(root / "executions" / step for step in steps)]
+        _remove_empty(path for path in names if is_below(root, path))
+        _remove_empty((root / "artifacts", root / "executions", root / SOURCES, root))
+    return True
+
+
+def _remove_results(root: Path, keep: int) -> OldResults:
+    old = find_old_results(root, keep)
+    for path in old.outputs:
+        remove_below(root, path)
+    if is_own(root / METADATA):
+        remove_old_executions(root / METADATA, keep)
+    for record in old.records:
+        remove_below(root, record)
+    return old
+
+
+def _remove_empty(folders: Iterable[Path]) -> None:
+    """Remove the folders that are empty; links remain."""
+    for folder in folders:
+        if folder.is_dir() and not folder.is_symlink() and not any(folder.iterdir()):
+            folder.rmdir()
 
 
 def _place(output: Path) -> tuple[str, ...]:
     """Return step, output and name: TFX stores whole paths, and a folder may have been moved."""
     return output.parts[-3:]
-
-
-def _is_hidden(path: Path) -> bool:
-    return path.name.startswith(".") or path.parent.name.startswith(".")

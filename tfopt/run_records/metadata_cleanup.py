@@ -19,14 +19,16 @@ class OldExecutions:
     """Executions that newer ones of the same step replace.
 
     Attributes:
-        remaining: Numbers of all other executions.
+        steps: Name of the step of each execution, by number, old or not.
         artifacts: Numbers of the artifacts that no other execution has as input or output.
+        replaced: Their paths and addresses.
         used: Paths and addresses of all other artifacts.
     """
 
     ids: list[int]
-    remaining: set[int]
+    steps: dict[int, str]
     artifacts: list[int]
+    replaced: set[str]
     used: set[str]
 
 
@@ -95,15 +97,17 @@ def _connected(file: Path) -> Iterator[sqlite3.Connection]:
 def _find(database: sqlite3.Connection, file: Path, keep: int) -> OldExecutions:
     _check_schema(database, file)
     rows = database.execute(
-        "SELECT Context.id, Execution.id, Execution.last_known_state FROM Execution "
+        "SELECT Context.name, Execution.id, Execution.last_known_state FROM Execution "
         "JOIN Association ON Association.execution_id = Execution.id "
         "JOIN Context ON Context.id = Association.context_id "
         "JOIN Type ON Type.id = Context.type_id WHERE Type.name = ? ORDER BY Execution.id DESC",
         (NODE,),
     )
-    executions: dict[int, list[tuple[int, bool]]] = {}
-    for node, number, state in rows:
+    executions: dict[str, list[tuple[int, bool]]] = {}
+    steps = {}
+    for node, number, state in rows:  # a node is PIPELINE.STEP
         executions.setdefault(node, []).append((number, state in (COMPLETE, CACHED)))
+        steps[number] = node.partition(".")[2]
     old = []
     for listed in executions.values():
         successful = [number for number, succeeded in listed if succeeded]
@@ -111,12 +115,12 @@ def _find(database: sqlite3.Connection, file: Path, keep: int) -> OldExecutions:
         old += [number for number, _ in listed if number not in last]
     _fill(database, "found_execution", old)
     uris = dict(database.execute("SELECT id, uri FROM Artifact"))
-    replaced = "SELECT artifact_id FROM Event WHERE execution_id IN found_execution"
-    others = "SELECT artifact_id FROM Event WHERE execution_id NOT IN found_execution"
-    artifacts = [number for (number,) in database.execute(f"{replaced} EXCEPT {others}")]
+    of_old = "SELECT artifact_id FROM Event WHERE execution_id IN found_execution"
+    of_others = "SELECT artifact_id FROM Event WHERE execution_id NOT IN found_execution"
+    artifacts = [number for (number,) in database.execute(f"{of_old} EXCEPT {of_others}")]
+    replaced = {uris[number] for number in artifacts}
     used = {uri for number, uri in uris.items() if number not in set(artifacts)}
-    remaining = {number for (number,) in database.execute("SELECT id FROM Execution")} - set(old)
-    return OldExecutions(sorted(old), remaining, artifacts, used)
+    return OldExecutions(sorted(old), steps, artifacts, replaced, used)
 
 
 def _check_schema(database: sqlite3.Connection, file: Path) -> None:

@@ -2,9 +2,9 @@
 
 import contextlib
 import json
+import logging
 import os
 import platform
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -22,9 +22,10 @@ from tfopt.execution.code_digest import Code
 from tfopt.reports import report_schema
 from tfopt.storage import staging
 from tfopt.storage.folder_lock import lock_folder
-from tfopt.storage.run_folder import CONTENT, RECORD
+from tfopt.storage.run_folder import RECORD
 from tfopt.value_types import JsonObject
 
+log = logging.getLogger(__name__)
 State = Literal["running", "succeeded", "failed", "interrupted"]
 
 
@@ -143,17 +144,21 @@ def find_run(name: str, folder: Path) -> tuple[Path, RunRecord]:
 
 
 def read_records(folder: Path) -> dict[Path, RunRecord]:
-    """Read the records of a folder and of the folders in it, the newest first.
+    """Read the records of a folder and of the folders in it, the newest first; those that cannot be read are logged.
 
     Raises:
-        ComponentError: If the folder does not exist, or a record cannot be read.
+        ComponentError: If the folder does not exist.
     """
     if not folder.is_dir():
         raise ComponentError(f"{folder}: no such folder", "a folder with the folders of runs", "check the path")
-    folders = [path.parent for path in (folder / RECORD, *folder.glob(f"*/{RECORD}")) if path.is_file()]
-    records = {
-        path: replace(read, state=_state(path, read)) for path, read in ((path, _read(path)) for path in folders)
-    }
+    records: dict[Path, RunRecord] = {}
+    for file in (folder / RECORD, *folder.glob(f"*/{RECORD}")):
+        try:
+            if file.is_file():
+                read = _read(file.parent)
+                records[file.parent] = replace(read, state=_state(file.parent, read))
+        except (ComponentError, OSError) as error:
+            log.warning("not a record of a run, left out: %s", getattr(error, "received", error))
     return dict(sorted(records.items(), key=lambda item: item[1].started, reverse=True))
 
 
@@ -169,27 +174,6 @@ def old_runs(records: Mapping[Path, RunRecord], keep: int) -> list[Path]:
         if counts[record.pipeline] > keep and record.state != "running":
             old.append(path)
     return old
-
-
-def remove_run(root: Path) -> bool:
-    """Remove what a run has written into its folder, and the folder if nothing else is in it.
-
-    Returns:
-        False if another process has started a run there, which prevents the removal.
-    """
-    with locked_if_idle(root) as is_idle:
-        if not is_idle:
-            return False
-        for name in CONTENT:
-            for path in root.glob(f"{name}*" if name.endswith(".sqlite") else name):
-                if path.is_dir() and not path.is_symlink():
-                    shutil.rmtree(path)
-                else:
-                    path.unlink()
-        staging.remove_abandoned(root)
-        if not any(root.iterdir()):
-            root.rmdir()
-    return True
 
 
 @contextlib.contextmanager
@@ -209,7 +193,7 @@ def freed_bytes(paths: Iterable[Path]) -> int:
     links: dict[tuple[int, int], int] = {}
     freed = 0
     for path in paths:
-        for file in (path, *path.rglob("*")):
+        for file in (path, *(() if path.is_symlink() else path.rglob("*"))):
             with contextlib.suppress(FileNotFoundError):
                 status = file.lstat()
                 key = status.st_dev, status.st_ino

@@ -1,4 +1,4 @@
-"""Hold an exclusive file lock on a folder."""
+"""Hold an exclusive file lock on a folder or a file."""
 
 import contextlib
 import fcntl
@@ -14,7 +14,23 @@ def lock_folder(folder: Path, on_wait: Callable[[], None] = lambda: None) -> Ite
     On file systems without locks on folders, such as NFS, the block runs without a lock. ``on_wait`` is called before
     waiting if the lock is not free.
     """
-    descriptor = os.open(folder, os.O_RDONLY)
+    with _locked(os.open(folder, os.O_RDONLY), on_wait):
+        yield
+
+
+@contextlib.contextmanager
+def lock_file(file: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file, which is created, as `lock_folder` does; its content stays.
+
+    Raises:
+        OSError: If it cannot be opened, or is a link, which another user could have put there.
+    """
+    with _locked(os.open(file, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o666)):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(descriptor: int, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     try:
         with contextlib.suppress(OSError):
             try:

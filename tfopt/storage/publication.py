@@ -1,7 +1,8 @@
 """Rename complete outputs to their paths: all of them or none, also if the process is killed between two renames.
 
-A journal next to the first path names all of them and what was renamed there. Its removal, after the last rename,
-commits. The journal of a killed process shows which outputs have to be removed before the component runs again.
+A journal next to each path names all of them and what was renamed there. The removal of the first one, after the last
+rename, commits. The journals of a killed process show which outputs have to be removed before the component runs again.
+Other users may write such files into a shared folder; theirs are ignored.
 """
 
 import contextlib
@@ -14,11 +15,12 @@ import os
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
 
 from tfopt.errors import ComponentError
 from tfopt.storage import remote_files, staging
+from tfopt.storage.owned_files import open_own
 
 NAME_IN_USE = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # errors of renaming to an existing name
 
@@ -37,6 +39,7 @@ def place(outputs: Mapping[Path, Path]) -> None:
             for staged, target in outputs.items():
                 _rename(staged, target)
                 placed.append(target)
+                staging.sync(target.parent)
         except BaseException:
             for target in reversed(placed):
                 _discard(target)
@@ -46,17 +49,15 @@ def place(outputs: Mapping[Path, Path]) -> None:
 def remove_interrupted(target: Path) -> None:
     """Remove what a killed process had renamed to this path, and to others with it, before it renamed the last one.
 
-    Content that differs from what the process renamed there stays. The name ``*`` stands for all of a folder.
+    Content that differs from what the process renamed there stays, and so does everything without a journal of this
+    user next to it. The name ``*`` stands for all of a folder.
     """
     name = target.name if target.name == "*" else glob.escape(target.name)
     for path in target.parent.glob(f".{name}.commit-*"):
-        try:
-            with _lock(path) as journal:
-                _roll_back(json.loads(journal.read()))
-        except BlockingIOError:  # its process is running
-            continue
-        except FileNotFoundError:  # a link to the journal of a process that has committed
-            path.unlink(missing_ok=True)
+        with _locked(path) as journal:
+            if journal:
+                _roll_back(journal)
+                path.unlink(missing_ok=True)
 
 
 def upload(staged: Path, address: str) -> None:
@@ -94,61 +95,110 @@ def _rename(staged: Path, target: Path) -> None:
             "an output that only one process writes",
             "name another folder for one of them",
         ) from error
-    staging.sync(target.parent)
 
 
 @contextlib.contextmanager
 def _journal(outputs: Mapping[Path, Path]) -> Iterator[None]:
-    """Keep a journal next to the first path, and a link to it next to each other one, as long as the block runs."""
-    token = uuid.uuid4().hex
-    content = {"token": token, "outputs": {str(target): _fingerprint(staged) for staged, target in outputs.items()}}
-    first, *others = (_journal_of(target, token) for target in outputs.values())
-    partial = staging.new_path(first.parent, next(iter(outputs.values())).name)  # found by the rerun
-    with partial.open("x") as stream:
-        fcntl.flock(stream, fcntl.LOCK_EX)  # released when this process and its forks have ended
-        stream.write(json.dumps(content))
-        stream.flush()
-        os.fsync(stream.fileno())
-        partial.rename(first)
+    """Keep a journal next to each path, all with the same content, as long as the block runs."""
+    fingerprints = {str(target): _fingerprint(staged) for staged, target in outputs.items()}
+    journal = _Journal(uuid.uuid4().hex, staging.new_path(Path()).name, fingerprints)
+    paths = [journal.path(target) for target in outputs.values()]
+    with contextlib.ExitStack() as locks:
         try:
-            for link in others:
-                link.symlink_to(first)
-            for folder in {link.parent for link in (first, *others)}:
+            for path, target in zip(paths, outputs.values(), strict=True):
+                partial = staging.new_path(path.parent, target.name)  # found by the rerun
+                stream = locks.enter_context(partial.open("x"))  # released when this process and its forks have ended
+                with contextlib.suppress(OSError):  # a file system without locks
+                    fcntl.flock(stream, fcntl.LOCK_EX)
+                stream.write(json.dumps(asdict(journal)))
+                stream.flush()
+                staging.sync(partial)
+                partial.rename(path)
+            for folder in {path.parent for path in paths}:
                 staging.sync(folder)
             yield
         finally:
-            for link in (first, *others):  # the first one is the commit
-                link.unlink(missing_ok=True)
+            for path in paths:  # the first one is the commit
+                path.unlink(missing_ok=True)
 
 
-def _journal_of(target: Path, token: str) -> Path:
-    return target.with_name(f".{target.name}.commit-{token}")
+@dataclass(frozen=True)
+class _Journal:
+    """Outputs that are renamed together.
+
+    Attributes:
+        process: A name from `staging.new_path`, which says whether its process runs where there are no locks.
+        outputs: Fingerprints by path, the first one that whose journal is removed first.
+    """
+
+    token: str
+    process: str
+    outputs: dict[str, str]
+
+    def path(self, target: Path) -> Path:
+        """Return the path of the journal next to an output."""
+        return target.with_name(f".{target.name}.commit-{self.token}")
+
+
+def _read(descriptor: int) -> _Journal | None:
+    """Read a journal; None if it was not written here."""
+    try:
+        content = json.loads(os.pread(descriptor, os.fstat(descriptor).st_size, 0))
+        outputs = {str(name): str(fingerprint) for name, fingerprint in content["outputs"].items()}
+        return _Journal(str(content["token"]), str(content["process"]), outputs) if outputs else None
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return None
 
 
 @contextlib.contextmanager
-def _lock(journal: Path) -> Iterator[IO[str]]:
-    """Open and lock a journal.
-
-    Raises:
-        BlockingIOError: If its process is running, or the file system has no locks.
-    """
-    with journal.open("r+") as stream:
+def _locked(path: Path) -> Iterator[_Journal | None]:
+    """Open, lock and read a journal; yield None if it is not one of this user, or its process is running."""
+    try:
+        descriptor = open_own(path, os.O_RDWR)
+    except OSError:  # another user's, a link, or removed meanwhile
+        yield None
+        return
+    try:
+        journal = _read(descriptor)
         try:
-            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise BlockingIOError from error
-        yield stream
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            has_ended = True
+        except BlockingIOError:
+            has_ended = False
+        except OSError:  # a file system without locks
+            has_ended = journal is not None and staging.has_ended(journal.process)
+        yield journal if has_ended else None
+    finally:
+        os.close(descriptor)
 
 
-def _roll_back(content: Mapping[str, Any]) -> None:
-    """Remove the outputs of a journal, then the links to it, then the journal: a killed removal can be repeated."""
-    fingerprints = {Path(name): fingerprint for name, fingerprint in content["outputs"].items()}
-    for target, fingerprint in fingerprints.items():
+def _roll_back(journal: _Journal) -> None:
+    """Remove the outputs of a journal, then the journals: a killed removal can be repeated.
+
+    Without the first journal the process had committed. An output without a journal next to it that says the same, of
+    this user, stays: a journal removes nothing but what lies next to it.
+    """
+    targets = [Path(name) for name in journal.outputs]
+    if not _is_next_to(journal, targets[0]):
+        return
+    targets = [target for target in targets if _is_next_to(journal, target)]
+    for target in targets:
         with contextlib.suppress(FileNotFoundError):
-            if _fingerprint(target) == fingerprint:
+            if _fingerprint(target) == journal.outputs[str(target)]:
                 _discard(target)
-    for target in reversed(fingerprints):
-        _journal_of(target, content["token"]).unlink(missing_ok=True)
+    for target in reversed(targets):
+        journal.path(target).unlink(missing_ok=True)
+
+
+def _is_next_to(journal: _Journal, target: Path) -> bool:
+    try:
+        descriptor = open_own(journal.path(target))
+    except OSError:
+        return False
+    try:
+        return _read(descriptor) == journal
+    finally:
+        os.close(descriptor)
 
 
 def _discard(target: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tfopt.storage import publication, staging
 from tfopt.storage.folder_lock import lock_folder
+from tfopt.storage.owned_files import is_below
 
 log = logging.getLogger(__name__)
 
@@ -25,9 +26,15 @@ def locked_run(root: Path) -> Iterator[None]:
     """
     root.mkdir(parents=True, exist_ok=True)
     with lock_folder(root, lambda: log.info("another run uses %s: waiting for its end", root)):
-        staging.remove_abandoned(root)  # a record of the run that was not complete
-        for folder in (*root.glob("artifacts/*/*"), *root.glob("executions/*")):
+        remove_leftovers(root)
+        yield
+
+
+def remove_leftovers(root: Path) -> None:
+    """Remove what killed runs did not complete in a run's folder, whose lock is held; links are not followed."""
+    staging.remove_abandoned(root)  # a record of the run that was not complete
+    for folder in (*root.glob("artifacts/*/*/"), *root.glob("executions/*/")):
+        if is_below(root, folder) and not folder.is_symlink():
             publication.remove_interrupted(folder / "*")
             staging.remove_abandoned(folder, "*")
             staging.remove_abandoned(folder)
-        yield

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfopt.errors import ComponentError
+from tfopt.storage.owned_files import open_own
 
 NAME = re.compile(r"tfopt-\d+-[0-9a-f]{8}")  # short: the path of a socket has 107 bytes at most
 
@@ -101,9 +102,9 @@ def _new_folder(parent: Path) -> Path:
 def _remove_abandoned(parent: Path) -> None:
     """Remove the folders of ended processes: those that are not locked."""
     for folder in parent.iterdir():
-        if NAME.fullmatch(folder.name) and folder.is_dir():
+        if NAME.fullmatch(folder.name):
             with contextlib.suppress(OSError):  # it is locked, another user's, or there are no locks
-                descriptor = os.open(folder, os.O_RDONLY | os.O_NOFOLLOW)
+                descriptor = open_own(folder, os.O_RDONLY | os.O_DIRECTORY)
                 try:
                     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     shutil.rmtree(folder, ignore_errors=True)

@@ -1,6 +1,7 @@
 """Hidden names for unfinished files and folders, removal of those of ended processes, and copies by hard links."""
 
 import contextlib
+import errno
 import fcntl
 import glob
 import os
@@ -12,6 +13,9 @@ import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from tfopt.storage.owned_files import open_own
+
+NO_SYNC = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 STALE_S = 86_400.0  # age from which a staging path of another machine is abandoned: its processes cannot be checked
 BOOT = Path("/proc/sys/kernel/random/boot_id")  # the same in all containers of a machine
 
@@ -28,7 +32,8 @@ def new_path(folder: Path, target: str = "") -> Path:
 def remove_abandoned(folder: Path, target: str = "") -> None:
     """Remove staging paths of ended processes from a folder; those of other machines after `STALE_S`.
 
-    They were made for a folder with the name ``target``; ``*`` for all, otherwise taken literally.
+    They were made for a folder with the name ``target``; ``*`` for all, otherwise taken literally. Those of other users
+    stay.
     """
     pattern = _prefix(target) if target == "*" else glob.escape(_prefix(target))
     for path in filter(_is_abandoned, folder.glob(f"{pattern}*")):
@@ -45,6 +50,11 @@ def has_ended(name: str) -> bool:
 
 
 def _is_abandoned(path: Path) -> bool:
+    try:
+        if path.lstat().st_uid != os.geteuid():
+            return False
+    except FileNotFoundError:  # another process has removed it
+        return False
     if has_ended(path.name):
         return True
     owner, token = path.name.split("-")[-2:]
@@ -56,7 +66,8 @@ def _is_abandoned(path: Path) -> bool:
     if is_free is False:
         return False
     try:
-        return time.time() - max(file.lstat().st_mtime for file in (path, *path.rglob("*"))) > STALE_S
+        files: list[Path] = [path, *(() if path.is_symlink() else path.rglob("*"))]
+        return time.time() - max(file.lstat().st_mtime for file in files) > STALE_S
     except FileNotFoundError:  # another process is removing it
         return False
 
@@ -64,7 +75,7 @@ def _is_abandoned(path: Path) -> bool:
 def _is_unlocked(folder: Path) -> bool | None:
     """Return True if a folder is not locked; None if it was removed, or the file system has no locks on folders."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        descriptor = open_own(folder)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return True
@@ -105,10 +116,22 @@ def replace_file(file: Path, content: bytes) -> None:
 def create_file(file: Path, content: bytes) -> bool:
     """Write a new file to the disk, which appears complete; return False if there is a file already."""
     try:
-        _write_staged(file, content, os.link)  # atomic, and never replaces an existing file
+        _write_staged(file, content, _place_new)
     except FileExistsError:
         return False
     return True
+
+
+def _place_new(stage: Path, file: Path) -> None:
+    """Give a file its name, or raise FileExistsError if there is a file already."""
+    try:
+        os.link(stage, file)  # atomic, and never replaces an existing file
+    except FileExistsError:
+        raise
+    except OSError:  # a file system without hard links
+        if os.path.lexists(file):
+            raise FileExistsError(str(file)) from None
+        stage.rename(file)
 
 
 def _write_staged(file: Path, content: bytes, place: Callable[[Path, Path], object]) -> None:
@@ -131,10 +154,16 @@ def sync_tree(folder: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Write a file or folder to the disk, so that a power failure after a rename loses nothing."""
+    """Write a file or folder to the disk, so that a power failure after a rename loses nothing.
+
+    Some file systems, such as those of object stores, cannot do that with folders.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NO_SYNC or not path.is_dir():
+            raise OSError(error.errno, error.strerror, str(path)) from error
     finally:
         os.close(descriptor)
 

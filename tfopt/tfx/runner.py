@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import os
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +17,9 @@ from tfx.orchestration import pipeline as tfx_pipeline
 
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Wire
 from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
+from tfopt.errors import ComponentError
 from tfopt.processes.preloaded_processes import preloading
+from tfopt.storage.owned_files import is_own
 from tfopt.storage.remote_files import content_digest, is_remote
 from tfopt.storage.run_folder import METADATA, locked_run
 from tfopt.storage.scratch import scratch_folder
@@ -42,6 +45,7 @@ def run(
         ComponentError: If a value is not allowed, or a step raises it.
     """
     with scratch_folder(), locked_run(root):
+        _check_owner(root / METADATA)
         tfx_dag = pipeline(dag, values, root, beam_args=beam_args)
         codes = {node.exec_properties.get(IMPLEMENTATION) for node in tfx_dag.components}
         reject_unusable(tfx_dag.metadata_connection_config, codes, IMPLEMENTATION)
@@ -55,6 +59,16 @@ def run(
                 raise Executor.failure from error
         with metadata.Metadata(tfx_dag.metadata_connection_config) as handle:
             return RunOutcome({step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()})
+
+
+def _check_owner(metadata_store: Path) -> None:
+    """Raise ComponentError for metadata of another user, which could name any file as a result to reuse."""
+    if os.path.lexists(metadata_store) and not is_own(metadata_store):
+        raise ComponentError(
+            f"{metadata_store}: a link, or a file of another user",
+            "metadata that this user's runs wrote",
+            "pass another folder with --root",
+        )
 
 
 def pipeline(

@@ -15,6 +15,8 @@ from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.storage import scratch
 
+# Not through a link, by which another user could have the messages appended to any file; a pipe is an error.
+APPEND = os.O_APPEND | os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK
 LIMIT = 4_000_000  # bytes of a log file, from which the next run starts a new one
 
 
@@ -45,7 +47,7 @@ def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[
             log_file.replace(log_file.with_name(f"{log_file.name}.1"))
     terminal_descriptor = os.dup(2)
     with (
-        log_file.open("a") as stream,
+        os.fdopen(os.open(log_file, APPEND, 0o666), "a") as stream,
         os.fdopen(terminal_descriptor, "w", buffering=1) as terminal,
         _terminal_handler(terminal, steps) as to_terminal,
     ):

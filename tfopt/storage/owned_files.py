@@ -1,0 +1,59 @@
+"""Open and remove only what this user wrote: other users may put files and links into a shared folder."""
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from pathlib import Path
+
+
+def open_own(path: Path, flags: int = os.O_RDONLY) -> int:
+    """Open a regular file or a folder of this user, not through a link, and return its descriptor.
+
+    Every file that decides what is removed, renamed or reused is opened here. A pipe does not block.
+
+    Raises:
+        OSError: If there is none, or it is a link, something else, or another user's.
+    """
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    status = os.fstat(descriptor)
+    if status.st_uid == os.geteuid() and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+        return descriptor
+    os.close(descriptor)
+    raise PermissionError(errno.EPERM, "neither a file nor a folder of this user", str(path))
+
+
+def is_own(path: Path) -> bool:
+    """Return True if a path is a regular file or a folder of this user, and no link."""
+    try:
+        os.close(open_own(path))
+    except OSError:
+        return False
+    return True
+
+
+def is_below(root: Path, path: Path) -> bool:
+    """Return True if a path leads to something below a folder without a link on the way; its last name may be one."""
+    return os.path.lexists(path) and path.parent.resolve() == root.resolve() / path.relative_to(root).parent
+
+
+def remove_below(root: Path, path: Path) -> None:
+    """Remove a file or folder below a folder; it is no error if it does not exist.
+
+    Each name on the way is opened without following links, so that no other user can replace one of them meanwhile.
+
+    Raises:
+        OSError: If a name on the way is a link, or something cannot be removed.
+    """
+    *parents, name = path.relative_to(root).parts
+    with contextlib.ExitStack() as opened, contextlib.suppress(FileNotFoundError):
+        folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY)
+        opened.callback(os.close, folder)
+        for parent in parents:
+            folder = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            opened.callback(os.close, folder)
+        if stat.S_ISDIR(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode):
+            shutil.rmtree(name, dir_fd=folder)
+        else:
+            os.unlink(name, dir_fd=folder)
