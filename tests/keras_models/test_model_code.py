@@ -16,7 +16,7 @@ from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.fold_batch_norm.component import fold_batch_norm
 from tfopt.components.inspect_model.component import inspect_model
 from tfopt.errors import ComponentError
-from tfopt.keras_models.model_code import TRUST, forbidden_call, is_trusted, trusted_code
+from tfopt.keras_models.model_code import TRUST, forbidden_call, foreign_path, is_trusted, trusted_code
 
 FORMATS = ["tf_keras h5", "tf_keras keras", "tf_keras tf", "keras h5", "keras keras"]
 
@@ -269,3 +269,43 @@ def test_weights_in_other_files_and_links_in_archives_are_refused(tmp_path):
         archive.writestr(link, "/etc")
     with pytest.raises(ComponentError, match=r"entry 'assets'"):
         keras_models.load(Model(tmp_path / "model.keras"))
+
+
+@pytest.mark.parametrize("kind", ["tf_keras h5", "tf_keras keras", "tf_keras tf", "keras h5", "keras keras"])
+@pytest.mark.parametrize(
+    ("layer", "dtype"), [("StringLookup", "string"), ("IntegerLookup", "int64"), ("TextVectorization", "string")]
+)
+def test_a_vocabulary_in_another_file_is_not_read(tmp_path, kind, layer, dtype):
+    library, suffix = kind.split()
+    keras = importlib.import_module(library)
+    secret, file = tmp_path / "secret", tmp_path / f"model.{suffix}"
+    secret.write_text("7\n8\n")
+    inputs = keras.Input((1,), dtype=dtype, name="x")
+    outputs = getattr(keras.layers, layer)(name="words", vocabulary=str(secret))(inputs)
+    keras.Model(inputs, outputs).save(file, **({"save_format": "tf"} if suffix == "tf" else {}))
+    if library == "keras":  # it does not save the path
+        assert keras_models.load(Model(file)).get_layer("words")
+        edit_layer(file, "words", lambda config: config["config"].update(vocabulary=str(secret)))
+    with pytest.raises(ComponentError, match=r"(?s)layer 'words' contains the path '/.*/secret'.*vocabulary=\["):
+        keras_models.load(Model(file))
+    with trusted_code(True):
+        assert keras_models.load(Model(file)).get_layer("words").vocabulary_size() > 2
+
+
+def test_any_existing_file_in_a_configuration_is_refused_and_a_file_of_the_model_is_not(tmp_path):
+    item = {"config": {"name": "layer", "weights_source": "/etc/hostname"}}
+    assert foreign_path(item["config"], tmp_path / "model.keras") == "/etc/hostname"
+    assert foreign_path({"name": "/block/conv", "activation": "relu"}, tmp_path / "model.keras") == ""
+    assert foreign_path({"vocabulary": "gs://bucket/words"}, tmp_path) == "gs://bucket/words"
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "words").write_text("a\n")
+    (tmp_path / "assets" / "link").symlink_to("/etc/hostname")
+    assert foreign_path({"vocabulary": str(tmp_path / "assets" / "words")}, tmp_path) == ""
+    assert foreign_path({"vocabulary": str(tmp_path / "assets" / "link")}, tmp_path)
+    assert foreign_path({"vocabulary": str(tmp_path / "assets" / ".." / ".." / "words")}, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["random", "compat.v1.random", "compat.v1.nn"])
+def test_a_sampler_with_a_vocabulary_file_is_not_called(name):
+    config = {"function": f"{name}.fixed_unigram_candidate_sampler"}
+    assert forbidden_call({"class_name": "TFOpLambda", "config": config})
