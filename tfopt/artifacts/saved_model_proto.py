@@ -23,12 +23,21 @@ def read_meta_graph(folder: Path) -> Any:
         tags = ["+".join(graph.meta_info_def.tags) for graph in graphs]
         raise ComponentError(f"{folder}: tags {', '.join(tags) or 'none'}", "a graph tagged serve", DAMAGED)
     graph = min(serving, key=lambda graph: len(graph.meta_info_def.tags))  # prefer [serve] to [serve, gpu]
+    check_meta_graph(graph, folder)
+    return graph
+
+
+def check_meta_graph(graph: Any, folder: Path) -> None:
+    """Check a MetaGraphDef of a SavedModel before a runtime loads it.
+
+    Raises:
+        ComponentError: If its functions call themselves, or an asset is not below the folder.
+    """
     for asset in asset_files(graph):
         if asset.filename.startswith("/") or ".." in PurePosixPath(asset.filename).parts:
             raise ComponentError(f"{folder}: asset {asset.filename!r}", "files below assets/", "do not load this model")
     if recursive := _find_recursion(graph.graph_def):
         raise ComponentError(f"{folder}: function {recursive} calls itself", "functions without recursion", DAMAGED)
-    return graph
 
 
 def keep_served_graph(folder: Path) -> None:

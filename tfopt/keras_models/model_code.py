@@ -3,8 +3,8 @@
 A Lambda layer is stored as marshalled bytecode. A configuration also names modules, which Keras imports, and attributes
 of them, which it calls. Keras 2 stores an operation of TensorFlow that a model uses (``tf.abs(x)``) as a layer with a
 name of TensorFlow's API. A file can name any function of the API, with any arguments, and Keras calls it while it loads
-the file: ``tf.io.gfile.rmtree("/data")``. A layer with a vocabulary may name any file, which Keras reads, and copies into
-what it saves.
+the file: ``tf.io.gfile.rmtree("/data")``. A layer with a vocabulary may name any file, which Keras reads, and copies
+into what it saves.
 """
 
 import builtins
