@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import CARD, Model
-from tfopt.artifacts.saved_model_proto import keep_served_graph
+from tfopt.artifacts.saved_model_proto import keep_served_graph, read_meta_graph
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -57,13 +57,15 @@ def load(model: Model) -> KerasObject:
 
 
 def _check_file(file: Path) -> None:
-    """Refuse archives that are no archives or unpack to too much, and weights in other files."""
+    """Refuse archives that are no archives or unpack to too much, weights in other files, and graphs with effects."""
     if file.suffix == ".keras":
         check_archive(file)
         if _is_keras_2(file):  # Keras 3 checks the weights itself
             check_weights_file(io.BytesIO(read_entry(file, "model.weights.h5")), file)
     elif file.is_file():
         check_weights_file(file, file)
+    else:
+        read_meta_graph(file)
 
 
 def _safe_mode(keras: Any, safe: bool) -> contextlib.AbstractContextManager[Any]:
