@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import importlib
-import io
 import json
 import re
 import tempfile
@@ -16,7 +15,7 @@ from tfopt.artifacts.saved_model_proto import keep_served_graph, read_meta_graph
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
-from tfopt.keras_models.archive import check_archive, check_weights_file, read_entry
+from tfopt.keras_models.archive import check_archive, check_stored_weights, check_weights_file, read_entry
 from tfopt.keras_models.model_code import check_code, is_trusted
 from tfopt.keras_models.quantization_aware import registered_layers
 from tfopt.storage.staging import link_tree
@@ -60,8 +59,7 @@ def _check_file(file: Path) -> None:
     """Refuse archives that are no archives or unpack to too much, weights in other files, and graphs with effects."""
     if file.suffix == ".keras":
         check_archive(file)
-        if _is_keras_2(file):  # Keras 3 checks the weights itself
-            check_weights_file(io.BytesIO(read_entry(file, "model.weights.h5")), file)
+        check_stored_weights(file)
     elif file.is_file():
         check_weights_file(file, file)
     else:

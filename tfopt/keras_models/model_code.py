@@ -118,7 +118,7 @@ def _configurations(file: Path) -> Iterator[Configuration]:
             yield json.loads(content.attrs.get("model_config", "{}"))
 
 
-def _find_items(item: Any, layer: str) -> Iterator[tuple[str, dict[str, Any]]]:
+def _find_items(item: Any, layer: str) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield the mappings in a configuration, each with the name of its layer."""
     if isinstance(item, list):
         for element in item:
@@ -133,7 +133,7 @@ def _find_items(item: Any, layer: str) -> Iterator[tuple[str, dict[str, Any]]]:
         yield from _find_items(value, layer)
 
 
-def _code_of(item: dict[str, Any], keras: Any) -> str:
+def _code_of(item: dict[str, object], keras: Any) -> str:
     """Return what code a mapping of a configuration contains or names; otherwise an empty text."""
     if item.get("class_name") == "__lambda__" or any(
         str(key).endswith("_type") and value == "lambda" for key, value in item.items()
@@ -147,7 +147,7 @@ def _code_of(item: dict[str, Any], keras: Any) -> str:
     return f"{module}.{_name(item)}" if is_foreign and "class_name" in item and not _is_registered(item, keras) else ""
 
 
-def foreign_path(item: dict[str, Any], file: Path) -> str:
+def foreign_path(item: dict[str, object], file: Path) -> str:
     """Return a path in a mapping that is not within the folder of the model; otherwise an empty text."""
     for key, value in item.items():
         if not isinstance(value, str) or not value:

@@ -61,7 +61,7 @@ def find_effects(meta_graph: Any) -> list[OutsideOperator]:
     scopes = [_Scope({name: nodes[name] for name in served | restoring})]
     scopes += [_Scope({node.name: node for node in bodies[name].node_def}, bodies[name]) for name in called | restored]
     savers = {None: restoring} | {name: set(scope.nodes) for name in restored for scope in scopes if _is(scope, name)}
-    found = []
+    effects = []
     for scope in scopes:
         name = scope.function.signature.name if scope.function else None
         for node in scope.nodes.values():
@@ -70,8 +70,8 @@ def find_effects(meta_graph: Any) -> list[OutsideOperator]:
                 continue
             if node.op in OWN_FILE and _is_asset(node.input[OWN_FILE[node.op]], scope, scopes, meta_graph):
                 continue
-            found.append(OutsideOperator(f"{name}/{node.name}" if name else node.name, node.op, kind))
-    return sorted(found, key=lambda operator: operator.node)
+            effects.append(OutsideOperator(f"{name}/{node.name}" if name else node.name, node.op, kind))
+    return sorted(effects, key=lambda operator: operator.node)
 
 
 def node_effects(graph: GraphDef) -> list[OutsideOperator]:
@@ -80,7 +80,7 @@ def node_effects(graph: GraphDef) -> list[OutsideOperator]:
 
 
 def saver_only(meta_graph: Any) -> Any:
-    """Return a copy of a MetaGraphDef of which only the restoring of variables would run."""
+    """Return a copy of a MetaGraphDef without signatures and initialization; its saver remains."""
     copy = type(meta_graph)(graph_def=meta_graph.graph_def, saver_def=meta_graph.saver_def)
     copy.asset_file_def.extend(asset_files(meta_graph))
     return copy
