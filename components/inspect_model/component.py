@@ -27,8 +27,9 @@ def inspect_model(
     lists lighter backbones, only those within the budget if there is one.
 
     The graph is counted as it is served, for one example: constants are computed, nodes that only training needs are
-    removed, and dimensions that the signature leaves open are assumed as the report states. Nothing is run or timed;
-    `benchmark` does that.
+    removed, and dimensions that the signature leaves open are assumed as the report states. The model is not run
+    or timed; `benchmark` does that. Operators that read or write files, run Python or open connections are listed and
+    not run, not even those of the initialization; other components refuse such a model unless ``trust_model_code``.
 
     Args:
         model: A SavedModel or Keras model. For an exported model, the SavedModel of its parent is inspected, if it is

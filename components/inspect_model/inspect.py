@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from tfopt.artifacts import Model
+from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.inspect_model.advice import advise
 from tfopt.components.inspect_model.called_graphs import CALLS, LOOPS, read_called_graph, simplify
@@ -32,6 +33,7 @@ from tfopt.reports.inspection_report import (
     OpCoverage,
     UnfoldableBatchNorm,
 )
+from tfopt.saved_models.effects import find_effects
 from tfopt.saved_models.list_sizes import fix_list_sizes
 from tfopt.saved_models.saved_model import opened
 
@@ -66,7 +68,7 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
     Raises:
         ComponentError: If the model cannot be read or lacks the signature.
     """
-    with opened(model, state=True) as whole_model:
+    with opened(model, state=True, inert=True) as whole_model:
         frozen, assumed = _fix_to_one_example(whole_model, signature, model.uri)
     tensors = frozen.signatures[signature]
     graph = passes.graph_of(frozen)
@@ -95,6 +97,7 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
         sparsity=measure_sparsity(graph),
         backbones=list_lighter_backbones(tensors, parameters.count, flops.total, budget),
         non_finite=non_finite,
+        outside=find_effects(read_meta_graph(model.saved_model, effects=True)) if model.saved_model else [],
         batch_norms=_fold_batch_norms(graph, changes),  # the last one, as it changes the graph
     )
     return replace(report, advice=advise(report, model))

@@ -57,6 +57,8 @@ def _lines(report: InspectionReport) -> Iterator[str]:
     yield f"  channels       {len(report.channels)} kernels with channels that are no multiple of 8"
     for weight in report.non_finite:
         yield f"  not finite     {weight.node}: {weight.nan} NaN and {weight.infinite} infinite of {weight.size} values"
+    for operator in report.outside[:MAX_ROWS]:
+        yield f"  outside        {operator.node} ({operator.op}) {operator.effect}"
     yield f"  sparsity       {percent(sparsity.fraction)} zeros, {sparsity.two_of_four} kernels of 2:4"
     yield from _backbone_lines(report.backbones)
     for number, advice in enumerate(report.advice, 1):

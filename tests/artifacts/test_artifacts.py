@@ -63,7 +63,7 @@ def folder(tmp_path: Path) -> Path:
     ]
     for name in files:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(name)
+        (tmp_path / name).write_text({".onnx": "\x08\x07", ".xml": "<net/>"}.get(Path(name).suffix, name))
     (tmp_path / "empty").mkdir()
     return tmp_path
 
@@ -215,6 +215,92 @@ def test_external_weights_belong_to_an_onnx_model(tmp_path):
     (file.parent / places[0]).unlink()
     with pytest.raises(ComponentError, match=f"weights in '{places[0]}'"):
         Model(file).payload()
+
+
+GROUP = b"\xa3\x06\xa4\x06"  # begin and end of a group, field 100, which runtimes skip
+LONG_KEY = b"\xba\x80\x80\x80\x10"  # field 7, the graph, for readers of 32 bits: the others see field 2**29 + 7
+
+
+@pytest.mark.parametrize(
+    "hide", [lambda data: GROUP + data, lambda data: data + GROUP, lambda data: data.replace(b":", LONG_KEY, 1)]
+)
+def test_an_onnx_file_that_cannot_be_walked_is_refused(tmp_path, hide):
+    import onnxruntime
+
+    file = external_weights_model(tmp_path / "model")
+    data = onnx_bytes_with_the_graph_last(file)
+    file.write_bytes(hide(data))
+    session = onnxruntime.InferenceSession(file)  # the runtime reads the weights
+    assert np.isfinite(session.run(None, {"x": np.eye(4, dtype=np.float32)})[0]).all()
+    for read in (Model.open, lambda path: Model(path).payload(), lambda path: Model(path).digest):
+        with pytest.raises(ComponentError, match="the weights in other files must be known"):
+            read(file)
+
+
+def onnx_bytes_with_the_graph_last(file: Path) -> bytes:
+    """Return the content of an ONNX file whose first colon is the key of its graph."""
+    import onnx
+
+    model = onnx.load(file, load_external_data=False)
+    rest = onnx.ModelProto(ir_version=model.ir_version, opset_import=model.opset_import).SerializeToString()
+    assert b":" not in rest
+    return rest + onnx.ModelProto(graph=model.graph).SerializeToString()
+
+
+def test_external_weights_of_functions_are_found(tmp_path):
+    import onnx
+    from onnx import helper
+
+    tensor = onnx.TensorProto(name="w", data_type=1, dims=[4], data_location=onnx.TensorProto.EXTERNAL)
+    tensor.external_data.add(key="location", value="secret")
+    function = onnx.FunctionProto(name="f", attribute_proto=[helper.make_attribute("value", tensor)])
+    graph = onnx.GraphProto(initializer=[tensor])
+    for part in ({"functions": [function]}, {"training_info": [onnx.TrainingInfoProto(initialization=graph)]}):
+        (tmp_path / "m.onnx").write_bytes(onnx.ModelProto(**part).SerializeToString())
+        with pytest.raises(ComponentError, match="weights in 'secret'"):
+            Model.open(tmp_path / "m.onnx")
+
+
+def test_links_next_to_a_bare_file_are_refused(tmp_path, folder):
+    file = external_weights_model(tmp_path / "model")
+    Model.open(file)
+    weights = Model(file).payload()[1]
+    weights.rename(tmp_path / "elsewhere")
+    weights.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ComponentError, match="a link to"):
+        Model.open(file)
+    (folder / "bare" / "net.xml").write_text("<net/>")
+    (folder / "bare" / "net.bin").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ComponentError, match="a link to"):
+        Model.open(folder / "bare" / "net.xml")
+
+
+def test_an_openvino_file_that_is_an_onnx_file_is_refused(tmp_path):
+    import openvino
+
+    file = external_weights_model(tmp_path / "model").rename(tmp_path / "model" / "net.xml")
+    file.with_suffix(".bin").touch()
+    assert openvino.Core().compile_model(file, "CPU").outputs  # from the weights of the ONNX file
+    with pytest.raises(ComponentError, match=r"net\.xml: no XML"):
+        Model.open(file)
+
+
+def test_a_litert_file_with_weights_in_other_files_is_refused(tmp_path):
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    def write(file: Path, **parts) -> Path:
+        builder = flatbuffers.Builder()
+        builder.Finish(schema.ModelT(version=3, **parts).Pack(builder), b"TFL3")
+        file.write_bytes(builder.Output())
+        return file
+
+    weights = schema.ExternalBufferT(id=1, group=0, offset=0, length=4)
+    groups = [schema.ExternalBufferGroupT(name="/secret")]
+    assert TFLiteModel.open(write(tmp_path / "m.tflite", description="m", signatureDefs=[schema.SignatureDefT()]))
+    for parts in ({"externalBufferGroups": groups}, {"externalBuffers": [weights]}):
+        with pytest.raises(ComponentError, match="weights in other files"):
+            TFLiteModel.open(write(tmp_path / "m.tflite", **parts))
 
 
 def test_weights_in_a_linked_folder_belong_to_a_saved_model(tmp_path):

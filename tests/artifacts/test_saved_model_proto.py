@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
 
+from tfopt import runtimes
 from tfopt.artifacts import CARD, Model
 from tfopt.artifacts.saved_model_proto import check_signature, read_meta_graph
 from tfopt.components.fold_batch_norm.component import fold_batch_norm
@@ -90,3 +91,13 @@ def test_a_signature_that_names_no_tensor_is_refused(saved):
     (saved / "saved_model.pb").write_bytes(proto.SerializeToString())
     with pytest.raises(ComponentError, match="no tensor 'nowhere:0'"):
         check_signature(saved, "serving_default")
+
+
+def test_an_asset_out_of_the_folder_of_a_frozen_model_is_not_read(saved, tmp_path):
+    folded = fold_batch_norm(saved, tmp_path / "folded")["folded"]
+    file = folded.saved_model / "saved_model.pb"
+    proto = Proto.FromString(file.read_bytes())
+    _leave_folder(proto.meta_graphs[0])
+    file.write_bytes(proto.SerializeToString())
+    with pytest.raises(ComponentError, match=r"asset '\.\./\.\./\.\./etc/hostname'"):
+        runtimes.load(folded)

@@ -162,7 +162,7 @@ def test_lookup_tables_and_loops_are_converted(tmp_path):
 
 
 def test_contradicting_arguments_raise_before_any_work(digits_model, tmp_path):
-    (tmp_path / "a.onnx").write_bytes(b"onnx")
+    (tmp_path / "a.onnx").write_bytes(b"\x08\x07")
     for arguments, received, fix in [
         ({"precision": "int16"}, "precision='int16'", "did you mean int8?"),
         ({"opset": 12}, "opset=12", "opset=18"),

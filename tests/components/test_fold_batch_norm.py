@@ -122,7 +122,7 @@ def test_a_saved_model_that_cannot_be_frozen_is_passed_through_with_the_reason(t
     call = tf.function(lambda: {"y": tf.numpy_function(lambda: np.float32(1), [], tf.float32)}, input_signature=[])
     module.call = call
     tf.saved_model.save(module, tmp_path / "bare", {"serving_default": module.call})
-    folded = fold_batch_norm(tmp_path / "bare", tmp_path / "folded")["folded"]
+    folded = fold_batch_norm(tmp_path / "bare", tmp_path / "folded", trust_model_code=True)["folded"]
     assert "cannot be frozen" in folded.metadata["report"]["summary"]
     assert _linked(folded.path / "Format-Serving" / "saved_model.pb", tmp_path / "bare" / "saved_model.pb")
 

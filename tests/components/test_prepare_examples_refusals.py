@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -229,3 +230,23 @@ def test_no_files_stay_at_a_remote_address_after_an_error(tmp_path):
     assert not [file for file in (tmp_path / "far").rglob("*") if file.is_file()]
     with pytest.raises(ComponentError, match="no files"):
         prepare_examples(data=f"objects://{tmp_path}/none/", examples=f"objects://{tmp_path}/far")
+
+
+@pytest.mark.parametrize("declared", ["by the archive", "by a header"])
+def test_arrays_that_unpack_to_gigabytes_are_refused(tmp_path, declared):
+    rows = 3 << 29
+    with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, shape in (("x", (rows,)), ("y", (rows,))):
+            with archive.open(f"{name}.npy", "w") as stream:
+                np.lib.format.write_array_header_1_0(stream, {"descr": "|i1", "fortran_order": False, "shape": shape})
+                if declared == "by the archive" and name == "x":
+                    for _ in range(rows >> 24):
+                        stream.write(bytes(1 << 24))
+    assert (tmp_path / "a.npz").stat().st_size < 2 << 20
+    with pytest.raises(ComponentError, match=r"(?s)(1\.6|3\.2)\d GB of arrays.*numpy\.savez"):
+        prepare_examples(data=tmp_path / "a.npz", examples=tmp_path / "out", label="y")
+
+
+def test_arrays_of_zeros_are_read_as_the_message_says(tmp_path):
+    np.savez(tmp_path / "a.npz", x=np.zeros((50, 1000), np.float32), y=np.arange(50))
+    prepare_examples(data=tmp_path / "a.npz", examples=tmp_path / "out", label="y")

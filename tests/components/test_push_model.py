@@ -117,7 +117,7 @@ def test_the_plain_layout_contains_file_and_card_and_a_link_to_the_newest(digits
     for number in (1, 2):
         folder = tmp_path / f"model {number}"
         (folder / "Format-Serving").mkdir(parents=True)
-        (folder / "Format-Serving" / "model.onnx").write_text(f"onnx {number}")
+        (folder / "Format-Serving" / "model.onnx").write_bytes(bytes([8, number]))
         (folder / "model_card.json").write_text('{"name": "onnx"}')
         push(folder, destination, layout="plain")
     assert tree(destination / "2") == ["model.onnx", "model_card.json"]
@@ -138,7 +138,7 @@ def test_a_foreign_file_or_folder_named_latest_is_not_replaced(model, tmp_path, 
 def test_the_plain_layout_can_contain_a_saved_model_a_keras_file_and_an_onnx_file(digits_model, tmp_path):
     models = {"saved_model/saved_model.pb": digits_model, "model.keras": digits_model / "Format-Keras" / "model.keras"}
     models["model.onnx"] = tmp_path / "mine.onnx"
-    models["model.onnx"].write_bytes(b"onnx")
+    models["model.onnx"].write_bytes(b"\x08\x07")
     for number, (name, model) in enumerate(models.items(), 1):
         blessing = bless(model, tmp_path / "blessing")
         push_model(model, blessing, tmp_path / f"p{number}", destination=str(tmp_path / "plain"), layout="plain")
@@ -158,7 +158,7 @@ def test_the_tf_serving_layout_refuses_a_keras_file(digits_model, tmp_path):
 
 def test_by_default_each_format_gets_the_layout_of_its_server(model, digits_model, tmp_path):
     models = {"model.tflite": model, "model.onnx": tmp_path / "mine.onnx", "saved_model.pb": digits_model}
-    models["model.onnx"].write_bytes(b"onnx")
+    models["model.onnx"].write_bytes(b"\x08\x07")
     for number, (name, path) in enumerate(models.items(), 1):
         blessing = bless(path, tmp_path / "blessing")
         pushed = push_model(path, blessing, tmp_path / f"p{number}", destination=str(tmp_path / "served"))["pushed"]

@@ -215,10 +215,10 @@ def test_a_selected_file_outside_of_an_artifact_is_copied_into_one(tmp_path, dig
     raw = {"saved_model": digits_model / "Format-Serving", "keras": digits_model / "Format-Keras" / "model.keras"}
     if kind in ("tflite", "onnx", "tensorrt"):
         raw[kind] = tmp_path / f"größe 1.{'plan' if kind == 'tensorrt' else kind}"
-        raw[kind].write_bytes(b"content")
+        raw[kind].write_bytes(b"\x08\x07")
     if kind == "openvino":
         raw[kind] = tmp_path / "größe 1.xml"
-        raw[kind].write_bytes(b"content")
+        raw[kind].write_bytes(b"<net/>")
         raw[kind].with_suffix(".bin").write_bytes(b"weights")
     parent = make_models([TRAINED], tmp_path / "models")[0]
     rows = [TRAINED, replace(DIGITS[2], name=Model(raw[kind]).name)]

@@ -145,5 +145,6 @@ def number_of_an_animal(model: Path, animal: str) -> list[float]:
 def fold(model: Path, folded: Path) -> None:
     """Fold the batch norms of a model; call it in a new process."""
     from tfopt.components.fold_batch_norm.component import fold_batch_norm
+    from tfopt.keras_models.model_code import is_trusted
 
-    fold_batch_norm(model, folded)
+    fold_batch_norm(model, folded, trust_model_code=is_trusted())

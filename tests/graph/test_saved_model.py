@@ -14,6 +14,7 @@ from tfopt.artifacts import SavedModel
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
+from tfopt.keras_models.model_code import trusted_code
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.saved_models.graph_file import read_graph, write_graph
 from tfopt.saved_models.saved_model import read, write
@@ -338,7 +339,7 @@ def test_saved_model_with_removed_operations_is_optimized(producer, tmp_path):
 )
 def test_operations_that_cannot_be_frozen_are_named(tmp_path, build, change, received, fix):
     write_v1(tmp_path / "model", build, change)
-    with pytest.raises(ComponentError) as refusal:
+    with trusted_code(True), pytest.raises(ComponentError) as refusal:
         read(tmp_path / "model", state=True)
     assert re.search(received, refusal.value.received)
     assert fix in refusal.value.fix
@@ -348,7 +349,7 @@ def test_operations_that_cannot_be_frozen_are_named(tmp_path, build, change, rec
 def test_a_parent_that_fails_is_named_instead_of_its_child(tmp_path):
     write_v1(tmp_path / "model", python_call)
     paths = [tmp_path / name for name in ("model", "folded")]
-    with pytest.raises(ComponentError) as refusal:  # the function is unknown to another process
+    with trusted_code(True), pytest.raises(ComponentError) as refusal:  # the function is unknown to another process
         run_in_child(saved_models.fold, *paths, doing="folding")
     assert refusal.value.received.startswith("the model fails on random inputs")
     assert "PyFunc" in refusal.value.received

@@ -1,6 +1,8 @@
 """Test that Python code in model files does not run unless it is trusted, and that archives are bounded."""
 
+import contextlib
 import importlib
+import io
 import json
 import os
 import zipfile
@@ -16,7 +18,8 @@ from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.fold_batch_norm.component import fold_batch_norm
 from tfopt.components.inspect_model.component import inspect_model
 from tfopt.errors import ComponentError
-from tfopt.keras_models.model_code import TRUST, forbidden_call, is_trusted, trusted_code
+from tfopt.keras_models.archive import check_stored_weights
+from tfopt.keras_models.model_code import TRUST, forbidden_call, foreign_path, is_trusted, trusted_code
 
 FORMATS = ["tf_keras h5", "tf_keras keras", "tf_keras tf", "keras h5", "keras keras"]
 
@@ -269,3 +272,71 @@ def test_weights_in_other_files_and_links_in_archives_are_refused(tmp_path):
         archive.writestr(link, "/etc")
     with pytest.raises(ComponentError, match=r"entry 'assets'"):
         keras_models.load(Model(tmp_path / "model.keras"))
+
+
+@pytest.mark.parametrize("kind", ["tf_keras h5", "tf_keras keras", "tf_keras tf", "keras h5", "keras keras"])
+@pytest.mark.parametrize(
+    ("layer", "dtype"), [("StringLookup", "string"), ("IntegerLookup", "int64"), ("TextVectorization", "string")]
+)
+def test_a_vocabulary_in_another_file_is_not_read(tmp_path, kind, layer, dtype):
+    library, suffix = kind.split()
+    keras = importlib.import_module(library)
+    secret, file = tmp_path / "secret", tmp_path / f"model.{suffix}"
+    secret.write_text("7\n8\n")
+    inputs = keras.Input((1,), dtype=dtype, name="x")
+    outputs = getattr(keras.layers, layer)(name="words", vocabulary=str(secret))(inputs)
+    keras.Model(inputs, outputs).save(file, **({"save_format": "tf"} if suffix == "tf" else {}))
+    if library == "keras":  # it does not save the path
+        assert keras_models.load(Model(file)).get_layer("words")
+        edit_layer(file, "words", lambda config: config["config"].update(vocabulary=str(secret)))
+    with pytest.raises(ComponentError, match=r"(?s)layer 'words' contains the path '/.*/secret'.*vocabulary=\["):
+        keras_models.load(Model(file))
+    with trusted_code(True):
+        assert keras_models.load(Model(file)).get_layer("words").vocabulary_size() > 2
+
+
+def test_any_existing_file_in_a_configuration_is_refused_and_a_file_of_the_model_is_not(tmp_path):
+    item = {"config": {"name": "layer", "weights_source": "/etc/hostname"}}
+    assert foreign_path(item["config"], tmp_path / "model.keras") == "/etc/hostname"
+    assert foreign_path({"name": "/block/conv", "activation": "relu"}, tmp_path / "model.keras") == ""
+    assert foreign_path({"vocabulary": "gs://bucket/words"}, tmp_path) == "gs://bucket/words"
+    (tmp_path / "assets").mkdir()
+    (tmp_path / "assets" / "words").write_text("a\n")
+    (tmp_path / "assets" / "link").symlink_to("/etc/hostname")
+    assert foreign_path({"vocabulary": str(tmp_path / "assets" / "words")}, tmp_path) == ""
+    assert foreign_path({"vocabulary": str(tmp_path / "assets" / "link")}, tmp_path)
+    assert foreign_path({"vocabulary": str(tmp_path / "assets" / ".." / ".." / "words")}, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["random", "compat.v1.random", "compat.v1.nn"])
+def test_a_sampler_with_a_vocabulary_file_is_not_called(name):
+    config = {"function": f"{name}.fixed_unigram_candidate_sampler"}
+    assert forbidden_call({"class_name": "TFOpLambda", "config": config})
+
+
+@pytest.mark.parametrize("kind", ["tf_keras h5", "tf_keras keras", "keras h5", "keras keras"])
+def test_weights_that_hdf5_unpacks_to_gigabytes_are_refused(tmp_path, kind):
+    import h5py
+
+    library, suffix = kind.split()
+    keras, file = importlib.import_module(library), tmp_path / f"model.{suffix}"
+    keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, name="hidden")]).save(file)
+    assert keras_models.load(Model(file)).layers
+    with zipfile.ZipFile(file) if suffix == "keras" else contextlib.nullcontext() as archive:
+        weights = io.BytesIO(archive.read("model.weights.h5")) if archive else file
+    with h5py.File(weights, "r+") as content:
+        content.create_dataset("more/weights", (1 << 30,), "f4", chunks=(1 << 20,), compression="gzip")  # all zeros
+    if suffix == "keras":
+        replace_entry(file, "model.weights.h5", lambda _: weights.getvalue())
+    assert file.stat().st_size < 100_000
+    with pytest.raises(ComponentError, match=r"(?s)\d+ bytes that unpack to 42949\d{5}.*save the model again"):
+        keras_models.load(Model(file))
+
+
+def test_weights_of_keras_3_in_an_npz_file_are_bounded(tmp_path):
+    file, arrays = tmp_path / "model.keras", io.BytesIO()
+    np.savez_compressed(arrays, x=np.zeros(100 << 20, np.int8))
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("model.weights.npz", arrays.getvalue())
+    with pytest.raises(ComponentError, match="bytes that unpack to 1048"):
+        check_stored_weights(file)

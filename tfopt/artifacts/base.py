@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import Self
@@ -118,8 +118,13 @@ def is_location(value: object, many: bool = False) -> bool:
 
 def check_links(folder: Path) -> None:
     """Raise ComponentError if a link in a folder leads out of it: copies of the folder would contain other files."""
+    check_within(folder, folder.rglob("*"))
+
+
+def check_within(folder: Path, paths: Iterable[Path]) -> None:
+    """Raise ComponentError if one of some paths in a folder is a link that leads out of it."""
     root = folder.resolve()
-    for path in folder.rglob("*"):
+    for path in paths:
         if not path.is_symlink():
             continue
         target = Path(os.path.realpath(path))

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import os
+import struct
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
-from tfopt.artifacts.base import CARD, FAILURE, Artifact, check_links, files_below
+from tfopt.artifacts.base import CARD, FAILURE, Artifact, check_links, check_within, files_below
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.model_card import ModelCard
 from tfopt.artifacts.onnx_external_data import external_data
@@ -22,6 +23,7 @@ SERVING_DEFAULT = "serving_default"  # the key of the signature that servers use
 PREPROCESSING = "Format-Preprocessing"  # the SavedModel that turns text or records into the inputs of another format
 TAG = "compatibility.json"  # next to a TensorRT engine: the machine that it was built for
 GZIP_BLOCK = 16 << 20  # bytes; the blocks together differ by less than 0.1 % from one stream
+EXTERNAL_BUFFERS = 8  # the field of a LiteRT model; those after it are also of other files
 SERVING, TFX_OUTPUTS = "Format-Serving", ("model", "pushed_model")  # of TFX's Trainer and Pusher
 EXACT = ("fold_batch_norm", "optimize_graph")  # components that do not change outputs
 
@@ -129,8 +131,28 @@ class Model(Artifact):
         """Raise ComponentError unless there is a model, for subclasses one of the `required` formats."""
         if self.path.is_dir():
             check_links(self.path)
+        else:
+            check_within(self.path.parent, (file for file in self.files() if file != self.path))
+        self._check_weights()
         if not any(getattr(self, name) for name in self.required or ["format"]):
             raise ComponentError(f"{self.uri}: no {self.missing}", self.contents, self.fix)
+
+    def _check_weights(self) -> None:
+        """Raise ComponentError if a runtime would read weights from files that `payload` does not contain."""
+        if self.onnx:
+            external_data(self.onnx)
+        if self.openvino and not _is_xml(self.openvino):
+            raise ComponentError(
+                f"{self.openvino}: no XML",
+                "an OpenVINO model; OpenVINO would read another format from this file, with other weights",
+                "name the file by its format, such as .onnx",
+            )
+        if self.tflite and has_external_buffers(self.tflite):
+            raise ComponentError(
+                f"{self.tflite}: weights in other files",
+                "a LiteRT model with all of its weights",
+                "convert it again as a single file",
+            )
 
     def payload(self) -> list[Path]:
         """Return the files that are deployed: those of `format`, and of its `preprocessing`.
@@ -202,6 +224,28 @@ def _folder_name(path: Path) -> str:
         if path.name in TFX_OUTPUTS and path.parent.name[:1].isupper():
             path = path.parent
     return path.name or "model"
+
+
+def _is_xml(file: Path) -> bool:
+    with file.open("rb") as stream:
+        return stream.read(256).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"<")
+
+
+def has_external_buffers(file: Path) -> bool:
+    """Return True if a LiteRT file names other files for its weights; False for a damaged file.
+
+    Source: LiteRT's schema.fbs; the first field of these, the ninth of a Model, is ``external_buffer_groups``.
+    """
+    with file.open("rb") as stream:
+        try:
+            (root,) = struct.unpack("<I", stream.read(4))
+            stream.seek(root)
+            (back,) = struct.unpack("<i", stream.read(4))
+            stream.seek(root - back)
+            fields = stream.read(struct.unpack("<H", stream.read(2))[0] - 2)[2:]
+        except (struct.error, ValueError, OSError):
+            return False
+    return any(fields[2 * EXTERNAL_BUFFERS :])
 
 
 def _gzipped_size(file: Path) -> int:

@@ -7,15 +7,17 @@ import mmap
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
+from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.storage.protobuf_wire import read_fields
 
 # For each message the numbers of the fields that may contain tensors; for a tensor its key-value entries.
 ENTRY = "entry"
 FIELDS: dict[str, dict[int, str]] = {
-    "model": {7: "graph", 25: "function"},
+    "model": {7: "graph", 20: "training", 25: "function"},
+    "training": {1: "graph", 2: "graph"},
     "graph": {1: "node", 5: "tensor", 15: "sparse"},
-    "function": {7: "node"},
+    "function": {7: "node", 11: "attribute"},
     "node": {5: "attribute"},
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
@@ -24,10 +26,11 @@ FIELDS: dict[str, dict[int, str]] = {
 
 
 def external_data(file: Path) -> list[Path]:
-    """Return the files that hold weights of an ONNX file; none for a damaged file, which its runtime reports.
+    """Return the files that hold weights of an ONNX file; none for an empty file, which its runtime reports.
 
     Raises:
-        ComponentError: If such a file does not exist, or is not below the folder of the ONNX file.
+        ComponentError: If such a file does not exist, or is not below the folder of the ONNX file; or if the ONNX file
+            cannot be read whole, so that a runtime might find other files in it.
     """
     if not file.stat().st_size:
         return []
@@ -35,8 +38,12 @@ def external_data(file: Path) -> list[Path]:
         data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
     try:
         locations = set(_locations(data, "model"))
-    except (ValueError, LookupError):
-        locations = set()
+    except (ValueError, LookupError, RecursionError) as error:
+        raise ComponentError(
+            f"{file}: {first_line(error)}",
+            "an ONNX file without unknown parts: the weights in other files must be known",
+            "export it again, or save it again with onnx.save; it may be truncated",
+        ) from error
     files = []
     for location in sorted(locations):
         weights = file.parent / location

@@ -7,15 +7,20 @@ from typing import Any
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 
+INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
+MAIN_OPS = ("saved_model_main_op", "legacy_init_op")  # collections of TensorFlow 1 with that op
 DAMAGED = "export it again; a file may be truncated or missing"
 
 
-def read_meta_graph(folder: Path) -> Any:
+def read_meta_graph(folder: Path, *, effects: bool = False) -> Any:
     """Return the MetaGraphDef of a SavedModel that is served, of TensorFlow 1 or 2.
 
+    Args:
+        folder: The folder with ``saved_model.pb``.
+        effects: Allow operators that reach outside of the model, for a caller that does not run them.
+
     Raises:
-        ComponentError: If the file cannot be read or has no graph for serving, its functions call themselves, or an
-            asset is not below the folder.
+        ComponentError: If the file cannot be read or has no graph for serving, or `check_meta_graph` refuses it.
     """
     graphs = _read_proto(folder).meta_graphs
     serving = [graph for graph in graphs if "serve" in graph.meta_info_def.tags]
@@ -23,12 +28,26 @@ def read_meta_graph(folder: Path) -> Any:
         tags = ["+".join(graph.meta_info_def.tags) for graph in graphs]
         raise ComponentError(f"{folder}: tags {', '.join(tags) or 'none'}", "a graph tagged serve", DAMAGED)
     graph = min(serving, key=lambda graph: len(graph.meta_info_def.tags))  # prefer [serve] to [serve, gpu]
+    check_meta_graph(graph, folder, effects=effects)
+    return graph
+
+
+def check_meta_graph(graph: Any, folder: Path, *, effects: bool = False) -> None:
+    """Check a MetaGraphDef of a SavedModel before a runtime loads it.
+
+    Raises:
+        ComponentError: If its functions call themselves, an asset is not below the folder, or operators reach outside
+            of a model that is not trusted.
+    """
     for asset in asset_files(graph):
         if asset.filename.startswith("/") or ".." in PurePosixPath(asset.filename).parts:
             raise ComponentError(f"{folder}: asset {asset.filename!r}", "files below assets/", "do not load this model")
     if recursive := _find_recursion(graph.graph_def):
         raise ComponentError(f"{folder}: function {recursive} calls itself", "functions without recursion", DAMAGED)
-    return graph
+    if not effects:
+        from tfopt.saved_models.effects import check_effects, find_effects  # they use this module
+
+        check_effects(find_effects(graph), folder)
 
 
 def keep_served_graph(folder: Path) -> None:
@@ -38,6 +57,8 @@ def keep_served_graph(folder: Path) -> None:
         ComponentError: See `read_meta_graph`.
     """
     proto = _read_proto(folder)
+    if len(proto.meta_graphs) == 1:
+        check_meta_graph(proto.meta_graphs[0], folder)
     if [list(graph.meta_info_def.tags) for graph in proto.meta_graphs] == [["serve"]]:
         return
     served = read_meta_graph(folder)
@@ -86,6 +107,15 @@ def asset_files(meta_graph: Any) -> list[Any]:
         return list(meta_graph.asset_file_def)
     items = meta_graph.collection_def["saved_model_assets"].any_list.value
     return [AssetFileDef.FromString(item.value) for item in items]
+
+
+def init_ops(meta_graph: Any) -> list[str]:
+    """Return the initialization ops, which TensorFlow versions store in three different places."""
+    names = [str(meta_graph.signature_def[INIT].outputs[INIT].name)] if INIT in meta_graph.signature_def else []
+    for collection in MAIN_OPS:
+        if collection in meta_graph.collection_def:
+            names += map(str, meta_graph.collection_def[collection].node_list.value)
+    return names
 
 
 def functions_called(node_defs: Any) -> set[str]:

@@ -46,7 +46,8 @@ TRUST_MODEL_CODE = Parameter(
     "trust_model_code",
     bool,
     False,
-    description="Run Python code that a Keras file contains, such as that of a Lambda layer; off: refuse such files.",
+    description="Run what reaches outside of a model: Python code in a Keras file, such as that of a Lambda layer, or "
+    "operators of a SavedModel that read or write files; off: refuse such models.",
 )
 ON_FAILURE = Parameter(
     "on_failure",
@@ -114,7 +115,7 @@ class Declaration:
             they may differ (after training, say), but be neither NaN nor constant. See `tfopt.execution.parity_check`.
         model_signature: Add the parameters of components that load models: ``signature``, the name of the signature
             that is run or converted, which the function finds as ``model.signature`` and `tfopt.runtimes.load` uses;
-            and ``trust_model_code``, without which `tfopt.keras_models.load` refuses files that contain code.
+            and ``trust_model_code``, without which Keras files with code, and graphs that use files, are refused.
         on_failure: Add the parameter ``on_failure``, for components that make a model: with ``row``, one that cannot
             be made becomes a failed model, so that one candidate does not end a run (`tfopt.execution.failed_models`).
         effect: What it leaves in the weights of a model that a later step could undo, such as ``Effect("zeros")``.

@@ -1,6 +1,7 @@
 """Archives of Keras models: checks of size, names and links before a file is read."""
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO, Any
 
@@ -38,13 +39,7 @@ def check_archive(file: Path) -> None:
             entries = archive.infolist()
     except (zipfile.BadZipFile, OSError) as error:
         raise ComponentError(f"{file}: {error}", "a .keras file, which is a zip archive", DAMAGED) from error
-    unpacked = sum(entry.file_size for entry in entries)
-    if unpacked > MAX_UNPACKED + MAX_RATIO * file.stat().st_size:
-        raise ComponentError(
-            f"{file}: {file.stat().st_size} bytes that unpack to {unpacked}",
-            f"a model whose weights compress to 1/{MAX_RATIO} at most",
-            "save the model again; if you did not make this file, do not load it",
-        )
+    _check_size(sum(entry.file_size for entry in entries), file)
     for entry in entries:
         is_link = entry.external_attr >> 16 & 0o170000 == LINK
         if entry.filename.startswith("/") or ".." in Path(entry.filename).parts or is_link:
@@ -53,30 +48,63 @@ def check_archive(file: Path) -> None:
             )
 
 
+def check_stored_weights(file: Path) -> None:
+    """Check the weights in a ``.keras`` file: an HDF5 file, or of Keras 3 also an NPZ file.
+
+    Raises:
+        ComponentError: See `check_weights_file`.
+    """
+    try:
+        with zipfile.ZipFile(file) as archive:
+            for name in archive.namelist():
+                if name.endswith(".weights.h5"):
+                    with archive.open(name) as stream:
+                        check_weights_file(stream, file)
+                elif name.endswith(".weights.npz"):
+                    with archive.open(name) as stream, zipfile.ZipFile(stream) as arrays:
+                        _check_size(sum(entry.file_size for entry in arrays.infolist()), file)
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
+        raise ComponentError(f"{file}: {first_line(error)}", "a .keras file with weights", DAMAGED) from error
+
+
+def _check_size(unpacked: int, file: Path) -> None:
+    """Raise ComponentError if a file declares more content than weights of its size unpack to."""
+    if unpacked > MAX_UNPACKED + MAX_RATIO * file.stat().st_size:
+        raise ComponentError(
+            f"{file}: {file.stat().st_size} bytes that unpack to {unpacked}",
+            f"a model whose weights compress to 1/{MAX_RATIO} at most",
+            "save the model again; if you did not make this file, do not load it",
+        )
+
+
 def check_weights_file(file: Path | IO[bytes], where: Path) -> None:
-    """Check that an HDF5 file has its data itself: links and external data would be read from other files.
+    """Check that an HDF5 file has its data itself, and not much more than its size: HDF5 may compress it.
+
+    Links and external data would be read from other files.
 
     Raises:
         ComponentError: If it has not, cannot be read, or is a file of its own with weights only.
     """
     import h5py
 
-    def check(group: Any) -> None:
+    def check(group: Any) -> int:
+        size = 0  # as declared, which is what Keras reads
         for name in group:
             link = group.get(name, getlink=True)
             item = group.get(name) if isinstance(link, h5py.HardLink) else None
             if item is None or (isinstance(item, h5py.Dataset) and (item.external or item.is_virtual)):
                 text = f"{where}: data {name!r} in another file"
                 raise ComponentError(text, "a model in one file", "do not load it, or save the model again")
-            if isinstance(item, h5py.Group):
-                check(item)
+            size += check(item) if isinstance(item, h5py.Group) else int(getattr(item, "nbytes", 0))
+        return size
 
     try:
         with h5py.File(file) as content:
-            check(content)
+            size = check(content)
             has_layers = "model_config" in content.attrs
     except (OSError, RuntimeError, KeyError, ValueError, RecursionError) as error:
         raise ComponentError(f"{where}: {first_line(error)}", "an HDF5 file of a Keras model", DAMAGED) from error
+    _check_size(size, where)
     if file == where and not has_layers:
         raise ComponentError(
             f"{where}: weights without the layers, as model.save_weights writes them",

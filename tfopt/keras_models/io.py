@@ -3,7 +3,6 @@
 import contextlib
 import functools
 import importlib
-import io
 import json
 import re
 import tempfile
@@ -13,11 +12,11 @@ from typing import Any
 
 from tfopt.artifacts import CARD, Model
 from tfopt.artifacts.reproducible_files import make_archive_reproducible, make_saved_model_reproducible
-from tfopt.artifacts.saved_model_proto import keep_served_graph
+from tfopt.artifacts.saved_model_proto import keep_served_graph, read_meta_graph
 from tfopt.artifacts.tensor_spec import ParsedFeature
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
-from tfopt.keras_models.archive import check_archive, check_weights_file, read_entry
+from tfopt.keras_models.archive import check_archive, check_stored_weights, check_weights_file, read_entry
 from tfopt.keras_models.model_code import check_code, is_trusted
 from tfopt.keras_models.quantization_aware import registered_layers
 from tfopt.storage.staging import link_tree
@@ -58,13 +57,14 @@ def load(model: Model) -> KerasObject:
 
 
 def _check_file(file: Path) -> None:
-    """Refuse archives that are no archives or unpack to too much, and weights in other files."""
+    """Refuse archives that are no archives or unpack to too much, weights in other files, and graphs with effects."""
     if file.suffix == ".keras":
         check_archive(file)
-        if _is_keras_2(file):  # Keras 3 checks the weights itself
-            check_weights_file(io.BytesIO(read_entry(file, "model.weights.h5")), file)
+        check_stored_weights(file)
     elif file.is_file():
         check_weights_file(file, file)
+    else:
+        read_meta_graph(file)
 
 
 def _safe_mode(keras: Any, safe: bool) -> contextlib.AbstractContextManager[Any]:

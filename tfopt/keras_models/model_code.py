@@ -3,7 +3,8 @@
 A Lambda layer is stored as marshalled bytecode. A configuration also names modules, which Keras imports, and attributes
 of them, which it calls. Keras 2 stores an operation of TensorFlow that a model uses (``tf.abs(x)``) as a layer with a
 name of TensorFlow's API. A file can name any function of the API, with any arguments, and Keras calls it while it loads
-the file: ``tf.io.gfile.rmtree("/data")``.
+the file: ``tf.io.gfile.rmtree("/data")``. A layer with a vocabulary may name any file, which Keras reads, and copies
+into what it saves.
 """
 
 import builtins
@@ -24,10 +25,12 @@ TRUST = "TFOPT_TRUST_MODEL_CODE"  # an environment variable, because child proce
 KERAS_PACKAGES = ("keras", "tf_keras", "tensorflow_model_optimization", "tfopt", "builtins")
 # Operations that call Python functions, write or find files, or reach other processes.
 EFFECTS = re.compile(
-    r"raw_ops\..*|(io\.)?(write_file|read_file|matching_files)|io\.(decode|encode)_proto|random\.fixed_unigram.*|"
+    r"raw_ops\..*|(io\.)?(write_file|read_file|matching_files)|io\.(decode|encode)_proto|(random|nn)\.fixed_unigram.*|"
     r"[Pp]rint|py_func(tion)?|numpy_function|case|cond|foldl|foldr|scan|map_fn|vectorized_map|while_loop|"
     r"(rpc|xla|d_tensor|configure|shutdown|delete|check)_.*"
 )
+# Arguments of layers that are paths; a vocabulary is one if it is a text and no list.
+PATHS = re.compile(r"(\w+_)?vocabulary|idf_weights|(\w+_)?(path|file|filename|filepath|folder|dir|directory|url|uri)")
 TENSOR_CLASSES = ("RaggedTensor", "SparseTensor", "sparse.SparseTensor", "IndexedSlices")
 
 Configuration = Any  # parsed JSON
@@ -72,7 +75,7 @@ def is_trusted() -> bool:
 
 
 def check_code(file: Path, keras: Any) -> None:
-    """Check that a Keras file contains no Python code, and names no functions outside of Keras.
+    """Check that a Keras file contains no Python code, and names no functions outside of Keras and no other files.
 
     Args:
         file: A ``.keras``, ``.h5`` or ``.hdf5`` file, or the folder of a SavedModel that Keras 2 wrote.
@@ -82,13 +85,21 @@ def check_code(file: Path, keras: Any) -> None:
         ModelCodeError: If it does.
     """
     for configuration in _configurations(file):
-        for layer, code in _find_code(configuration, "the model", keras):
-            raise ModelCodeError(
-                f"{file}: {layer} contains {code}, which loading the file would run",
-                "a model without code of its own",
-                "pass --trust-model-code (in a pipeline: trust_model_code=true) if you trust its origin, or "
-                "build the model with layers or a custom layer that is registered",
-            )
+        for layer, item in _find_items(configuration, "the model"):
+            if code := _code_of(item, keras):
+                raise ModelCodeError(
+                    f"{file}: {layer} contains {code}, which loading the file would run",
+                    "a model without code of its own",
+                    "pass --trust-model-code (in a pipeline: trust_model_code=true) if you trust its origin, or "
+                    "build the model with layers or a custom layer that is registered",
+                )
+            if path := foreign_path(item, file):
+                raise ModelCodeError(
+                    f"{file}: {layer} contains the path {path!r}, which loading the file would read",
+                    "a model that contains its vocabularies",
+                    "pass --trust-model-code (in a pipeline: trust_model_code=true) if you trust its origin, or "
+                    "build the layer with a list of words (vocabulary=[...]) and save the model again",
+                )
 
 
 def _configurations(file: Path) -> Iterator[Configuration]:
@@ -107,29 +118,44 @@ def _configurations(file: Path) -> Iterator[Configuration]:
             yield json.loads(content.attrs.get("model_config", "{}"))
 
 
-def _find_code(item: Any, layer: str, keras: Any) -> Iterator[tuple[str, str]]:
-    """Yield the layers that contain code, with what it is."""
+def _find_items(item: Any, layer: str) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yield the mappings in a configuration, each with the name of its layer."""
     if isinstance(item, list):
         for element in item:
-            yield from _find_code(element, layer, keras)
+            yield from _find_items(element, layer)
     if not isinstance(item, dict):
         return
     config = item.get("config")
     if isinstance(config, dict) and isinstance(config.get("name"), str):
         layer = f"layer {config['name']!r}"
+    yield layer, item
+    for value in item.values():
+        yield from _find_items(value, layer)
+
+
+def _code_of(item: dict[str, object], keras: Any) -> str:
+    """Return what code a mapping of a configuration contains or names; otherwise an empty text."""
     if item.get("class_name") == "__lambda__" or any(
         str(key).endswith("_type") and value == "lambda" for key, value in item.items()
     ):
-        yield layer, "a Python lambda"
+        return "a Python lambda"
     if call := forbidden_call(item):
-        yield layer, f"a call of {call}"
+        return f"a call of {call}"
     module = item.get("module")
     is_foreign = isinstance(module, str) and _is_importable(module.partition(".")[0])
     is_foreign |= module == "builtins" and _name(item) in vars(builtins)  # Keras means its own functions by that module
-    if is_foreign and "class_name" in item and not _is_registered(item, keras):
-        yield layer, f"{module}.{_name(item)}"
-    for value in item.values():
-        yield from _find_code(value, layer, keras)
+    return f"{module}.{_name(item)}" if is_foreign and "class_name" in item and not _is_registered(item, keras) else ""
+
+
+def foreign_path(item: dict[str, object], file: Path) -> str:
+    """Return a path in a mapping that is not within the folder of the model; otherwise an empty text."""
+    for key, value in item.items():
+        if not isinstance(value, str) or not value:
+            continue
+        is_path = PATHS.fullmatch(key) or (value.startswith("/") and os.path.lexists(value))
+        if is_path and not (file.is_dir() and Path(os.path.realpath(value)).is_relative_to(file.resolve())):
+            return value
+    return ""
 
 
 def forbidden_call(item: dict[str, object]) -> str:

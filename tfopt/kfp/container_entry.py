@@ -57,11 +57,12 @@ def run_step(
         if name in targets:
             metrics = _classification_metrics(Evaluation(outputs[source].uri).load(), index)
             _target_file(targets[name]).write_text(json.dumps(metrics))
-            written[name] = {"artifacts": [{**targets[name], "metadata": metrics}]}
+            written[name] = metrics
+    entries = {name: {"artifacts": [{**targets[name], "metadata": facts}]} for name, facts in written.items()}
     file = Path(message_outputs["outputFile"])
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"artifacts": written}))
-    return {name: entry["artifacts"][0].get("metadata", {}) for name, entry in written.items()}
+    file.write_text(json.dumps({"artifacts": entries}))
+    return written
 
 
 def page_output(output: str) -> str:
@@ -174,15 +175,15 @@ def _local_path(uri: str) -> str:
     return uri.removeprefix("file://")
 
 
-def _write_outputs(outputs: Mapping[str, Artifact], targets: Mapping[str, Any]) -> dict[str, Any]:
-    """Copy the HTML reports to their own outputs; return the entries of the ExecutorOutput."""
-    written: dict[str, Any] = {}
+def _write_outputs(outputs: Mapping[str, Artifact], targets: Mapping[str, Any]) -> dict[str, dict[str, object]]:
+    """Copy the HTML reports to their own outputs; return the metadata of each output that was written."""
+    written: dict[str, dict[str, object]] = {}
     for name, output in outputs.items():
-        written[name] = {"artifacts": [{**targets[name], "metadata": _kfp_metadata(output.metadata)}]}
+        written[name] = _kfp_metadata(output.metadata)
         page = page_output(name)
         if output.page and page in targets:
             shutil.copyfile(output.path / output.page, _target_file(targets[page]))
-            written[page] = {"artifacts": [targets[page]]}
+            written[page] = targets[page].get("metadata", {})
     return written
 
 

@@ -191,6 +191,20 @@ class NonFiniteWeight:
 
 
 @dataclass(frozen=True)
+class OutsideOperator:
+    """An operator that reaches outside of the model.
+
+    Attributes:
+        node: Its name; that of a node of a function is ``FUNCTION/NODE``.
+        effect: ``reads files``, ``writes files``, ``runs Python`` or ``opens connections``.
+    """
+
+    node: str
+    op: str
+    effect: str
+
+
+@dataclass(frozen=True)
 class Advice:
     """A command that may make the model smaller or faster.
 
@@ -219,6 +233,7 @@ class InspectionReport:
         xnnpack: The part that XNNPACK covers.
         channels: Kernels with channels that are not multiples of 8.
         non_finite: Weights with NaN or infinite values.
+        outside: Operators that reach outside of the model; other components refuse it unless ``trust_model_code``.
         advice: The next commands, those with the largest expected gain first.
     """
 
@@ -242,4 +257,5 @@ class InspectionReport:
     backbones: LighterBackbones
     loops: int = 0
     non_finite: list[NonFiniteWeight] = field(default_factory=list)
+    outside: list[OutsideOperator] = field(default_factory=list)
     advice: list[Advice] = field(default_factory=list)

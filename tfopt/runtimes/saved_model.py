@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
+from tfopt.artifacts.saved_model_proto import asset_files, check_meta_graph, read_meta_graph
 from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import read_text_inputs
 from tfopt.error_messages import first_line, nearest
@@ -131,7 +131,10 @@ def _read_frozen(folder: Path) -> Any:
         graphs = Proto.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
     except (OSError, DecodeError):  # TensorFlow's loader reports it
         return None
-    return graphs[0] if len(graphs) == 1 and _is_frozen(graphs[0]) else None
+    if len(graphs) != 1 or not _is_frozen(graphs[0]):
+        return None
+    check_meta_graph(graphs[0], folder)
+    return graphs[0]
 
 
 def _is_frozen(graph: Any) -> bool:

@@ -52,7 +52,7 @@ class CannotFreezeError(ComponentError):
     """A model that can be loaded, and so is whole, has something that a frozen graph cannot represent."""
 
 
-def freeze(frozen: Frozen, session: Any, *, state: bool = False) -> Frozen:
+def freeze(frozen: Frozen, session: Any, *, state: bool = False, python: bool = False) -> Frozen:
     """Return the model with constants instead of variables, inlined calls, and a separate Identity for each output.
 
     Variables that the model writes, and mutable tables, stay if ``state`` is true; the initialization op sets them.
@@ -61,6 +61,7 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False) -> Frozen:
         frozen: A model whose graph may have variables and calls. The graph is changed in place.
         session: A ``tf.compat.v1.Session`` in which that graph is loaded and restored; None when it has no variables.
         state: Allow variables that the model writes, and mutable tables.
+        python: Allow calls of Python code, for a graph that is not run.
 
     Raises:
         CannotFreezeError: If an operation has or changes state that constants cannot represent.
@@ -75,7 +76,8 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False) -> Frozen:
         _refuse(frozen.graph, WRITES, "changes its variables while it serves", "a model that only reads them")
         _refuse(frozen.graph, MUTABLE_TABLE, "keeps state outside its graph", "a model of variables and static tables")
     _refuse(frozen.graph, OUTSIDE, "keeps state outside its graph", "a model of variables, static tables and assets")
-    _refuse(frozen.graph, PYTHON, "calls Python code, which is not in the file", "a model of TensorFlow operations")
+    if not python:
+        _refuse(frozen.graph, PYTHON, "calls Python code, which is not in the file", "a model of TensorFlow operations")
     lowered = _set_lowering(frozen.graph, to=False)  # otherwise inlining would turn While into Switch and Merge
     _return_effects(frozen.graph)
     unmark(frozen.graph, functions_to_inline(frozen.graph))

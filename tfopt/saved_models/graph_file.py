@@ -14,6 +14,7 @@ from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 from tfopt.graph.shape_inference import infer_shape
 from tfopt.saved_models import freezer as freezing
+from tfopt.saved_models.effects import check_effects, node_effects
 from tfopt.saved_models.removed_ops import removed_in, replace_removed
 
 SHOWN = 8  # names in a message
@@ -43,6 +44,7 @@ def read_graph(file: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Fro
         if end.shape is None:
             signature.inputs[name] = replace(end, shape=infer_shape(graph_def, end.tensor))
     frozen = _cut(Frozen(graph_def, {"serving_default": signature}))
+    check_effects(node_effects(frozen.graph), file)
     if removed := next((node for node in frozen.graph.node if removed_in(node.op)), None):
         raise ComponentError(
             f"{file}: {removed.name} ({removed.op}) was removed in version {removed_in(removed.op)} of graphs",

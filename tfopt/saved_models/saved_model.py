@@ -18,26 +18,28 @@ from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
-from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
+from tfopt.artifacts.saved_model_proto import INIT, MAIN_OPS, asset_files, init_ops, read_meta_graph
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
 from tfopt.keras_models.io import place_saved_model
+from tfopt.reports.inspection_report import OutsideOperator
 from tfopt.saved_models import freezer as freezing
+from tfopt.saved_models.effects import check_effects, find_effects, make_inert, saver_only
 from tfopt.saved_models.marked_functions import replaced_graph
 from tfopt.saved_models.removed_ops import has_successors, replace_removed
 
-INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
 OWN = {INIT, "__saved_model_train_op"}
 REMOVED = re.compile(r"^Op \w+ is not available in GraphDef version \d+")
 MAX_BYTES = 2**31 - 1  # of one protocol buffer
 
 
-def read(model_path: Path, *, state: bool = False) -> Frozen:
+def read(model_path: Path, *, state: bool = False, inert: bool = False) -> Frozen:
     """Read the SavedModel in a folder, of TensorFlow 1 or 2, with all of its signatures.
 
     Operations that TensorFlow has removed are replaced by their successors (`removed_ops`). With ``state``, variables
-    that the model writes, and mutable tables, are allowed and stay what they are.
+    that the model writes, and mutable tables, are allowed and stay what they are. With ``inert``, operators that reach
+    outside of the model are allowed, and neither they nor the initialization of such a model run.
 
     Raises:
         ComponentError: If it cannot be loaded, has no signatures, has inputs or outputs that are not dense tensors,
@@ -45,12 +47,19 @@ def read(model_path: Path, *, state: bool = False) -> Frozen:
     """
     import tensorflow as tf
 
-    proto = read_meta_graph(model_path)
+    proto = read_meta_graph(model_path, effects=inert)
+    effects = find_effects(proto) if inert else []
+    if effects:
+        _make_inert(proto, effects, model_path)
     keys = sorted(set(proto.signature_def) - OWN)
     if not any(proto.signature_def[key].outputs for key in keys):
         raise ComponentError(f"{model_path}: no signatures", "at least one", "export it with a signature")
     assets = {item.tensor_info.name: model_path / "assets" / item.filename for item in asset_files(proto)}
-    with _without_removed(model_path, proto) as folder, tf.Graph().as_default(), tf.compat.v1.Session() as session:
+    with (
+        _rewritten(model_path, proto, bool(effects)) as folder,
+        tf.Graph().as_default(),
+        tf.compat.v1.Session() as session,
+    ):
         try:
             loaded = tf.compat.v1.saved_model.load(session, list(proto.meta_info_def.tags), str(folder))
         except Exception as error:
@@ -67,7 +76,7 @@ def read(model_path: Path, *, state: bool = False) -> Frozen:
             raise ComponentError(f"{model_path}: {first_line(error)}", expected, fix) from error
         signatures = {key: _signature(key, proto.signature_def[key], session.graph, model_path) for key in keys}
         frozen = Frozen(loaded.graph_def, signatures, _init_op(proto), assets)
-        return freezing.freeze(frozen, session, state=state)
+        return freezing.freeze(frozen, session, state=state, python=bool(effects))
 
 
 def has_removed_operations(model_path: Path) -> bool:
@@ -76,9 +85,12 @@ def has_removed_operations(model_path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def _without_removed(model_path: Path, meta_graph: Any) -> Iterator[Path]:
-    """Yield the folder of a SavedModel, or of a copy without removed operations that exists until the block ends."""
-    if not has_successors(meta_graph.graph_def):
+def _rewritten(model_path: Path, meta_graph: Any, changed: bool) -> Iterator[Path]:
+    """Yield the folder of a SavedModel, or of a copy that exists until the block ends.
+
+    The copy has the graph without removed operations; it is made if there are any, or if the graph was ``changed``.
+    """
+    if not changed and not has_successors(meta_graph.graph_def):
         yield model_path
         return
     meta_graph.graph_def.CopyFrom(replace_removed(meta_graph.graph_def))
@@ -86,15 +98,26 @@ def _without_removed(model_path: Path, meta_graph: Any) -> Iterator[Path]:
         yield folder
 
 
+def _make_inert(proto: Any, effects: list[OutsideOperator], where: Path) -> None:
+    """Remove the initialization of a MetaGraphDef, and keep TensorFlow from computing operators with effects."""
+    restoring = find_effects(saver_only(proto))
+    if restoring:
+        check_effects(restoring, where)
+    make_inert(proto.graph_def, effects)
+    for collection in MAIN_OPS:
+        proto.collection_def.pop(collection, None)
+    proto.signature_def.pop(INIT, None)
+
+
 @contextlib.contextmanager
-def opened(model: Model, *, state: bool = False) -> Iterator[Frozen]:
+def opened(model: Model, *, state: bool = False, inert: bool = False) -> Iterator[Frozen]:
     """Read a model artifact as `read` does. A Keras file is exported first, to a folder that exists until the end."""
     with tempfile.TemporaryDirectory(prefix="tfopt-") as scratch:
         folder = model.saved_model
         if folder is None:
             folder = Path(scratch, "Format-Serving")
             place_saved_model(model, folder)
-        yield read(folder, state=state)
+        yield read(folder, state=state, inert=inert)
 
 
 def write(frozen: Frozen, folder: Path) -> None:
@@ -164,13 +187,7 @@ def _damaged(received: str, expected: str) -> ComponentError:
 
 
 def _init_op(proto: Any) -> str | None:
-    """Return the initialization op, which TensorFlow versions store in three different places."""
-    if INIT in proto.signature_def:
-        return str(proto.signature_def[INIT].outputs[INIT].name)
-    for collection in ("saved_model_main_op", "legacy_init_op"):
-        for name in proto.collection_def[collection].node_list.value if collection in proto.collection_def else ():
-            return str(name)
-    return None
+    return next(iter(init_ops(proto)), None)
 
 
 def _write_signature(proto: Any, signature: Signature) -> None:

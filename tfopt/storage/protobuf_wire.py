@@ -8,6 +8,7 @@ from typing import TypeVar
 
 Buffer = TypeVar("Buffer", bytes, memoryview)
 VARINT, FIXED_64, DELIMITED, FIXED_32 = 0, 1, 2, 5  # the wire types
+MAX_NUMBER = 2**29 - 1  # of a field; protobuf drops further bits and reads another field
 
 
 def read_varint(data: bytes | memoryview, offset: int) -> tuple[int, int]:
@@ -34,6 +35,8 @@ def read_fields(data: Buffer) -> Iterator[tuple[int, int | Buffer]]:
     while offset < len(data):
         key, offset = read_varint(data, offset)
         number, wire_type = key >> 3, key & 7
+        if not 0 < number <= MAX_NUMBER:
+            raise ValueError(f"field number {number}")
         if wire_type == VARINT:
             value, offset = read_varint(data, offset)
             yield number, value

@@ -1,5 +1,7 @@
 """NPZ reader: arrays of equal length; each array is a feature, each index a row."""
 
+import math
+import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -14,7 +16,10 @@ from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.data import tf_example
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
+from tfopt.formatting import data_size
 
+MAX_UNPACKED = 1 << 30  # bytes that every file may unpack to
+MAX_RATIO = 50  # of unpacked to packed size beyond that
 TYPES = {"b": "int64", "i": "int64", "u": "int64", "f": "float32", "U": "string", "S": "string"}
 
 
@@ -80,6 +85,8 @@ def _headers(file: str) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
     arrays = {}
     try:
         with open_for_reading(file) as stream, zipfile.ZipFile(stream) as archive:
+            limit = MAX_UNPACKED + MAX_RATIO * stream.seek(0, os.SEEK_END)
+            _check_size(sum(member.file_size for member in archive.infolist()), limit, file)
             for member in archive.namelist():
                 with archive.open(member) as array:
                     arrays[member.removesuffix(".npy")] = _header(array)
@@ -92,6 +99,8 @@ def _headers(file: str) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
                 "numbers or text, one entry a row",
                 "save it as an array of numbers or text whose first dimension is the rows",
             )
+    sizes = (math.prod(shape) * dtype.itemsize for shape, dtype in arrays.values())
+    _check_size(sum(sizes), limit, file)
     lengths = {name: shape[0] for name, (shape, _) in arrays.items()}
     if len(set(lengths.values())) > 1:
         raise ComponentError(
@@ -100,6 +109,16 @@ def _headers(file: str) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
             "save one file per set of rows (x and y of train, x and y of test)",
         )
     return arrays
+
+
+def _check_size(declared: int, limit: int, file: str) -> None:
+    """Raise ComponentError if arrays are too large for the size of their file."""
+    if declared > limit:
+        raise ComponentError(
+            f"{file}: {data_size(declared)} of arrays",
+            f"at most {data_size(limit)} for a file of this size: 1 GiB, and {MAX_RATIO} times the size",
+            "save it without compression, by numpy.savez, or as several files; if you did not make it, do not read it",
+        )
 
 
 def _header(array: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
