@@ -220,7 +220,7 @@ def test_each_format_has_its_backend_and_file_names(files, expected, tmp_path):
     assert {key: getattr(config, key) for key in expected} == expected
     for file in files:
         (tmp_path / "Format-Serving").mkdir(exist_ok=True)
-        (tmp_path / "Format-Serving" / file).write_text(file)
+        (tmp_path / "Format-Serving" / file).touch()
     assert sorted(version_files(Model(tmp_path), "triton")) == sorted(files)
 
 

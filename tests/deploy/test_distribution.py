@@ -89,7 +89,8 @@ def test_the_wheel_runs_from_another_folder(files, tmp_path):
     target = tmp_path / "site"
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", target, files[0]]
     subprocess.run(pip, check=True)
-    (tmp_path / "rows.csv").write_text("\n".join(["size,price", *(f"{number},{number * 2}" for number in range(50))]))
+    rows = [f"{number % 7},{number * 2}" for number in range(50)]
+    (tmp_path / "rows.csv").write_text("\n".join(["size,price", *rows]))
     for words in (["list"], ["init", "mine", "--data", "rows.csv", "--label", "price"]):
         done = subprocess.run(
             [sys.executable, "-m", "tfopt.run", *words],

@@ -75,7 +75,7 @@ def test_resources_and_accelerators_are_in_the_pipeline(tmp_path):
         (["--kfp-option", "root=s3://bucket/runs"], "an address gs://"),
         (["--set", "data=s3://bucket/data.csv"], "an address gs://"),
         (["--kfp-option", "train:gpu=1", "--kfp-option", "train:image=gpu"], "train:gpu_type=NVIDIA_L4"),
-        (["--image", "tfopt-{kind}:1"], "docker.pkg.dev/PROJECT"),
+        (["--image", "tfopt-{kind}:1"], "docker.pkg.dev/my-project"),
     ],
 )
 def test_refused(words, error, tmp_path, capsys):

@@ -17,7 +17,8 @@ from typing import Any
 DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip archive can store
 SHARED = re.compile(rb'("shared_object_id": )(\d+)')  # Keras 3 stores the address of an object
 UUID = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-NUMBER = re.compile(rf"{UUID.pattern}|(?<![0-9A-Za-z])\d+(?![0-9A-Za-z])|(?<=key_value_init)\d+")
+# Not after a colon: there it is the index of an output.
+NUMBER = re.compile(rf"{UUID.pattern}|(?<![0-9A-Za-z:])\d+(?![0-9A-Za-z])|(?<=key_value_init)\d+")
 # Where TensorFlow appends the counter, by field or attribute; names of backward functions contain those of others.
 # `compile_xla` appends _compiled.
 COUNTED = {

@@ -1,5 +1,6 @@
 """Read ``saved_model.pb`` and check it, before a runtime that would crash or read other files loads it."""
 
+import importlib
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -45,9 +46,8 @@ def check_meta_graph(graph: Any, folder: Path, *, effects: bool = False) -> None
     if recursive := _find_recursion(graph.graph_def):
         raise ComponentError(f"{folder}: function {recursive} calls itself", "functions without recursion", DAMAGED)
     if not effects:
-        from tfopt.saved_models.effects import check_effects, find_effects  # they use this module
-
-        check_effects(find_effects(graph), folder)
+        checks = importlib.import_module("tfopt.saved_models.effects")  # by name: it uses this module
+        checks.check_effects(checks.find_effects(graph), folder)
 
 
 def keep_served_graph(folder: Path) -> None:

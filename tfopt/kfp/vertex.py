@@ -59,7 +59,7 @@ def _check_step(step: str, values: Mapping[str, Any]) -> None:
         raise ComponentError(
             f"{step} has the image {values['image']}",
             "an image in a registry that Vertex AI can read",
-            "pass --image REGION-docker.pkg.dev/PROJECT/REPOSITORY/tfopt-{kind}:VERSION",
+            "pass --image europe-west1-docker.pkg.dev/my-project/models/tfopt-{kind}:0.2.0",
         )
     if values["gpu"] != "0" and not re.fullmatch(ACCELERATOR, values.get("gpu_type", "")):
         raise ComponentError(

@@ -32,4 +32,4 @@ def rewrite(inputs: list[Tensor], make: Maker) -> list[Tensor]:
     return list(inputs)
 
 
-LAW = SearchLaw(("IdentityN",), find, rewrite, follows="drop_training_nodes")
+LAW = SearchLaw(("IdentityN",), find, rewrite, requires=("direct edges",), follows="drop_training_nodes")
