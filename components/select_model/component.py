@@ -84,7 +84,6 @@ def select_model(
 
 
 def _describe(decision: Decision, report: DecisionReport) -> None:
-    """Log the report, and add it to the metadata of the output."""
     log = logging.getLogger(__name__)
     log.info("%s", report.reason)
     if report.unstable:

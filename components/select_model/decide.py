@@ -118,7 +118,6 @@ def _goal_resolver(baseline: ModelMeasurements, quality: str, criteria: Criteria
 def _join(
     models: Sequence[Model], names: Sequence[str], evaluation: EvaluationReport, benchmark: BenchmarkReport
 ) -> list[ModelMeasurements]:
-    """Join the rows of the models, after checking that both reports contain them."""
     for number, (name, model) in enumerate(zip(names, models, strict=True)):
         _check_row("evaluation", evaluation.models, name, model, is_baseline=number == 0)
         _check_row("benchmark", benchmark.models, name, model, is_baseline=number == 0)

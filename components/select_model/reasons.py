@@ -163,7 +163,6 @@ class Explanation:
         return f"misses {goal.text!r} by {amount}{bound}" if shortfall else ""
 
     def _behind(self, model: ModelMeasurements) -> str:
-        """Return by how much a model that meets the goals misses the selected one."""
         chosen, objective = self.chosen, formatting.title(self.objective)
         if model.disturbance(self.objective) or chosen.disturbance(self.objective):
             return ""
@@ -184,7 +183,6 @@ class Explanation:
         return self.chosen.name if len(self.chosen.name) <= LONG else "the selected model"
 
     def _is_equal(self, model: ModelMeasurements) -> bool:
-        """Test whether a model and the selected one are indistinguishable at the objective."""
         pairs = ((model, self.chosen), (self.chosen, model))
         return all(is_indistinguishable(one, other, self.objective) for one, other in pairs)
 
@@ -272,7 +270,6 @@ def _is_small(model: ModelMeasurements) -> bool:
 
 
 def _not_significant(model: ModelMeasurements, baseline: ModelMeasurements, objective: str) -> str:
-    """Return what was measured instead of a significant improvement, and whether the model is smaller."""
     ratio = objective_speedup(model, objective)
     if disturbance := model.disturbance(objective):
         text = f"{formatting.title(objective)} is {disturbance}"

@@ -44,7 +44,6 @@ class FailedModel:
 
 
 def _file_of(format: str) -> "cached_property[Path | None]":
-    """Return the property with the file of a model in a format; None if it has none."""
     return cached_property(lambda model: FORMATS[format].find(model.path))
 
 
@@ -217,7 +216,6 @@ class Model(Artifact):
 
 
 def _folder_name(path: Path) -> str:
-    """Return the last part of a path that names a model."""
     while path.name.isdecimal() or path.name == SERVING:
         path = path.parent
         # TFX's folders are COMPONENT/OUTPUT/NUMBER; the components begin with a capital letter, as their classes do

@@ -99,5 +99,4 @@ def _linear_ticks(low: float, high: float, most: int) -> list[float]:
 
 
 def _multiples(step: float, low: float, high: float) -> range:
-    """Return the factors of the multiples of a step from low to high."""
     return range(math.ceil(low / step), math.floor(high / step) + 1)

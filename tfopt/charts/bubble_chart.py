@@ -130,7 +130,6 @@ def draw_bubbles(chart: BubbleChart, width: int, height: int, key: str) -> str:
 
 
 def _most_important(bubbles: Sequence[Bubble]) -> list[int]:
-    """Return the indices of the bubbles that have bars and may have a label, the most important ones first."""
     few = len(bubbles) <= MOST_NAMED
     ranks = {
         index: (bubble.kind == "other", not bubble.front, bubble.across)
@@ -169,7 +168,6 @@ def _vertical_axis(chart: BubbleChart, pixels: int) -> tuple[Axis, dict[str, boo
 
 
 def _goals(chart: BubbleChart, up: Axis, distant: Mapping[str, bool]) -> list[_Goal]:
-    """Return the goals in the picture, and one for those beyond each edge."""
     low, high = up(up.low), up(up.high)
     goals: list[_Goal] = []
     for is_above in (False, True):
@@ -265,7 +263,6 @@ def _label_texts(
 
 
 def _label(lines: Sequence[str], label: Label, bubble: Bubble) -> ET.Element:
-    """Return the lines of a label, and the line from its bubble."""
     group = ET.Element(f"{SVG}g")
     texts = ET.SubElement(group, f"{SVG}g")
     color = COLORS["ink"] if bubble.kind == "other" else _color(bubble)
@@ -304,7 +301,6 @@ def _goal_words(goal: _Goal) -> str:
 
 
 def _lines(panel: ET.Element) -> list[list[float]]:
-    """Return the ends of all lines in a drawn chart, also those of paths."""
     lines = [_numbers(line, "x1", "y1", "x2", "y2") for line in panel.iter(f"{SVG}line")]
     for path in panel.iter(f"{SVG}path"):
         numbers = [float(number) for number in re.findall(r"-?[\d.]+", path.get("d", ""))]

@@ -117,7 +117,6 @@ def _grown(boxes: Floats) -> Floats:
 
 
 def _overlap(boxes: Floats, other: Floats) -> Mask:
-    """Test which boxes overlap another one."""
     sizes = np.minimum(boxes[:, 2:], other[2:]) - np.maximum(boxes[:, :2], other[:2])
     overlap: Mask = np.minimum(sizes[:, 0], sizes[:, 1]) > 0
     return overlap
@@ -172,7 +171,6 @@ def _hits(boxes: Floats, lines: Floats) -> Mask:
 
 
 def _distances(lines: Floats, points: Floats) -> Floats:
-    """Return the distances of points (columns) from lines between two points (rows)."""
     start, way = lines[:, None, :2], (lines[:, 2:] - lines[:, :2])[:, None]
     length = np.maximum((way**2).sum(axis=2), 1e-9)
     part = np.clip(((points[None] - start) * way).sum(axis=2) / length, 0, 1)
@@ -181,8 +179,6 @@ def _distances(lines: Floats, points: Floats) -> Floats:
 
 
 def _cross(lines: Floats, other: Floats) -> Mask:
-    """Test which lines cross another one, which is one row."""
-
     def side(line: Floats, point: Floats) -> Floats:
         (x1, y1, x2, y2), (x, y) = line.T, point.T
         value: Floats = (x2 - x1) * (y - y1) - (y2 - y1) * (x - x1)

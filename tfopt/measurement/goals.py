@@ -243,7 +243,6 @@ def _resolve_slices(
 
 
 def _slices_of(goal: Goal, feature: str, value: str, slices: Sequence[SliceMetrics], least: int) -> list[SliceMetrics]:
-    """Return the slices of a feature that have enough records, or the one with a value."""
     same = [slice_ for slice_ in slices if slice_.feature == feature]
     if not same:
         features = list(dict.fromkeys(slice_.feature for slice_ in slices))
