@@ -30,19 +30,13 @@ LETTER, LINE, AXIS = 7.5, 16, 52  # pixels of a letter of a name at the end of i
 
 @dataclass(frozen=True)
 class ChartData:
-    """The models of all charts.
+    """The models of all charts."""
 
-    Attributes:
-        models: Models with all drawn metrics, the baseline first.
-        front: Names on the Pareto front.
-        limits: Values of the main metric that get a line, by the goal.
-    """
-
-    models: Sequence[ModelMeasurements]
+    models: Sequence[ModelMeasurements]  # models with all drawn metrics, the baseline first
     metric: str
-    front: Collection[str]
+    front: Collection[str]  # names on the Pareto front
     chosen: str
-    limits: dict[str, float]
+    limits: dict[str, float]  # values of the main metric that get a line, by the goal
 
     def kind(self, model: ModelMeasurements) -> str:
         """Return the key of a model in `KINDS`."""

@@ -28,22 +28,15 @@ SMALL = 0.9  # fraction of the baseline's size below which a model counts as sma
 
 @dataclass(frozen=True)
 class Explanation:
-    """The facts of a decision that its sentences need.
-
-    Attributes:
-        goals: All goals, resolved.
-        proven: True if goals are compared with the pessimistic bound.
-        baseline_passed: True if the baseline meets the goals, so that a candidate must be significantly better.
-        min_effect: The relative difference in speed that counts as within noise.
-    """
+    """The facts of a decision that its sentences need."""
 
     chosen: ModelMeasurements
     objective: str
     main_metric: str
-    goals: Sequence[Goal]
-    proven: bool
-    baseline_passed: bool
-    min_effect: float
+    goals: Sequence[Goal]  # all goals, resolved
+    proven: bool  # True if goals are compared with the pessimistic bound
+    baseline_passed: bool  # True if the baseline meets the goals, so that a candidate must be significantly better
+    min_effect: float  # the relative difference in speed that counts as within noise
 
     def verdict(self, models: Sequence[ModelMeasurements], *, blessed: bool, warned: bool = False) -> str:
         """Return the decision, and a sentence each for a warning about the conversion and for unstable speeds."""

@@ -30,16 +30,13 @@ EXACT = ("fold_batch_norm", "optimize_graph")  # components that do not change o
 
 @dataclass(frozen=True)
 class FailedModel:
-    """The content of ``failure.json``: parts of the error that prevented the model.
-
-    Attributes:
-        is_lasting: True if a component refused to make it, and would again; False if another attempt may succeed, as
-            after the crash of a process.
-    """
+    """The content of ``failure.json``: parts of the error that prevented the model."""
 
     schema_version: ClassVar[int] = 1
     received: str
     how_to_fix: str
+    # True if a component refused to make it, and would again; False if another attempt may succeed, as after the crash
+    # of a process
     is_lasting: bool = False
 
 
@@ -103,12 +100,9 @@ class Model(Artifact):
     @property
     def failure(self) -> str | None:
         """Return why the model could not be made, in one line; None if the artifact holds a model."""
-        error = self._failed_model
-        return (
-            None
-            if error is None
-            else f"{(error.received.strip().splitlines() or [''])[0]} (how to fix: {error.how_to_fix})"
-        )
+        if not (error := self._failed_model):
+            return None
+        return f"{(error.received.strip().splitlines() or [''])[0]} (how to fix: {error.how_to_fix})"
 
     @property
     def format(self) -> str:

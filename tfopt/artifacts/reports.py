@@ -35,13 +35,11 @@ class Report(Artifact, Generic[Content]):
     schema: type[Content]
     contents = "a folder with its JSON report"
 
-    def __init_subclass__(
-        cls, file: str = "", schema: type[Content] | None = None, page: str | None = None, contents: str = ""
-    ) -> None:
+    def __init_subclass__(cls, file: str = "", schema: type[Content] | None = None, contents: str = "") -> None:
         """Declare a report by its files and its dataclass; ``contents`` is for one with other files, too."""
         if file and schema:
-            cls.file, cls.schema, cls.page = file, schema, page
-            cls.contents = contents or f"a folder with {f'{file} and {page}' if page else file}"
+            cls.file, cls.schema = file, schema
+            cls.contents = contents or f"a folder with {f'{file} and {cls.page}' if cls.page else file}"
 
     def check(self) -> None:
         """Raise ComponentError unless the JSON file exists."""
@@ -108,23 +106,29 @@ class Benchmark(Report[BenchmarkReport], file="benchmark.json", schema=Benchmark
         return notebook_html.table(caption, [*columns, "size", "remarks"], rows)
 
 
-class Inspection(Report[InspectionReport], file="inspection.json", schema=InspectionReport, page="report.html"):
+class ReportWithPage(Report[Content], Generic[Content]):
+    """A report with an HTML page, ``report.html``."""
+
+    page = "report.html"
+
+
+class Inspection(ReportWithPage[InspectionReport], file="inspection.json", schema=InspectionReport):
     """The output of `inspect_model`: the structure of a model, ``inspection.json`` and ``report.html``."""
 
 
-class Decision(Report[DecisionReport], file="decision.json", schema=DecisionReport, page="report.html"):
+class Decision(ReportWithPage[DecisionReport], file="decision.json", schema=DecisionReport):
     """The output of `select_model`: the selected model and the reasons, ``decision.json`` and ``report.html``."""
 
 
-class Recipe(Report[RecipeReport], file="recipe.json", schema=RecipeReport, page="report.html"):
+class Recipe(ReportWithPage[RecipeReport], file="recipe.json", schema=RecipeReport):
     """The output of `tune_recipe`: the best steps and all trials, ``recipe.json`` and ``report.html``."""
 
 
-class TrainingPlan(Report[TrainingPlanReport], file="plan.json", schema=TrainingPlanReport, page="report.html"):
+class TrainingPlan(ReportWithPage[TrainingPlanReport], file="plan.json", schema=TrainingPlanReport):
     """The output of `profile_training`: bottlenecks and faster settings, ``plan.json`` and ``report.html``."""
 
 
-class Comparison(Report[ComparisonReport], file="comparison.json", schema=ComparisonReport, page="report.html"):
+class Comparison(ReportWithPage[ComparisonReport], file="comparison.json", schema=ComparisonReport):
     """The output of `compare_backbones`: cost and accuracy, ``comparison.json`` and ``report.html``."""
 
 

@@ -10,19 +10,13 @@ STEPS = (1, 2, 5)
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear or logarithmic range of values; figures are drawn in its coordinates.
-
-    Attributes:
-        is_log: True for a logarithmic axis, whose coordinates are decimal logarithms.
-        is_share: True for fractions, whose ticks are percentages up to 100%.
-        is_reversed: True if lower values are further up, or to the right.
-    """
+    """A linear or logarithmic range of values; figures are drawn in its coordinates."""
 
     low: float
     high: float
-    is_log: bool = False
-    is_share: bool = False
-    is_reversed: bool = False
+    is_log: bool = False  # True for a logarithmic axis, whose coordinates are decimal logarithms
+    is_share: bool = False  # True for fractions, whose ticks are percentages up to 100%
+    is_reversed: bool = False  # True if lower values are further up, or to the right
 
     def __call__(self, value: float) -> float:
         """Return the coordinate of a value."""

@@ -55,19 +55,12 @@ class Label:
 
 @dataclass(frozen=True)
 class Obstacles:
-    """Hold the drawn things that labels must not touch.
+    """Hold the drawn things that labels must not touch."""
 
-    Attributes:
-        size: Width and height of the chart; labels are inside of it.
-        circles: x, y and radius of all points.
-        lines: The ends of all drawn lines.
-        boxes: Left, top, right and bottom of other texts.
-    """
-
-    size: tuple[float, float]
-    circles: Floats
-    lines: Floats
-    boxes: Floats
+    size: tuple[float, float]  # width and height of the chart; labels are inside of it
+    circles: Floats  # x, y and radius of all points
+    lines: Floats  # the ends of all drawn lines
+    boxes: Floats  # left, top, right and bottom of other texts
 
 
 def place_labels(points: Sequence[Point], obstacles: Obstacles) -> list[Label | None]:

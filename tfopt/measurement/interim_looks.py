@@ -27,13 +27,10 @@ FUTILITY = 0.1  # predictive probability of a decision below which the remaining
 
 @dataclass(frozen=True)
 class LookSchedule:
-    """The looks of a measurement.
+    """The looks of a measurement."""
 
-    Attributes:
-        errors: Probability that an interval misses the true value, by the number of rounds it is computed from,
-            ascending. The last number is that of all rounds.
-    """
-
+    # Probability that an interval misses the true value, by the number of rounds it is computed from, ascending. The
+    # last number is that of all rounds.
     errors: dict[int, float]
 
     @classmethod
