@@ -215,8 +215,8 @@ def _add_texts(
     widths = (max(_text_width(lines[0], WIDER_BOLD), *map(_text_width, lines)) for lines in texts.values())
     heights = (LINE * len(lines) + 1 for lines in texts.values())
     points = [
-        Point(*circle, width, height)
-        for circle, width, height in zip(circles[[*texts]].tolist(), widths, heights, strict=True)
+        Point(x, y, radius, width, height)
+        for (x, y, radius), width, height in zip(circles[[*texts]].tolist(), widths, heights, strict=True)
     ]
     for (index, lines), label in zip(texts.items(), place_labels(points, obstacles), strict=True):
         if label:
