@@ -109,18 +109,16 @@ class MeasuredModel:
         model is replaced if this one is not disturbed.
         """
         samples, loads = self.samples.setdefault(batch_size, []), self.loads.setdefault(batch_size, [])
-        if number < len(samples) and not self._replaces(loads[number], load):
-            return
-        if self.is_baseline and number < len(samples) and not loads[number].is_disturbed:
-            calls = np.concatenate([samples[number], calls])
+        if number < len(samples):
+            was_disturbed = loads[number].is_disturbed
+            if load.is_disturbed or not (self.is_baseline or was_disturbed):
+                return
+            if self.is_baseline and not was_disturbed:
+                calls = np.concatenate([samples[number], calls])
         samples[number : number + 1] = [calls]
         loads[number : number + 1] = [load]
         if baseline_calls is not None:
             self.baseline_samples.setdefault(batch_size, [])[number : number + 1] = [baseline_calls]
-
-    def _replaces(self, earlier: RoundLoad, load: RoundLoad) -> bool:
-        """Test whether calls of the same round are used: those of a quiet repetition, or of another group's turns."""
-        return not load.is_disturbed and (self.is_baseline or earlier.is_disturbed)
 
     def _drop(self, reason: str) -> None:
         self.error = reason

@@ -45,14 +45,9 @@ def _file_of(format: str) -> "cached_property[Path | None]":
 
 
 class Model(Artifact):
-    """A trained model in any format, with its ``model_card.json``.
+    """A trained model in any format, with its ``model_card.json``."""
 
-    Attributes:
-        signature: Key of the signature that is run or converted, for formats with several.
-    """
-
-    signature: str = SERVING_DEFAULT
-
+    signature: str = SERVING_DEFAULT  # key of the signature that is run or converted, for formats with several
     contents = (
         "a model: SavedModel folder, .keras, .h5, .hdf5, .tflite, .onnx, .plan, .xml with .bin, or an artifact folder "
         "with Format-Serving/"

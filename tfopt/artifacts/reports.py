@@ -24,15 +24,10 @@ Content = TypeVar("Content", bound=VersionedReport)
 
 
 class Report(Artifact, Generic[Content]):
-    """A folder with one JSON file, and in some cases an HTML report.
+    """A folder with one JSON file, and in some cases an HTML report."""
 
-    Attributes:
-        file: Name of the JSON file.
-        schema: The dataclass of its content.
-    """
-
-    file = "report.json"
-    schema: type[Content]
+    file = "report.json"  # name of the JSON file
+    schema: type[Content]  # the dataclass of its content
     contents = "a folder with its JSON report"
 
     def __init_subclass__(cls, file: str = "", schema: type[Content] | None = None, contents: str = "") -> None:

@@ -87,10 +87,7 @@ def _logarithmic_ticks(low: float, high: float, most: int) -> list[float]:
 def _linear_ticks(low: float, high: float, most: int) -> list[float]:
     power = 10.0 ** math.floor(math.log10((high - low) / most))
     # Between 1 and 10 times the power; an axis of `most` steps that begins and ends at a tick has one tick more.
-    ranges = [(factor * power, _multiples(factor * power, low, high)) for factor in (*STEPS, 10, 20)]
+    steps = [factor * power for factor in (*STEPS, 10, 20)]
+    ranges = ((step, range(math.ceil(low / step), math.floor(high / step) + 1)) for step in steps)
     step, numbers = next((step, numbers) for step, numbers in ranges if len(numbers) <= most)
     return [number * step for number in numbers]
-
-
-def _multiples(step: float, low: float, high: float) -> range:
-    return range(math.ceil(low / step), math.floor(high / step) + 1)

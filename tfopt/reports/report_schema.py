@@ -32,6 +32,7 @@ class VersionedReport(Protocol):
 
 
 T = TypeVar("T", bound=VersionedReport)
+_type_hints = cache(get_type_hints)
 
 
 def load(report_type: type[T], file: Path) -> T:
@@ -153,8 +154,3 @@ def _to_json(value: Any) -> Any:
 
 def _default(field: Field[Any]) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
-
-
-@cache
-def _type_hints(report_type: Any) -> dict[str, object]:
-    return get_type_hints(report_type)
