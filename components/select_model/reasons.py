@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from tfopt import formatting
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements
-from tfopt.measurement.significance import (
-    is_indistinguishable,
-    is_significantly_better,
-    noise,
-    objective_speedup,
-)
+from tfopt.measurement.significance import is_indistinguishable, is_significantly_better, noise, objective_speedup
 from tfopt.reports.benchmark_report import SpeedupEstimate
 from tfopt.reports.evaluation_report import ConstantModel
 

@@ -194,11 +194,7 @@ def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> A
 
 
 def _add_texts(
-    drawn: ET.Element,
-    bubbles: Sequence[Bubble],
-    important: Sequence[int],
-    goals: Sequence[_Goal],
-    letters: int,
+    drawn: ET.Element, bubbles: Sequence[Bubble], important: Sequence[int], goals: Sequence[_Goal], letters: int
 ) -> None:
     """Write the labels of bubbles and goals into a drawn chart, where nothing is drawn."""
     panel = next(group for group in drawn.iter(f"{SVG}g") if "clip-path" in group.attrib)[0]
