@@ -89,12 +89,12 @@ def slice_table(models: Sequence[ModelMeasurements], metric: str) -> JsonObject 
     parts = measured[0].evaluation.slices if measured[0].evaluation else []
     if not parts:
         return None
+    sign = 1 if measured[0].higher_is_better(metric) else -1
     rows: list[tuple[float, JsonObject]] = []  # with the smallest gain of a model
     for part in parts:
         name = slice_metric(metric, part.feature, part.value)
         entries = [model.slices.get(name) for model in measured]
-        compared = zip(measured, entries, strict=True)
-        gains = [model.gain(name).value for model, entry in compared if entry and metric in entry.delta]
+        gains = [sign * entry.delta[metric].value for entry in entries if entry and metric in entry.delta]
         cells = [_cell(entry, metric) for entry in entries]
         title, count = f"{part.feature} = {part.value}", f"{part.count:,}"
         rows.append((min([0.0, *gains]), {"name": title, "count": count, "cells": cells}))
