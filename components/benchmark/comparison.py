@@ -64,17 +64,12 @@ def _common_times(
 
 @dataclass(frozen=True)
 class Look:
-    """The comparisons of the models that were measured at one batch size, after the rounds so far.
-
-    Attributes:
-        min_effect: Relative difference that counts as within noise.
-        seeks_fastest: True if the models are also compared with the fastest one.
-    """
+    """The comparisons of the models that were measured at one batch size, after the rounds so far."""
 
     models: Sequence[MeasuredModel]
     batch_size: int
-    min_effect: float
-    seeks_fastest: bool
+    min_effect: float  # relative difference that counts as within noise
+    seeks_fastest: bool  # True if the models are also compared with the fastest one
     schedule: LookSchedule
 
     @classmethod

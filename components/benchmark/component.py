@@ -54,21 +54,18 @@ def benchmark(
     Raises:
         ComponentError: If the baseline fails, there are fewer cores than threads, or the examples do not fit.
     """
-    files = examples.split(settings.split) if examples else []
     from tfopt.components.benchmark.measurement import measure_models  # imports PyArrow
 
+    files = examples.split(settings.split) if examples else []
     report = measure_models([baseline, *candidates], settings, files, benchmark.path / "samples.parquet")
     benchmark.write(report)
-    benchmark.metadata["models"] = len(report.models)
-    benchmark.metadata["failed"] = sum(bool(model.error) for model in report.models)
     size = str(settings.sizes[0])
     unstable = [model.name for model in report.models if any(ratio.is_unstable for ratio in model.speedup.values())]
-    benchmark.metadata["unstable"] = len(unstable)
     if unstable:
-        logging.getLogger(__name__).warning(
-            "unstable, not compared with the baseline, because other processes used the machine: %s",
-            ", ".join(unstable),
-        )
+        text = "unstable, not compared with the baseline, because other processes used the machine: %s"
+        logging.getLogger(__name__).warning(text, ", ".join(unstable))
+    failed = sum(bool(model.error) for model in report.models)
+    benchmark.metadata |= {"models": len(report.models), "failed": failed, "unstable": len(unstable)}
     benchmark.metadata |= {
         f"latency_ms[{model.name}]": model.latency[size].p50 for model in report.models if size in model.latency
     }

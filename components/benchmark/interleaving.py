@@ -8,11 +8,7 @@ Rounds that other processes disturbed are run again if comparisons are unstable 
 numbers, and after the last round as long as time is left. Whether a round is disturbed does not depend on its times, so
 this biases no interval.
 
-New processes are not needed for the load time. The physical memory that a model gets determines how it shares the
-caches for as long as it is loaded: repeated measurements of one load of a small model agreed within 0.1 %, and the next
-load of the same file was up to 10 % faster or slower. Part of this difference belongs to the process and persists over
-loads: two processes with the same model differed by 1 to 5 % throughout. A benchmark with one process for each model
-would report it as a difference between models.
+The processes are new because the memory that one gets makes a model up to 10 % faster or slower until it ends (ADR 25).
 """
 
 import logging
@@ -63,8 +59,6 @@ def measure_interleaved(models: Sequence[MeasuredModel], settings: Settings, inp
 
 
 class _Measurement:
-    """The steps of `measure_interleaved`, and the state that they share."""
-
     def __init__(self, models: Sequence[MeasuredModel], settings: Settings, input_file: InputFile) -> None:
         self._models, self._settings, self._input_file = list(models), settings, input_file
         self._baseline = next(model for model in models if model.is_baseline)
@@ -140,7 +134,6 @@ class _Measurement:
             attempts += 1
 
     def _stop_decided(self, batch_size: int, schedule: LookSchedule) -> None:
-        """Stop the models that need no further rounds at a batch size."""
         look = Look.of(self._models, batch_size, self._settings, schedule)
         still_open = look.find_open()
         for model in [model for model in self._models if batch_size in model.open_sizes and model not in still_open]:
@@ -149,7 +142,6 @@ class _Measurement:
                 model.notes.append(f"batch size {batch_size}: {look.describe_stop(model)}")
 
     def _try(self, model: MeasuredModel) -> None:
-        """Load and warm up a model; record first call, memory, and the batch sizes that it supports."""
         log.info("loading %s", model.name)
         model.facts |= self._load(model)
         for batch_size in self._settings.sizes:
@@ -168,7 +160,6 @@ class _Measurement:
         model.facts |= model.process.call("facts")
 
     def _load(self, model: MeasuredModel) -> ModelFacts:
-        """Load a model in a new process and return the measured facts."""
         model.process.renew()
         facts: ModelFacts = model.process.call("load", model.model.uri, model.model.signature, self._settings.threads)
         model.process.call("feed", str(self._input_file(facts.pop("inputs"))))

@@ -23,17 +23,12 @@ MOST_BUSY_ELSEWHERE = 0.2
 
 @dataclass(frozen=True)
 class RoundLoad:
-    """Load by other processes during the turns that a model and the baseline took in one round.
+    """Load by other processes during the turns that a model and the baseline took in one round."""
 
-    Attributes:
-        waited: Share of its turns that the model was ready to run, but waited for its cores.
-        baseline_waited: The same of the baseline.
-        elsewhere: Share of the time of the machine's other cores that was used. Other cores share the memory bandwidth
-            and the last cache: a model that needs them became 40 % slower, a small one did not change.
-    """
-
-    waited: float = 0.0
-    baseline_waited: float = 0.0
+    waited: float = 0.0  # share of its turns that the model was ready to run, but waited for its cores
+    baseline_waited: float = 0.0  # the same of the baseline
+    # Share of the time of the machine's other cores that was used. Other cores share the memory bandwidth and the last
+    # cache: a model that needs them became 40 % slower, a small one did not change.
     elsewhere: float = 0.0
 
     @property
@@ -44,32 +39,25 @@ class RoundLoad:
 
 @dataclass
 class MeasuredModel:
-    """A model with its process and its results so far.
+    """A model with its process and its results so far."""
 
-    Attributes:
-        name: Unique in the benchmark.
-        error: Why it is not measured any more, or None.
-        notes: Remarks for the report.
-        is_warm: For each supported batch size: True if the warm-up converged.
-        call_seconds: For each supported batch size, the approximate duration of a call.
-        open_sizes: Batch sizes at which further rounds are needed.
-        samples: For each batch size, the nanoseconds of the calls of each round.
-        baseline_samples: The same of the baseline, in the turns that it took with this model.
-        loads: For each batch size, what other processes did in each round.
-    """
-
-    name: str
+    name: str  # unique in the benchmark
     model: Model
     process: ModelProcess
     is_baseline: bool
-    error: str | None = None
-    notes: list[str] = field(default_factory=list)
+    error: str | None = None  # why it is not measured any more, or None
+    notes: list[str] = field(default_factory=list)  # remarks for the report
     facts: ModelFacts = field(default_factory=ModelFacts)
+    # for each supported batch size: True if the warm-up converged
     is_warm: dict[int, bool] = field(default_factory=dict)
+    # for each supported batch size, the approximate duration of a call
     call_seconds: dict[int, float] = field(default_factory=dict)
-    open_sizes: set[int] = field(default_factory=set)
+    open_sizes: set[int] = field(default_factory=set)  # batch sizes at which further rounds are needed
+    # for each batch size, the nanoseconds of the calls of each round
     samples: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
+    # the same of the baseline, in the turns that it took with this model
     baseline_samples: dict[int, list[NDArray[np.int64]]] = field(default_factory=dict)
+    # for each batch size, what other processes did in each round
     loads: dict[int, list[RoundLoad]] = field(default_factory=dict)
 
     @contextlib.contextmanager
@@ -121,18 +109,16 @@ class MeasuredModel:
         model is replaced if this one is not disturbed.
         """
         samples, loads = self.samples.setdefault(batch_size, []), self.loads.setdefault(batch_size, [])
-        if number < len(samples) and not self._replaces(loads[number], load):
-            return
-        if self.is_baseline and number < len(samples) and not loads[number].is_disturbed:
-            calls = np.concatenate([samples[number], calls])
+        if number < len(samples):
+            was_disturbed = loads[number].is_disturbed
+            if load.is_disturbed or not (self.is_baseline or was_disturbed):
+                return
+            if self.is_baseline and not was_disturbed:
+                calls = np.concatenate([samples[number], calls])
         samples[number : number + 1] = [calls]
         loads[number : number + 1] = [load]
         if baseline_calls is not None:
             self.baseline_samples.setdefault(batch_size, [])[number : number + 1] = [baseline_calls]
-
-    def _replaces(self, earlier: RoundLoad, load: RoundLoad) -> bool:
-        """Test whether calls of the same round are used: those of a quiet repetition, or of another group's turns."""
-        return not load.is_disturbed and (self.is_baseline or earlier.is_disturbed)
 
     def _drop(self, reason: str) -> None:
         self.error = reason

@@ -72,7 +72,6 @@ def measure_models(
 
 @contextlib.contextmanager
 def _started(models: Sequence[Model], cores: Sequence[int], folder: Path) -> Iterator[list[MeasuredModel]]:
-    """Yield each model with a process; all processes end with the context."""
     with RuntimeProcesses(cores, folder) as runtimes, contextlib.ExitStack() as stack:
         measured = []
         for index, (name, model) in enumerate(zip(unique_names(list(models)), models, strict=True)):
@@ -82,7 +81,6 @@ def _started(models: Sequence[Model], cores: Sequence[int], folder: Path) -> Ite
 
 
 def _tensorflow(measured: Sequence[MeasuredModel]) -> JsonObject | None:
-    """Return the configuration of TensorFlow in the first process that imported it."""
     for model in measured:
         if "tensorflow" in model.facts:
             return describe_tensorflow(model.facts["tensorflow"], model.process.read_log())

@@ -22,15 +22,10 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"
 
 @dataclass(frozen=True)
 class RuntimeConfig:
-    """The runtimes and environment of a model. Models with equal ones are forked from the same process.
+    """The runtimes and environment of a model. Models with equal ones are forked from the same process."""
 
-    Attributes:
-        formats: Format of the model, and that of its preprocessing if it has one.
-        variables: Environment variables of the model that the import of the runtime may read.
-    """
-
-    formats: tuple[str, ...]
-    variables: tuple[tuple[str, str], ...]
+    formats: tuple[str, ...]  # format of the model, and that of its preprocessing if it has one
+    variables: tuple[tuple[str, str], ...]  # environment variables of the model that the import of the runtime may read
 
     @classmethod
     def of(cls, model: Model) -> Self:
@@ -65,7 +60,7 @@ class RuntimeProcesses(contextlib.ExitStack):
         return self._started[config]
 
 
-class ModelProcess:
+class ModelProcess(contextlib.AbstractContextManager["ModelProcess"]):
     """The process of one model, which runs `worker.Worker` and can be replaced by a new one."""
 
     def __init__(self, model: Model, runtimes: RuntimeProcesses, log: Path) -> None:
@@ -101,10 +96,6 @@ class ModelProcess:
         fork, self._fork = self._fork, None
         if fork:
             fork.__exit__()
-
-    def __enter__(self) -> Self:
-        """Return this object."""
-        return self
 
     def __exit__(self, *_: object) -> None:
         """End the process."""

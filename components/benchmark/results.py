@@ -104,7 +104,6 @@ def _disturbed_rounds(model: MeasuredModel, batch_size: int) -> int:
 
 
 def _instability(model: MeasuredModel, batch_size: int) -> list[str]:
-    """Return the reasons why the numbers of a batch size are not stable."""
     low, middle, high = np.percentile(model.round_medians(batch_size), [25, 50, 75])
     spread, foreign = (high - low) / middle, _foreign_load(model, batch_size)
     rounds, disturbed = len(model.samples[batch_size]), _disturbed_rounds(model, batch_size)

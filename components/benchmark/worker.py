@@ -142,7 +142,6 @@ def main(descriptor: int, cores: list[int], formats: list[str]) -> None:
 
 
 def _import_runtimes(formats: list[str]) -> ModelFacts:
-    """Import all modules that a load needs and return the seconds and the memory."""
     start = time.perf_counter()
     for format in formats:
         if format in FORMATS:

@@ -10,8 +10,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Signature
-from tfopt.measurement.parity import compare
-from tfopt.measurement.tensor_float_32 import without_tensor_float_32
+from tfopt.measurement.parity import compare, without_tensor_float_32
 from tfopt.runtimes import Runtime
 from tfopt.value_types import Tensors
 

@@ -30,19 +30,13 @@ LETTER, LINE, AXIS = 7.5, 16, 52  # pixels of a letter of a name at the end of i
 
 @dataclass(frozen=True)
 class ChartData:
-    """The models of all charts.
+    """The models of all charts."""
 
-    Attributes:
-        models: Models with all drawn metrics, the baseline first.
-        front: Names on the Pareto front.
-        limits: Values of the main metric that get a line, by the goal.
-    """
-
-    models: Sequence[ModelMeasurements]
+    models: Sequence[ModelMeasurements]  # models with all drawn metrics, the baseline first
     metric: str
-    front: Collection[str]
+    front: Collection[str]  # names on the Pareto front
     chosen: str
-    limits: dict[str, float]
+    limits: dict[str, float]  # values of the main metric that get a line, by the goal
 
     def kind(self, model: ModelMeasurements) -> str:
         """Return the key of a model in `KINDS`."""
@@ -64,7 +58,6 @@ class ChartData:
         return sorted(self._important(models), key=lambda model: -_rates(model)[-1][1])
 
     def _important(self, models: Sequence[ModelMeasurements]) -> list[ModelMeasurements]:
-        """Return at most `MOST_ROWS` models: the baseline, the selected one, and first those on the Pareto front."""
         ranks = [(self.kind(model) == "other", model.name not in self.front) for model in models]
         order = sorted(range(len(models)), key=lambda index: ranks[index])
         return [models[index] for index in order[:MOST_ROWS]]
@@ -181,7 +174,6 @@ def _latency_axis(rows: Sequence[ModelMeasurements], samples: Samples) -> Axis:
 
 
 def _histogram(calls: NDArray[np.float64], axis: Axis, base: float, color: str) -> Any:
-    """Return a histogram whose bins are equally wide on the axis."""
     scale = np.geomspace if axis.is_log else np.linspace
     counts, edges = np.histogram(calls, bins=scale(axis.low, axis.high, BINS + 1))
     tops = base + HISTOGRAM / ROW * counts / max(1, counts.max())
@@ -252,7 +244,6 @@ def draw_throughput(data: ChartData, width: int, key: str) -> str:
 
 
 def _curve(model: ModelMeasurements, color: str, across: Axis, up: Axis) -> Any:
-    """Return the curve of a model, with a point for each batch size."""
     saturation, rates = model.benchmark.saturation if model.benchmark else None, _rates(model)
     rings = [saturation is not None and size == saturation.low < saturation.largest for size, _ in rates]
     points = {

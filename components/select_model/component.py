@@ -67,9 +67,7 @@ def select_model(
     from tfopt.components.select_model.decide import decide  # imports Lets-Plot
     from tfopt.components.select_model.report import write_report
 
-    runs = []
-    if criteria.destination:
-        runs = read_runs(criteria.destination, criteria.recent_runs)
+    runs = read_runs(criteria.destination, criteria.recent_runs) if criteria.destination else []
     models = [baseline, *candidates]
     chosen, report = decide(models, evaluation.load(), benchmark.load(), criteria, runs)
     write_selected(chosen, report.selected, selected, criteria.confidence)
@@ -84,7 +82,6 @@ def select_model(
 
 
 def _describe(decision: Decision, report: DecisionReport) -> None:
-    """Log the report, and add it to the metadata of the output."""
     log = logging.getLogger(__name__)
     log.info("%s", report.reason)
     if report.unstable:

@@ -16,17 +16,12 @@ GOOD_CORRELATION = 0.99  # no warning from here on, however good the other one i
 
 @dataclass(frozen=True)
 class _Conversion:
-    """The parity of one output of a converted model with its baseline.
-
-    Attributes:
-        changed: Number of them with another class; None without classes.
-        correlation: Correlation of the values; None if it is not defined.
-    """
+    """The parity of one output of a converted model with its baseline."""
 
     name: str
     records: int
-    changed: int | None
-    correlation: float | None
+    changed: int | None  # number of them with another class; None without classes
+    correlation: float | None  # correlation of the values; None if it is not defined
 
 
 def conversion_warnings(models: Sequence[Model], names: Sequence[str]) -> dict[str, list[str]]:

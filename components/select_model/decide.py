@@ -55,12 +55,7 @@ def decide(
     )
     front = pareto_front(measured, quality)
     decisions = [
-        _decision(
-            *(model, explain, failures[model.name], warnings[model.name]),
-            passed=model.name in passed,
-            pareto=model.name in front,
-            failure=artifact.failure,
-        )
+        _decision(artifact, model, explain, failures[model.name], warnings[model.name], front)
         for model, artifact in zip(measured, models, strict=True)
     ]
     report = DecisionReport(
@@ -118,7 +113,6 @@ def _goal_resolver(baseline: ModelMeasurements, quality: str, criteria: Criteria
 def _join(
     models: Sequence[Model], names: Sequence[str], evaluation: EvaluationReport, benchmark: BenchmarkReport
 ) -> list[ModelMeasurements]:
-    """Join the rows of the models, after checking that both reports contain them."""
     for number, (name, model) in enumerate(zip(names, models, strict=True)):
         _check_row("evaluation", evaluation.models, name, model, is_baseline=number == 0)
         _check_row("benchmark", benchmark.models, name, model, is_baseline=number == 0)
@@ -156,29 +150,27 @@ def _failures(
 
 
 def _decision(
+    artifact: Model,
     model: ModelMeasurements,
     explain: reasons.Explanation,
     failures: Sequence[tuple[str, str]],
     warnings: list[str],
-    *,
-    passed: bool,
-    pareto: bool,
-    failure: str | None,
+    front: Collection[str],
 ) -> ModelDecision:
-    """Return a model's row of the decision; ``failure`` is why it was not made."""
+    not_made = artifact.failure
     return ModelDecision(
         name=model.name,
         digest=model.digest,
         format=model.format,
         parent=model.baseline is None,
-        passed=passed,
-        pareto=pareto,
+        passed=not model.error and not failures,
+        pareto=model.name in front,
         chosen=model is explain.chosen,
-        reasons=[f"not made: {failure}"] if failure else explain.reasons(model, failures),
+        reasons=[f"not made: {not_made}"] if not_made else explain.reasons(model, failures),
         disturbed=model.disturbed_metrics,
         metrics={metric: estimate.value for metric, estimate in model.metrics.items()},
         missed_by=explain.missed_by(model, failures),
-        summary="not made" if failure else explain.summary(model, failures),
+        summary="not made" if not_made else explain.summary(model, failures),
         warnings=warnings,
     )
 

@@ -146,7 +146,6 @@ def _commands_from_baseline(model: Model, decided: ModelDecision, baseline: Mode
 
 
 def _command(step: LineageStep, source: str, name: str, *, with_examples: bool) -> list[str]:
-    """Return the command of a step; empty if it is not a component of the library."""
     try:
         component = find(str(step.component))
     except ComponentError:

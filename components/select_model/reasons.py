@@ -6,12 +6,7 @@ from dataclasses import dataclass
 from tfopt import formatting
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements
-from tfopt.measurement.significance import (
-    is_indistinguishable,
-    is_significantly_better,
-    noise,
-    objective_speedup,
-)
+from tfopt.measurement.significance import is_indistinguishable, is_significantly_better, noise, objective_speedup
 from tfopt.reports.benchmark_report import SpeedupEstimate
 from tfopt.reports.evaluation_report import ConstantModel
 
@@ -28,22 +23,15 @@ SMALL = 0.9  # fraction of the baseline's size below which a model counts as sma
 
 @dataclass(frozen=True)
 class Explanation:
-    """The facts of a decision that its sentences need.
-
-    Attributes:
-        goals: All goals, resolved.
-        proven: True if goals are compared with the pessimistic bound.
-        baseline_passed: True if the baseline meets the goals, so that a candidate must be significantly better.
-        min_effect: The relative difference in speed that counts as within noise.
-    """
+    """The facts of a decision that its sentences need."""
 
     chosen: ModelMeasurements
     objective: str
     main_metric: str
-    goals: Sequence[Goal]
-    proven: bool
-    baseline_passed: bool
-    min_effect: float
+    goals: Sequence[Goal]  # all goals, resolved
+    proven: bool  # True if goals are compared with the pessimistic bound
+    baseline_passed: bool  # True if the baseline meets the goals, so that a candidate must be significantly better
+    min_effect: float  # the relative difference in speed that counts as within noise
 
     def verdict(self, models: Sequence[ModelMeasurements], *, blessed: bool, warned: bool = False) -> str:
         """Return the decision, and a sentence each for a warning about the conversion and for unstable speeds."""
@@ -163,7 +151,6 @@ class Explanation:
         return f"misses {goal.text!r} by {amount}{bound}" if shortfall else ""
 
     def _behind(self, model: ModelMeasurements) -> str:
-        """Return by how much a model that meets the goals misses the selected one."""
         chosen, objective = self.chosen, formatting.title(self.objective)
         if model.disturbance(self.objective) or chosen.disturbance(self.objective):
             return ""
@@ -184,7 +171,6 @@ class Explanation:
         return self.chosen.name if len(self.chosen.name) <= LONG else "the selected model"
 
     def _is_equal(self, model: ModelMeasurements) -> bool:
-        """Test whether a model and the selected one are indistinguishable at the objective."""
         pairs = ((model, self.chosen), (self.chosen, model))
         return all(is_indistinguishable(one, other, self.objective) for one, other in pairs)
 
@@ -272,7 +258,6 @@ def _is_small(model: ModelMeasurements) -> bool:
 
 
 def _not_significant(model: ModelMeasurements, baseline: ModelMeasurements, objective: str) -> str:
-    """Return what was measured instead of a significant improvement, and whether the model is smaller."""
     ratio = objective_speedup(model, objective)
     if disturbance := model.disturbance(objective):
         text = f"{formatting.title(objective)} is {disturbance}"

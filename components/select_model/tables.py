@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 
 from tfopt import formatting
-from tfopt.measurement.model_measurements import ModelMeasurements
+from tfopt.measurement.model_measurements import ModelMeasurements, slice_metric
 from tfopt.reports.decision_report import ModelDecision
 from tfopt.reports.evaluation_report import SliceMetrics
 from tfopt.value_types import JsonObject
@@ -86,31 +86,22 @@ def slice_table(models: Sequence[ModelMeasurements], metric: str) -> JsonObject 
     Of more than `MOST_SLICES` slices those with the largest losses are returned.
     """
     measured = [model for model in models if not model.error]
-    slices = _slices(measured[0])
-    if not slices:
+    parts = measured[0].evaluation.slices if measured[0].evaluation else []
+    if not parts:
         return None
+    sign = 1 if measured[0].higher_is_better(metric) else -1
     rows: list[tuple[float, JsonObject]] = []  # with the smallest gain of a model
-    for key, part in slices.items():
-        entries = [_slices(model).get(key) for model in measured]
-        worst = min(_gain(model, entry, metric) for model, entry in zip(measured, entries, strict=True))
+    for part in parts:
+        name = slice_metric(metric, part.feature, part.value)
+        entries = [model.slices.get(name) for model in measured]
+        gains = [sign * entry.delta[metric].value for entry in entries if entry and metric in entry.delta]
         cells = [_cell(entry, metric) for entry in entries]
-        rows.append((worst, {"name": f"{key[0]} = {key[1]}", "count": f"{part.count:,}", "cells": cells}))
+        title, count = f"{part.feature} = {part.value}", f"{part.count:,}"
+        rows.append((min([0.0, *gains]), {"name": title, "count": count, "cells": cells}))
     hidden = max(0, len(rows) - MOST_SLICES)
     if hidden:
         rows = sorted(rows, key=itemgetter(0))[:MOST_SLICES]
     return {"models": [model.name for model in measured], "rows": [row for _, row in rows], "hidden": hidden}
-
-
-def _slices(model: ModelMeasurements) -> dict[tuple[str, int | str], SliceMetrics]:
-    return {(part.feature, part.value): part for part in model.evaluation.slices} if model.evaluation else {}
-
-
-def _gain(model: ModelMeasurements, entry: SliceMetrics | None, metric: str) -> float:
-    """Return the gain of a model over the baseline in a slice; 0 if it was not measured."""
-    change = entry.delta.get(metric) if entry else None
-    if change is None:
-        return 0.0
-    return change.value if model.higher_is_better(metric) else -change.value
 
 
 def _cell(entry: SliceMetrics | None, metric: str) -> JsonObject:

@@ -9,7 +9,7 @@ import tensorflow as tf
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.execution import parity_check
 from tfopt.graph_checks.comparison import Comparison
-from tfopt.measurement.tensor_float_32 import without_tensor_float_32
+from tfopt.measurement.parity import without_tensor_float_32
 from tfopt.runtimes import Runtime
 
 is_enabled = tf.config.experimental.tensor_float_32_execution_enabled

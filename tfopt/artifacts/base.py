@@ -46,7 +46,6 @@ class Artifact:
         return notebook_html.table(type(self).__name__, ["fact", "value"], {"path": self.uri, **self._facts()}.items())
 
     def _facts(self) -> dict[str, object]:
-        """Return the facts that a notebook shows."""
         return {name: value for name, value in self.metadata.items() if isinstance(value, str | int | float)}
 
     @property

@@ -9,17 +9,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class TritonBackend:
-    """The names under which Triton runs a format.
+    """The names under which Triton runs a format."""
 
-    Attributes:
-        platform: Value of ``platform`` in ``config.pbtxt``.
-        backend: Value of ``backend``, the newer field.
-        field: The field that tfopt writes.
-    """
-
-    platform: str
-    backend: str
-    field: str
+    platform: str  # value of ``platform`` in ``config.pbtxt``
+    backend: str  # value of ``backend``, the newer field
+    field: str  # the field that tfopt writes
 
     @property
     def config_line(self) -> str:
@@ -29,40 +23,25 @@ class TritonBackend:
 
 @dataclass(frozen=True, kw_only=True)
 class Format:
-    """A model format. Its runtime is the module ``tfopt.runtimes.NAME``.
-
-    Attributes:
-        title: The name in prose, with its article.
-        runtime: The name of the software that runs it.
-        import_name: The Python package of that software.
-        module: The module to import before the load time is measured.
-        files: Paths in an artifact folder, the one that tfopt writes first, and in the folder of a pushed version.
-        suffixes: Suffixes of a bare file of this format.
-        companions: Suffixes of files that must be next to the model file.
-        packages: Distributions whose versions affect results.
-        converters: Distributions whose versions affect the conversion.
-        exported: That component's output.
-        layout: The serving layout that ``auto`` selects.
-        triton: The backend of Triton; None if there is none.
-        concurrent: True if several threads may call one loaded model at once.
-    """
+    """A model format. Its runtime is the module ``tfopt.runtimes.NAME``."""
 
     name: str
-    title: str
-    runtime: str
-    import_name: str
-    module: str
+    title: str  # the name in prose, with its article
+    runtime: str  # the name of the software that runs it
+    import_name: str  # the Python package of that software
+    module: str  # the module to import before the load time is measured
+    # paths in an artifact folder, the one that tfopt writes first, and in the folder of a pushed version
     files: tuple[str, ...]
-    suffixes: tuple[str, ...] = ()
-    companions: tuple[str, ...] = ()
-    packages: tuple[str, ...] = ()
-    converters: tuple[str, ...] = ()
+    suffixes: tuple[str, ...] = ()  # suffixes of a bare file of this format
+    companions: tuple[str, ...] = ()  # suffixes of files that must be next to the model file
+    packages: tuple[str, ...] = ()  # distributions whose versions affect results
+    converters: tuple[str, ...] = ()  # distributions whose versions affect the conversion
     exporter: str | None = None
-    exported: str = "exported"
-    layout: str = "plain"
+    exported: str = "exported"  # that component's output
+    layout: str = "plain"  # the serving layout that ``auto`` selects
     tf_serving: bool = False
-    triton: TritonBackend | None = None
-    concurrent: bool = False
+    triton: TritonBackend | None = None  # the backend of Triton; None if there is none
+    concurrent: bool = False  # True if several threads may call one loaded model at once
 
     def find(self, path: Path) -> Path | None:
         """Return the model file at a path, an artifact folder or the file itself; None if there is none."""

@@ -14,62 +14,43 @@ from tfopt.value_types import JsonObject
 
 @dataclass(frozen=True)
 class LineageStep:
-    """A step that made a model.
-
-    Attributes:
-        component: Name of the component; None if no component made it.
-        recovery: The second round of fine-tuning, if there was one.
-        inputs: Names of the inputs that the component got; None if the card is older than this key.
-        effect: What it left in the weights that a later step could undo; None if there is none, or the card is older.
-    """
+    """A step that made a model."""
 
     name: str | None = None
     digest: str | None = None
-    component: str | None = None
+    component: str | None = None  # name of the component; None if no component made it
     parameters: JsonObject | None = None
-    recovery: dict[str, Any] | None = None
+    recovery: dict[str, Any] | None = None  # the second round of fine-tuning, if there was one
+    # names of the inputs that the component got; None if the card is older than this key
     inputs: list[str] | None = None
+    # what it left in the weights that a later step could undo; None if there is none, or the card is older
     effect: str | None = None
 
 
 @dataclass(frozen=True)
 class CalibrationExamples:
-    """The examples that a model was calibrated on.
-
-    Attributes:
-        records: Their identifiers.
-    """
+    """The examples that a model was calibrated on."""
 
     split: str | None = None
-    records: list[str] | None = None
+    records: list[str] | None = None  # their identifiers
 
 
 @dataclass(frozen=True)
 class LearnedNames:
-    """Names in the examples that a model was trained on; a model made from another has those of the other.
-
-    Attributes:
-        classes: Names of the classes, by index.
-        packed: For each packed feature, the names of its columns.
-    """
+    """Names in the examples that a model was trained on; a model made from another has those of the other."""
 
     label: str | None = None
-    classes: list[str] | None = None
-    packed: dict[str, list[str]] | None = None
+    classes: list[str] | None = None  # names of the classes, by index
+    packed: dict[str, list[str]] | None = None  # for each packed feature, the names of its columns
 
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """A sample of the training records of a model, and of the models that it was made from or learned from.
-
-    Attributes:
-        level: Number of bits that are 0 in each hash: one of ``2 ** level`` records is in the sample.
-        features: Hashes of the records without their labels: 64-bit little-endian integers in Base64.
-    """
+    """A sample of the training records of a model, and of the models that it was made from or learned from."""
 
     label: str | None = None
-    level: int = 0
-    features: str | None = None
+    level: int = 0  # number of bits that are 0 in each hash: one of ``2 ** level`` records is in the sample
+    features: str | None = None  # hashes of the records without their labels: 64-bit little-endian integers in Base64
 
 
 @dataclass(frozen=True)
@@ -108,45 +89,30 @@ class Verification(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class ModelCard:
-    """The content of ``model_card.json``; empty if tfopt did not make the model.
-
-    Attributes:
-        name: Name of the model in tables.
-        sizes: Bytes of the deployed files: ``raw`` and ``gzipped``.
-        component: Name of the component that made it.
-        inputs: Names of the inputs that it got; None if the card is older than this key.
-        effect: What that component left in the weights that a later step could undo, or None.
-        lineage: The steps that made its ancestors, first to last.
-        data: The examples that the component read.
-        learned: Names of classes and of packed columns that the model learned to number.
-        versions: Versions of tfopt and of the libraries that affect the model.
-        calibration: The examples that the model was calibrated on.
-        teacher: The model that it was trained with.
-        metrics: The metrics of its training.
-        confidence: ``estimate`` if `select_model` compared measured values with its goals, so that nothing is proven;
-            else None.
-        facts: The whole content, with what the component reported: ``report``, ``verified``, ``metrics`` and others.
-    """
+    """The content of ``model_card.json``; empty if tfopt did not make the model."""
 
     schema_version: ClassVar[int] = 1
-    name: str | None = None
+    name: str | None = None  # name of the model in tables
     format: str | None = None
     digest: str | None = None
-    sizes: dict[str, int] = field(default_factory=dict)
-    component: str | None = None
+    sizes: dict[str, int] = field(default_factory=dict)  # bytes of the deployed files: ``raw`` and ``gzipped``
+    component: str | None = None  # name of the component that made it
     parameters: JsonObject | None = None
-    inputs: list[str] | None = None
-    effect: str | None = None
-    lineage: list[LineageStep] = field(default_factory=list)
-    data: Origin | None = None
-    learned: LearnedNames | None = None
+    inputs: list[str] | None = None  # names of the inputs that it got; None if the card is older than this key
+    effect: str | None = None  # what that component left in the weights that a later step could undo, or None
+    lineage: list[LineageStep] = field(default_factory=list)  # the steps that made its ancestors, first to last
+    data: Origin | None = None  # the examples that the component read
+    learned: LearnedNames | None = None  # names of classes and of packed columns that the model learned to number
     trained_on: TrainedOn | None = None
+    # versions of tfopt and of the libraries that affect the model
     versions: dict[str, str] = field(default_factory=dict)
-    calibration: CalibrationExamples | None = None
+    calibration: CalibrationExamples | None = None  # the examples that the model was calibrated on
     fine_tuned: FineTuned | None = None
-    teacher: Origin | None = None
-    metrics: JsonObject | None = None
+    teacher: Origin | None = None  # the model that it was trained with
+    metrics: JsonObject | None = None  # the metrics of its training
+    # ``estimate`` if `select_model` compared measured values with its goals, so that nothing is proven; else None
     confidence: str | None = None
+    # the whole content, with what the component reported: ``report``, ``verified``, ``metrics`` and others
     facts: dict[str, Any] = field(default_factory=dict)
 
     @classmethod

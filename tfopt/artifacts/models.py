@@ -30,33 +30,24 @@ EXACT = ("fold_batch_norm", "optimize_graph")  # components that do not change o
 
 @dataclass(frozen=True)
 class FailedModel:
-    """The content of ``failure.json``: parts of the error that prevented the model.
-
-    Attributes:
-        is_lasting: True if a component refused to make it, and would again; False if another attempt may succeed, as
-            after the crash of a process.
-    """
+    """The content of ``failure.json``: parts of the error that prevented the model."""
 
     schema_version: ClassVar[int] = 1
     received: str
     how_to_fix: str
+    # True if a component refused to make it, and would again; False if another attempt may succeed, as after the crash
+    # of a process
     is_lasting: bool = False
 
 
 def _file_of(format: str) -> "cached_property[Path | None]":
-    """Return the property with the file of a model in a format; None if it has none."""
     return cached_property(lambda model: FORMATS[format].find(model.path))
 
 
 class Model(Artifact):
-    """A trained model in any format, with its ``model_card.json``.
+    """A trained model in any format, with its ``model_card.json``."""
 
-    Attributes:
-        signature: Key of the signature that is run or converted, for formats with several.
-    """
-
-    signature: str = SERVING_DEFAULT
-
+    signature: str = SERVING_DEFAULT  # key of the signature that is run or converted, for formats with several
     contents = (
         "a model: SavedModel folder, .keras, .h5, .hdf5, .tflite, .onnx, .plan, .xml with .bin, or an artifact folder "
         "with Format-Serving/"
@@ -104,12 +95,9 @@ class Model(Artifact):
     @property
     def failure(self) -> str | None:
         """Return why the model could not be made, in one line; None if the artifact holds a model."""
-        error = self._failed_model
-        return (
-            None
-            if error is None
-            else f"{(error.received.strip().splitlines() or [''])[0]} (how to fix: {error.how_to_fix})"
-        )
+        if not (error := self._failed_model):
+            return None
+        return f"{(error.received.strip().splitlines() or [''])[0]} (how to fix: {error.how_to_fix})"
 
     @property
     def format(self) -> str:
@@ -217,7 +205,6 @@ class Model(Artifact):
 
 
 def _folder_name(path: Path) -> str:
-    """Return the last part of a path that names a model."""
     while path.name.isdecimal() or path.name == SERVING:
         path = path.parent
         # TFX's folders are COMPONENT/OUTPUT/NUMBER; the components begin with a capital letter, as their classes do

@@ -24,16 +24,17 @@ Content = TypeVar("Content", bound=VersionedReport)
 
 
 class Report(Artifact, Generic[Content]):
-    """A folder with one JSON file, and in some cases an HTML report.
+    """A folder with one JSON file, and in some cases an HTML report."""
 
-    Attributes:
-        file: Name of the JSON file.
-        schema: The dataclass of its content.
-    """
-
-    file = "report.json"
-    schema: type[Content]
+    file = "report.json"  # name of the JSON file
+    schema: type[Content]  # the dataclass of its content
     contents = "a folder with its JSON report"
+
+    def __init_subclass__(cls, file: str = "", schema: type[Content] | None = None, contents: str = "") -> None:
+        """Declare a report by its files and its dataclass; ``contents`` is for one with other files, too."""
+        if file and schema:
+            cls.file, cls.schema = file, schema
+            cls.contents = contents or f"a folder with {f'{file} and {cls.page}' if cls.page else file}"
 
     def check(self) -> None:
         """Raise ComponentError unless the JSON file exists."""
@@ -65,12 +66,8 @@ class Report(Artifact, Generic[Content]):
         (self.path / self.file).write_text(json.dumps(content, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
 
 
-class Evaluation(Report[EvaluationReport]):
+class Evaluation(Report[EvaluationReport], file="evaluation.json", schema=EvaluationReport):
     """The output of `evaluate`, ``evaluation.json``: metrics, differences from the baseline, parity, slices."""
-
-    file = "evaluation.json"
-    schema = EvaluationReport
-    contents = "a folder with evaluation.json"
 
     def _repr_html_(self) -> str:
         if not (self.path / self.file).is_file():
@@ -87,12 +84,8 @@ class Evaluation(Report[EvaluationReport]):
         return notebook_html.table(f"Evaluation on {counted}, differences to {report.baseline}{notes}", columns, rows)
 
 
-class Benchmark(Report[BenchmarkReport]):
+class Benchmark(Report[BenchmarkReport], file="benchmark.json", schema=BenchmarkReport):
     """The output of `benchmark`: speed and size in ``benchmark.json``, raw samples in ``samples.parquet``."""
-
-    file = "benchmark.json"
-    schema = BenchmarkReport
-    contents = "a folder with benchmark.json"
 
     def _repr_html_(self) -> str:
         if not (self.path / self.file).is_file():
@@ -108,60 +101,42 @@ class Benchmark(Report[BenchmarkReport]):
         return notebook_html.table(caption, [*columns, "size", "remarks"], rows)
 
 
-class Inspection(Report[InspectionReport]):
+class ReportWithPage(Report[Content], Generic[Content]):
+    """A report with an HTML page, ``report.html``."""
+
+    page = "report.html"
+
+
+class Inspection(ReportWithPage[InspectionReport], file="inspection.json", schema=InspectionReport):
     """The output of `inspect_model`: the structure of a model, ``inspection.json`` and ``report.html``."""
 
-    file = "inspection.json"
-    schema = InspectionReport
-    page = "report.html"
-    contents = "a folder with inspection.json and report.html"
 
-
-class Decision(Report[DecisionReport]):
+class Decision(ReportWithPage[DecisionReport], file="decision.json", schema=DecisionReport):
     """The output of `select_model`: the selected model and the reasons, ``decision.json`` and ``report.html``."""
 
-    file = "decision.json"
-    schema = DecisionReport
-    page = "report.html"
-    contents = "a folder with decision.json and report.html"
 
-
-class Recipe(Report[RecipeReport]):
+class Recipe(ReportWithPage[RecipeReport], file="recipe.json", schema=RecipeReport):
     """The output of `tune_recipe`: the best steps and all trials, ``recipe.json`` and ``report.html``."""
 
-    file = "recipe.json"
-    schema = RecipeReport
-    page = "report.html"
-    contents = "a folder with recipe.json and report.html"
 
-
-class TrainingPlan(Report[TrainingPlanReport]):
+class TrainingPlan(ReportWithPage[TrainingPlanReport], file="plan.json", schema=TrainingPlanReport):
     """The output of `profile_training`: bottlenecks and faster settings, ``plan.json`` and ``report.html``."""
 
-    file = "plan.json"
-    schema = TrainingPlanReport
-    page = "report.html"
-    contents = "a folder with plan.json and report.html"
 
-
-class Comparison(Report[ComparisonReport]):
+class Comparison(ReportWithPage[ComparisonReport], file="comparison.json", schema=ComparisonReport):
     """The output of `compare_backbones`: cost and accuracy, ``comparison.json`` and ``report.html``."""
 
-    file = "comparison.json"
-    schema = ComparisonReport
-    page = "report.html"
-    contents = "a folder with comparison.json and report.html"
 
-
-class Blessing(Report[BlessingReport]):
+class Blessing(
+    Report[BlessingReport],
+    file="blessing.json",
+    schema=BlessingReport,
+    contents="a folder with BLESSED or NOT_BLESSED, and blessing.json",
+):
     """Permission to push the selected model: TFX's marker file BLESSED or NOT_BLESSED, and the reason.
 
     The blessing of TFX's Evaluator is the marker file alone.
     """
-
-    file = "blessing.json"
-    schema = BlessingReport
-    contents = "a folder with BLESSED or NOT_BLESSED, and blessing.json"
 
     def check(self) -> None:
         """Raise ComponentError unless there is a marker file or a report."""
@@ -179,24 +154,20 @@ class Blessing(Report[BlessingReport]):
         return next((name for name in ("BLESSED", "NOT_BLESSED") if (self.path / name).is_file()), None)
 
 
-class InfraBlessing(Report[ServingReport]):
+class InfraBlessing(
+    Report[ServingReport],
+    file="infra_blessing.json",
+    schema=ServingReport,
+    contents="a folder with INFRA_BLESSED or INFRA_NOT_BLESSED and infra_blessing.json",
+):
     """The result of a serving test: TFX's marker file INFRA_BLESSED or INFRA_NOT_BLESSED, and the reason."""
 
-    file = "infra_blessing.json"
-    schema = ServingReport
-    contents = "a folder with INFRA_BLESSED or INFRA_NOT_BLESSED and infra_blessing.json"
 
-
-class Pushed(Report[PushedReport]):
+class Pushed(Report[PushedReport], file="pushed.json", schema=PushedReport):
     """The version folder that a model was pushed to, ``pushed.json``."""
-
-    file = "pushed.json"
-    schema = PushedReport
-    contents = "a folder with pushed.json"
 
 
 def _metric(model: ModelEvaluation, name: str) -> str:
-    """Return the value of a metric, and its difference to the baseline."""
     if name not in model.metrics:
         return "-"
     delta = f" ({change(name, model.delta[name].value)})" if name in model.delta else ""
@@ -204,7 +175,6 @@ def _metric(model: ModelEvaluation, name: str) -> str:
 
 
 def _speed(model: ModelBenchmark, size: str) -> tuple[str, str]:
-    """Return the median latency at a batch size, and the speedup."""
     latency, speedup = model.latency.get(size), model.speedup.get(size)
     compared = f"{ratio(speedup.value)}, {speedup.verdict}" if speedup else "-"
     if speedup and speedup.is_unstable:
@@ -213,6 +183,5 @@ def _speed(model: ModelBenchmark, size: str) -> tuple[str, str]:
 
 
 def _rest(model: ModelBenchmark) -> tuple[str, str]:
-    """Return the size of a model, and remarks on its measurement."""
     size = data_size(model.sizes["raw"]) if "raw" in model.sizes else "-"
     return size, model.error or "; ".join(model.notes)

@@ -7,20 +7,14 @@ from typing import Any, Literal
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """Dtype and shape of one input or output.
+    """Dtype and shape of one input or output."""
 
-    Attributes:
-        dtype: A numpy dtype name (``float32``, ``int64``, …) or ``string``.
-        shape: Sizes; None if unknown or dynamic. The first is the batch size.
-        ranked: False if the rank is unknown, as in some old SavedModels.
-        vocabulary: Words that a model looks up, from which random text for an input of strings is drawn.
-        feature: Name of the feature that feeds an input; None if it is the input's own name.
-    """
-
-    dtype: str
-    shape: tuple[int | None, ...]
-    ranked: bool = True
+    dtype: str  # a numpy dtype name (``float32``, ``int64``, …) or ``string``
+    shape: tuple[int | None, ...]  # sizes; None if unknown or dynamic; the first is the batch size
+    ranked: bool = True  # False if the rank is unknown, as in some old SavedModels
+    # words that a model looks up, from which random text for an input of strings is drawn
     vocabulary: tuple[bytes, ...] = field(default=(), compare=False, repr=False)
+    # name of the feature that feeds an input; None if it is the input's own name
     feature: str | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
@@ -32,14 +26,10 @@ class TensorSpec:
 
 @dataclass(frozen=True)
 class ParsedFeature(TensorSpec):
-    """A feature that a model parses from serialized tf.Example records (``ParseExampleV2``).
+    """A feature that a model parses from serialized tf.Example records (``ParseExampleV2``)."""
 
-    Attributes:
-        kind: Result of the parsing: a dense, sparse or ragged tensor.
-        default: The values of a dense feature that a record lacks; None if each record must have it.
-    """
-
-    kind: Literal["dense", "sparse", "ragged"] = "dense"
+    kind: Literal["dense", "sparse", "ragged"] = "dense"  # result of the parsing: a dense, sparse or ragged tensor
+    # the values of a dense feature that a record lacks; None if each record must have it
     default: Any = field(default=None, compare=False)
 
     def parser(self) -> Any:
@@ -58,12 +48,9 @@ class ParsedFeature(TensorSpec):
 
 @dataclass(frozen=True)
 class RecordSpec(TensorSpec):
-    """An input of serialized tf.Example records, as the signatures of TFX trainers have it.
+    """An input of serialized tf.Example records, as the signatures of TFX trainers have it."""
 
-    Attributes:
-        features: The features that the model parses from a record, by name.
-    """
-
+    # the features that the model parses from a record, by name
     features: Mapping[str, ParsedFeature] = field(default_factory=dict, compare=False)
 
 

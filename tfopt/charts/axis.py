@@ -10,19 +10,13 @@ STEPS = (1, 2, 5)
 
 @dataclass(frozen=True)
 class Axis:
-    """A linear or logarithmic range of values; figures are drawn in its coordinates.
-
-    Attributes:
-        is_log: True for a logarithmic axis, whose coordinates are decimal logarithms.
-        is_share: True for fractions, whose ticks are percentages up to 100%.
-        is_reversed: True if lower values are further up, or to the right.
-    """
+    """A linear or logarithmic range of values; figures are drawn in its coordinates."""
 
     low: float
     high: float
-    is_log: bool = False
-    is_share: bool = False
-    is_reversed: bool = False
+    is_log: bool = False  # True for a logarithmic axis, whose coordinates are decimal logarithms
+    is_share: bool = False  # True for fractions, whose ticks are percentages up to 100%
+    is_reversed: bool = False  # True if lower values are further up, or to the right
 
     def __call__(self, value: float) -> float:
         """Return the coordinate of a value."""
@@ -93,11 +87,7 @@ def _logarithmic_ticks(low: float, high: float, most: int) -> list[float]:
 def _linear_ticks(low: float, high: float, most: int) -> list[float]:
     power = 10.0 ** math.floor(math.log10((high - low) / most))
     # Between 1 and 10 times the power; an axis of `most` steps that begins and ends at a tick has one tick more.
-    ranges = [(factor * power, _multiples(factor * power, low, high)) for factor in (*STEPS, 10, 20)]
+    steps = [factor * power for factor in (*STEPS, 10, 20)]
+    ranges = ((step, range(math.ceil(low / step), math.floor(high / step) + 1)) for step in steps)
     step, numbers = next((step, numbers) for step, numbers in ranges if len(numbers) <= most)
     return [number * step for number in numbers]
-
-
-def _multiples(step: float, low: float, high: float) -> range:
-    """Return the factors of the multiples of a step from low to high."""
-    return range(math.ceil(low / step), math.floor(high / step) + 1)

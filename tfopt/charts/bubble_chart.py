@@ -36,69 +36,43 @@ Range = tuple[float, float]
 
 @dataclass(frozen=True)
 class Bubble:
-    """One measured item of a bubble chart.
+    """One measured item of a bubble chart."""
 
-    Attributes:
-        name: First line of the label.
-        note: Second line of the label.
-        tooltip: Text of the tooltip.
-        across: Value on the horizontal axis; lower is better.
-        kind: ``chosen``, ``parent`` or ``other``; selects the color.
-        front: True if it is on the Pareto front.
-        ranges: Intervals of ``across`` and ``up``, drawn as bars; None to draw no bars.
-    """
-
-    name: str
-    note: str
-    tooltip: str
-    across: float
+    name: str  # first line of the label
+    note: str  # second line of the label
+    tooltip: str  # text of the tooltip
+    across: float  # value on the horizontal axis; lower is better
     up: float
     area: float
-    kind: str = "other"
-    front: bool = False
-    ranges: tuple[Range, Range] | None = None
+    kind: str = "other"  # ``chosen``, ``parent`` or ``other``; selects the color
+    front: bool = False  # True if it is on the Pareto front
+    ranges: tuple[Range, Range] | None = None  # intervals of ``across`` and ``up``, drawn as bars; None to draw no bars
 
 
 @dataclass(frozen=True)
 class BubbleChart:
-    """The content of a bubble chart.
-
-    Attributes:
-        title: Title for screen readers.
-        description: Full description for screen readers.
-        across: Label of the horizontal axis.
-        up: Label of the vertical axis.
-        more_is_better: True if higher values of ``up`` are better.
-        share: True if ``up`` is a fraction, shown in percent.
-        least: Minimum range of the vertical axis.
-        spread: True if the vertical axis may be logarithmic.
-        limits: Goals for ``up`` by their texts: horizontal lines, or an arrow at the edge for those far from the data.
-    """
+    """The content of a bubble chart."""
 
     bubbles: Sequence[Bubble]
-    title: str
-    description: str
-    across: str
-    up: str
-    more_is_better: bool = True
-    share: bool = False
-    least: float = 0
-    spread: bool = False
+    title: str  # title for screen readers
+    description: str  # full description for screen readers
+    across: str  # label of the horizontal axis
+    up: str  # label of the vertical axis
+    more_is_better: bool = True  # True if higher values of ``up`` are better
+    share: bool = False  # True if ``up`` is a fraction, shown in percent
+    least: float = 0  # minimum range of the vertical axis
+    spread: bool = False  # True if the vertical axis may be logarithmic
+    # goals for ``up`` by their texts: horizontal lines, or an arrow at the edge for those far from the data
     limits: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Goal:
-    """A goal in a picture.
+    """A goal in a picture."""
 
-    Attributes:
-        down: Its position from 0, the upper edge, to 1, the lower edge.
-        is_distant: True if it is beyond that edge.
-    """
-
-    text: str
-    down: float
-    is_distant: bool = False
+    words: str
+    down: float  # its position from 0, the upper edge, to 1, the lower edge
+    is_distant: bool = False  # True if it is beyond that edge
 
 
 def draw_both_widths(chart: BubbleChart, key: str) -> list[str]:
@@ -130,7 +104,6 @@ def draw_bubbles(chart: BubbleChart, width: int, height: int, key: str) -> str:
 
 
 def _most_important(bubbles: Sequence[Bubble]) -> list[int]:
-    """Return the indices of the bubbles that have bars and may have a label, the most important ones first."""
     few = len(bubbles) <= MOST_NAMED
     ranks = {
         index: (bubble.kind == "other", not bubble.front, bubble.across)
@@ -169,17 +142,17 @@ def _vertical_axis(chart: BubbleChart, pixels: int) -> tuple[Axis, dict[str, boo
 
 
 def _goals(chart: BubbleChart, up: Axis, distant: Mapping[str, bool]) -> list[_Goal]:
-    """Return the goals in the picture, and one for those beyond each edge."""
     low, high = up(up.low), up(up.high)
     goals: list[_Goal] = []
     for is_above in (False, True):
         texts = [text for text, above in distant.items() if above == is_above]
         if texts:
-            goals.append(_Goal(", ".join(texts), 0 if is_above != up.is_reversed else 1, is_distant=True))
+            down, arrow = (0, "\N{UPWARDS ARROW}") if is_above != up.is_reversed else (1, "\N{DOWNWARDS ARROW}")
+            goals.append(_Goal(f"{arrow} goal {', '.join(texts)}", down, is_distant=True))
     for text, value in chart.limits.items():
         if text not in distant:
             part = (high - up(value)) / (high - low)
-            goals.append(_Goal(text, 1 - part if up.is_reversed else part))
+            goals.append(_Goal(f"goal {text}", 1 - part if up.is_reversed else part))
     return goals
 
 
@@ -209,7 +182,9 @@ def _bars(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
 
 
 def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> Any:
-    data = _positions(bubbles, across, up) | {
+    data = {
+        "x": [across(bubble.across) for bubble in bubbles],
+        "y": [up(bubble.up) for bubble in bubbles],
         "size": _sizes(bubbles, width),
         "color": [_color(bubble) for bubble in bubbles],
         "fill": [_color(bubble) if bubble.front else COLORS["card"] for bubble in bubbles],
@@ -219,11 +194,7 @@ def _circles(bubbles: Sequence[Bubble], across: Axis, up: Axis, width: int) -> A
 
 
 def _add_texts(
-    drawn: ET.Element,
-    bubbles: Sequence[Bubble],
-    important: Sequence[int],
-    goals: Sequence[_Goal],
-    letters: int,
+    drawn: ET.Element, bubbles: Sequence[Bubble], important: Sequence[int], goals: Sequence[_Goal], letters: int
 ) -> None:
     """Write the labels of bubbles and goals into a drawn chart, where nothing is drawn."""
     panel = next(group for group in drawn.iter(f"{SVG}g") if "clip-path" in group.attrib)[0]
@@ -235,11 +206,13 @@ def _add_texts(
     for goal in goals:
         if box := _goal_box(goal, obstacles):
             obstacles = replace(obstacles, boxes=np.vstack([obstacles.boxes, [*vars(box).values()]]))
-            panel.append(_goal_text(goal, box))
+            panel.append(_text(goal.words, box.right, box.top, "end", "goal", COLORS["goal"]))
     texts = _label_texts(bubbles, important, circles, letters)
-    sizes = ((_label_width(lines), LINE * len(lines) + 1) for lines in texts.values())
+    widths = (max(_text_width(lines[0], WIDER_BOLD), *map(_text_width, lines)) for lines in texts.values())
+    heights = (LINE * len(lines) + 1 for lines in texts.values())
     points = [
-        Point(x, y, radius, *size) for (x, y, radius), size in zip(circles[[*texts]].tolist(), sizes, strict=True)
+        Point(x, y, radius, width, height)
+        for (x, y, radius), width, height in zip(circles[[*texts]].tolist(), widths, heights, strict=True)
     ]
     for (index, lines), label in zip(texts.items(), place_labels(points, obstacles), strict=True):
         if label:
@@ -265,14 +238,12 @@ def _label_texts(
 
 
 def _label(lines: Sequence[str], label: Label, bubble: Bubble) -> ET.Element:
-    """Return the lines of a label, and the line from its bubble."""
     group = ET.Element(f"{SVG}g")
     texts = ET.SubElement(group, f"{SVG}g")
     color = COLORS["ink"] if bubble.kind == "other" else _color(bubble)
-    for number, text in enumerate(lines):
-        across, down = (label.box.left + label.box.right) / 2, label.box.top + FONT - 1 + LINE * number
-        facts = {"x": f"{across:.1f}", "y": f"{down:.1f}", "text-anchor": "middle", "class": ("name", "note")[number]}
-        ET.SubElement(texts, f"{SVG}text", facts | {"fill": color, "style": f"font-size:{FONT}px"}).text = text
+    for number, (line, kind) in enumerate(zip(lines, ("name", "note"), strict=False)):
+        across, top = (label.box.left + label.box.right) / 2, label.box.top + LINE * number
+        texts.append(_text(line, across, top, "middle", kind, color))
     ends = dict(zip(("x1", "y1", "x2", "y2"), (f"{end:.1f}" for end in label.line), strict=True))
     ET.SubElement(group, f"{SVG}line", ends | {"stroke": COLORS["ink"], "stroke-width": "0.9"})
     return group
@@ -280,7 +251,7 @@ def _label(lines: Sequence[str], label: Label, bubble: Bubble) -> ET.Element:
 
 def _goal_box(goal: _Goal, obstacles: Obstacles) -> Box | None:
     """Return the place of a goal's text: at the edge, or along its line where nothing is drawn, else None."""
-    width, height = _text_width(_goal_words(goal)), LINE + 1
+    width, height = _text_width(goal.words), LINE + 1
     right = np.arange(obstacles.size[0] - 4, width, -8)
     line = goal.down * obstacles.size[1]
     tops = [abs(line - 3) - (height if goal.down else 0)] if goal.is_distant else [line - height - 4, line + 4]
@@ -291,20 +262,15 @@ def _goal_box(goal: _Goal, obstacles: Obstacles) -> Box | None:
     return Box(*(free if len(free) else boxes)[0].tolist())
 
 
-def _goal_text(goal: _Goal, box: Box) -> ET.Element:
-    facts = {"x": f"{box.right:.1f}", "y": f"{box.top + FONT - 1:.1f}", "text-anchor": "end", "class": "goal"}
-    element = ET.Element(f"{SVG}text", facts | {"fill": COLORS["goal"], "style": f"font-size:{FONT}px"})
-    element.text = _goal_words(goal)
+def _text(words: str, across: float, top: float, anchor: str, kind: str, color: str) -> ET.Element:
+    place = {"x": f"{across:.1f}", "y": f"{top + FONT - 1:.1f}", "text-anchor": anchor}
+    look = {"class": kind, "fill": color, "style": f"font-size:{FONT}px"}
+    element = ET.Element(f"{SVG}text", place | look)
+    element.text = words
     return element
 
 
-def _goal_words(goal: _Goal) -> str:
-    arrow = ("\N{UPWARDS ARROW}" if goal.down == 0 else "\N{DOWNWARDS ARROW}") if goal.is_distant else ""
-    return f"{arrow} goal {goal.text}".strip()
-
-
 def _lines(panel: ET.Element) -> list[list[float]]:
-    """Return the ends of all lines in a drawn chart, also those of paths."""
     lines = [_numbers(line, "x1", "y1", "x2", "y2") for line in panel.iter(f"{SVG}line")]
     for path in panel.iter(f"{SVG}path"):
         numbers = [float(number) for number in re.findall(r"-?[\d.]+", path.get("d", ""))]
@@ -317,10 +283,6 @@ def _numbers(element: ET.Element, *names: str) -> list[float]:
     return [float(element.attrib[name]) for name in names]
 
 
-def _label_width(lines: Sequence[str]) -> float:
-    return max(_text_width(lines[0], WIDER_BOLD), *map(_text_width, lines))
-
-
 def _text_width(text: str, wider: float = WIDER) -> float:
     return wider * _font().getlength(text)
 
@@ -330,10 +292,6 @@ def _font() -> ImageFont.FreeTypeFont:
     font = ImageFont.load_default(FONT)
     assert isinstance(font, ImageFont.FreeTypeFont)
     return font
-
-
-def _positions(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> dict[str, list[Any]]:
-    return {"x": [across(bubble.across) for bubble in bubbles], "y": [up(bubble.up) for bubble in bubbles]}
 
 
 def _sizes(bubbles: Sequence[Bubble], width: int) -> list[float]:

@@ -55,19 +55,12 @@ class Label:
 
 @dataclass(frozen=True)
 class Obstacles:
-    """Hold the drawn things that labels must not touch.
+    """Hold the drawn things that labels must not touch."""
 
-    Attributes:
-        size: Width and height of the chart; labels are inside of it.
-        circles: x, y and radius of all points.
-        lines: The ends of all drawn lines.
-        boxes: Left, top, right and bottom of other texts.
-    """
-
-    size: tuple[float, float]
-    circles: Floats
-    lines: Floats
-    boxes: Floats
+    size: tuple[float, float]  # width and height of the chart; labels are inside of it
+    circles: Floats  # x, y and radius of all points
+    lines: Floats  # the ends of all drawn lines
+    boxes: Floats  # left, top, right and bottom of other texts
 
 
 def place_labels(points: Sequence[Point], obstacles: Obstacles) -> list[Label | None]:
@@ -117,7 +110,6 @@ def _grown(boxes: Floats) -> Floats:
 
 
 def _overlap(boxes: Floats, other: Floats) -> Mask:
-    """Test which boxes overlap another one."""
     sizes = np.minimum(boxes[:, 2:], other[2:]) - np.maximum(boxes[:, :2], other[:2])
     overlap: Mask = np.minimum(sizes[:, 0], sizes[:, 1]) > 0
     return overlap
@@ -172,7 +164,6 @@ def _hits(boxes: Floats, lines: Floats) -> Mask:
 
 
 def _distances(lines: Floats, points: Floats) -> Floats:
-    """Return the distances of points (columns) from lines between two points (rows)."""
     start, way = lines[:, None, :2], (lines[:, 2:] - lines[:, :2])[:, None]
     length = np.maximum((way**2).sum(axis=2), 1e-9)
     part = np.clip(((points[None] - start) * way).sum(axis=2) / length, 0, 1)
@@ -181,8 +172,6 @@ def _distances(lines: Floats, points: Floats) -> Floats:
 
 
 def _cross(lines: Floats, other: Floats) -> Mask:
-    """Test which lines cross another one, which is one row."""
-
     def side(line: Floats, point: Floats) -> Floats:
         (x1, y1, x2, y2), (x, y) = line.T, point.T
         value: Floats = (x2 - x1) * (y - y1) - (y2 - y1) * (x - x1)

@@ -38,8 +38,7 @@ from tfopt.graph_checks.special_values import (
     working_records,
 )
 from tfopt.measurement.comparison_budget import BYTES, ComparisonBudget
-from tfopt.measurement.parity import compare
-from tfopt.measurement.tensor_float_32 import without_tensor_float_32
+from tfopt.measurement.parity import compare, without_tensor_float_32
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.saved_models.state import changes_state
 

@@ -41,22 +41,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Goal:
-    """A condition on one metric that a model must meet.
+    """A condition on one metric that a model must meet."""
 
-    Attributes:
-        text: The goal as the user wrote it.
-        metric: Name of the metric; that of a slice is ``METRIC[FEATURE=VALUE]``.
-        kind: One of `KINDS`.
-        number: The number in the goal; a fraction if it was written in percent.
-        relative: True if the number is a fraction of the baseline's value or of the reference.
-        reference: For ``max_regression`` the value in earlier runs; None if there are too few of them.
-    """
-
-    text: str
-    metric: str
-    kind: str
-    number: float
-    relative: bool
+    text: str  # the goal as the user wrote it
+    metric: str  # name of the metric; that of a slice is ``METRIC[FEATURE=VALUE]``
+    kind: str  # one of `KINDS`
+    number: float  # the number in the goal; a fraction if it was written in percent
+    relative: bool  # True if the number is a fraction of the baseline's value or of the reference
+    # for ``max_regression`` the value in earlier runs; None if there are too few of them
     reference: HistoricalMedian | None = None
 
     def failure(self, model: ModelMeasurements, *, proven: bool, examples: int, candidates: int = 1) -> str | None:
@@ -243,7 +235,6 @@ def _resolve_slices(
 
 
 def _slices_of(goal: Goal, feature: str, value: str, slices: Sequence[SliceMetrics], least: int) -> list[SliceMetrics]:
-    """Return the slices of a feature that have enough records, or the one with a value."""
     same = [slice_ for slice_ in slices if slice_.feature == feature]
     if not same:
         features = list(dict.fromkeys(slice_.feature for slice_ in slices))

@@ -1,13 +1,9 @@
 """Schedule the looks of a measurement that stops as soon as its comparisons are decided.
 
-An interval of level 99 % that is computed again after every round misses the true value at some time far more often
-than in 1 % of all measurements, and a measurement that stops when the interval looks good reports these times. So the
-numbers of rounds after which intervals are computed (*looks*) are fixed in advance, and the error probability of 1 %
-is divided among them. The probability that any of the intervals misses the true value is at most the sum of their
-errors (Boole's inequality), so the level holds at whichever look a comparison stops, and for any rule of stopping.
-
-A comparison also stops if the remaining rounds would hardly decide it (`LookSchedule.is_futile`). Such a stop adds no
-error, because it only leaves out later looks.
+A measurement that stops as soon as an interval of 99 % looks good misses the true value far more often than in 1 % of
+all cases. The numbers of rounds after which intervals are computed (*looks*) are therefore fixed in advance, and the
+error of 1 % is divided among them: the level holds for any rule of stopping (Boole's inequality). A stop because the
+remaining rounds would hardly decide adds no error, as it only leaves out later looks. See ADR 41.
 
 Source: Lan and DeMets 1983, "Discrete sequential boundaries for clinical trials" (error spending); Jennison and
 Turnbull 2000, "Group sequential methods", chapters 7 and 9 (repeated confidence intervals) and 10 (futility);
@@ -31,13 +27,10 @@ FUTILITY = 0.1  # predictive probability of a decision below which the remaining
 
 @dataclass(frozen=True)
 class LookSchedule:
-    """The looks of a measurement.
+    """The looks of a measurement."""
 
-    Attributes:
-        errors: Probability that an interval misses the true value, by the number of rounds it is computed from,
-            ascending. The last number is that of all rounds.
-    """
-
+    # Probability that an interval misses the true value, by the number of rounds it is computed from, ascending. The
+    # last number is that of all rounds.
     errors: dict[int, float]
 
     @classmethod

@@ -21,21 +21,13 @@ Row = TypeVar("Row", ModelEvaluation, ModelBenchmark)
 
 @dataclass(frozen=True)
 class Estimate:
-    """A measured value with its confidence interval, if one was measured.
-
-    Attributes:
-        value: The value.
-        low: Lower end of the interval.
-        high: Upper end of the interval.
-        unseen: How far an unseen record moves a difference; None if the report does not state it.
-        no_bound: Why the interval proves nothing; None if it is a bound, or if there is none.
-    """
+    """A measured value with its confidence interval, if one was measured."""
 
     value: float
     low: float | None = None
     high: float | None = None
-    unseen: float | None = None
-    no_bound: str | None = None
+    unseen: float | None = None  # how far an unseen record moves a difference; None if the report does not state it
+    no_bound: str | None = None  # why the interval proves nothing; None if it is a bound, or if there is none
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -49,23 +41,14 @@ NOT_COMPARED = "unstable: not compared"
 
 @dataclass(frozen=True)
 class ModelMeasurements:
-    """Measurements of one model from both reports.
+    """Measurements of one model from both reports."""
 
-    Attributes:
-        name: Unique in the reports.
-        digest: SHA-256 of its artifact.
-        format: The format that was run.
-        evaluation: Its row of ``evaluation.json``; None if it has none.
-        benchmark: Its row of ``benchmark.json``; None if it has none.
-        baseline: The baseline's measurements; None for the baseline itself.
-    """
-
-    name: str
-    digest: str
-    format: str
-    evaluation: ModelEvaluation | None
-    benchmark: ModelBenchmark | None
-    baseline: "ModelMeasurements | None"
+    name: str  # unique in the reports
+    digest: str  # SHA-256 of its artifact
+    format: str  # the format that was run
+    evaluation: ModelEvaluation | None  # its row of ``evaluation.json``; None if it has none
+    benchmark: ModelBenchmark | None  # its row of ``benchmark.json``; None if it has none
+    baseline: "ModelMeasurements | None"  # the baseline's measurements; None for the baseline itself
 
     @property
     def error(self) -> str | None:

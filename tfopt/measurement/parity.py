@@ -1,6 +1,8 @@
 """Compare the outputs of a child model with its parent's on the same inputs."""
 
-from collections.abc import Iterable, Mapping
+import contextlib
+import sys
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -16,7 +18,6 @@ from tfopt.data.sample_inputs import compared_records, draw_inputs, split_batche
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
 from tfopt.measurement.comparison_budget import ComparisonBudget
-from tfopt.measurement.tensor_float_32 import without_tensor_float_32
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.runtimes.preprocessed import with_inputs_of
 
@@ -26,31 +27,23 @@ MIN_RANGE = 0.01  # fraction of the largest value: the range of a nearly constan
 
 @dataclass
 class Parity:
-    """Differences of one output over all compared records.
+    """Differences of one output over all compared records."""
 
-    Attributes:
-        max_abs_error: Largest absolute difference.
-        mean_abs_error: Mean absolute difference.
-        output_range: Range of the parent's values, at least 1e-12; the absolute value if they are constant.
-        agreement: Fraction of records with the same arg-max class; for outputs that are not floats, fraction of
-            records with equal values; None if there are no classes.
-        records: Number of compared records.
-        constant: True if the child's output is the same for all records and the parent's is not.
-        correlation: Pearson correlation over all values. It detects wrong outputs if most values are near zero and
-            the mean error is therefore small. None for constant values and values that are not floats.
-        noise: Root of the mean square error, divided by the standard deviation of the parent's values. None where the
-            correlation of the parent's values is not defined.
-        largest: Largest absolute value of the parent's output; 0 if its values are not floats. Not in model cards.
-    """
-
-    max_abs_error: float
-    mean_abs_error: float
-    output_range: float
+    max_abs_error: float  # largest absolute difference
+    mean_abs_error: float  # mean absolute difference
+    output_range: float  # range of the parent's values, at least 1e-12; the absolute value if they are constant
+    # fraction of records with the same arg-max class; for outputs that are not floats, fraction of records with equal
+    # values; None if there are no classes
     agreement: float | None
-    records: int
-    constant: bool = False
+    records: int  # number of compared records
+    constant: bool = False  # True if the child's output is the same for all records and the parent's is not
+    # Pearson correlation over all values. It detects wrong outputs if most values are near zero and the mean error is
+    # therefore small. None for constant values and values that are not floats.
     correlation: float | None = None
+    # Root of the mean square error, divided by the standard deviation of the parent's values. None where the
+    # correlation of the parent's values is not defined.
     noise: float | None = None
+    # Largest absolute value of the parent's output; 0 if its values are not floats. Not in model cards.
     largest: float = 0.0
 
     @property
@@ -90,6 +83,26 @@ def describe_parity(outputs: Mapping[str, Mapping[str, Any]]) -> str:
 
 def _percent(share: float) -> str:
     return f"{100 * share:.2g}%" if share < 0.1 else f"{100 * share:.1f}%"
+
+
+@contextlib.contextmanager
+def without_tensor_float_32() -> Iterator[None]:
+    """Let TensorFlow compute products in float32 while the block runs, on every device.
+
+    By default, GPUs from Ampere on round the inputs of float32 products to 10 bits of mantissa (TensorFloat-32). This
+    changes outputs by up to 1e-4 of their range, and a comparison would blame a model for it. Without effect in a
+    process that has not imported TensorFlow, as one that compares ONNX models.
+    """
+    tf = sys.modules.get("tensorflow")
+    if tf is None:
+        yield
+        return
+    was_enabled = tf.config.experimental.tensor_float_32_execution_enabled()
+    tf.config.experimental.enable_tensor_float_32_execution(False)
+    try:
+        yield
+    finally:
+        tf.config.experimental.enable_tensor_float_32_execution(was_enabled)
 
 
 @without_tensor_float_32()

@@ -48,6 +48,5 @@ def _summarize(low: int, high: int | None, largest: int) -> str:
 
 
 def _gain(rates: NDArray[np.float64], larger: NDArray[np.float64], error: float) -> tuple[float, float]:
-    """Return the interval of the throughput ratio of the larger size to the smaller one."""
     _, low, high = np.exp(hodges_lehmann(np.log(larger) - np.log(rates), error))
     return float(low), float(high)

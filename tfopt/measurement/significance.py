@@ -36,7 +36,6 @@ def objective_speedup(model: ModelMeasurements, objective: str) -> SpeedupEstima
 
 
 def _ratio_to_fastest(first: ModelMeasurements, second: ModelMeasurements, objective: str) -> SpeedupEstimate | None:
-    """Return the ratio of two models if one of them is the fastest at the objective's batch size, else None."""
     batch = _batch(first, objective)
     ratios = [model.benchmark.over_fastest.get(batch) for model in (first, second) if batch and model.benchmark]
     measured = [ratio for ratio in ratios if ratio]

@@ -17,62 +17,38 @@ class FailedMeasurement:
 
 @dataclass(frozen=True)
 class ShortTraining:
-    """The training of the backbones, and the evaluation after it.
-
-    Attributes:
-        records: Largest number of examples per epoch.
-        split: Split of the evaluation.
-        best: The backbone with the best validation, which the others are compared with.
-    """
+    """The training of the backbones, and the evaluation after it."""
 
     epochs: int
-    records: int
+    records: int  # largest number of examples per epoch
     batch_size: int
-    split: str
+    split: str  # split of the evaluation
     counts: RecordCounts
     interval: IntervalMethod
-    best: str
+    best: str  # the backbone with the best validation, which the others are compared with
 
 
 @dataclass(frozen=True)
 class BackboneResult:
-    """The results of one backbone.
+    """The results of one backbone."""
 
-    Attributes:
-        name: Name of the backbone with its width multiplier.
-        builder: Name of its function in ``keras.applications``.
-        alpha: Width multiplier.
-        module: Path of its Python module, relative to the report's folder.
-        passed: True if it meets all goals.
-        reasons: Goals that it misses, or why it was not measured or not trained.
-        error: Why it was not measured, or None.
-        parameters: Number of parameters; None if it could not be built.
-        flops: Floating-point operations for one example; None if it could not be built.
-        not_counted: Number of nodes by op whose floating-point operations are not counted.
-        fastest: The format with the lowest latency; None if it was not measured.
-        runtimes: Benchmark by format.
-        train_seconds: Duration of the training step; None if it was not trained.
-        metrics: Metrics by name; empty if it was not evaluated.
-        delta: Differences from the best backbone by metric.
-    """
-
-    name: str
-    builder: str
-    alpha: float
-    module: str
+    name: str  # name of the backbone with its width multiplier
+    builder: str  # name of its function in ``keras.applications``
+    alpha: float  # width multiplier
+    module: str  # path of its Python module, relative to the report's folder
     chosen: bool
-    passed: bool
-    reasons: list[str]
+    passed: bool  # True if it meets all goals
+    reasons: list[str]  # goals that it misses, or why it was not measured or not trained
     pareto: bool
-    error: str | None
-    parameters: int | None
-    flops: int | None
-    not_counted: dict[str, int]
-    fastest: str | None
-    runtimes: dict[str, ModelBenchmark | FailedMeasurement]
-    train_seconds: float | None
-    metrics: dict[str, Metric]
-    delta: dict[str, Difference]
+    error: str | None  # why it was not measured, or None
+    parameters: int | None  # number of parameters; None if it could not be built
+    flops: int | None  # floating-point operations for one example; None if it could not be built
+    not_counted: dict[str, int]  # number of nodes by op whose floating-point operations are not counted
+    fastest: str | None  # the format with the lowest latency; None if it was not measured
+    runtimes: dict[str, ModelBenchmark | FailedMeasurement]  # benchmark by format
+    train_seconds: float | None  # duration of the training step; None if it was not trained
+    metrics: dict[str, Metric]  # metrics by name; empty if it was not evaluated
+    delta: dict[str, Difference]  # differences from the best backbone by metric
 
     @property
     def benchmark(self) -> ModelBenchmark | None:
@@ -88,42 +64,27 @@ class BackboneResult:
 
 @dataclass(frozen=True)
 class ComparisonReport:
-    """The content of ``comparison.json``.
-
-    Attributes:
-        task: ``classification`` or ``regression``.
-        classes: Number of values of the head.
-        stored_size: Height, width and channels of the images in the examples.
-        input_size: Height, width and channels that the backbones read.
-        objective: The metric that the selected backbone is best at.
-        confidence: ``interval`` or ``point``.
-        formats: Measured formats.
-        left_out: Formats that were not measured, with the reason.
-        metric: The metric of quality; None if nothing was trained.
-        seed: Seed of weights, examples and the order of the turns.
-        minutes: Time budget of the comparison.
-        environment: Fingerprint of the machine; empty if nothing was measured.
-    """
+    """The content of ``comparison.json``."""
 
     schema_version: ClassVar[int] = 1
     chosen: str
     reason: str
     meets_goals: bool
-    task: str
-    classes: int
+    task: str  # ``classification`` or ``regression``
+    classes: int  # number of values of the head
     image: str
     label: str
-    stored_size: list[int]
-    input_size: list[int]
+    stored_size: list[int]  # height, width and channels of the images in the examples
+    input_size: list[int]  # height, width and channels that the backbones read
     goals: list[str]
-    objective: str
-    confidence: str
-    formats: list[str]
-    left_out: dict[str, str]
+    objective: str  # the metric that the selected backbone is best at
+    confidence: str  # ``interval`` or ``point``
+    formats: list[str]  # measured formats
+    left_out: dict[str, str]  # formats that were not measured, with the reason
     training: ShortTraining | None
-    metric: str | None
+    metric: str | None  # the metric of quality; None if nothing was trained
     threads: int
-    seed: int
+    seed: int  # seed of weights, examples and the order of the turns
     backbones: list[BackboneResult]
-    minutes: float
-    environment: JsonObject
+    minutes: float  # time budget of the comparison
+    environment: JsonObject  # fingerprint of the machine; empty if nothing was measured

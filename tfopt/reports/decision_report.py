@@ -37,138 +37,94 @@ class MeasurementConditions:
 
 @dataclass(frozen=True)
 class ModelDecision:
-    """The decision on one model.
-
-    Attributes:
-        parent: True for the baseline.
-        passed: True if it was measured and meets every goal.
-        reasons: Why it was selected or not, the most important reason first.
-        missed_by: By how much it misses each goal or, if it meets all of them, the selected model.
-        summary: The most important reason in a few words.
-        disturbed: Metrics of speed that were not compared, because other processes used the machine.
-        warnings: How its conversion changed more answers than rounding explains, or than other conversions did.
-    """
+    """The decision on one model."""
 
     name: str
     digest: str
     format: str
-    parent: bool
-    passed: bool
+    parent: bool  # True for the baseline
+    passed: bool  # True if it was measured and meets every goal
     pareto: bool
     chosen: bool
-    reasons: list[str]
+    reasons: list[str]  # why it was selected or not, the most important reason first
     metrics: dict[str, float]
-    missed_by: str = ""
-    summary: str = ""
+    missed_by: str = ""  # by how much it misses each goal or, if it meets all of them, the selected model
+    summary: str = ""  # the most important reason in a few words
+    # metrics of speed that were not compared, because other processes used the machine
     disturbed: list[str] = field(default_factory=list)
+    # how its conversion changed more answers than rounding explains, or than other conversions did
     warnings: list[str] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class EarlierRun:
-    """A blessed run that this one is compared with.
+    """A blessed run that this one is compared with."""
 
-    Attributes:
-        time: When it was pushed, ISO 8601.
-        version: The version that it was pushed as.
-        winner: Name of its selected model.
-        parent: Name of its baseline.
-    """
-
-    time: str
-    version: int | None
-    winner: str
-    parent: str
+    time: str  # when it was pushed, ISO 8601
+    version: int | None  # the version that it was pushed as
+    winner: str  # name of its selected model
+    parent: str  # name of its baseline
 
 
 @dataclass(frozen=True)
 class Trend:
-    """A watched metric of the winner or the parent, over the earlier runs and in this one.
-
-    Attributes:
-        who: The model's role in each run.
-        earlier: The values in earlier runs, oldest first; None where they are missing or not comparable.
-        median: The median of the earlier values; None if too few are comparable.
-        regression: The sentence that reports a regression, or None.
-        disturbed: True if the value is not compared, because other processes used the machine.
-    """
+    """A watched metric of the winner or the parent, over the earlier runs and in this one."""
 
     goal: str
     metric: str
-    who: Role
+    who: Role  # the model's role in each run
     name: str
+    # the values in earlier runs, oldest first; None where they are missing or not comparable
     earlier: list[float | None]
     value: float | None
     low: float | None
     high: float | None
-    median: float | None
-    regression: str | None
-    disturbed: bool = False
+    median: float | None  # the median of the earlier values; None if too few are comparable
+    regression: str | None  # the sentence that reports a regression, or None
+    disturbed: bool = False  # True if the value is not compared, because other processes used the machine
 
 
 @dataclass(frozen=True)
 class HistoryComparison:
-    """The comparison with recent blessed runs.
+    """The comparison with recent blessed runs."""
 
-    Attributes:
-        runs: These runs, oldest first.
-        fewest: The number of comparable runs below which no regression is reported.
-        regressions: The sentences of all regressions.
-    """
-
-    runs: list[EarlierRun]
-    fewest: int
+    runs: list[EarlierRun]  # these runs, oldest first
+    fewest: int  # the number of comparable runs below which no regression is reported
     trends: list[Trend]
-    regressions: list[str]
+    regressions: list[str]  # the sentences of all regressions
 
 
 @dataclass(frozen=True)
 class ConstantRow:
-    """The constant model's row: what a model that ignores its inputs reaches.
+    """The constant model's row: what a model that ignores its inputs reaches."""
 
-    Attributes:
-        name: Its name, such as ``always class 3``.
-        metric: The main metric of the evaluation.
-    """
-
-    name: str
-    metric: str
+    name: str  # its name, such as ``always class 3``
+    metric: str  # the main metric of the evaluation
     value: float
 
 
 @dataclass(frozen=True)
 class DecisionReport:
-    """The content of ``decision.json``.
-
-    Attributes:
-        blessed: True if it may be pushed.
-        objective: The objective, as it was passed.
-        goals: The goals, as they were passed.
-        confidence: ``interval``, or ``estimate`` (``point``) if goals were compared with measured values.
-        layout: The serving layout that the selected model must fit.
-        watch: The watched goals, as they were passed.
-        models: All models, the baseline first.
-        selected_digest: Digest of the output ``selected``.
-        constant: The constant model; None if it was not evaluated.
-        notes: The notes of the evaluation: what weakens its metrics, each with a number.
-        unstable: Names of the models whose speed was not compared, because other processes used the machine.
-    """
+    """The content of ``decision.json``."""
 
     schema_version: ClassVar[int] = 1
     selected: str
-    blessed: bool
+    blessed: bool  # True if it may be pushed
     reason: str
-    objective: str
-    goals: list[str]
+    objective: str  # the objective, as it was passed
+    goals: list[str]  # the goals, as they were passed
+    # ``interval``, or ``estimate`` (``point``) if goals were compared with measured values
     confidence: Literal["interval", "estimate", "point"]
-    layout: str
-    watch: list[str]
-    models: list[ModelDecision]
+    layout: str  # the serving layout that the selected model must fit
+    watch: list[str]  # the watched goals, as they were passed
+    models: list[ModelDecision]  # all models, the baseline first
     conditions: MeasurementConditions
     history: HistoryComparison
-    selected_digest: str
-    constant: ConstantRow | None = None
+    selected_digest: str  # digest of the output ``selected``
+    constant: ConstantRow | None = None  # the constant model; None if it was not evaluated
+    # the notes of the evaluation: what weakens its metrics, each with a number
     notes: list[str] = field(default_factory=list)
+    # names of the models whose speed was not compared, because other processes used the machine
     unstable: list[str] = field(default_factory=list)
 
     @property
@@ -195,18 +151,13 @@ def _only(models: list[ModelDecision], key: str) -> ModelDecision:
 
 @dataclass(frozen=True)
 class BlessingReport:
-    """The content of ``blessing.json``.
-
-    Attributes:
-        model_digest: Digest of the model that it is about; None for a blessing of TFX's Evaluator.
-        parent_blessed: True if the baseline may be pushed instead of a model that cannot be served; None, which counts
-            as True, in files that do not state it.
-        withheld: Why TFX's Pusher may not push the model, which `push_model` may; None if it may.
-    """
+    """The content of ``blessing.json``."""
 
     schema_version: ClassVar[int] = 1
     blessed: bool
     reason: str
-    model_digest: str | None
+    model_digest: str | None  # digest of the model that it is about; None for a blessing of TFX's Evaluator
+    # True if the baseline may be pushed instead of a model that cannot be served; None, which counts as True, in files
+    # that do not state it
     parent_blessed: bool | None = None
-    withheld: str | None = None
+    withheld: str | None = None  # why TFX's Pusher may not push the model, which `push_model` may; None if it may

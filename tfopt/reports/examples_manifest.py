@@ -17,25 +17,16 @@ class SparseParts:
 
 @dataclass(frozen=True)
 class FeatureStatistics:
-    """Statistics of a feature.
+    """Statistics of a feature."""
 
-    Attributes:
-        dtype: ``int64``, ``float32`` or ``string``.
-        shape: Shape of its values in one example; ``[None]`` if the number of values varies.
-        missing: Number of examples without the feature.
-        sparse: Its stored features, if it is sparse.
-        distinct: Number of different words.
-        distinct_is_exact: False if there are more words than are counted.
-        top: The most frequent words, each with its count.
-    """
-
-    dtype: str = ""
+    dtype: str = ""  # ``int64``, ``float32`` or ``string``
+    # shape of its values in one example; ``[None]`` if the number of values varies
     shape: list[int | None] | None = None
-    missing: int | None = None
-    sparse: SparseParts | None = None
-    distinct: int | None = None
-    distinct_is_exact: bool | None = None
-    top: list[list[Any]] | None = None
+    missing: int | None = None  # number of examples without the feature
+    sparse: SparseParts | None = None  # its stored features, if it is sparse
+    distinct: int | None = None  # number of different words
+    distinct_is_exact: bool | None = None  # False if there are more words than are counted
+    top: list[list[Any]] | None = None  # the most frequent words, each with its count
     min: float | None = None
     max: float | None = None
     mean: float | None = None
@@ -44,55 +35,35 @@ class FeatureStatistics:
 
 @dataclass(frozen=True)
 class RejectedRow:
-    """A row that is not among the examples.
+    """A row that is not among the examples."""
 
-    Attributes:
-        file: Name of the file, relative to the data.
-        line: Line or index of the row, from 1; 0 for a whole file.
-    """
-
-    file: str
-    line: int
+    file: str  # name of the file, relative to the data
+    line: int  # line or index of the row, from 1; 0 for a whole file
     reason: str
 
 
 @dataclass(frozen=True)
 class RejectedRows:
-    """The rows that are not among the examples.
-
-    Attributes:
-        shown: The first ones.
-    """
+    """The rows that are not among the examples."""
 
     count: int
-    shown: list[RejectedRow]
+    shown: list[RejectedRow]  # the first ones
 
 
 @dataclass(frozen=True)
 class ExamplesManifest:
-    """The content of ``examples.json``.
-
-    Attributes:
-        splits: Number of examples by split.
-        features: Statistics by feature.
-        label_counts: For each split, the number of examples by class index.
-        classes: Names of the classes, by index.
-        packed: For each packed feature, the names of its columns, in their order.
-        notes: Remarks on the data, each with a number.
-        read: Number of rows in the data.
-        dropped: Number of rows that were left out because a value is missing; None if such rows are written.
-        seed: Seed of the assignment of rows to splits.
-    """
+    """The content of ``examples.json``."""
 
     schema_version: ClassVar[int] = 1
-    splits: dict[str, int] | None = None
-    features: dict[str, FeatureStatistics] | None = None
+    splits: dict[str, int] | None = None  # number of examples by split
+    features: dict[str, FeatureStatistics] | None = None  # statistics by feature
     label: str | None = None
-    label_counts: dict[str, dict[str, int]] | None = None
-    classes: list[str] | None = None
-    packed: dict[str, list[str]] | None = None
-    notes: list[str] | None = None
-    read: int | None = None
+    label_counts: dict[str, dict[str, int]] | None = None  # for each split, the number of examples by class index
+    classes: list[str] | None = None  # names of the classes, by index
+    packed: dict[str, list[str]] | None = None  # for each packed feature, the names of its columns, in their order
+    notes: list[str] | None = None  # remarks on the data, each with a number
+    read: int | None = None  # number of rows in the data
     rejected: RejectedRows | None = None
+    # number of rows that were left out because a value is missing; None if such rows are written
     dropped: int | None = None
-    seed: int | None = None
+    seed: int | None = None  # seed of the assignment of rows to splits

@@ -3,6 +3,7 @@
 To add a report: declare a frozen dataclass with one field for each JSON key and ``schema_version: ClassVar[int] = 1``,
 and name it as the ``schema`` of the artifact type in `tfopt.artifacts.reports`. Then ``artifact.write(report)`` writes
 it, and ``artifact.load()`` reads it.
+A comment next to a field says what its key means.
 A field without a default is always written. A field with a default is left out of the JSON when it has that value.
 Field types are dataclasses, ``list[…]``, ``tuple[…, ...]``, ``dict[str, …]``, ``… | None``, ``Literal``, ``Any`` and
 the plain JSON types. Increase ``schema_version`` when a key is removed or changes its meaning. A new key with a
@@ -31,6 +32,7 @@ class VersionedReport(Protocol):
 
 
 T = TypeVar("T", bound=VersionedReport)
+_type_hints = cache(get_type_hints)
 
 
 def load(report_type: type[T], file: Path) -> T:
@@ -152,8 +154,3 @@ def _to_json(value: Any) -> Any:
 
 def _default(field: Field[Any]) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
-
-
-@cache
-def _type_hints(report_type: Any) -> dict[str, object]:
-    return get_type_hints(report_type)
