@@ -252,10 +252,8 @@ def _choose_output(naming: Naming, data: Any, values: Mapping[str, Any]) -> str 
     names = label_names(data, naming)
     chosen = next((name for name in naming.outputs if name in names), None)
     if chosen is None:
-        raise ComponentError(
-            f"a model with {len(naming.outputs)} outputs: {', '.join(naming.outputs)}",
-            "the output to evaluate",
-            f'pass output="{naming.outputs[0]}", or labels by output: (x, {{"{naming.outputs[0]}": y}})',
-        )
+        received = f"a model with {len(naming.outputs)} outputs: {', '.join(naming.outputs)}"
+        fix = f'pass output="{naming.outputs[0]}", or labels by output: (x, {{"{naming.outputs[0]}": y}})'
+        raise ComponentError(received, "the output to evaluate", fix)
     log.info("output %s is evaluated, of %s; output=NAME evaluates another", chosen, ", ".join(naming.outputs))
     return chosen

@@ -141,12 +141,8 @@ def _add_run(subparsers: Subparsers) -> None:
     )
     _add_run_options(parser, "print the outputs of each step as JSON", nargs="?")
     parser.set_defaults(usage_error=parser.error)
-    parser.add_argument(
-        "--plan",
-        type=Path,
-        metavar="FILE.json",
-        help="run what tfopt plan -o FILE.json planned; refused if inputs, code or earlier results changed since then",
-    )
+    text = "run what tfopt plan -o FILE.json planned; refused if inputs, code or earlier results changed since then"
+    parser.add_argument("--plan", type=Path, metavar="FILE.json", help=text)
 
 
 def _add_plan(subparsers: Subparsers) -> None:
@@ -160,44 +156,33 @@ def _add_plan(subparsers: Subparsers) -> None:
         "TFX's engines have their own records in that folder: results of the engine process are not theirs.",
     )
     _add_run_options(parser, "print the steps as JSON")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE.json", help="write the plan, for: tfopt run --plan FILE.json"
-    )
-    parser.add_argument(
-        "--detailed-exitcode",
-        action="store_true",
-        help=f"end with exit code {HAS_WORK} if steps would run, except for those that run in every run; else with 0",
-    )
+    text = "write the plan, for: tfopt run --plan FILE.json"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help=text)
+    text = f"end with exit code {HAS_WORK} if steps would run, except for those that run in every run; else with 0"
+    parser.add_argument("--detailed-exitcode", action="store_true", help=text)
 
 
 def _add_run_options(parser: CommandParser, json_help: str, nargs: Literal["?"] | None = None) -> None:
     text = "a shipped pipeline, or a .py file with a function of the file's name"
     parser.add_argument("pipeline", nargs=nargs, help=text)
     parser.add_argument("--root", type=Path, help="the run's folder (default: runs/PIPELINE)")
-    parser.add_argument(
-        "--engine",
-        choices=list(ENGINES),
-        default=default_engine(),
-        help=f"{'; '.join(f'{name}: {text}' for name, text in ENGINES.items())} (default: %(default)s, because TFX is "
-        f"{'' if default_engine() == 'beam' else 'not '}installed)",
-    )
+    engines = "; ".join(f"{name}: {explanation}" for name, explanation in ENGINES.items())
+    reason = f"because TFX is {'' if default_engine() == 'beam' else 'not '}installed"
+    text = f"{engines} (default: %(default)s, {reason})"
+    parser.add_argument("--engine", choices=list(ENGINES), default=default_engine(), help=text)
     add_list_option(parser, "--set", "NAME=VALUE", "a source's path or a parameter's value")
     text = "an argument for the Beam components, such as --beam-pipeline-arg=--runner=DataflowRunner"
     add_list_option(parser, "--beam-pipeline-arg", "ARG", text)
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="with --engine process: run at most N steps at the same time, and no more than fit into the memory "
-        "(default: %(default)s, one after another). A step that measures time always runs alone",
+    text = (
+        "with --engine process: run at most N steps at the same time, and no more than fit into the memory "
+        "(default: %(default)s, one after another). A step that measures time always runs alone"
     )
-    parser.add_argument(
-        "--require-blessing",
-        action="store_true",
-        help=f"end with exit code {NOT_BLESSED} if no model meets the goals, so that a CI job fails; "
-        f"with {UNDECIDED} if the machine was too busy to compare speeds, and no other model was selected and blessed",
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
+    text = (
+        f"end with exit code {NOT_BLESSED} if no model meets the goals, so that a CI job fails; "
+        f"with {UNDECIDED} if the machine was too busy to compare speeds, and no other model was selected and blessed"
     )
+    parser.add_argument("--require-blessing", action="store_true", help=text)
     add_json_option(parser, json_help)
     add_file_option(parser)
 
@@ -210,16 +195,13 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object
     check_engine(arguments.engine)
     beam_runner.check_arguments(arguments.beam_pipeline_arg)
     if arguments.jobs < 1 or (arguments.jobs > 1 and arguments.engine != "process"):
-        raise ComponentError(
-            f"--jobs {arguments.jobs} with --engine {arguments.engine}",
-            "a number from 1, with --engine process: the others run one step after another",
-            "leave it out, or pass --engine process --jobs 1",
-        )
+        received = f"--jobs {arguments.jobs} with --engine {arguments.engine}"
+        expected = "a number from 1, with --engine process: the others run one step after another"
+        raise ComponentError(received, expected, "leave it out, or pass --engine process --jobs 1")
     types = {port.type for step in dag.steps.values() for port in step.component.outputs.values()}
     if arguments.require_blessing and Decision not in types:
-        raise ComponentError(
-            f"--require-blessing for {dag.name}", "a pipeline that selects a model", "leave it out, or add select_model"
-        )
+        received = f"--require-blessing for {dag.name}"
+        raise ComponentError(received, "a pipeline that selects a model", "leave it out, or add select_model")
     checked = dag.values(values)  # raises for a wrong value before the slow import of TFX
     for source in dag.sources:
         _check_source(dag, source, checked[source])
@@ -292,11 +274,8 @@ def _run(arguments: argparse.Namespace) -> int:
 def _planned_dag(arguments: argparse.Namespace) -> Dag:
     """Return the DAG of a saved plan, whose arguments and values become those of the command."""
     if arguments.pipeline or arguments.set or arguments.root or arguments.run_file.entries:
-        raise ComponentError(
-            "--plan with a pipeline, --set, --root or -f",
-            "a plan, which has them",
-            "leave them out, or plan again with them",
-        )
+        received = "--plan with a pipeline, --set, --root or -f"
+        raise ComponentError(received, "a plan, which has them", "leave them out, or plan again with them")
     saved = saved_plan.read_plan(arguments.plan)
     vars(arguments).update(saved.arguments(), planned=saved.values)
     return tracing.load(saved.pipeline)

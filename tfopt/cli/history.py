@@ -32,9 +32,8 @@ def add_history(subparsers: Subparsers) -> None:
         "its metrics, and why it was pushed or not; also who withdrew or restored "
         "a version. A run that failed before the push is not in it: see tfopt runs.",
     )
-    parser.add_argument(
-        "destination", nargs="?", default="pushed", help="the folder or address of pushed versions (default: pushed)"
-    )
+    text = "the folder or address of pushed versions (default: pushed)"
+    parser.add_argument("destination", nargs="?", default="pushed", help=text)
     parser.add_argument("--last", type=int, default=30, metavar="N", help="the number of runs (default: %(default)s)")
     add_json_option(parser)
 
@@ -52,9 +51,8 @@ def add_withdraw(subparsers: Subparsers) -> None:
     )
     _add_version(parser, "the newest one")
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why, for the history")
-    parser.add_argument(
-        "--allow", action="store_true", help="let later runs push the same model again, under another number"
-    )
+    text = "let later runs push the same model again, under another number"
+    parser.add_argument("--allow", action="store_true", help=text)
     add_json_option(parser)
 
 
@@ -74,9 +72,8 @@ def add_restore(subparsers: Subparsers) -> None:
 
 def _add_version(parser: CommandParser, default: str) -> None:
     parser.add_argument("destination", help="the folder or address of pushed versions")
-    parser.add_argument(
-        "version", nargs="?", type=int, metavar="N", help=f"the number of the version (default: {default})"
-    )
+    text = f"the number of the version (default: {default})"
+    parser.add_argument("version", nargs="?", type=int, metavar="N", help=text)
 
 
 def _withdraw(arguments: argparse.Namespace) -> int:

@@ -65,20 +65,17 @@ def add_open(subparsers: Subparsers) -> None:
         "open the report of a run in the browser",
         "Open the report of a run, which explains the decision, in the browser. Without a display its path is printed.",
     )
-    parser.add_argument(
-        "run", nargs="?", metavar="RUN", help=f"the folder of a run, or its name in {FOLDER} (default: the newest one)"
-    )
+    text = f"the folder of a run, or its name in {FOLDER} (default: the newest one)"
+    parser.add_argument("run", nargs="?", metavar="RUN", help=text)
     parser.add_argument("--print", action="store_true", help="print the path of the report only")
 
 
 def _open(arguments: argparse.Namespace) -> int:
     root, record = find_run(arguments.run, FOLDER) if arguments.run else _newest()
     if not record.report:
-        raise ComponentError(
-            f"{root}: no report ({record.pipeline}: {record.state})",
-            "a run that has selected a model",
-            "run a pipeline with select_model, such as retrain; tfopt runs lists the runs",
-        )
+        received = f"{root}: no report ({record.pipeline}: {record.state})"
+        fix = "run a pipeline with select_model, such as retrain; tfopt runs lists the runs"
+        raise ComponentError(received, "a run that has selected a model", fix)
     page = (root / record.report).absolute()
     if not page.is_file():
         raise ComponentError(f"{page}: no such file", "the report of the run", "run the pipeline again")
@@ -144,13 +141,8 @@ def add_clean(subparsers: Subparsers) -> None:
         "nothing is removed, and the paths are listed.",
     )
     _add_folder(parser)
-    parser.add_argument(
-        "--keep",
-        type=int,
-        required=True,
-        metavar="N",
-        help="the number of folders of each pipeline, and of executions of each step, that remain",
-    )
+    text = "the number of folders of each pipeline, and of executions of each step, that remain"
+    parser.add_argument("--keep", type=int, required=True, metavar="N", help=text)
     parser.add_argument("--yes", action="store_true", help="remove them (default: show what would be removed)")
     add_json_option(parser)
 
@@ -227,10 +219,5 @@ def _removal(removed: bool, remove: bool) -> str:
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder",
-        type=Path,
-        nargs="?",
-        default=FOLDER,
-        help="the folder with the folders of runs (default: %(default)s)",
-    )
+    text = "the folder with the folders of runs (default: %(default)s)"
+    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER, help=text)

@@ -97,11 +97,9 @@ def check_plan(file: Path, saved: SavedPlan, now: SavedPlan) -> None:
     """
     differences = list(_differences(saved, now))
     if differences:
-        raise ComponentError(
-            f"{file}: {'; '.join(differences[:5])}",
-            "what was planned: the same inputs, code, packages and earlier results",
-            f"look at a new plan: tfopt plan {saved.pipeline} … -o {file}",
-        )
+        received = f"{file}: {'; '.join(differences[:5])}"
+        expected = "what was planned: the same inputs, code, packages and earlier results"
+        raise ComponentError(received, expected, f"look at a new plan: tfopt plan {saved.pipeline} … -o {file}")
 
 
 def _differences(saved: SavedPlan, now: SavedPlan) -> Iterator[str]:

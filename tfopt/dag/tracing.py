@@ -106,11 +106,9 @@ def _returned_outputs(dag: Dag, returned: Any) -> dict[str, StepOutput]:
         re.fullmatch("[a-z][a-z0-9_]*", str(name)) and isinstance(output, StepOutput) and output.step in dag.steps
         for name, output in outputs.items()
     ):
-        raise ComponentError(
-            f"{dag.name} returns {returned!r}",
-            "outputs of its steps by name, in small letters, or nothing",
-            'write return {"selected": step.outputs["selected"]}',
-        )
+        received = f"{dag.name} returns {returned!r}"
+        expected = "outputs of its steps by name, in small letters, or nothing"
+        raise ComponentError(received, expected, 'write return {"selected": step.outputs["selected"]}')
     return dict(outputs)
 
 
@@ -148,9 +146,8 @@ def _input_type(where: str, hint: Any, annotation: Any) -> type[Artifact]:
 def _declare(dag: Dag, argument: DeclaredArgument) -> Placeholder:
     """Add a parameter to the DAG; the type of an inherited one is set when its step is known."""
     if argument.hint is None:
-        raise ComponentError(
-            f"{dag.name}: {argument.name} has no type", "a type, or Inherited", f"write {argument.name}: Inherited = …"
-        )
+        received = f"{dag.name}: {argument.name} has no type"
+        raise ComponentError(received, "a type, or Inherited", f"write {argument.name}: Inherited = …")
     if argument.hint == Inherited:
         required = argument.default is MISSING
         default = None if required else list(argument.default) if type(argument.default) is tuple else argument.default
@@ -207,9 +204,8 @@ def load(pipeline: str) -> Dag:
     if pipeline.endswith(".py"):
         path = Path(pipeline)
         if not path.is_file():
-            raise ComponentError(
-                f"{pipeline}: no such file", "a Python file with a pipeline function", "check the path"
-            )
+            received = f"{pipeline}: no such file"
+            raise ComponentError(received, "a Python file with a pipeline function", "check the path")
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec and spec.origin  # a .py file always has both
         module = importlib.util.module_from_spec(spec)
@@ -220,17 +216,13 @@ def load(pipeline: str) -> Dag:
     elif pipeline in pipelines():
         module = importlib.import_module(f"tfopt.pipelines.{pipeline}")
     else:
-        raise ComponentError(
-            f"pipeline {pipeline!r}", "a shipped pipeline or a .py file", nearest(pipeline, pipelines())
-        )
+        received = f"pipeline {pipeline!r}"
+        raise ComponentError(received, "a shipped pipeline or a .py file", nearest(pipeline, pipelines()))
     name = Path(pipeline).stem
     function = getattr(module, name, None)
     if not callable(function) or not inspect.signature(function).parameters:
-        raise ComponentError(
-            f"{pipeline}: no function {name}(steps, …)",
-            "a function with the name of its file, whose first argument records the steps",
-            f"write def {name}(steps, …)",
-        )
+        expected = "a function with the name of its file, whose first argument records the steps"
+        raise ComponentError(f"{pipeline}: no function {name}(steps, …)", expected, f"write def {name}(steps, …)")
     with _errors_with_line(Path(module.__file__ or pipeline), "a pipeline function that adds steps"):
         return trace(function)
 
@@ -247,11 +239,9 @@ def _errors_with_line(path: Path, expected: str) -> Iterator[None]:
             frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()
         ]
         line = frames[-1].lineno if frames else getattr(error, "lineno", None)
-        raise ComponentError(
-            f"{path}{f', line {line}' if line else ''}: {type(error).__name__}: {first_line(error)}",
-            expected,
-            "correct the file; values of parameters, and outputs of steps, are known only when the pipeline runs",
-        ) from error
+        received = f"{path}{f', line {line}' if line else ''}: {type(error).__name__}: {first_line(error)}"
+        fix = "correct the file; values of parameters, and outputs of steps, are known only when the pipeline runs"
+        raise ComponentError(received, expected, fix) from error
 
 
 def pipelines() -> list[str]:
@@ -268,23 +258,14 @@ def _wire(component: Component, port: Port, value: Any) -> Wire | None:
     items = value if isinstance(value, list | tuple) else [value]
     for item in items:
         if not isinstance(item, StepOutput | PipelineInput):
-            raise ComponentError(
-                f"{component.name}: {port.name}={item!r}",
-                "an output of a step, or an input of the pipeline",
-                'pass step.outputs["NAME"]',
-            )
+            expected = "an output of a step, or an input of the pipeline"
+            raise ComponentError(f"{component.name}: {port.name}={item!r}", expected, 'pass step.outputs["NAME"]')
         if not issubclass(item.type, port.type):
-            raise ComponentError(
-                f"{component.name}: {port.name} is a {item.type.__name__}",
-                port.type.__name__,
-                f"wire a {port.type.__name__} there",
-            )
+            received = f"{component.name}: {port.name} is a {item.type.__name__}"
+            raise ComponentError(received, port.type.__name__, f"wire a {port.type.__name__} there")
     if isinstance(value, list | tuple) != port.many:
-        raise ComponentError(
-            f"{component.name}: {port.name} is {'one' if port.many else 'a list'}",
-            "a list" if port.many else "one artifact",
-            "add or drop the brackets",
-        )
+        received = f"{component.name}: {port.name} is {'one' if port.many else 'a list'}"
+        raise ComponentError(received, "a list" if port.many else "one artifact", "add or drop the brackets")
     return tuple(items) if port.many else items[0]
 
 

@@ -274,9 +274,8 @@ class Component(Declaration):
                 raise ComponentError(f"{self.name}: {name}", "a name of its signature", fix)
         for parameter in self.parameters.values():
             if parameter.required and parameter.name not in values:
-                raise ComponentError(
-                    f"{self.name}: no {parameter.name}", parameter.expected, f"pass {parameter.name}=…"
-                )
+                received = f"{self.name}: no {parameter.name}"
+                raise ComponentError(received, parameter.expected, f"pass {parameter.name}=…")
         return {
             name: parameter.check(values[name], self.name) if name in values else parameter.default
             for name, parameter in self.parameters.items()

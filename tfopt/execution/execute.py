@@ -130,11 +130,9 @@ def _call(component: Component, arguments: Mapping[str, Any]) -> None:
     try:
         component.function(**arguments)
     except SystemExit as error:  # exit code 0 too: an engine would count it as success, KFP as a warning
-        raise ComponentError(
-            f"{component.name} ended the process with {error.code}",
-            "a component that returns, or raises",
-            "return from the function (or from your code that it calls) instead",
-        ) from error
+        received = f"{component.name} ended the process with {error.code}"
+        fix = "return from the function (or from your code that it calls) instead"
+        raise ComponentError(received, "a component that returns, or raises", fix) from error
     finally:
         _running.reset(token)
 
@@ -196,11 +194,8 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
     else:
         publication.remove_interrupted(_resolved(target))
     if _has_content(target):
-        raise ComponentError(
-            f"{component.name}: {port.name}={target.uri} exists",
-            "a new or empty folder",
-            "name another folder, or remove that one if you no longer need it",
-        )
+        fix = "name another folder, or remove that one if you no longer need it"
+        raise ComponentError(f"{component.name}: {port.name}={target.uri} exists", "a new or empty folder", fix)
     return target
 
 
@@ -210,11 +205,9 @@ def _check_distinct(component: Component, targets: Mapping[str, Artifact]) -> No
     for name, path in paths.items():
         for other in paths.keys() - {name}:
             if path.is_relative_to(paths[other]):
-                raise ComponentError(
-                    f"{component.name}: {name}={path} and {other}={paths[other]}",
-                    "a folder for each output, none of them in another one",
-                    f"name another folder for {name}",
-                )
+                received = f"{component.name}: {name}={path} and {other}={paths[other]}"
+                expected = "a folder for each output, none of them in another one"
+                raise ComponentError(received, expected, f"name another folder for {name}")
 
 
 def _check_characters(port: Port, uri: str) -> None:

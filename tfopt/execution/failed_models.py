@@ -52,11 +52,8 @@ def refuse_failed(inputs: Mapping[str, Any]) -> None:
     """Raise ComponentError if a single-model input is a failed model; lists of models may contain failed ones."""
     for name, model in inputs.items():
         if isinstance(model, Model) and model.failure:
-            raise ComponentError(
-                f"{name}: {model.name} was not made: {model.failure}",
-                "a model",
-                f"fix the step that makes it; {model.uri} has the whole error",
-            )
+            received = f"{name}: {model.name} was not made: {model.failure}"
+            raise ComponentError(received, "a model", f"fix the step that makes it; {model.uri} has the whole error")
 
 
 def _unforeseen(error: Exception) -> ComponentError:

@@ -41,11 +41,9 @@ SCHEMES = ("gs://", "s3://", "minio://", "oci://")  # of KFP's importer
 def check_address(name: str, value: Any) -> None:
     """Raise ComponentError if the cluster cannot read the address of a source."""
     if not str(value).startswith(SCHEMES):
-        raise ComponentError(
-            f"--set {name}={value}",
-            f"an address that the cluster can read: {', '.join(SCHEMES)}",
-            "copy it to your object store and pass its address there, or let --stage s3://BUCKET/FOLDER do that",
-        )
+        received = f"--set {name}={value}"
+        fix = "copy it to your object store and pass its address there, or let --stage s3://BUCKET/FOLDER do that"
+        raise ComponentError(received, f"an address that the cluster can read: {', '.join(SCHEMES)}", fix)
 
 
 def compile_component(
@@ -129,9 +127,8 @@ def compile_pipeline(
         _name_importers(compiled.pipeline_spec, importers)
         _write_yaml(compiled, file, {values["image"] for values in placed.values()})
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ComponentError(
-            f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", "change the DAG as that line says"
-        ) from error
+        fix = "change the DAG as that line says"
+        raise ComponentError(f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", fix) from error
 
 
 def _call_in_thread(function: Callable[..., Any], argument: Any) -> Any:
@@ -148,18 +145,12 @@ def _refuse_settings_of_runs(dag: Dag, options: Options, defaults: Mapping[str, 
     """Raise ComponentError for the root or a source, which the pipeline around a component has."""
     reused = [f"{name}:reuse" for name in dag.sources if "reuse" in options.of(name)]
     for option in [*(["root"] if options.root else []), *reused]:
-        raise ComponentError(
-            f"--kfp-option {option} with --as-component",
-            "options of steps",
-            "leave it out: the pipeline that uses the component has the root, and its steps make the artifacts",
-        )
+        fix = "leave it out: the pipeline that uses the component has the root, and its steps make the artifacts"
+        raise ComponentError(f"--kfp-option {option} with --as-component", "options of steps", fix)
     for name in dag.sources:
         if name in defaults:
-            raise ComponentError(
-                f"--set {name}={defaults[name]} with --as-component",
-                "values of parameters",
-                "leave it out: the sources of a component are artifacts of the pipeline around it",
-            )
+            fix = "leave it out: the sources of a component are artifacts of the pipeline around it"
+            raise ComponentError(f"--set {name}={defaults[name]} with --as-component", "values of parameters", fix)
 
 
 def _signature(
@@ -205,11 +196,8 @@ def pipeline_name(dag: Dag) -> str:
     """
     name = dag.name.replace("_", "-")
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
-        raise ComponentError(
-            f"pipeline {dag.name}",
-            "at most 63 small letters, digits and underscores, a letter or digit at both ends",
-            "rename the pipeline's function and file",
-        )
+        expected = "at most 63 small letters, digits and underscores, a letter or digit at both ends"
+        raise ComponentError(f"pipeline {dag.name}", expected, "rename the pipeline's function and file")
     return name
 
 

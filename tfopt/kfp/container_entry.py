@@ -128,11 +128,9 @@ def _parse_message(executor_input: str, component: Component) -> tuple[dict[str,
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         missing = [f"{type(error).__name__}: {first_line(error)}"]
     if missing:
-        raise ComponentError(
-            f"--executor-input {executor_input[:80]!r}: {', '.join(missing)}",
-            f"KFP's ExecutorInput, with an address for {', '.join(component.outputs)}",
-            "run the step from its compiled pipeline or component.yaml, of this version",
-        )
+        received = f"--executor-input {executor_input[:80]!r}: {', '.join(missing)}"
+        fix = "run the step from its compiled pipeline or component.yaml, of this version"
+        raise ComponentError(received, f"KFP's ExecutorInput, with an address for {', '.join(component.outputs)}", fix)
     return inputs, outputs
 
 
@@ -159,11 +157,9 @@ def _input_paths(port: Port, keys: list[str], sources: Mapping[str, Any]) -> Any
 def _existing_path(port: Port, uri: str) -> str:
     path = _local_path(uri)
     if not is_remote(path) and not Path(path).exists():
-        raise ComponentError(
-            f"{port.name}: nothing at {uri} (looked at {path})",
-            f"{port.type.__name__}: {port.type.contents}",
-            "check the address; if it is the output of another step, check why that step wrote none",
-        )
+        received = f"{port.name}: nothing at {uri} (looked at {path})"
+        fix = "check the address; if it is the output of another step, check why that step wrote none"
+        raise ComponentError(received, f"{port.type.__name__}: {port.type.contents}", fix)
     return path
 
 

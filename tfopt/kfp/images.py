@@ -67,8 +67,6 @@ def is_reference(image: str) -> bool:
 
 def _check(reference: str, option: str) -> None:
     if not re.fullmatch(REFERENCE, reference):
-        raise ComponentError(
-            f"--image {option}",
-            "an image reference: [registry/]name[:tag][@sha256:64 hexadecimal digits], in small letters",
-            f"write for example --image registry.example/tfopt-{{kind}}:{tfopt.__version__}",
-        )
+        expected = "an image reference: [registry/]name[:tag][@sha256:64 hexadecimal digits], in small letters"
+        fix = f"write for example --image registry.example/tfopt-{{kind}}:{tfopt.__version__}"
+        raise ComponentError(f"--image {option}", expected, fix)

@@ -96,9 +96,8 @@ class Options:
             names = named_by(option.key, dag)
             if option.step and option.step not in names:
                 kind = "source" if names is dag.sources else "step"
-                raise ComponentError(
-                    f"--kfp-option {option.text}", f"a {kind} of {dag.name}", nearest(option.step, names)
-                )
+                received = f"--kfp-option {option.text}"
+                raise ComponentError(received, f"a {kind} of {dag.name}", nearest(option.step, names))
 
     def of(self, step: str, placement: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         """Return the options of a step or source by key: a text, or a list or mapping of texts for repeatable keys.

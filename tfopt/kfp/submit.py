@@ -87,9 +87,8 @@ def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str,
         ComponentError: If a path has no artifact of the source's type, or the address cannot be written.
     """
     if not folder.startswith(compiler.SCHEMES):
-        raise ComponentError(
-            f"--stage {folder}", f"an address: {', '.join(compiler.SCHEMES)}", "pass s3://BUCKET/FOLDER"
-        )
+        received = f"--stage {folder}"
+        raise ComponentError(received, f"an address: {', '.join(compiler.SCHEMES)}", "pass s3://BUCKET/FOLDER")
     remote_files.check_scheme(folder)
     staged = dict(values)
     for name, source in dag.sources.items():

@@ -151,9 +151,8 @@ def _convert(node: yaml.Node, file: Path, name: str, done: dict[int, Entry | Non
     if id(node) in done:
         entry = done[id(node)]
         if entry is None:
-            raise ComponentError(
-                f"{file}, line {line}: an alias inside of its own anchor", "values that end", "remove the alias"
-            )
+            received = f"{file}, line {line}: an alias inside of its own anchor"
+            raise ComponentError(received, "values that end", "remove the alias")
         return entry
     done[id(node)] = None
     content: str | list[Entry] | dict[str, Entry] | None
