@@ -23,7 +23,6 @@ from tfopt.cli.completion import add_completion
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_plan, run_recorded
 from tfopt.cli.history import add_history, add_restore, add_withdraw
 from tfopt.cli.init import add_init
-from tfopt.cli.planned_evidence import describe_evidence
 from tfopt.cli.run_files.run_file import add_file_option
 from tfopt.cli.run_files.run_file_schema import run_file_schema
 from tfopt.cli.terminal.log_redirect import capture_library_logs
@@ -38,6 +37,7 @@ from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.kfp.container_entry import run_step
+from tfopt.reports import report_schema
 from tfopt.storage import remote_files
 from tfopt.value_types import JsonObject
 
@@ -92,23 +92,21 @@ def use_values(parser: CommandParser, words: Sequence[str]) -> None:
         dag = tracing.load(name)
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.epilog = f"{dag.name}: {dag.description}\n\n{overview.describe_values(dag)}"
-    parser.hint = functools.partial(_value_hint, name)
 
+    def hint(option: str) -> str | None:
+        dag, value = tracing.load(name), option.lstrip("-").replace("-", "_")
+        return f"pass it as --set {value}=…" if value in dag.sources or value in dag.parameters else None
 
-def _value_hint(pipeline: str, option: str) -> str | None:
-    dag, name = tracing.load(pipeline), option.lstrip("-").replace("-", "_")
-    return f"pass it as --set {name}=…" if name in dag.sources or name in dag.parameters else None
+    parser.hint = hint
 
 
 def _add_schema(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "schema",
-        _schema,
-        "write the JSON schema of a pipeline's run files, for editors",
-        "Write the JSON schema of a pipeline's run files. An editor with a YAML language server uses it if "
-        "the first line of the file is: # yaml-language-server: $schema=FILE.json",
+    summary = "write the JSON schema of a pipeline's run files, for editors"
+    description = (
+        "Write the JSON schema of a pipeline's run files. An editor with a YAML language server uses it if the first "
+        "line of the file is: # yaml-language-server: $schema=FILE.json"
     )
+    parser = add_command(subparsers, "schema", _schema, summary, description)
     parser.add_argument("pipeline", help="a shipped pipeline, or a .py file")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="the file to write (default: print it)")
 
@@ -131,14 +129,10 @@ def pipeline_schema(pipeline: str) -> JsonObject:
 
 
 def _add_run(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "run",
-        _run,
-        "run a pipeline on this machine: retrain, optimize, …, or a .py file",
-        "Run a pipeline on this machine. Unchanged steps of an earlier run are reused.",
-        epilog=f"pipelines: {', '.join(tracing.pipelines())}. Values of one: tfopt run NAME --help",
-    )
+    summary = "run a pipeline on this machine: retrain, optimize, …, or a .py file"
+    description = "Run a pipeline on this machine. Unchanged steps of an earlier run are reused."
+    epilog = f"pipelines: {', '.join(tracing.pipelines())}. Values of one: tfopt run NAME --help"
+    parser = add_command(subparsers, "run", _run, summary, description, epilog=epilog)
     _add_run_options(parser, "print the outputs of each step as JSON", nargs="?")
     parser.set_defaults(usage_error=parser.error)
     text = "run what tfopt plan -o FILE.json planned; refused if inputs, code or earlier results changed since then"
@@ -146,15 +140,13 @@ def _add_run(subparsers: Subparsers) -> None:
 
 
 def _add_plan(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "plan",
-        _plan,
-        "show which steps `tfopt run` would run or reuse, why, and for how long",
-        "Show what `tfopt run` would do with the same arguments: which steps it runs, and why it does not "
-        "reuse their earlier results, with the time of their last execution in the run's folder. Nothing is written. "
-        "TFX's engines have their own records in that folder: results of the engine process are not theirs.",
+    summary = "show which steps `tfopt run` would run or reuse, why, and for how long"
+    description = (
+        "Show what `tfopt run` would do with the same arguments: which steps it runs, and why it does not reuse their "
+        "earlier results, with the time of their last execution in the run's folder. Nothing is written. TFX's engines "
+        "have their own records in that folder: results of the engine process are not theirs."
     )
+    parser = add_command(subparsers, "plan", _plan, summary, description)
     _add_run_options(parser, "print the steps as JSON")
     text = "write the plan, for: tfopt run --plan FILE.json"
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help=text)
@@ -220,16 +212,14 @@ def _root(dag: Dag, arguments: argparse.Namespace) -> Path:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from tfopt.cli.terminal.plan_table import plan_facts, print_plan  # imports rich
+    from tfopt.cli.terminal.plan_table import describe_evidence, plan_facts, print_plan  # imports rich
 
     dag = tracing.load(arguments.pipeline)
     values = _checked_values(dag, arguments)
     steps = load_plan(arguments.engine)(dag, values, _root(dag, arguments))
     evidence = describe_evidence(dag, values, steps)
     if arguments.output:
-        saved_plan.write_plan(
-            arguments.output, saved_plan.make_plan(arguments, dag, values, _root(dag, arguments), steps)
-        )
+        saved_plan.make_plan(arguments, dag, values, _root(dag, arguments), steps).write(arguments.output)
     if arguments.json:
         print(json.dumps(plan_facts(steps, evidence), indent=1))
     else:
@@ -248,7 +238,7 @@ def _run(arguments: argparse.Namespace) -> int:
     values, root = _checked_values(dag, arguments), _root(dag, arguments)
     if arguments.plan:
         now = saved_plan.make_plan(arguments, dag, values, root, load_plan(arguments.engine)(dag, values, root))
-        saved_plan.check_plan(arguments.plan, saved_plan.read_plan(arguments.plan), now)
+        saved_plan.check_plan(arguments.plan, now)
     options = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
     outcomes = run_recorded(dag, values, root, arguments.engine, beam_args=arguments.beam_pipeline_arg, **options)
     artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
@@ -276,7 +266,7 @@ def _planned_dag(arguments: argparse.Namespace) -> Dag:
     if arguments.pipeline or arguments.set or arguments.root or arguments.run_file.entries:
         received = "--plan with a pipeline, --set, --root or -f"
         raise ComponentError(received, "a plan, which has them", "leave them out, or plan again with them")
-    saved = saved_plan.read_plan(arguments.plan)
+    saved = report_schema.load(saved_plan.SavedPlan, arguments.plan)
     vars(arguments).update(saved.arguments(), planned=saved.values)
     return tracing.load(saved.pipeline)
 
@@ -293,8 +283,7 @@ def last_outputs(dag: Dag, outcomes: Mapping[str, Outcome]) -> dict[str, Artifac
     """Return the outputs of a run that no step reads, by name and step; none if it has a decision, which has a page."""
     if any(isinstance(output, Decision) for outcome in outcomes.values() for output in outcome.outputs.values()):
         return {}
-    wires = [wire for step in dag.steps.values() for wire in step.inputs.values()]
-    read = {value for wire in wires for value in (wire if isinstance(wire, tuple) else (wire,))}
+    read = {output for step in dag.steps.values() for output in step.used_outputs}
     return {
         f"{name} of {step.id}": outcomes[step.id].outputs[name]
         for step in dag.steps.values()

@@ -124,14 +124,12 @@ def _submit(arguments: argparse.Namespace) -> int:
 
 def add_schedule(subparsers: Subparsers) -> None:
     """Add ``tfopt schedule``."""
-    parser = add_command(
-        subparsers,
-        "schedule",
-        lambda arguments: _schedule(parser, arguments),
-        "run a pipeline on a Kubeflow Pipelines server at the times of a cron expression",
-        "Run a pipeline repeatedly on a Kubeflow Pipelines server. A name has one schedule. One run is "
-        "active at a time, and missed times are skipped. The same command with other values replaces the schedule.",
+    summary = "run a pipeline on a Kubeflow Pipelines server at the times of a cron expression"
+    description = (
+        "Run a pipeline repeatedly on a Kubeflow Pipelines server. A name has one schedule. One run is active at a "
+        "time, and missed times are skipped. The same command with other values replaces the schedule."
     )
+    parser = add_command(subparsers, "schedule", lambda arguments: _schedule(parser, arguments), summary, description)
     _add_server_options(parser, pipeline_optional=True)
     text = 'six fields, in UTC: second minute hour day month weekday, such as "0 0 3 * * 1"'
     parser.add_argument("--cron", help=text)

@@ -64,11 +64,7 @@ def pipeline_facts(dag: Dag) -> JsonObject:
     return {
         **parameters_schema(dag.name, dag.description, dag.parameters),
         "sources": {
-            source.name: {
-                "type": source.type.__name__,
-                "optional": source.optional,
-                "description": source.description,
-            }
+            source.name: {"type": source.type.__name__, "optional": source.optional, "description": source.description}
             for source in dag.sources.values()
         },
         "steps": {step.id: step.component.name for step in dag.steps.values()},

@@ -157,9 +157,6 @@ class Dag:
         What depends on a parameter of the pipeline without a value is not checked.
         """
         self._check_goals(values)
-        self._check_layouts(values)
-
-    def _check_layouts(self, values: Mapping[str, Any]) -> None:
         for step in self.steps.values():
             layout = step.value(LAYOUT, values)
             for wire in step.used_outputs:

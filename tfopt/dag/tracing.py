@@ -21,13 +21,7 @@ from tfopt.artifacts import Artifact, LineageStep
 from tfopt.component import Component, Port
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Wire
 from tfopt.declaration.library import ComponentCalls
-from tfopt.declaration.parameters import (
-    DeclaredArgument,
-    Parameter,
-    group_arguments,
-    inherit,
-    read_descriptions,
-)
+from tfopt.declaration.parameters import DeclaredArgument, Parameter, group_arguments, inherit, read_descriptions
 from tfopt.declaration.step_order import check_steps
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
@@ -74,10 +68,8 @@ class Steps(ComponentCalls, ComponentSteps):
         inputs = {port.name: _wire(component, port, artifacts.get(port.name)) for port in component.inputs.values()}
         component.check({name: _sample(component, name, wire) for name, wire in wires.items()})
         check_steps(id, _earlier_components(self._dag, inputs.get("model")), component)
-        step = Step(
-            id, component, {name: wire for name, wire in inputs.items() if wire is not None and wire != ()}, wires
-        )
-        self._dag.steps[id] = step
+        present = {name: wire for name, wire in inputs.items() if wire is not None and wire != ()}
+        self._dag.steps[id] = step = Step(id, component, present, wires)
         return step
 
 
@@ -119,7 +111,8 @@ def _arguments(function: Callable[..., Mapping[str, object] | None], dag: Dag) -
     arguments: dict[str, object] = {}
     for name, argument in list(inspect.signature(function).parameters.items())[1:]:
         description = descriptions.get(name, "")
-        annotation = _annotated(hints.get(name))
+        parts = (hints.get(name), *typing.get_args(hints.get(name)))  # the annotation may be one side of a union
+        annotation: Any = next((part for part in parts if hasattr(part, "__metadata__")), None)
         if argument.kind is not argument.KEYWORD_ONLY:
             artifact_type = _input_type(f"{function.__name__}: {name}", hints.get(name), annotation)
             optional = argument.default is None
@@ -190,11 +183,6 @@ def _typed(dag: Dag, parameter: Parameter, reached: list[Parameter]) -> Paramete
     return replace(first, name=parameter.name, description=description, same_as=None)  # another step has its own
 
 
-def _annotated(hint: Any) -> Any:
-    """Return the ``Annotated`` part of a hint, which may be one side of a union; None if there is none."""
-    return next((part for part in (hint, *typing.get_args(hint)) if hasattr(part, "__metadata__")), None)
-
-
 def load(pipeline: str) -> Dag:
     """Trace a pipeline of ``tfopt.pipelines`` by name, or the function of a Python file that has the file's name.
 
@@ -235,10 +223,9 @@ def _errors_with_line(path: Path, expected: str) -> Iterator[None]:
     except (ComponentError, KeyboardInterrupt):
         raise
     except BaseException as error:  # with SystemExit the command would end with success
-        frames = [
-            frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()
-        ]
-        line = frames[-1].lineno if frames else getattr(error, "lineno", None)
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename) == path.absolute()]
+        line = lines[-1] if lines else getattr(error, "lineno", None)
         received = f"{path}{f', line {line}' if line else ''}: {type(error).__name__}: {first_line(error)}"
         fix = "correct the file; values of parameters, and outputs of steps, are known only when the pipeline runs"
         raise ComponentError(received, expected, fix) from error

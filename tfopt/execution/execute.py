@@ -191,9 +191,11 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
     _check_characters(port, target.uri)
     if is_remote(target.uri):
         publication.remove_interrupted_upload(target.uri)
+        has_content = bool(remote_files.list_remote_files(target.uri))
     else:
         publication.remove_interrupted(_resolved(target))
-    if _has_content(target):
+        has_content = target.path.is_file() or (target.path.exists() and any(target.path.iterdir()))
+    if has_content:
         fix = "name another folder, or remove that one if you no longer need it"
         raise ComponentError(f"{component.name}: {port.name}={target.uri} exists", "a new or empty folder", fix)
     return target
@@ -215,12 +217,6 @@ def _check_characters(port: Port, uri: str) -> None:
     remote_files.check_characters(uri, remote_files.PATTERN if is_for_tensorflow else "")
 
 
-def _has_content(target: Artifact) -> bool:
-    if is_remote(target.uri):
-        return bool(remote_files.list_remote_files(target.uri))
-    return target.path.exists() and (target.path.is_file() or any(target.path.iterdir()))
-
-
 @contextlib.contextmanager
 def _staged(component: Component, targets: dict[str, Artifact]) -> Iterator[dict[str, Artifact]]:
     """Yield a staging folder for each target; rename or upload all of them at the end, or leave nothing.
@@ -237,7 +233,11 @@ def _staged(component: Component, targets: dict[str, Artifact]) -> Iterator[dict
         local = {name: artifact for name, artifact in staged.items() if not is_remote(artifact.uri)}
         try:
             for artifact in local.values():
-                _make(artifact.path)
+                try:
+                    artifact.path.mkdir(parents=True)
+                except OSError as error:
+                    fix = "write elsewhere, or change the permissions"
+                    raise ComponentError(str(error), "a writable folder", fix) from error
                 locks.enter_context(lock_folder(artifact.path))
             yield staged
             for name in [name for name in local if is_remote(targets[name].uri)]:
@@ -256,13 +256,6 @@ def _staged(component: Component, targets: dict[str, Artifact]) -> Iterator[dict
         finally:
             for artifact in local.values():
                 shutil.rmtree(artifact.path, ignore_errors=True)
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise ComponentError(str(error), "a writable folder", "write elsewhere, or change the permissions") from error
 
 
 def _staging_artifact(target: Artifact, folder: Path) -> Artifact:

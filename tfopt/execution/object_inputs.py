@@ -134,11 +134,7 @@ def save_data(data: Any, folder: Path, naming: Naming, shares: Mapping[str, int]
 
 
 def _is_saved(target: Path) -> bool:
-    """Return True if an object was saved at a path.
-
-    Raises:
-        ComponentError: If another user did, or a link is there: it may be another object.
-    """
+    """Return True if an object was saved at a path; refuse a link or one of another user: it may be another object."""
     if os.path.lexists(target) and not is_own(target):
         received = f"{target}: a link, or a file or folder of another user"
         raise ComponentError(received, "what this user's runs saved", "pass another folder as path")

@@ -27,11 +27,7 @@ class Cron:
 
     @classmethod
     def parse(cls, text: str) -> "Cron":
-        """Check an expression.
-
-        Raises:
-            ComponentError: If Kubeflow's scheduler would refuse it, or no time ever matches it.
-        """
+        """Raise ComponentError for an expression that Kubeflow's scheduler would refuse, or that no time matches."""
         fields = text.split()
         if len(fields) != 6:
             hint = f'put the seconds first: "0 {text}"' if len(fields) == 5 else f'write for example "{EXAMPLE}"'

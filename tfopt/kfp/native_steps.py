@@ -11,7 +11,6 @@ def ours(...):
 A list input takes single artifacts, ``dsl.Collected(…)`` of a loop, or a list of both.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kfp import dsl
@@ -21,7 +20,7 @@ from tfopt.component import Component
 from tfopt.declaration.library import ComponentCalls
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
-from tfopt.kfp.container_components import add_task
+from tfopt.kfp.container_components import add_task, call_in_thread
 from tfopt.kfp.images import Images
 from tfopt.kfp.placement import declared_values
 from tfopt.kfp.pod_options import apply
@@ -92,8 +91,7 @@ class Steps(ComponentCalls, ComponentNodes):
         if self._local:
             return task
         pod = declared_values(component, self._images)
-        with ThreadPoolExecutor(1) as thread:  # KFP inspects the stack at each option, which is deep in a notebook
-            thread.submit(apply, {**pod, "image": self._images.of(pod["image"])}, task).result()
+        call_in_thread(apply, {**pod, "image": self._images.of(pod["image"])}, task)
         return task
 
 

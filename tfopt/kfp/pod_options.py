@@ -73,11 +73,7 @@ class Options:
     """
 
     def __init__(self, arguments: Sequence[str] = ()) -> None:
-        """Parse the arguments.
-
-        Raises:
-            ComponentError: If a key is unknown, or does not allow its value.
-        """
+        """Parse the arguments; raise ComponentError for an unknown key, or a value that its key does not allow."""
         self._options = [_parse(text) for text in arguments]
 
     @property
@@ -105,29 +101,24 @@ class Options:
         Options of another step (`placement`) replace those for all steps, but not those of the step itself.
         """
         values: dict[str, Any] = {}
-        self._add(values, None)
-        values |= copy.deepcopy(dict(placement))
-        self._add(values, step)
+        for scope, others in ((None, {}), (step, placement)):  # the later ones replace the earlier ones
+            values |= copy.deepcopy(dict(others))
+            for option in self._options:
+                if option.step == scope and option.name:
+                    values.setdefault(option.key, {})[option.name] = option.value
+                elif option.step == scope and option.key in LISTS:
+                    values.setdefault(option.key, []).append(option.value)
+                elif option.step == scope:
+                    values[option.key] = option.value
         return values
 
     def keys_of(self, step: str) -> set[str]:
         """Return the keys of the options for this step only."""
         return {option.key for option in self._options if option.step == step}
 
-    def texts(self, keys: Collection[str]) -> list[str]:
-        """Return the options with these keys, as they were passed."""
-        return [option.text for option in self._options if option.key in keys]
-
-    def _add(self, values: dict[str, Any], step: str | None) -> None:
-        for option in self._options:
-            if option.step != step:
-                continue
-            if option.name:
-                values.setdefault(option.key, {})[option.name] = option.value
-            elif option.key in LISTS:
-                values.setdefault(option.key, []).append(option.value)
-            else:
-                values[option.key] = option.value
+    def others(self, keys: Collection[str]) -> list[str]:
+        """Return the options with other keys, as they were passed."""
+        return [option.text for option in self._options if option.key not in keys]
 
     def _last(self, key: str) -> str | None:
         return next((option.value for option in reversed(self._options) if option.key == key), None)

@@ -198,7 +198,9 @@ def _poll(server: Server, run_id: str, pause: Callable[[], None]) -> Any:
                 return server.client.get_run(run_id)
         except ComponentError as error:
             failures += 1
-            if not _is_temporary(error) or failures > _MAX_FAILED_POLLS:
+            cause = error.__cause__
+            is_temporary = not isinstance(cause, kfp_server_api.ApiException) or (cause.status or 0) >= 500
+            if not is_temporary or failures > _MAX_FAILED_POLLS:
                 raise
             log.info("%s; trying again", error.received)
             pause()
@@ -236,8 +238,3 @@ def _log_steps(run: Any, logged: dict[str, str]) -> None:
             continue
         logged[task.task_id] = state
         log.info("%s: %s%s", name, state.lower(), f": {task.error.message}" if task.error else "")
-
-
-def _is_temporary(error: ComponentError) -> bool:
-    cause = error.__cause__
-    return not isinstance(cause, kfp_server_api.ApiException) or (cause.status or 0) >= 500

@@ -11,18 +11,8 @@ from tfopt.errors import ComponentError
 from tfopt.kfp.pod_options import Options
 
 STORE = "gs://"
-# Options that say something about a pod; the others are in the pipeline itself.
-POD_KEYS = (
-    "timeout",
-    "node",
-    "toleration",
-    "secret",
-    "secret_files",
-    "volume",
-    "pull_secret",
-    "user",
-    "service_account",
-)
+# Options that are in the pipeline itself; the others say something about a pod.
+KEYS = ("cpu", "memory", "gpu", "gpu_type", "image", "retries", "wait", "env", "reuse", "root")
 ACCELERATOR = r"(?:NVIDIA|TPU)_[A-Z0-9_]+"
 NAME = r"[a-z][-a-z0-9]{0,127}"  # of `aiplatform.PipelineJob`
 
@@ -30,16 +20,12 @@ NAME = r"[a-z][-a-z0-9]{0,127}"  # of `aiplatform.PipelineJob`
 def check_pipeline(
     name: str, placed: Mapping[str, Mapping[str, Any]], options: Options, addresses: Mapping[str, Any]
 ) -> None:
-    """Check a pipeline, the options and images of its steps, and the addresses of its sources.
-
-    Raises:
-        ComponentError: If Vertex AI cannot run it.
-    """
+    """Raise ComponentError for a name, an option or image of a step, or an address that Vertex AI cannot use."""
     if not re.fullmatch(NAME, name):
         received, expected = f"pipeline {name} for vertex", "a name that begins with a letter"
         raise ComponentError(received, expected, "rename the pipeline's function and file")
-    for text in options.texts(POD_KEYS):
-        expected = "options without Kubernetes: cpu, memory, gpu, gpu_type, image, retries, wait, env, reuse, root"
+    for text in options.others(KEYS):
+        expected = f"options without Kubernetes: {', '.join(KEYS)}"
         fix = "leave it out; pass the service account to aiplatform.PipelineJob.submit"
         raise ComponentError(f"--kfp-option {text} for vertex", expected, fix)
     for option, address in {

@@ -132,9 +132,7 @@ class StepResults:
         """Return a path for each output where nothing exists, and record that they will be written."""
         names = (self._key if number == 1 else f"{self._key}-{number}" for number in itertools.count(1))
         self._name = next(
-            name
-            for name in names
-            if not any(path.exists() for path in (self._record(name), *self._targets(name).values()))
+            name for name in names if not any(map(Path.exists, [self._record(name), *self._targets(name).values()]))
         )
         self._records.mkdir(parents=True, exist_ok=True)
         self._record(self._name).with_suffix(UNFINISHED).touch()
@@ -149,9 +147,9 @@ class StepResults:
             parameters=self._parameters,
             outputs={
                 name: StoredOutput(
-                    artifact.path.relative_to(self._root).as_posix(), artifact.content_digest, artifact.metadata
+                    output.path.relative_to(self._root).as_posix(), output.content_digest, output.metadata
                 )
-                for name, artifact in outputs.items()
+                for name, output in outputs.items()
             },
             seconds=seconds,
             code_parts=self._code,
@@ -168,7 +166,9 @@ class StepResults:
         for file, execution in self._read(f"{self._key}*.json"):
             with contextlib.suppress(ComponentError, ValueError):
                 outputs, stored = self._outputs(execution), execution.outputs
-                if _may_succeed_now(outputs) or not all(_is_relative(output.path) for output in stored.values()):
+                paths = [Path(output.path) for output in stored.values()]
+                is_below_root = all(not path.is_absolute() and ".." not in path.parts for path in paths)
+                if _may_succeed_now(outputs) or not is_below_root:
                     continue
                 if all(artifact.content_digest == stored[name].digest for name, artifact in outputs.items()):
                     yield file, outputs
@@ -222,11 +222,6 @@ def output_paths(root: Path, record: Path) -> list[Path]:
 
 def _newest_first(records: Iterable[Path]) -> list[Path]:
     return sorted(records, key=lambda file: -file.stat().st_mtime_ns)
-
-
-def _is_relative(path: str) -> bool:
-    """Return True if a path in a record stays below the folder of the run."""
-    return not path.startswith("/") and ".." not in path.split("/")
 
 
 def _mark_used(record: Path) -> None:

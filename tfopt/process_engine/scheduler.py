@@ -37,10 +37,29 @@ def run_steps(
         Exception: The first one of a step. Steps that run at that time end before, so that their results are reused.
     """
     running: dict[Future[Outcome], Step] = {}
+    waiting, done = list(steps), set[str]()
+    free = psutil.virtual_memory().available
     threads = ThreadPoolExecutor(jobs, "step")
     try:
         try:
-            _run_steps(steps, start, finish, jobs, threads, running)
+            while waiting or running:
+                ready = [step for step in waiting if done.issuperset(output.step for output in step.used_outputs)]
+                for step in [step for step in ready if jobs > 1 and step.component.concurrent]:
+                    if len(running) < jobs and _fits(step, running.values(), free):
+                        waiting.remove(step)
+                        running[threads.submit(contextvars.copy_context().run, _named, step, start(step))] = step
+                if running:
+                    ended = [
+                        (running.pop(future), future) for future in wait(running, return_when=FIRST_COMPLETED).done
+                    ]
+                    outcomes = [(step, future.result()) for step, future in ended]
+                else:
+                    step = ready[0]
+                    waiting.remove(step)
+                    outcomes = [(step, start(step)())]
+                for step, outcome in outcomes:
+                    done.add(step.id)
+                    finish(step, outcome)
         except Exception:
             wait(running)
             raise
@@ -50,34 +69,6 @@ def run_steps(
         raise
     finally:
         threads.shutdown()
-
-
-def _run_steps(
-    steps: Sequence[Step],
-    start: Callable[[Step], Callable[[], Outcome]],
-    finish: Callable[[Step, Outcome], None],
-    jobs: int,
-    threads: ThreadPoolExecutor,
-    running: dict[Future[Outcome], Step],
-) -> None:
-    waiting, done = list(steps), set[str]()
-    free = psutil.virtual_memory().available
-    while waiting or running:
-        ready = [step for step in waiting if done.issuperset(output.step for output in step.used_outputs)]
-        for step in [step for step in ready if jobs > 1 and step.component.concurrent]:
-            if len(running) < jobs and _fits(step, running.values(), free):
-                waiting.remove(step)
-                running[threads.submit(contextvars.copy_context().run, _named, step, start(step))] = step
-        if running:
-            ended = [(running.pop(future), future) for future in wait(running, return_when=FIRST_COMPLETED).done]
-            outcomes = [(step, future.result()) for step, future in ended]
-        else:
-            step = ready[0]
-            waiting.remove(step)
-            outcomes = [(step, start(step)())]
-        for step, outcome in outcomes:
-            done.add(step.id)
-            finish(step, outcome)
 
 
 def _fits(step: Step, others: Collection[Step], free: int) -> bool:

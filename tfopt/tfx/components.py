@@ -159,7 +159,10 @@ class Executor(base_executor.BaseExecutor):
         """Run the component and publish the metadata of its outputs."""
         component = find(exec_properties[COMPONENT])
         parameters = decoded_parameters(component, exec_properties)
-        inputs = {name: uris for name, port in component.inputs.items() if (uris := _input_uris(port, input_dict))}
+        inputs: dict[str, object] = {}
+        for name, port in component.inputs.items():
+            if uris := [artifact.uri for key in port.keys(input_dict) for artifact in input_dict[key]]:
+                inputs[name] = uris if port.many else uris[0]
         outputs = {name: output_dict[name][0] for name in component.outputs}
         targets = {name: artifact.uri for name, artifact in outputs.items()}
         try:
@@ -188,14 +191,6 @@ def split_lists(component: Component, channels: Mapping[str, Any]) -> Iterator[t
             yield name, (port, wired)
         else:
             yield from ((f"{name}_{index}", (port, channel)) for index, channel in enumerate(wired, 1))
-
-
-def _input_uris(port: Port, input_dict: Any) -> Any:
-    """Return the URI of an input, or the list of URIs; None or an empty list if there is none."""
-    keys = [key for key in input_dict if key.startswith(f"{port.name}_")] if port.many else [port.name]
-    keys.sort(key=lambda key: int(key.rpartition("_")[2]) if port.many else 0)
-    uris = [artifact.uri for key in keys for artifact in input_dict.get(key, [])]
-    return uris if port.many else next(iter(uris), None)
 
 
 def _publish(artifact: types.Artifact, written: artifacts.Artifact) -> None:

@@ -45,7 +45,9 @@ def run(
         ComponentError: If a value is not allowed, or a step raises it.
     """
     with scratch_folder(), locked_run(root):
-        _check_owner(root / METADATA)
+        if os.path.lexists(root / METADATA) and not is_own(root / METADATA):  # it could name any file as a result
+            received = f"{root / METADATA}: a link, or a file of another user"
+            raise ComponentError(received, "metadata that this user's runs wrote", "pass another folder with --root")
         tfx_dag = pipeline(dag, values, root, beam_args=beam_args)
         codes = {node.exec_properties.get(IMPLEMENTATION) for node in tfx_dag.components}
         reject_unusable(tfx_dag.metadata_connection_config, codes, IMPLEMENTATION)
@@ -59,13 +61,6 @@ def run(
                 raise Executor.failure from error
         with metadata.Metadata(tfx_dag.metadata_connection_config) as handle:
             return RunOutcome({step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()})
-
-
-def _check_owner(metadata_store: Path) -> None:
-    """Raise ComponentError for metadata of another user, which could name any file as a result to reuse."""
-    if os.path.lexists(metadata_store) and not is_own(metadata_store):
-        received = f"{metadata_store}: a link, or a file of another user"
-        raise ComponentError(received, "metadata that this user's runs wrote", "pass another folder with --root")
 
 
 def pipeline(

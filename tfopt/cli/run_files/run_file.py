@@ -171,11 +171,7 @@ class _PodSetting:
     entry: Entry
 
     def option(self) -> str:
-        """Return ``[STEP:]KEY=VALUE``.
-
-        Raises:
-            ComponentError: If the key does not allow the value, or a variable is not set.
-        """
+        """Return ``[STEP:]KEY=VALUE``; raise ComponentError for a value that is not allowed, or an unset variable."""
         text = self.entry.text()
         option = f"{self.step}:{self.key}={text}" if self.step else f"{self.key}={text}"
         key = self.key.partition(".")[0]

@@ -55,11 +55,7 @@ class Entry:
             raise self.error(error.received, error.expected, error.fix) from error
 
     def text(self) -> str:
-        """Return a text with the values of its variables.
-
-        Raises:
-            ComponentError: If this is a list or a mapping, or a variable is not set.
-        """
+        """Return a text with the values of its variables; raise ComponentError for an unset one, or for no text."""
         if not isinstance(self.content, str):
             raise self.error(f"{self.name} is a {self._kind}", "one value", f"write {self.name}: VALUE")
         return _VARIABLE.sub(self._value, self.content)
