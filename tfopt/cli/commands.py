@@ -17,7 +17,6 @@ from tfopt.cli.arguments import (
     add_component_options,
     add_json_option,
     add_list_option,
-    component_parser,
 )
 from tfopt.cli.completion import add_completion
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_plan, run_recorded
@@ -32,8 +31,6 @@ from tfopt.dag.dag import Dag, resolve_source
 from tfopt.dag.outcome import Outcome
 from tfopt.dag.planned_step import ALWAYS
 from tfopt.data import beam_runner
-from tfopt.declaration.library import component_names
-from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.kfp.container_entry import run_step
@@ -44,49 +41,10 @@ from tfopt.value_types import JsonObject
 HAS_WORK, NOT_BLESSED, UNDECIDED = 2, 3, 4  # exit codes
 
 
-def _add_list(subparsers: Subparsers) -> None:
-    add_json_option(add_command(subparsers, "list", _list, "list the pipelines, and the components by purpose"))
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    if arguments.json:
-        print(json.dumps(list(overview.listed()), indent=1))
-    else:
-        print(f"{overview.pipeline_list()}\n\n{overview.component_list()}")
-    return 0
-
-
-def _add_describe(subparsers: Subparsers) -> None:
-    summary = "show the inputs, outputs and parameters of a component, or the values and steps of a pipeline"
-    parser = add_command(subparsers, "describe", _describe, summary, "Describe a component or pipeline.")
-    parser.add_argument("name", help="a component, MODULE:NAME, a shipped pipeline, or a .py file")
-    add_json_option(parser, "print the JSON schema")
-
-
-def _describe(arguments: argparse.Namespace) -> int:
-    if _is_pipeline(arguments.name):
-        dag = tracing.load(arguments.name)
-        print(json.dumps(overview.pipeline_facts(dag), indent=1) if arguments.json else overview.describe_pipeline(dag))
-        return 0
-    names = [*component_names(), *tracing.pipelines()]
-    if ":" not in arguments.name and arguments.name not in names:
-        raise ComponentError(arguments.name, "the name of a component or pipeline", nearest(arguments.name, names))
-    component = find(arguments.name)
-    if arguments.json:
-        print(json.dumps(component.schema(), indent=1))
-    else:
-        component_parser(component, f"tfopt {component.name}").print_help()
-    return 0
-
-
-def _is_pipeline(name: str) -> bool:
-    return name.endswith(".py") or name in tracing.pipelines()
-
-
 def use_values(parser: CommandParser, words: Sequence[str]) -> None:
     """Describe the values of the pipeline in the help of a command, and in the error for one that is no option."""
-    name = next((word for word in words if _is_pipeline(word)), parser.get_default("pipeline"))
-    if not name or not _is_pipeline(name):
+    name = next(filter(overview.is_pipeline, words), parser.get_default("pipeline"))
+    if not name or not overview.is_pipeline(name):
         return
     if {"-h", "--help"} & set(words):
         dag = tracing.load(name)
@@ -348,8 +306,8 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "submit": kubeflow.add_submit,
     "schedule": kubeflow.add_schedule,
     "init": lambda subparsers: add_init(subparsers, pipeline_schema),
-    "list": _add_list,
-    "describe": _add_describe,
+    "list": overview.add_list,
+    "describe": overview.add_describe,
     "schema": _add_schema,
     "runs": runs.add_runs,
     "open": runs.add_open,

@@ -1,16 +1,61 @@
-"""List the components by purpose and the pipelines, and describe a pipeline with its values."""
+"""The subcommands ``list`` and ``describe``: components by purpose, pipelines, and the values of a pipeline."""
 
 import argparse
+import json
 from collections.abc import Iterator
 
-from tfopt.cli.arguments import escape, parameter_help
-from tfopt.component import components
+from tfopt.cli.arguments import Subparsers, add_command, add_json_option, component_parser, escape, parameter_help
+from tfopt.component import components, find
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag
 from tfopt.declaration.component import PURPOSES
 from tfopt.declaration.library import component_names
 from tfopt.declaration.parameters import parameters_schema
+from tfopt.error_messages import nearest
+from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
+
+
+def add_list(subparsers: Subparsers) -> None:
+    """Add ``tfopt list``."""
+    add_json_option(add_command(subparsers, "list", _list, "list the pipelines, and the components by purpose"))
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    if arguments.json:
+        print(json.dumps(list(listed()), indent=1))
+    else:
+        print(f"{pipeline_list()}\n\n{component_list()}")
+    return 0
+
+
+def add_describe(subparsers: Subparsers) -> None:
+    """Add ``tfopt describe``."""
+    summary = "show the inputs, outputs and parameters of a component, or the values and steps of a pipeline"
+    parser = add_command(subparsers, "describe", _describe, summary, "Describe a component or pipeline.")
+    parser.add_argument("name", help="a component, MODULE:NAME, a shipped pipeline, or a .py file")
+    add_json_option(parser, "print the JSON schema")
+
+
+def _describe(arguments: argparse.Namespace) -> int:
+    if is_pipeline(arguments.name):
+        dag = tracing.load(arguments.name)
+        print(json.dumps(pipeline_facts(dag), indent=1) if arguments.json else describe_pipeline(dag))
+        return 0
+    names = [*component_names(), *tracing.pipelines()]
+    if ":" not in arguments.name and arguments.name not in names:
+        raise ComponentError(arguments.name, "the name of a component or pipeline", nearest(arguments.name, names))
+    component = find(arguments.name)
+    if arguments.json:
+        print(json.dumps(component.schema(), indent=1))
+    else:
+        component_parser(component, f"tfopt {component.name}").print_help()
+    return 0
+
+
+def is_pipeline(name: str) -> bool:
+    """Return True for a shipped pipeline or a Python file."""
+    return name.endswith(".py") or name in tracing.pipelines()
 
 
 def component_list() -> str:

@@ -114,9 +114,9 @@ def compile_pipeline(
         artifacts = {source.name: arguments[source.name] for source in used}
         tasks: dict[str, dsl.PipelineTask] = {}
         for step in dag.steps.values():
-            values_now = {name: value for name, value in step.resolve(arguments).items() if value is not None}
+            passed = {name: value for name, value in step.resolve(arguments).items() if value is not None}
             lengths = {name: len(wire) for name, wire in step.inputs.items() if isinstance(wire, tuple)}
-            task = add_task(step.component, lengths, _wires(step, artifacts, tasks), values_now)
+            task = add_task(step.component, lengths, _wires(step, artifacts, tasks), passed)
             tasks[step.id] = task.set_display_name(step.id)
             apply(placed[step.id], task, target)
         outputs = {name: tasks[output.step].outputs[output.output] for name, output in dag.outputs.items()}

@@ -27,7 +27,7 @@ class Cron:
 
     @classmethod
     def parse(cls, text: str) -> "Cron":
-        """Raise ComponentError for an expression that Kubeflow's scheduler would refuse, or that no time matches."""
+        """Check an expression; raise ComponentError if Kubeflow's scheduler would refuse it, or no time matches it."""
         fields = text.split()
         if len(fields) != 6:
             hint = f'put the seconds first: "0 {text}"' if len(fields) == 5 else f'write for example "{EXAMPLE}"'

@@ -99,10 +99,18 @@ class StepResults:
         unknown = any(digest is None for digests in self._inputs.values() for digest in digests)
         if unknown or self._step.component.cache == "never":
             return None
-        record, outputs = next(self._unchanged(), (None, None))
-        if record and mark_used:
-            _mark_used(record)
-        return outputs
+        for record, execution in self._read(f"{self._key}*.json"):
+            with contextlib.suppress(ComponentError, ValueError):
+                outputs, stored = self._outputs(execution), execution.outputs
+                paths = [Path(output.path) for output in stored.values()]
+                is_below_root = all(not path.is_absolute() and ".." not in path.parts for path in paths)
+                if _may_succeed_now(outputs) or not is_below_root:
+                    continue
+                if all(artifact.content_digest == stored[name].digest for name, artifact in outputs.items()):
+                    if mark_used:
+                        _mark_used(record)
+                    return outputs
+        return None
 
     def executions(self) -> list[Execution]:
         """Return the records of all earlier executions of the step, newest first, without damaged ones."""
@@ -160,18 +168,6 @@ class StepResults:
         _mark_used(partial)
         partial.rename(self._record(self._name))
         self._record(self._name).with_suffix(UNFINISHED).unlink()
-
-    def _unchanged(self) -> Iterator[tuple[Path, dict[str, Artifact]]]:
-        """Yield record and outputs of each earlier execution whose outputs have the recorded content, newest first."""
-        for file, execution in self._read(f"{self._key}*.json"):
-            with contextlib.suppress(ComponentError, ValueError):
-                outputs, stored = self._outputs(execution), execution.outputs
-                paths = [Path(output.path) for output in stored.values()]
-                is_below_root = all(not path.is_absolute() and ".." not in path.parts for path in paths)
-                if _may_succeed_now(outputs) or not is_below_root:
-                    continue
-                if all(artifact.content_digest == stored[name].digest for name, artifact in outputs.items()):
-                    yield file, outputs
 
     def _read(self, pattern: str) -> Iterator[tuple[Path, Execution]]:
         """Yield the records of executions, newest first; those of other users count for nothing."""

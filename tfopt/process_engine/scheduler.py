@@ -49,10 +49,8 @@ def run_steps(
                         waiting.remove(step)
                         running[threads.submit(contextvars.copy_context().run, _named, step, start(step))] = step
                 if running:
-                    ended = [
-                        (running.pop(future), future) for future in wait(running, return_when=FIRST_COMPLETED).done
-                    ]
-                    outcomes = [(step, future.result()) for step, future in ended]
+                    ended = wait(running, return_when=FIRST_COMPLETED).done
+                    outcomes = [(running.pop(future), future.result()) for future in ended]
                 else:
                     step = ready[0]
                     waiting.remove(step)
