@@ -76,9 +76,12 @@ def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], JsonOb
         "working_directory": (place := _place_in_repository(folder)),
         "prefix": "" if place == "." else f"{place}/",
     }
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # Python, YAML and Markdown
+    environment.filters["quoted"] = json.dumps  # a text of JSON is one of Python and of YAML, too
+    environment.filters["cell"] = lambda text: "`" + text.replace("|", "\\|").replace("`", "'") + "`"
     for name, template in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(_environment().from_string(template.read_text()).render(facts) + "\n")
+        (folder / name).write_text(environment.from_string(template.read_text()).render(facts) + "\n")
     (folder / SCHEMA).write_text(json.dumps(pipeline_schema("retrain"), indent=1) + "\n")
     kind = f"{columns.classes} classes" if columns.classes else "a number"
     if columns.target and columns.target.logarithm:
@@ -129,13 +132,6 @@ def _git(clone: str, *words: str) -> str:
     with contextlib.suppress(OSError):
         return subprocess.run(["git", "-C", clone, *words], capture_output=True, text=True, check=False).stdout.strip()
     return ""
-
-
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # Python, YAML and Markdown
-    environment.filters["quoted"] = json.dumps  # a text of JSON is one of Python and of YAML, too
-    environment.filters["cell"] = lambda text: "`" + text.replace("|", "\\|").replace("`", "'") + "`"
-    return environment
 
 
 def _place_in_repository(folder: Path) -> str:

@@ -2,7 +2,7 @@
 
 import argparse
 import json
-from collections.abc import Iterator
+from typing import Any
 
 from tfopt.cli.arguments import Subparsers, add_command, add_json_option, component_parser, escape, parameter_help
 from tfopt.component import components, find
@@ -23,7 +23,10 @@ def add_list(subparsers: Subparsers) -> None:
 
 def _list(arguments: argparse.Namespace) -> int:
     if arguments.json:
-        print(json.dumps(list(listed()), indent=1))
+        rows: list[Any] = [("pipeline", name, tracing.load(name).description, None) for name in tracing.pipelines()]
+        rows += [("component", name, component.summary, component.purpose) for name, component in components().items()]
+        keys = ("kind", "name", "summary", "purpose")
+        print(json.dumps([dict(zip(keys, row, strict=True)) for row in rows], indent=1))
     else:
         print(f"{pipeline_list()}\n\n{component_list()}")
     return 0
@@ -40,7 +43,9 @@ def add_describe(subparsers: Subparsers) -> None:
 def _describe(arguments: argparse.Namespace) -> int:
     if is_pipeline(arguments.name):
         dag = tracing.load(arguments.name)
-        print(json.dumps(pipeline_facts(dag), indent=1) if arguments.json else describe_pipeline(dag))
+        steps = (f"  {step.id:24} {step.component.summary}" for step in dag.steps.values())
+        text = "\n".join([f"{dag.name}: {dag.description}", "", describe_values(dag), "", "steps:", *steps])
+        print(json.dumps(pipeline_facts(dag), indent=1) if arguments.json else text)
         return 0
     names = [*component_names(), *tracing.pipelines()]
     if ":" not in arguments.name and arguments.name not in names:
@@ -76,14 +81,6 @@ def pipeline_list() -> str:
     return "\n".join(["pipelines (tfopt run NAME):", *lines])
 
 
-def listed() -> Iterator[dict[str, str | None]]:
-    """Yield the facts of each pipeline and component."""
-    for name in tracing.pipelines():
-        yield {"kind": "pipeline", "name": name, "summary": tracing.load(name).description, "purpose": None}
-    for name, component in components().items():
-        yield {"kind": "component", "name": name, "summary": component.summary, "purpose": component.purpose}
-
-
 def describe_values(dag: Dag) -> str:
     """Return the help of a pipeline's values: for each source and parameter what it is, what it allows, its default."""
     parser = argparse.ArgumentParser(usage=argparse.SUPPRESS, add_help=False)
@@ -96,12 +93,6 @@ def describe_values(dag: Dag) -> str:
     for parameter in dag.parameters.values():
         parameters.add_argument(parameter.name, help=parameter_help(parameter))
     return parser.format_help().strip()
-
-
-def describe_pipeline(dag: Dag) -> str:
-    """Return a pipeline's description, its values and its steps."""
-    steps = (f"  {step.id:24} {step.component.summary}" for step in dag.steps.values())
-    return "\n".join([f"{dag.name}: {dag.description}", "", describe_values(dag), "", "steps:", *steps])
 
 
 def pipeline_facts(dag: Dag) -> JsonObject:

@@ -163,7 +163,10 @@ class Parameter:
         except ValueError:
             value = [text] if self.type == list[str] else text
         if self.type == list[str]:
-            value = _texts(value, text)
+            if isinstance(value, list):
+                value = [json.dumps(item) if type(item) in (int, float) else item for item in value]
+            elif type(value) in (int, float, bool):  # null remains, and is no list
+                value = [text]
         return self.check(value, owner)
 
     def schema(self) -> JsonObject:
@@ -200,13 +203,6 @@ class Parameter:
         if self.choices and isinstance(value, str):
             hint = nearest(value, self.choices)
         return ComponentError(f"{owner}: {self.name}={value!r}", self.expected, hint)
-
-
-def _texts(value: Any, text: str) -> Any:
-    """Return the list of texts that a JSON value stands for; `text` is its source. null remains, and is no list."""
-    if isinstance(value, list):
-        return [json.dumps(item) if type(item) in (int, float) else item for item in value]
-    return [text] if type(value) in (int, float, bool) else value
 
 
 def parameters_schema(title: str, description: str, parameters: Mapping[str, Parameter]) -> JsonObject:

@@ -5,7 +5,7 @@ import contextvars
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,10 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
     with trusted_code(trusted), _staged(component, targets) as staged:
         if component.model_signature:
-            _set_signature([*inputs.values(), *staged.values()], str(parameters[SIGNATURE.name]))
+            for value in [*inputs.values(), *staged.values()]:
+                for artifact in value if isinstance(value, list) else [value]:
+                    if isinstance(artifact, Model):
+                        artifact.signature = str(parameters[SIGNATURE.name])
         models = {name: value.digest for name, value in inputs.items() if isinstance(value, Model)}
         origin = {"component": component.name, "parameters": parameters, **models}
         with as_row(staged, parameters, origin):
@@ -174,14 +177,6 @@ def _check_frozen_graph(component: Component, port: Port, uri: str) -> None:
             f"make a SavedModel of it: tfopt optimize_graph --model {uri} --inputs NODE --outputs NODE "
             "--optimized PATH, and pass that; without names, the command lists those of the graph",
         )
-
-
-def _set_signature(artifacts: Iterable[Any], signature: str) -> None:
-    for artifact in artifacts:
-        if isinstance(artifact, list):
-            _set_signature(artifact, signature)
-        elif isinstance(artifact, Model):
-            artifact.signature = signature
 
 
 def _target(component: Component, port: Port, value: Any) -> Artifact:

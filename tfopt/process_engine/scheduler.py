@@ -72,7 +72,8 @@ def run_steps(
 def _fits(step: Step, others: Collection[Step], free: int) -> bool:
     """Return True if a step may run next to others, with so many bytes of memory for all of them."""
     used = sum(_memory(other) for other in others)
-    is_alike = all(_trust(other) == _trust(step) for other in others)
+    trust = TRUST_MODEL_CODE.name  # holds for the whole process while a step runs
+    is_alike = all(other.parameters.get(trust) == step.parameters.get(trust) for other in others)
     return not others or (is_alike and used + _memory(step) <= free)
 
 
@@ -85,8 +86,3 @@ def _memory(step: Step) -> int:
     """Return the bytes of memory that the component of a step declares, as a Kubernetes quantity."""
     number, unit = re.fullmatch(r"(\d+)(\w*)", step.component.resources.memory).groups()  # type: ignore[union-attr]
     return int(number) * UNITS[unit]
-
-
-def _trust(step: Step) -> object:
-    """Return whether a step trusts the code of models, which holds for the whole process while it runs."""
-    return step.parameters.get(TRUST_MODEL_CODE.name)
