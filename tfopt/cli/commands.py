@@ -201,14 +201,10 @@ def _run(arguments: argparse.Namespace) -> int:
     outcomes = run_recorded(dag, values, root, arguments.engine, beam_args=arguments.beam_pipeline_arg, **options)
     artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
     if arguments.json:
-        steps = {
-            step: {
-                "reused": outcome.reused,
-                "seconds": outcome.seconds,
-                "outputs": {key: output.uri for key, output in outcome.outputs.items()},
-            }
-            for step, outcome in outcomes.items()
-        }
+        steps = {}
+        for step, outcome in outcomes.items():
+            outputs = {key: output.uri for key, output in outcome.outputs.items()}
+            steps[step] = {"reused": outcome.reused, "seconds": outcome.seconds, "outputs": outputs}
         print(json.dumps(steps, indent=1))
     else:
         _print_results({type(artifact): artifact for artifact in artifacts})

@@ -120,10 +120,8 @@ def _print_table(runs: list[RunRecord], changes: Changes) -> None:
         table.add_column(title, no_wrap=title != "metrics")
     table.add_column("why", ratio=1, overflow="fold")
     rows = [(run.time, _cells(run)) for run in runs]
-    rows += [
-        (change.time, (str(change.version), change.action, "", str(change)))
-        for change in itertools.chain.from_iterable(changes.values())
-    ]
+    later = itertools.chain.from_iterable(changes.values())
+    rows += [(change.time, (str(change.version), change.action, "", str(change))) for change in later]
     for time, cells in sorted(rows):
         table.add_row(*(Text(visible(cell)) for cell in (time[:16].replace("T", " "), *cells)))
     OutputConsole().print(table)

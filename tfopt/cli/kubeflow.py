@@ -72,11 +72,7 @@ def _compile(arguments: argparse.Namespace) -> int:
             if name not in dag.sources:
                 raise ComponentError(f"--with {name}", "a source of the pipeline", nearest(name, dag.sources))
         compiler.compile_pipeline(
-            dag,
-            arguments.output,
-            images,
-            options,
-            arguments.sources,
+            *(dag, arguments.output, images, options, arguments.sources),
             as_component=arguments.as_component,
             defaults=_values(dag, arguments),
             target=arguments.target,

@@ -291,18 +291,11 @@ class Component(Declaration):
 
     def schema(self) -> JsonObject:
         """Return the declaration as JSON Schema, with artifact types, image, cache and resources."""
-        ports = {
-            side: {
-                port.name: {
-                    "type": port.type.__name__,
-                    "list": port.many,
-                    "optional": port.optional,
-                    "description": port.description,
-                }
-                for port in group.values()
-            }
-            for side, group in (("inputs", self.inputs), ("outputs", self.outputs))
-        }
+        ports: dict[str, dict[str, JsonObject]] = {"inputs": {}, "outputs": {}}
+        for side, group in (("inputs", self.inputs), ("outputs", self.outputs)):
+            for name, port in group.items():
+                ports[side][name] = {"type": port.type.__name__, "list": port.many, "optional": port.optional}
+                ports[side][name]["description"] = port.description
         return {
             **parameters_schema(self.name, self.summary, self.parameters),
             **ports,

@@ -62,12 +62,8 @@ class Server:
         credentials = ServiceAccountTokenVolumeCredentials(str(token_file)) if token_file else None
         with self.translated_errors("connect"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This client only works with", FutureWarning)  # of servers before 2.0
-            self.client = kfp.client.Client(
-                self.endpoint,
-                namespace=namespace or "kubeflow",
-                credentials=credentials,
-                existing_token=None if credentials else self._token(),
-            )
+            access = {"credentials": credentials, "existing_token": None if credentials else self._token()}
+            self.client = kfp.client.Client(self.endpoint, namespace=namespace or "kubeflow", **access)
         for api in vars(self.client).values():  # the SDK sets no limit
             if hasattr(api, "api_client"):
                 api.api_client.rest_client.pool_manager.connection_pool_kw |= {"timeout": ANSWER_S, "retries": 1}

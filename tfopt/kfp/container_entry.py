@@ -41,16 +41,13 @@ def run_step(
     sources |= {name: sources[other] for name, other in same.items() if other in sources}
     keys = {port.name: port.keys(sources) for port in component.inputs.values()}
     targets = {name: entry["artifacts"][0] for name, entry in message_outputs["artifacts"].items()}
-    inputs: dict[str, object] = {}
+    arguments: dict[str, object] = {}
     for port in component.inputs.values():
         paths = [_existing_path(port, artifact["uri"]) for key in keys[port.name] for artifact in sources[key]]
-        inputs[port.name] = paths if port.many else next(iter(paths), None)
-    arguments = {
-        **inputs,
-        # only the declared outputs: a server may add outputs of its own, for its logs
-        **{name: _local_path(targets[name]["uri"]) for name in component.outputs},
-        **_parameter_values(component, message_inputs.get("parameterValues", {})),
-    }
+        arguments[port.name] = paths if port.many else next(iter(paths), None)
+    # only the declared outputs: a server may add outputs of its own, for its logs
+    arguments |= {name: _local_path(targets[name]["uri"]) for name in component.outputs}
+    arguments |= _parameter_values(component, message_inputs.get("parameterValues", {}))
     log.info("the same on the command line: %s", _command_line(component, arguments))
     outputs = component(**arguments)
     written = _write_outputs(outputs, targets)

@@ -78,12 +78,10 @@ class Steps(ComponentCalls, ComponentNodes):
                 wires |= {f"{port.name}_{index}": _copied(item) for index, item in enumerate(value or (), 1)}
             elif value is not None:
                 wires[port.name] = value
-        values = {
-            name: value
-            if isinstance(value, PipelineChannel)
-            else component.parameters[name].check(value, component.name)
-            for name, value in passed.items()
-        }
+        values = dict(passed)
+        for name, value in passed.items():
+            if not isinstance(value, PipelineChannel):
+                values[name] = component.parameters[name].check(value, component.name)
         for parameter in component.parameters.values():
             if parameter.required and parameter.name not in values:
                 raise ComponentError(f"{component.name}: no {parameter.name}", parameter.expected, "pass a value")

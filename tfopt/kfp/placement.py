@@ -76,12 +76,10 @@ def _engine_placement(step: str, builders: Mapping[str, Mapping[str, Any]], opti
         if all(value == first for value in settings.values()):
             placement |= {} if first is None else {key: first}
         elif key not in options.keys_of(step):
-            raise ComponentError(
-                f"{step} runs engines of "
-                + ", ".join(f"{id} ({_option_text(key, value)})" for id, value in settings.items()),
-                "engines built on the same kind of machine, because one machine runs them here",
-                f"give these steps the same {key}, or choose for the step: --kfp-option {step}:{key}…",
-            )
+            machines = ", ".join(f"{id} ({_option_text(key, value)})" for id, value in settings.items())
+            expected = "engines built on the same kind of machine, because one machine runs them here"
+            fix = f"give these steps the same {key}, or choose for the step: --kfp-option {step}:{key}…"
+            raise ComponentError(f"{step} runs engines of {machines}", expected, fix)
     return placement
 
 

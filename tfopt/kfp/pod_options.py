@@ -22,6 +22,7 @@ VERTEX: Final[Target] = "vertex"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LABEL = r"(?:[a-z0-9.-]+/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 _OBJECT = r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?"
+_EFFECT = "(?:NoSchedule|PreferNoSchedule|NoExecute)"
 _TIME = r"[1-9]\d*[smhd]"
 GPU_TYPE = "nvidia.com/gpu"
 IMAGE_USER, NON_ROOT = "image", "nonroot"  # the user that the image names: any, or any but root
@@ -38,10 +39,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "timeout": (_TIME, "timeout=12h"),
     "env.NAME": (r".*", "env.OMP_NUM_THREADS=1"),
     "node.LABEL": (r"[\w.-]*", "node.pool=gpu"),
-    "toleration": (
-        rf"{_LABEL}(?:=[\w.-]*)?:(?:NoSchedule|PreferNoSchedule|NoExecute)",
-        "toleration=pool=gpu:NoSchedule",
-    ),
+    "toleration": (rf"{_LABEL}(?:=[\w.-]*)?:{_EFFECT}", "toleration=pool=gpu:NoSchedule"),
     "secret.VARIABLE": (rf"{_OBJECT}/[\w.-]+", "secret.API_TOKEN=my-secret/token"),
     "secret_files.SECRET": (r"/.+", "secret_files.my-secret=/secrets"),
     "volume.CLAIM": (r"/.+", "volume.models=/models"),

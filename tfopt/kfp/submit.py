@@ -42,6 +42,11 @@ class Upload:
     version: str
     parameters: dict[str, object]
 
+    def settings(self, options: Options) -> dict[str, object]:
+        """Return the arguments of the client's calls that start runs of it, now or at the times of a schedule."""
+        of_run = {"params": self.parameters, "pipeline_root": options.root, "service_account": options.service_account}
+        return {"pipeline_id": self.pipeline, "version_id": self.version, **of_run}
+
 
 def upload(
     server: Server, dag: Dag, values: Mapping[str, Any], images: Images, options: Options, experiment: str | None = None
@@ -116,15 +121,7 @@ def _content_digest(path: Path) -> str:
 def start_run(server: Server, uploaded: Upload, name: str, options: Options) -> str:
     """Start a run and return its id."""
     with server.translated_errors(f"start {name}"):
-        run = server.client.run_pipeline(
-            uploaded.experiment,
-            name,
-            params=uploaded.parameters,
-            pipeline_id=uploaded.pipeline,
-            version_id=uploaded.version,
-            pipeline_root=options.root,
-            service_account=options.service_account,
-        )
+        run = server.client.run_pipeline(uploaded.experiment, name, **uploaded.settings(options))
     return str(run.run_id)
 
 

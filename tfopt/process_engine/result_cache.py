@@ -85,12 +85,8 @@ class StepResults:
         self._root, self._step = root, step
         self._code = code_digest.describe(step.component, parameters)
         self._inputs, self._parameters = dict(inputs), dict(parameters)
-        depends = {
-            "component": step.component.path,
-            "code": self._code.digest,
-            "inputs": self._inputs,
-            "parameters": self._parameters,
-        }
+        depends: JsonObject = {"component": step.component.path, "code": self._code.digest}
+        depends |= {"inputs": self._inputs, "parameters": self._parameters}
         self._key = self._name = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:16]
         self._records = root / "executions" / step.id
 
