@@ -26,16 +26,8 @@ from tfopt.data.object_records import Naming, named_columns
 from tfopt.declaration.component import SIGNATURE
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
-from tfopt.execution.object_inputs import (
-    Data,
-    Location,
-    ModelObject,
-    label_names,
-    label_of,
-    model_naming,
-    save_data,
-    save_model,
-)
+from tfopt.execution import object_inputs
+from tfopt.execution.object_inputs import Data, Location, ModelObject
 from tfopt.pipelines import optimize as pipeline
 from tfopt.reports import notebook_html
 from tfopt.reports.decision_report import DecisionReport
@@ -197,12 +189,12 @@ def optimize(
     values |= {} if goals is None else {"goals": list(goals)}
     values |= {} if module is None else {"module": module}
     with progress_on_terminal():
-        saved = save_model(model, root / SOURCES)
+        saved = object_inputs.save_model(model, root / SOURCES)
         signature = str(values.get(SIGNATURE.name, SIGNATURE.default))
-        naming = model_naming(model, saved, "", signature, needs_label=True)
+        naming = object_inputs.model_naming(model, saved, "", signature, needs_label=True)
         values |= {"output": output} if (output := _choose_output(naming, data, values)) else {}
-        naming = replace(naming, label=label_of(values, data))
-        examples = save_data(data, root / SOURCES, naming, SHARES)
+        naming = replace(naming, label=object_inputs.label_of(values, data))
+        examples = object_inputs.save_data(data, root / SOURCES, naming, SHARES)
         sources = {"label": naming.label, "model": saved.uri, "examples": examples.uri}
         values = {"destination": str(root / "pushed")} | values | sources
         steps = run_recorded(dag, dag.values(values), root, "process")
@@ -249,13 +241,11 @@ def _choose_output(naming: Naming, data: Any, values: Mapping[str, Any]) -> str 
     """Return the output to evaluate if there are several and none is named: the first one with labels."""
     if len(naming.outputs) < 2 or values.get("output"):
         return None
-    names = label_names(data, naming)
+    names = object_inputs.label_names(data, naming)
     chosen = next((name for name in naming.outputs if name in names), None)
     if chosen is None:
-        raise ComponentError(
-            f"a model with {len(naming.outputs)} outputs: {', '.join(naming.outputs)}",
-            "the output to evaluate",
-            f'pass output="{naming.outputs[0]}", or labels by output: (x, {{"{naming.outputs[0]}": y}})',
-        )
+        received = f"a model with {len(naming.outputs)} outputs: {', '.join(naming.outputs)}"
+        fix = f'pass output="{naming.outputs[0]}", or labels by output: (x, {{"{naming.outputs[0]}": y}})'
+        raise ComponentError(received, "the output to evaluate", fix)
     log.info("output %s is evaluated, of %s; output=NAME evaluates another", chosen, ", ".join(naming.outputs))
     return chosen

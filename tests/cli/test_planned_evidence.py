@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 
 from tfopt.artifacts import Examples, Files, Model
-from tfopt.cli.planned_evidence import describe_evidence
-from tfopt.cli.terminal.plan_table import plan_facts
+from tfopt.cli.terminal.plan_table import describe_evidence, plan_facts
 from tfopt.component import Input
 from tfopt.dag.planned_step import PlannedStep
 from tfopt.dag.tracing import Steps, trace

@@ -41,7 +41,7 @@ def tfx_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
     """From TFX's intermediate representation, which its runners walk."""
     from tfx.dsl.compiler.compiler import Compiler
 
-    from tfopt.tfx.components import CODE_PARTS, COMPONENT, IMPLEMENTATION, RUN, _decode
+    from tfopt.tfx.components import CODE_PARTS, COMPONENT, IMPLEMENTATION, RUN, decoded_parameters
     from tfopt.tfx.runner import pipeline
 
     graph: Graph = {}
@@ -60,14 +60,11 @@ def tfx_graph(dag: Dag, values: dict[str, Any], folder: Path) -> Graph:
             for slot, entry in node.inputs.inputs.items()
             if entry.channels
         }
+        assert raw.keys() <= {*component.parameters, COMPONENT, IMPLEMENTATION, CODE_PARTS, RUN}
         graph[name] = {
             "component": raw[COMPONENT],
             "edges": {slot: (node, None if node in dag.sources else key) for slot, (node, key) in edges.items()},
-            "values": {
-                key: _decode(component.parameters[key], value)
-                for key, value in raw.items()
-                if key not in (COMPONENT, IMPLEMENTATION, CODE_PARTS, RUN)
-            },
+            "values": decoded_parameters(component, raw),
         }
     return graph
 

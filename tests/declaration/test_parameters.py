@@ -1,14 +1,15 @@
+from dataclasses import MISSING
 from typing import Annotated, Literal
 
 import pytest
 
 from tfopt.declaration.library import components
-from tfopt.declaration.parameters import Between, Names, Reads, read_parameter
+from tfopt.declaration.parameters import Between, DeclaredArgument, Names, Reads
 from tfopt.errors import ComponentError
 
 
 def parameter(hint, default=None, required=False):
-    return read_parameter("p", hint, default, required, "")
+    return DeclaredArgument("p", hint, MISSING if required else default, "").read()
 
 
 @pytest.mark.parametrize(
@@ -93,11 +94,11 @@ def test_the_schema_carries_range_choices_and_default():
 
 @pytest.mark.parametrize("texts", [["a,b", "c"], ["a", "b", "c"], ("a", "b", "c"), ["a, b,c"], ["a,b,c,"]])
 def test_names_are_separate_texts_or_have_commas_in_between(texts):
-    names = read_parameter("inputs", Annotated[tuple[str, ...], Names()], (), False, "")
+    names = DeclaredArgument("inputs", Annotated[tuple[str, ...], Names()], (), "").read()
     assert names.check(texts, "optimize") == ["a", "b", "c"]
-    both = read_parameter("sizes", Annotated[tuple[str, ...], Reads(_read, ("a",)), Names()], (), False, "")
+    both = DeclaredArgument("sizes", Annotated[tuple[str, ...], Reads(_read, ("a",)), Names()], (), "").read()
     assert (both.reads.example, both.parse("a,b", "optimize")) == (("a",), ["a", "b"])
-    plain = read_parameter("files", tuple[str, ...], (), False, "")
+    plain = DeclaredArgument("files", tuple[str, ...], (), "").read()
     assert plain.parse("a,b", "prepare") == ["a,b"]
 
 

@@ -91,8 +91,8 @@ def test_a_component_that_runs_others_depends_on_their_code(name: str):
 CHANGE = """
 import sys
 from tfopt.component import find
-from tfopt.execution.code_digest import digest
-print(*[digest(find(name)) for name in sys.argv[1:]])
+from tfopt.execution.code_digest import describe
+print(*[describe(find(name)).digest for name in sys.argv[1:]])
 """
 
 
@@ -141,7 +141,7 @@ NAMES = ("export_onnx", "push_model", "train")
 
 
 def _digests() -> list[str]:
-    return [code_digest.digest(find(name)) for name in NAMES]
+    return [code_digest.describe(find(name)).digest for name in NAMES]
 
 
 def _digests_of_process(**variables: str) -> list[str]:
@@ -189,10 +189,10 @@ def test_modules_that_parameters_name_are_part_of_the_digest(tmp_path, monkeypat
     evaluate = components()["evaluate"]
     parameters = {"metrics": ["measuring_here.scores:dice", "module:iou"], "label": "no:label", "seed": 3}
     assert code_digest.named_modules(parameters) == sorted(package.iterdir())
-    first = code_digest.digest(evaluate, parameters)
-    assert first != code_digest.digest(evaluate)
+    first = code_digest.describe(evaluate, parameters).digest
+    assert first != code_digest.describe(evaluate).digest
     (package / "helping.py").write_text("changed = True\n")
-    assert first != code_digest.digest(evaluate, parameters)
+    assert first != code_digest.describe(evaluate, parameters).digest
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_modules_that_parameters_name_are_part_of_the_digest(tmp_path, monkeypat
     ],
 )
 def test_versions_of_the_libraries_that_do_the_work_are_part_of_the_digest(name, packages):
-    versions = dict(code_digest._versions(code_digest.files(components()[name])))
+    versions = code_digest.describe(components()[name]).packages
     assert packages <= versions.keys()
     assert all(version == metadata.version(package) for package, version in versions.items())
 
@@ -220,6 +220,6 @@ def test_packages_are_those_that_the_standard_library_finds(tmp_path, monkeypatc
     for name in ("bare/a.py", "bare_module.py", "README.md"):  # some versions of the library skip missing files
         (tmp_path / name).touch()
     monkeypatch.syspath_prepend(tmp_path)
-    packages = code_digest.packages_by_name()
+    packages = code_digest.packages_by_name.__wrapped__()  # not those of an earlier call
     assert packages == metadata.packages_distributions()
     assert packages["bare"] == packages["bare_module"] == ["Bare"] and len(packages) > 100

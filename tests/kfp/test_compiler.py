@@ -339,11 +339,11 @@ def test_an_artifact_that_a_step_gets_twice_is_sent_once(tmp_path):
 
 def test_kfp_inspects_a_short_stack_whatever_the_caller(tmp_path, monkeypatch):
     """For each frame that belongs to no module, Python searches all imported modules: seconds in a notebook."""
-    depths, build_task = [], kfp_compiler._task
+    depths, add_task = [], kfp_compiler.add_task
 
     def task(*arguments):
         depths.append(len(inspect.stack(0)))
-        return build_task(*arguments)
+        return add_task(*arguments)
 
     def compile_below(frames: int) -> None:
         if frames:
@@ -351,6 +351,6 @@ def test_kfp_inspects_a_short_stack_whatever_the_caller(tmp_path, monkeypatch):
         else:
             kfp_compiler.compile_pipeline(load("optimize"), tmp_path / "optimize.yaml")
 
-    monkeypatch.setattr(kfp_compiler, "_task", task)
+    monkeypatch.setattr(kfp_compiler, "add_task", task)
     compile_below(100)
     assert len(depths) == len(load("optimize").steps) and max(depths) < 30

@@ -157,16 +157,9 @@ def parse_assignments(dag: Dag, assignments: Sequence[str]) -> dict[str, object]
 
 
 def _add_port(group: Any, port: Port) -> None:
-    text = f"{port.description} [{port.type.__name__}: {port.type.contents}]"
-    group.add_argument(
-        option_name(port.name),
-        dest=port.name,
-        metavar="PATH",
-        required=not port.optional,
-        help=escape(text),
-        default=None,
-        **({"nargs": "+"} if port.many else {}),
-    )
+    text = escape(f"{port.description} [{port.type.__name__}: {port.type.contents}]")
+    settings = {"nargs": "+"} if port.many else {}
+    group.add_argument(option_name(port.name), metavar="PATH", required=not port.optional, help=text, **settings)
 
 
 def parameter_help(parameter: Parameter) -> str:
@@ -189,11 +182,5 @@ def _add_parameter(group: Any, parameter: Parameter, owner: str) -> None:
         settings = {"nargs": "*", "metavar": "TEXT"}
     elif parameter.choices:
         settings["metavar"] = f"{{{','.join(parameter.choices)}}}"
-    group.add_argument(
-        option_name(parameter.name),
-        dest=parameter.name,
-        required=parameter.required,
-        default=argparse.SUPPRESS,
-        help=parameter_help(parameter),
-        **settings,
-    )
+    settings |= {"required": parameter.required, "default": argparse.SUPPRESS, "help": parameter_help(parameter)}
+    group.add_argument(option_name(parameter.name), **settings)

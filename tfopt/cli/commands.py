@@ -17,13 +17,11 @@ from tfopt.cli.arguments import (
     add_component_options,
     add_json_option,
     add_list_option,
-    component_parser,
 )
 from tfopt.cli.completion import add_completion
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_plan, run_recorded
 from tfopt.cli.history import add_history, add_restore, add_withdraw
 from tfopt.cli.init import add_init
-from tfopt.cli.planned_evidence import describe_evidence
 from tfopt.cli.run_files.run_file import add_file_option
 from tfopt.cli.run_files.run_file_schema import run_file_schema
 from tfopt.cli.terminal.log_redirect import capture_library_logs
@@ -33,82 +31,40 @@ from tfopt.dag.dag import Dag, resolve_source
 from tfopt.dag.outcome import Outcome
 from tfopt.dag.planned_step import ALWAYS
 from tfopt.data import beam_runner
-from tfopt.declaration.library import component_names
-from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.kfp.container_entry import run_step
+from tfopt.reports import report_schema
 from tfopt.storage import remote_files
 from tfopt.value_types import JsonObject
 
 HAS_WORK, NOT_BLESSED, UNDECIDED = 2, 3, 4  # exit codes
 
 
-def _add_list(subparsers: Subparsers) -> None:
-    add_json_option(add_command(subparsers, "list", _list, "list the pipelines, and the components by purpose"))
-
-
-def _list(arguments: argparse.Namespace) -> int:
-    if arguments.json:
-        print(json.dumps(list(overview.listed()), indent=1))
-    else:
-        print(f"{overview.pipeline_list()}\n\n{overview.component_list()}")
-    return 0
-
-
-def _add_describe(subparsers: Subparsers) -> None:
-    summary = "show the inputs, outputs and parameters of a component, or the values and steps of a pipeline"
-    parser = add_command(subparsers, "describe", _describe, summary, "Describe a component or pipeline.")
-    parser.add_argument("name", help="a component, MODULE:NAME, a shipped pipeline, or a .py file")
-    add_json_option(parser, "print the JSON schema")
-
-
-def _describe(arguments: argparse.Namespace) -> int:
-    if _is_pipeline(arguments.name):
-        dag = tracing.load(arguments.name)
-        print(json.dumps(overview.pipeline_facts(dag), indent=1) if arguments.json else overview.describe_pipeline(dag))
-        return 0
-    names = [*component_names(), *tracing.pipelines()]
-    if ":" not in arguments.name and arguments.name not in names:
-        raise ComponentError(arguments.name, "the name of a component or pipeline", nearest(arguments.name, names))
-    component = find(arguments.name)
-    if arguments.json:
-        print(json.dumps(component.schema(), indent=1))
-    else:
-        component_parser(component, f"tfopt {component.name}").print_help()
-    return 0
-
-
-def _is_pipeline(name: str) -> bool:
-    return name.endswith(".py") or name in tracing.pipelines()
-
-
 def use_values(parser: CommandParser, words: Sequence[str]) -> None:
     """Describe the values of the pipeline in the help of a command, and in the error for one that is no option."""
-    name = next((word for word in words if _is_pipeline(word)), parser.get_default("pipeline"))
-    if not name or not _is_pipeline(name):
+    name = next(filter(overview.is_pipeline, words), parser.get_default("pipeline"))
+    if not name or not overview.is_pipeline(name):
         return
     if {"-h", "--help"} & set(words):
         dag = tracing.load(name)
         parser.formatter_class = argparse.RawDescriptionHelpFormatter
         parser.epilog = f"{dag.name}: {dag.description}\n\n{overview.describe_values(dag)}"
-    parser.hint = functools.partial(_value_hint, name)
 
+    def hint(option: str) -> str | None:
+        dag, value = tracing.load(name), option.lstrip("-").replace("-", "_")
+        return f"pass it as --set {value}=…" if value in dag.sources or value in dag.parameters else None
 
-def _value_hint(pipeline: str, option: str) -> str | None:
-    dag, name = tracing.load(pipeline), option.lstrip("-").replace("-", "_")
-    return f"pass it as --set {name}=…" if name in dag.sources or name in dag.parameters else None
+    parser.hint = hint
 
 
 def _add_schema(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "schema",
-        _schema,
-        "write the JSON schema of a pipeline's run files, for editors",
-        "Write the JSON schema of a pipeline's run files. An editor with a YAML language server uses it if "
-        "the first line of the file is: # yaml-language-server: $schema=FILE.json",
+    summary = "write the JSON schema of a pipeline's run files, for editors"
+    description = (
+        "Write the JSON schema of a pipeline's run files. An editor with a YAML language server uses it if the first "
+        "line of the file is: # yaml-language-server: $schema=FILE.json"
     )
+    parser = add_command(subparsers, "schema", _schema, summary, description)
     parser.add_argument("pipeline", help="a shipped pipeline, or a .py file")
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help="the file to write (default: print it)")
 
@@ -131,73 +87,52 @@ def pipeline_schema(pipeline: str) -> JsonObject:
 
 
 def _add_run(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "run",
-        _run,
-        "run a pipeline on this machine: retrain, optimize, …, or a .py file",
-        "Run a pipeline on this machine. Unchanged steps of an earlier run are reused.",
-        epilog=f"pipelines: {', '.join(tracing.pipelines())}. Values of one: tfopt run NAME --help",
-    )
+    summary = "run a pipeline on this machine: retrain, optimize, …, or a .py file"
+    description = "Run a pipeline on this machine. Unchanged steps of an earlier run are reused."
+    epilog = f"pipelines: {', '.join(tracing.pipelines())}. Values of one: tfopt run NAME --help"
+    parser = add_command(subparsers, "run", _run, summary, description, epilog=epilog)
     _add_run_options(parser, "print the outputs of each step as JSON", nargs="?")
     parser.set_defaults(usage_error=parser.error)
-    parser.add_argument(
-        "--plan",
-        type=Path,
-        metavar="FILE.json",
-        help="run what tfopt plan -o FILE.json planned; refused if inputs, code or earlier results changed since then",
-    )
+    text = "run what tfopt plan -o FILE.json planned; refused if inputs, code or earlier results changed since then"
+    parser.add_argument("--plan", type=Path, metavar="FILE.json", help=text)
 
 
 def _add_plan(subparsers: Subparsers) -> None:
-    parser = add_command(
-        subparsers,
-        "plan",
-        _plan,
-        "show which steps `tfopt run` would run or reuse, why, and for how long",
-        "Show what `tfopt run` would do with the same arguments: which steps it runs, and why it does not "
-        "reuse their earlier results, with the time of their last execution in the run's folder. Nothing is written. "
-        "TFX's engines have their own records in that folder: results of the engine process are not theirs.",
+    summary = "show which steps `tfopt run` would run or reuse, why, and for how long"
+    description = (
+        "Show what `tfopt run` would do with the same arguments: which steps it runs, and why it does not reuse their "
+        "earlier results, with the time of their last execution in the run's folder. Nothing is written. TFX's engines "
+        "have their own records in that folder: results of the engine process are not theirs."
     )
+    parser = add_command(subparsers, "plan", _plan, summary, description)
     _add_run_options(parser, "print the steps as JSON")
-    parser.add_argument(
-        "-o", "--output", type=Path, metavar="FILE.json", help="write the plan, for: tfopt run --plan FILE.json"
-    )
-    parser.add_argument(
-        "--detailed-exitcode",
-        action="store_true",
-        help=f"end with exit code {HAS_WORK} if steps would run, except for those that run in every run; else with 0",
-    )
+    text = "write the plan, for: tfopt run --plan FILE.json"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.json", help=text)
+    text = f"end with exit code {HAS_WORK} if steps would run, except for those that run in every run; else with 0"
+    parser.add_argument("--detailed-exitcode", action="store_true", help=text)
 
 
 def _add_run_options(parser: CommandParser, json_help: str, nargs: Literal["?"] | None = None) -> None:
     text = "a shipped pipeline, or a .py file with a function of the file's name"
     parser.add_argument("pipeline", nargs=nargs, help=text)
     parser.add_argument("--root", type=Path, help="the run's folder (default: runs/PIPELINE)")
-    parser.add_argument(
-        "--engine",
-        choices=list(ENGINES),
-        default=default_engine(),
-        help=f"{'; '.join(f'{name}: {text}' for name, text in ENGINES.items())} (default: %(default)s, because TFX is "
-        f"{'' if default_engine() == 'beam' else 'not '}installed)",
-    )
+    engines = "; ".join(f"{name}: {explanation}" for name, explanation in ENGINES.items())
+    reason = f"because TFX is {'' if default_engine() == 'beam' else 'not '}installed"
+    text = f"{engines} (default: %(default)s, {reason})"
+    parser.add_argument("--engine", choices=list(ENGINES), default=default_engine(), help=text)
     add_list_option(parser, "--set", "NAME=VALUE", "a source's path or a parameter's value")
     text = "an argument for the Beam components, such as --beam-pipeline-arg=--runner=DataflowRunner"
     add_list_option(parser, "--beam-pipeline-arg", "ARG", text)
-    parser.add_argument(
-        "--jobs",
-        type=int,
-        default=1,
-        metavar="N",
-        help="with --engine process: run at most N steps at the same time, and no more than fit into the memory "
-        "(default: %(default)s, one after another). A step that measures time always runs alone",
+    text = (
+        "with --engine process: run at most N steps at the same time, and no more than fit into the memory "
+        "(default: %(default)s, one after another). A step that measures time always runs alone"
     )
-    parser.add_argument(
-        "--require-blessing",
-        action="store_true",
-        help=f"end with exit code {NOT_BLESSED} if no model meets the goals, so that a CI job fails; "
-        f"with {UNDECIDED} if the machine was too busy to compare speeds, and no other model was selected and blessed",
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
+    text = (
+        f"end with exit code {NOT_BLESSED} if no model meets the goals, so that a CI job fails; "
+        f"with {UNDECIDED} if the machine was too busy to compare speeds, and no other model was selected and blessed"
     )
+    parser.add_argument("--require-blessing", action="store_true", help=text)
     add_json_option(parser, json_help)
     add_file_option(parser)
 
@@ -210,16 +145,13 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object
     check_engine(arguments.engine)
     beam_runner.check_arguments(arguments.beam_pipeline_arg)
     if arguments.jobs < 1 or (arguments.jobs > 1 and arguments.engine != "process"):
-        raise ComponentError(
-            f"--jobs {arguments.jobs} with --engine {arguments.engine}",
-            "a number from 1, with --engine process: the others run one step after another",
-            "leave it out, or pass --engine process --jobs 1",
-        )
+        received = f"--jobs {arguments.jobs} with --engine {arguments.engine}"
+        expected = "a number from 1, with --engine process: the others run one step after another"
+        raise ComponentError(received, expected, "leave it out, or pass --engine process --jobs 1")
     types = {port.type for step in dag.steps.values() for port in step.component.outputs.values()}
     if arguments.require_blessing and Decision not in types:
-        raise ComponentError(
-            f"--require-blessing for {dag.name}", "a pipeline that selects a model", "leave it out, or add select_model"
-        )
+        received = f"--require-blessing for {dag.name}"
+        raise ComponentError(received, "a pipeline that selects a model", "leave it out, or add select_model")
     checked = dag.values(values)  # raises for a wrong value before the slow import of TFX
     for source in dag.sources:
         _check_source(dag, source, checked[source])
@@ -238,16 +170,14 @@ def _root(dag: Dag, arguments: argparse.Namespace) -> Path:
 
 
 def _plan(arguments: argparse.Namespace) -> int:
-    from tfopt.cli.terminal.plan_table import plan_facts, print_plan  # imports rich
+    from tfopt.cli.terminal.plan_table import describe_evidence, plan_facts, print_plan  # imports rich
 
     dag = tracing.load(arguments.pipeline)
     values = _checked_values(dag, arguments)
     steps = load_plan(arguments.engine)(dag, values, _root(dag, arguments))
     evidence = describe_evidence(dag, values, steps)
     if arguments.output:
-        saved_plan.write_plan(
-            arguments.output, saved_plan.make_plan(arguments, dag, values, _root(dag, arguments), steps)
-        )
+        saved_plan.make_plan(arguments, dag, values, _root(dag, arguments), steps).write(arguments.output)
     if arguments.json:
         print(json.dumps(plan_facts(steps, evidence), indent=1))
     else:
@@ -266,19 +196,15 @@ def _run(arguments: argparse.Namespace) -> int:
     values, root = _checked_values(dag, arguments), _root(dag, arguments)
     if arguments.plan:
         now = saved_plan.make_plan(arguments, dag, values, root, load_plan(arguments.engine)(dag, values, root))
-        saved_plan.check_plan(arguments.plan, saved_plan.read_plan(arguments.plan), now)
+        saved_plan.check_plan(arguments.plan, now)
     options = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
     outcomes = run_recorded(dag, values, root, arguments.engine, beam_args=arguments.beam_pipeline_arg, **options)
     artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
     if arguments.json:
-        steps = {
-            step: {
-                "reused": outcome.reused,
-                "seconds": outcome.seconds,
-                "outputs": {key: output.uri for key, output in outcome.outputs.items()},
-            }
-            for step, outcome in outcomes.items()
-        }
+        steps = {}
+        for step, outcome in outcomes.items():
+            outputs = {key: output.uri for key, output in outcome.outputs.items()}
+            steps[step] = {"reused": outcome.reused, "seconds": outcome.seconds, "outputs": outputs}
         print(json.dumps(steps, indent=1))
     else:
         _print_results({type(artifact): artifact for artifact in artifacts})
@@ -292,12 +218,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def _planned_dag(arguments: argparse.Namespace) -> Dag:
     """Return the DAG of a saved plan, whose arguments and values become those of the command."""
     if arguments.pipeline or arguments.set or arguments.root or arguments.run_file.entries:
-        raise ComponentError(
-            "--plan with a pipeline, --set, --root or -f",
-            "a plan, which has them",
-            "leave them out, or plan again with them",
-        )
-    saved = saved_plan.read_plan(arguments.plan)
+        received = "--plan with a pipeline, --set, --root or -f"
+        raise ComponentError(received, "a plan, which has them", "leave them out, or plan again with them")
+    saved = report_schema.load(saved_plan.SavedPlan, arguments.plan)
     vars(arguments).update(saved.arguments(), planned=saved.values)
     return tracing.load(saved.pipeline)
 
@@ -314,8 +237,7 @@ def last_outputs(dag: Dag, outcomes: Mapping[str, Outcome]) -> dict[str, Artifac
     """Return the outputs of a run that no step reads, by name and step; none if it has a decision, which has a page."""
     if any(isinstance(output, Decision) for outcome in outcomes.values() for output in outcome.outputs.values()):
         return {}
-    wires = [wire for step in dag.steps.values() for wire in step.inputs.values()]
-    read = {value for wire in wires for value in (wire if isinstance(wire, tuple) else (wire,))}
+    read = {output for step in dag.steps.values() for output in step.used_outputs}
     return {
         f"{name} of {step.id}": outcomes[step.id].outputs[name]
         for step in dag.steps.values()
@@ -380,8 +302,8 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "submit": kubeflow.add_submit,
     "schedule": kubeflow.add_schedule,
     "init": lambda subparsers: add_init(subparsers, pipeline_schema),
-    "list": _add_list,
-    "describe": _add_describe,
+    "list": overview.add_list,
+    "describe": overview.add_describe,
     "schema": _add_schema,
     "runs": runs.add_runs,
     "open": runs.add_open,

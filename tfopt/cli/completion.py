@@ -63,7 +63,7 @@ def _add_completers(parser: argparse.ArgumentParser | None, command: str) -> Non
         **dict.fromkeys(("run", "first", "second"), _runs),
     }
     if command == "describe":
-        completers["name"] = _components_and_pipelines
+        completers["name"] = lambda **words: [*component_names(), *_pipelines(**words)]
     if ":" in command or command in component_names():
         parameters = find(command).parameters.values()
         completers = {
@@ -74,17 +74,13 @@ def _add_completers(parser: argparse.ArgumentParser | None, command: str) -> Non
             action.completer = completers[action.dest]  # type: ignore[attr-defined]  # argcomplete reads it
 
 
-def _pipelines(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+def _pipelines(prefix: str, **_: Any) -> list[str]:
     from argcomplete.completers import FilesCompleter
 
     return [*tracing.pipelines(), *FilesCompleter(["py"])(prefix)]
 
 
-def _components_and_pipelines(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-    return [*component_names(), *_pipelines(prefix, parsed_args)]
-
-
-def _runs(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
+def _runs(**_: Any) -> list[str]:
     from tfopt.cli.runs import FOLDER  # not for other completions, which a user waits for
     from tfopt.run_records.run_record import read_records
 

@@ -40,20 +40,13 @@ def death_error(death: Death) -> ComponentError:
     step = f"{death.work['component']}: " if "component" in death.work else ""
     received = f"{step}the process {describe_exit(death.status)}{place}"
     if death.status >= 0:
-        return ComponentError(
-            f"{received} before its work was done",
-            "code that returns, or raises an exception",
-            "remove the call that ends the process (os._exit, or exit in C) from the code that the step runs",
-        )
+        fix = "remove the call that ends the process (os._exit, or exit in C) from the code that the step runs"
+        return ComponentError(f"{received} before its work was done", "code that returns, or raises an exception", fix)
     if death.status == -signal.SIGKILL:
-        return ComponentError(
-            received,
-            "enough memory",
-            "run it on a machine, or in a pod, with more; the kernel's log (dmesg) names the processes it killed",
-        )
-    return ComponentError(
-        received,
-        "libraries and code that do not crash",
+        fix = "run it on a machine, or in a pod, with more; the kernel's log (dmesg) names the processes it killed"
+        return ComponentError(received, "enough memory", fix)
+    fix = (
         "see the lines printed above: std::bad_alloc means too little memory; otherwise correct the code at that line, "
-        "or remove from the model what that library cannot do",
+        "or remove from the model what that library cannot do"
     )
+    return ComponentError(received, "libraries and code that do not crash", fix)

@@ -32,11 +32,8 @@ def default_engine() -> str:
 def check_engine(engine: str) -> None:
     """Raise ComponentError if TFX is not installed and the engine needs it."""
     if engine != "process" and not _has_tfx():
-        raise ComponentError(
-            f"--engine {engine}, and TFX is not installed",
-            "the package tfx",
-            "pass --engine process, which needs no TFX, or pip install 'tfopt[tfx]'",
-        )
+        fix = "pass --engine process, which needs no TFX, or pip install 'tfopt[tfx]'"
+        raise ComponentError(f"--engine {engine}, and TFX is not installed", "the package tfx", fix)
 
 
 def load_engine(engine: Literal["beam", "local", "process"]) -> Callable[..., dict[str, Outcome]]:

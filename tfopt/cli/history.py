@@ -13,7 +13,6 @@ from tfopt.formatting import visible
 from tfopt.model_store.run_history import RunRecord, read_all_runs
 from tfopt.model_store.withdrawals import Changes, read_changes
 from tfopt.reports import report_schema
-from tfopt.value_types import JsonObject
 
 if TYPE_CHECKING:
     from tfopt.components.push_model.withdraw import Withdrawal
@@ -23,50 +22,40 @@ METRICS = 2  # of the selected model, in each line: those of the evaluation come
 
 def add_history(subparsers: Subparsers) -> None:
     """Add ``tfopt history``."""
-    parser = add_command(
-        subparsers,
-        "history",
-        _history,
-        "show the runs of a destination: version, selected model, metrics, and why it was pushed or not",
-        "Show the run history of a destination, the newest run last: date (UTC), version, selected model, "
-        "its metrics, and why it was pushed or not; also who withdrew or restored "
-        "a version. A run that failed before the push is not in it: see tfopt runs.",
+    summary = "show the runs of a destination: version, selected model, metrics, and why it was pushed or not"
+    description = (
+        "Show the run history of a destination, the newest run last: date (UTC), version, selected model, its metrics, "
+        "and why it was pushed or not; also who withdrew or restored a version. A run that failed before the push is "
+        "not in it: see tfopt runs."
     )
-    parser.add_argument(
-        "destination", nargs="?", default="pushed", help="the folder or address of pushed versions (default: pushed)"
-    )
+    parser = add_command(subparsers, "history", _history, summary, description)
+    text = "the folder or address of pushed versions (default: pushed)"
+    parser.add_argument("destination", nargs="?", default="pushed", help=text)
     parser.add_argument("--last", type=int, default=30, metavar="N", help="the number of runs (default: %(default)s)")
     add_json_option(parser)
 
 
 def add_withdraw(subparsers: Subparsers) -> None:
     """Add ``tfopt withdraw``."""
-    parser = add_command(
-        subparsers,
-        "withdraw",
-        _withdraw,
-        "take a pushed version back: the version before it is served, and the same model is not pushed again",
+    summary = "take a pushed version back: the version before it is served, and the same model is not pushed again"
+    description = (
         "Take a pushed version back. Its files move to DESTINATION/withdrawn, so that model servers load the version "
-        "before it. Its number is not used again, later runs do not push the same model again, and do not compare "
-        "with it or train on from it. Registrations follow. A command that was killed is completed by the next one.",
+        "before it. Its number is not used again, later runs do not push the same model again, and do not compare with "
+        "it or train on from it. Registrations follow. A command that was killed is completed by the next one."
     )
+    parser = add_command(subparsers, "withdraw", _withdraw, summary, description)
     _add_version(parser, "the newest one")
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why, for the history")
-    parser.add_argument(
-        "--allow", action="store_true", help="let later runs push the same model again, under another number"
-    )
+    text = "let later runs push the same model again, under another number"
+    parser.add_argument("--allow", action="store_true", help=text)
     add_json_option(parser)
 
 
 def add_restore(subparsers: Subparsers) -> None:
     """Add ``tfopt restore``."""
-    parser = add_command(
-        subparsers,
-        "restore",
-        _restore,
-        "serve a withdrawn version again, under its number",
-        "Undo tfopt withdraw: the files of a version move back to DESTINATION.",
-    )
+    summary = "serve a withdrawn version again, under its number"
+    description = "Undo tfopt withdraw: the files of a version move back to DESTINATION."
+    parser = add_command(subparsers, "restore", _restore, summary, description)
     _add_version(parser, "the one that was withdrawn last")
     parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the history")
     add_json_option(parser)
@@ -74,9 +63,8 @@ def add_restore(subparsers: Subparsers) -> None:
 
 def _add_version(parser: CommandParser, default: str) -> None:
     parser.add_argument("destination", help="the folder or address of pushed versions")
-    parser.add_argument(
-        "version", nargs="?", type=int, metavar="N", help=f"the number of the version (default: {default})"
-    )
+    text = f"the number of the version (default: {default})"
+    parser.add_argument("version", nargs="?", type=int, metavar="N", help=text)
 
 
 def _withdraw(arguments: argparse.Namespace) -> int:
@@ -110,18 +98,16 @@ def _history(arguments: argparse.Namespace) -> int:
     runs = read_all_runs(arguments.destination)[-arguments.last :]
     changes = read_changes(arguments.destination)
     if arguments.json:
-        print(json.dumps([report_schema.dump(run) | _changes(run, changes) for run in runs], indent=1))
+        facts = [report_schema.dump(run) for run in runs]
+        for fact, run in zip(facts, runs, strict=True):
+            if run.blessed and (later := changes.get(run.version or 0)):  # what happened to the version after the push
+                fact["changes"] = [report_schema.dump(change) for change in later]
+        print(json.dumps(facts, indent=1))
     elif runs or changes:
         _print_table(runs, changes)
     else:
         print(f"no runs in the history of {visible(arguments.destination)}")
     return 0
-
-
-def _changes(run: RunRecord, changes: Changes) -> JsonObject:
-    """Return what happened to the version of a run after the push."""
-    of_version = changes.get(run.version or 0, ()) if run.blessed else ()
-    return {"changes": [report_schema.dump(change) for change in of_version]} if of_version else {}
 
 
 def _print_table(runs: list[RunRecord], changes: Changes) -> None:
@@ -134,10 +120,8 @@ def _print_table(runs: list[RunRecord], changes: Changes) -> None:
         table.add_column(title, no_wrap=title != "metrics")
     table.add_column("why", ratio=1, overflow="fold")
     rows = [(run.time, _cells(run)) for run in runs]
-    rows += [
-        (change.time, (str(change.version), change.action, "", str(change)))
-        for change in itertools.chain.from_iterable(changes.values())
-    ]
+    later = itertools.chain.from_iterable(changes.values())
+    rows += [(change.time, (str(change.version), change.action, "", str(change))) for change in later]
     for time, cells in sorted(rows):
         table.add_row(*(Text(visible(cell)) for cell in (time[:16].replace("T", " "), *cells)))
     OutputConsole().print(table)

@@ -36,15 +36,13 @@ WORKFLOW = Path(".github", "workflows", "quality.yml")
 
 def add_init(subparsers: Subparsers, pipeline_schema: Callable[[str], JsonObject]) -> None:
     """Add ``tfopt init``; `pipeline_schema` returns the JSON schema of a pipeline's run files."""
-    parser = add_command(
-        subparsers,
-        "init",
-        lambda arguments: _init(arguments, pipeline_schema),
-        "write a starting folder for a table of yours: run file, model, DAG, CI workflow, README",
-        "Look at the columns of a table (CSV, TSV, JSON lines, Parquet), and write a folder with a run "
-        "file, a Keras model for these columns, a DAG, a workflow of GitHub Actions that fails a pull request when "
-        "quality degrades, and a README. Existing files are not replaced.",
+    summary = "write a starting folder for a table of yours: run file, model, DAG, CI workflow, README"
+    description = (
+        "Look at the columns of a table (CSV, TSV, JSON lines, Parquet), and write a folder with a run file, a Keras "
+        "model for these columns, a DAG, a workflow of GitHub Actions that fails a pull request when quality degrades, "
+        "and a README. Existing files are not replaced."
     )
+    parser = add_command(subparsers, "init", lambda arguments: _init(arguments, pipeline_schema), summary, description)
     parser.add_argument("folder", type=Path, help="the folder to write, such as my_model")
     parser.add_argument("--data", required=True, metavar="PATH", help="the table: a file, or a folder of files")
     parser.add_argument("--label", required=True, metavar="COLUMN", help="the column to predict")
@@ -58,6 +56,9 @@ def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], JsonOb
         if (folder / name).exists():
             raise ComponentError(f"{folder / name} exists", "a folder without it", "name another folder, or remove it")
     columns = inspect_table(arguments.data, arguments.label)
+    vector = "row"
+    while vector in {*columns.numbers, *columns.words, *columns.dates}:
+        vector += "_"
     requirement = installed_from()
     folder.mkdir(parents=True, exist_ok=True)
     data = arguments.data if is_remote(arguments.data) else os.path.relpath(arguments.data, folder)
@@ -67,7 +68,7 @@ def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], JsonOb
         "missing": {
             name: f"{number.missing:.0f}" for name, number in columns.numbers.items() if number.missing is not None
         },
-        "vector": _unused_name([*columns.numbers, *columns.words, *columns.dates]),
+        "vector": vector,
         "requirement": requirement,
         "extras": EXTRAS,
         "wheels": WHEELS,
@@ -75,9 +76,12 @@ def _init(arguments: argparse.Namespace, pipeline_schema: Callable[[str], JsonOb
         "working_directory": (place := _place_in_repository(folder)),
         "prefix": "" if place == "." else f"{place}/",
     }
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # Python, YAML and Markdown
+    environment.filters["quoted"] = json.dumps  # a text of JSON is one of Python and of YAML, too
+    environment.filters["cell"] = lambda text: "`" + text.replace("|", "\\|").replace("`", "'") + "`"
     for name, template in files.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(_environment().from_string(template.read_text()).render(facts) + "\n")
+        (folder / name).write_text(environment.from_string(template.read_text()).render(facts) + "\n")
     (folder / SCHEMA).write_text(json.dumps(pipeline_schema("retrain"), indent=1) + "\n")
     kind = f"{columns.classes} classes" if columns.classes else "a number"
     if columns.target and columns.target.logarithm:
@@ -101,8 +105,7 @@ def _allowed_loss(columns: TableColumns) -> int:
     The template takes three tenths of a small table for the measurement. Half as much again as what these records can
     show without any difference leaves room for a few.
     """
-    is_large = not columns.all_rows or MARGIN * smallest_visible_loss(columns.rows // 10, CANDIDATES) <= 0.01
-    if is_large:
+    if not columns.all_rows or MARGIN * smallest_visible_loss(columns.rows // 10, CANDIDATES) <= 0.01:
         return 1
     return math.ceil(100 * MARGIN * smallest_visible_loss(3 * columns.rows // 10, CANDIDATES))
 
@@ -131,22 +134,8 @@ def _git(clone: str, *words: str) -> str:
     return ""
 
 
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)  # Python, YAML and Markdown
-    environment.filters["quoted"] = json.dumps  # a text of JSON is one of Python and of YAML, too
-    environment.filters["cell"] = lambda text: "`" + text.replace("|", "\\|").replace("`", "'") + "`"
-    return environment
-
-
 def _place_in_repository(folder: Path) -> str:
     """Return the path of a folder from the root of its Git repository; the folder is the root if there is none."""
     path = folder.absolute()
     root = next((parent for parent in (path, *path.parents) if (parent / ".git").exists()), path)
     return path.relative_to(root).as_posix()
-
-
-def _unused_name(names: list[str]) -> str:
-    name = "row"
-    while name in names:
-        name += "_"
-    return name

@@ -32,18 +32,13 @@ def add_compile(subparsers: Subparsers) -> None:
     add_list_option(parser, "--set", "NAME=VALUE", text)
     text = "of a component: the number of artifacts of a list input, such as candidates=5 (default: 1)"
     add_list_option(parser, "--count", "INPUT=N", text)
-    parser.add_argument(
-        "--as-component",
-        action="store_true",
-        help="of a pipeline: write a component for another pipeline; its inputs and outputs are artifacts",
+    text = "of a pipeline: write a component for another pipeline; its inputs and outputs are artifacts"
+    parser.add_argument("--as-component", action="store_true", help=text)
+    text = (
+        "where it will run: Vertex AI Pipelines takes no Kubernetes settings, which are then checked and left out "
+        "(default: %(default)s)"
     )
-    parser.add_argument(
-        "--target",
-        choices=[KUBEFLOW, VERTEX],
-        default=KUBEFLOW,
-        help="where it will run: Vertex AI Pipelines takes no Kubernetes settings, which are then checked and left out "
-        "(default: %(default)s)",
-    )
+    parser.add_argument("--target", choices=[KUBEFLOW, VERTEX], default=KUBEFLOW, help=text)
     _add_step_options(parser)
     add_file_option(parser)
 
@@ -53,9 +48,8 @@ def _compile(arguments: argparse.Namespace) -> int:
 
     images, options = Images(arguments.image), Options(arguments.kfp_option)
     if options.service_account:
-        raise ComponentError(
-            "--kfp-option service_account", "an option that the YAML can hold", "pass it to tfopt submit or schedule"
-        )
+        received = "--kfp-option service_account"
+        raise ComponentError(received, "an option that the YAML can hold", "pass it to tfopt submit or schedule")
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     if arguments.pipeline in components():
         options_of_pipelines = {
@@ -66,11 +60,8 @@ def _compile(arguments: argparse.Namespace) -> int:
             "--target": arguments.target if arguments.target != KUBEFLOW else None,
         }
         for option in (option for option, value in options_of_pipelines.items() if value):
-            raise ComponentError(
-                f"{option} for {arguments.pipeline}",
-                "a pipeline: the pipeline that uses a component.yaml sets the options of its step",
-                f"leave {option} out",
-            )
+            expected = "a pipeline: the pipeline that uses a component.yaml sets the options of its step"
+            raise ComponentError(f"{option} for {arguments.pipeline}", expected, f"leave {option} out")
         counts = dict(map(_parse_count, arguments.count))
         compiler.compile_component(components()[arguments.pipeline], arguments.output, images, counts)
     else:
@@ -81,11 +72,7 @@ def _compile(arguments: argparse.Namespace) -> int:
             if name not in dag.sources:
                 raise ComponentError(f"--with {name}", "a source of the pipeline", nearest(name, dag.sources))
         compiler.compile_pipeline(
-            dag,
-            arguments.output,
-            images,
-            options,
-            arguments.sources,
+            *(dag, arguments.output, images, options, arguments.sources),
             as_component=arguments.as_component,
             defaults=_values(dag, arguments),
             target=arguments.target,
@@ -133,18 +120,15 @@ def _submit(arguments: argparse.Namespace) -> int:
 
 def add_schedule(subparsers: Subparsers) -> None:
     """Add ``tfopt schedule``."""
-    parser = add_command(
-        subparsers,
-        "schedule",
-        lambda arguments: _schedule(parser, arguments),
-        "run a pipeline on a Kubeflow Pipelines server at the times of a cron expression",
-        "Run a pipeline repeatedly on a Kubeflow Pipelines server. A name has one schedule. One run is "
-        "active at a time, and missed times are skipped. The same command with other values replaces the schedule.",
+    summary = "run a pipeline on a Kubeflow Pipelines server at the times of a cron expression"
+    description = (
+        "Run a pipeline repeatedly on a Kubeflow Pipelines server. A name has one schedule. One run is active at a "
+        "time, and missed times are skipped. The same command with other values replaces the schedule."
     )
+    parser = add_command(subparsers, "schedule", lambda arguments: _schedule(parser, arguments), summary, description)
     _add_server_options(parser, pipeline_optional=True)
-    parser.add_argument(
-        "--cron", help='six fields, in UTC: second minute hour day month weekday, such as "0 0 3 * * 1"'
-    )
+    text = 'six fields, in UTC: second minute hour day month weekday, such as "0 0 3 * * 1"'
+    parser.add_argument("--cron", help=text)
     parser.add_argument("--name", help="the schedule's name (default: the pipeline's)")
     actions = parser.add_mutually_exclusive_group()
     for action, text in (
@@ -251,16 +235,12 @@ def _add_server_options(parser: argparse.ArgumentParser, *, pipeline_optional: b
     nargs = "?" if pipeline_optional else None
     parser.add_argument("pipeline", nargs=nargs, help="a shipped pipeline, or a .py file")
     add_list_option(parser, "--set", "NAME=VALUE", "a source's address or a parameter's value")
-    parser.add_argument(
-        "--stage",
-        metavar="ADDRESS",
-        help="upload local sources below s3://BUCKET/FOLDER or gs://…, once per content, and pass their addresses",
-    )
+    text = "upload local sources below s3://BUCKET/FOLDER or gs://…, once per content, and pass their addresses"
+    parser.add_argument("--stage", metavar="ADDRESS", help=text)
     _add_step_options(parser)
     parser.add_argument("--endpoint", required=True, metavar="URL", help="the server's address, or in-cluster")
-    parser.add_argument(
-        "--token-file", type=Path, metavar="FILE", help="a file with a bearer token (default: the variable KFP_TOKEN)"
-    )
+    text = "a file with a bearer token (default: the variable KFP_TOKEN)"
+    parser.add_argument("--token-file", type=Path, metavar="FILE", help=text)
     parser.add_argument("--namespace", help="the namespace of your profile, on a multi-user server")
     parser.add_argument("--experiment", help="the experiment (default: the pipeline's name)")
     add_json_option(parser)

@@ -22,13 +22,9 @@ FOLDER = Path("runs")
 
 def add_runs(subparsers: Subparsers) -> None:
     """Add ``tfopt runs``."""
-    parser = add_command(
-        subparsers,
-        "runs",
-        _runs,
-        "list the folders of runs: date, pipeline, outcome, selected model",
-        "List the folders of runs, the newest first, with the last run in each of them. Times are in UTC.",
-    )
+    summary = "list the folders of runs: date, pipeline, outcome, selected model"
+    description = "List the folders of runs, the newest first, with the last run in each of them. Times are in UTC."
+    parser = add_command(subparsers, "runs", _runs, summary, description)
     _add_folder(parser)
     add_json_option(parser)
 
@@ -58,27 +54,22 @@ def _result(record: RunRecord) -> str:
 
 def add_open(subparsers: Subparsers) -> None:
     """Add ``tfopt open``."""
-    parser = add_command(
-        subparsers,
-        "open",
-        _open,
-        "open the report of a run in the browser",
-        "Open the report of a run, which explains the decision, in the browser. Without a display its path is printed.",
+    summary = "open the report of a run in the browser"
+    description = (
+        "Open the report of a run, which explains the decision, in the browser. Without a display its path is printed."
     )
-    parser.add_argument(
-        "run", nargs="?", metavar="RUN", help=f"the folder of a run, or its name in {FOLDER} (default: the newest one)"
-    )
+    parser = add_command(subparsers, "open", _open, summary, description)
+    text = f"the folder of a run, or its name in {FOLDER} (default: the newest one)"
+    parser.add_argument("run", nargs="?", metavar="RUN", help=text)
     parser.add_argument("--print", action="store_true", help="print the path of the report only")
 
 
 def _open(arguments: argparse.Namespace) -> int:
-    root, record = find_run(arguments.run, FOLDER) if arguments.run else _newest()
+    root, record = find_run(arguments.run, FOLDER) if arguments.run else _newest_with_report()
     if not record.report:
-        raise ComponentError(
-            f"{root}: no report ({record.pipeline}: {record.state})",
-            "a run that has selected a model",
-            "run a pipeline with select_model, such as retrain; tfopt runs lists the runs",
-        )
+        received = f"{root}: no report ({record.pipeline}: {record.state})"
+        fix = "run a pipeline with select_model, such as retrain; tfopt runs lists the runs"
+        raise ComponentError(received, "a run that has selected a model", fix)
     page = (root / record.report).absolute()
     if not page.is_file():
         raise ComponentError(f"{page}: no such file", "the report of the run", "run the pipeline again")
@@ -88,8 +79,7 @@ def _open(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _newest() -> tuple[Path, RunRecord]:
-    """Return the newest run that has a report."""
+def _newest_with_report() -> tuple[Path, RunRecord]:
     for root, record in read_records(FOLDER).items():
         if record.report:
             return root, record
@@ -98,14 +88,12 @@ def _newest() -> tuple[Path, RunRecord]:
 
 def add_diff(subparsers: Subparsers) -> None:
     """Add ``tfopt diff``."""
-    parser = add_command(
-        subparsers,
-        "diff",
-        _diff,
-        "compare two runs: values, inputs, code, packages, decisions and metrics of each model",
-        "Compare two runs, each the last one in its folder: values, inputs, code of the steps, versions of "
-        "the packages that it imports, decision, and metrics of each model. Only differences are shown.",
+    summary = "compare two runs: values, inputs, code, packages, decisions and metrics of each model"
+    description = (
+        "Compare two runs, each the last one in its folder: values, inputs, code of the steps, versions of the "
+        "packages that it imports, decision, and metrics of each model. Only differences are shown."
     )
+    parser = add_command(subparsers, "diff", _diff, summary, description)
     for name, which in (("first", "the first run"), ("second", "the second one")):
         parser.add_argument(name, metavar="RUN", help=f"{which}: its folder, or its name in {FOLDER}")
     add_json_option(parser)
@@ -132,25 +120,18 @@ def _diff(arguments: argparse.Namespace) -> int:
 
 def add_clean(subparsers: Subparsers) -> None:
     """Add ``tfopt clean``."""
-    parser = add_command(
-        subparsers,
-        "clean",
-        _clean,
-        "remove old folders of runs, and old results in the others",
-        "Remove the folders of runs except the newest of each pipeline, and in these the results of all "
-        "but the last executions of each step, from the folder and from its metadata store. Only what a record of the "
-        "folder names is removed, and only below it: links are not followed. Pushed versions and other files remain, "
-        "and so does a folder that is a link, that another user's run wrote, or where a run is active. Without --yes "
-        "nothing is removed, and the paths are listed.",
+    summary = "remove old folders of runs, and old results in the others"
+    description = (
+        "Remove the folders of runs except the newest of each pipeline, and in these the results of all but the last "
+        "executions of each step, from the folder and from its metadata store. Only what a record of the folder names "
+        "is removed, and only below it: links are not followed. Pushed versions and other files remain, and so does a "
+        "folder that is a link, that another user's run wrote, or where a run is active. Without --yes nothing is "
+        "removed, and the paths are listed."
     )
+    parser = add_command(subparsers, "clean", _clean, summary, description)
     _add_folder(parser)
-    parser.add_argument(
-        "--keep",
-        type=int,
-        required=True,
-        metavar="N",
-        help="the number of folders of each pipeline, and of executions of each step, that remain",
-    )
+    text = "the number of folders of each pipeline, and of executions of each step, that remain"
+    parser.add_argument("--keep", type=int, required=True, metavar="N", help=text)
     parser.add_argument("--yes", action="store_true", help="remove them (default: show what would be removed)")
     add_json_option(parser)
 
@@ -186,8 +167,7 @@ class _Cleaned(TypedDict, total=False):
 def _cleaned(folder: Path, keep: int, remove: bool) -> Iterator[_Cleaned]:
     """Yield the facts of each old folder and each folder with old results, after they were removed if `remove`.
 
-    Raises:
-        ComponentError: If a folder cannot be cleaned; after the others were.
+    The error of a folder that cannot be cleaned is raised after the others were.
     """
     records = {path: record for path, record in read_records(folder).items() if is_own(path) and is_own(path / RECORD)}
     old_folders = old_runs(records, keep)
@@ -227,10 +207,5 @@ def _removal(removed: bool, remove: bool) -> str:
 
 
 def _add_folder(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "folder",
-        type=Path,
-        nargs="?",
-        default=FOLDER,
-        help="the folder with the folders of runs (default: %(default)s)",
-    )
+    text = "the folder with the folders of runs (default: %(default)s)"
+    parser.add_argument("folder", type=Path, nargs="?", default=FOLDER, help=text)

@@ -49,6 +49,11 @@ class SavedPlan:
         names = ("pipeline", "engine", "jobs", "beam_pipeline_arg")
         return {"root": Path(self.root), **{name: getattr(self, name) for name in names}}
 
+    def write(self, file: Path) -> None:
+        """Write it."""
+        text = json.dumps(report_schema.dump(self), indent=1, ensure_ascii=False)
+        staging.replace_file(file, f"{text}\n".encode())
+
 
 def make_plan(
     arguments: argparse.Namespace, dag: Dag, values: Mapping[str, Any], root: Path, steps: Mapping[str, PlannedStep]
@@ -75,33 +80,13 @@ def make_plan(
     )
 
 
-def write_plan(file: Path, plan: SavedPlan) -> None:
-    """Write a plan."""
-    staging.replace_file(file, (json.dumps(report_schema.dump(plan), indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def read_plan(file: Path) -> SavedPlan:
-    """Read a plan.
-
-    Raises:
-        ComponentError: If the file is not one.
-    """
-    return report_schema.load(SavedPlan, file)
-
-
-def check_plan(file: Path, saved: SavedPlan, now: SavedPlan) -> None:
-    """Check that a run would still do what was planned, with the same inputs and code.
-
-    Raises:
-        ComponentError: If not.
-    """
-    differences = list(_differences(saved, now))
-    if differences:
-        raise ComponentError(
-            f"{file}: {'; '.join(differences[:5])}",
-            "what was planned: the same inputs, code, packages and earlier results",
-            f"look at a new plan: tfopt plan {saved.pipeline} … -o {file}",
-        )
+def check_plan(file: Path, now: SavedPlan) -> None:
+    """Raise ComponentError if a run would not do what was planned, with the same inputs and code."""
+    saved = report_schema.load(SavedPlan, file)
+    if differences := list(_differences(saved, now)):
+        received = f"{file}: {'; '.join(differences[:5])}"
+        expected = "what was planned: the same inputs, code, packages and earlier results"
+        raise ComponentError(received, expected, f"look at a new plan: tfopt plan {saved.pipeline} … -o {file}")
 
 
 def _differences(saved: SavedPlan, now: SavedPlan) -> Iterator[str]:

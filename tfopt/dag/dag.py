@@ -59,11 +59,8 @@ class Placeholder:
 
     def _misused(self, how: str) -> ComponentError:
         name = self.parameter.name
-        return ComponentError(
-            f"pipeline parameter {name} is {how}",
-            "a parameter passed to a step as it is",
-            f"write steps.NAME(…={name})",
-        )
+        received = f"pipeline parameter {name} is {how}"
+        return ComponentError(received, "a parameter passed to a step as it is", f"write steps.NAME(…={name})")
 
 
 LAYOUT = "layout"  # the parameter of `select_model`, `validate_serving` and `push_model`
@@ -140,17 +137,13 @@ class Dag:
         """
         for name in arguments:
             if name not in self.sources and name not in self.parameters:
-                raise ComponentError(
-                    f"{self.name}: {name}", "a name of its signature", nearest(name, [*self.sources, *self.parameters])
-                )
+                expected = "a name of its signature"
+                raise ComponentError(f"{self.name}: {name}", expected, nearest(name, [*self.sources, *self.parameters]))
         missing = [name for name, source in self.sources.items() if name not in arguments and not source.optional]
         missing += [name for name, parameter in self.parameters.items() if name not in arguments and parameter.required]
         if missing:
-            raise ComponentError(
-                f"{self.name}: no {', '.join(missing)}",
-                "a value for each",
-                "pass " + " ".join(f"--set {name}=…" for name in missing),
-            )
+            fix = "pass " + " ".join(f"--set {name}=…" for name in missing)
+            raise ComponentError(f"{self.name}: no {', '.join(missing)}", "a value for each", fix)
         values = {name: resolve_source(source, arguments.get(name)) for name, source in self.sources.items()}
         values |= {name: p.check(arguments.get(name, p.default), self.name) for name, p in self.parameters.items()}
         for step in self.steps.values():
@@ -164,9 +157,6 @@ class Dag:
         What depends on a parameter of the pipeline without a value is not checked.
         """
         self._check_goals(values)
-        self._check_layouts(values)
-
-    def _check_layouts(self, values: Mapping[str, Any]) -> None:
         for step in self.steps.values():
             layout = step.value(LAYOUT, values)
             for wire in step.used_outputs:
@@ -190,9 +180,8 @@ class Dag:
                     try:
                         check_goal_metrics(read_goals(texts), **measured)
                     except ComponentError as error:
-                        raise ComponentError(
-                            f"{step.id}: {name}: {error.received}", error.expected, error.fix
-                        ) from None
+                        received = f"{step.id}: {name}: {error.received}"
+                        raise ComponentError(received, error.expected, error.fix) from None
 
     def _evaluating(self, step: Step) -> Step | None:
         """Return the step whose evaluation the goals of a step are checked on; None if it has none that is known."""
@@ -209,11 +198,8 @@ def check_same_layout(step: str, layout: object, earlier: str, other: object) ->
     step without one, or with one that only the run knows, is None.
     """
     if None not in (layout, other) and layout != other:
-        raise ComponentError(
-            f"{step}: layout={layout!r}, but {earlier}, whose output it gets, has layout={other!r}",
-            "one layout, that of your server",
-            f"pass layout={layout!r} to both",
-        )
+        received = f"{step}: layout={layout!r}, but {earlier}, whose output it gets, has layout={other!r}"
+        raise ComponentError(received, "one layout, that of your server", f"pass layout={layout!r} to both")
 
 
 def resolve_source(source: PipelineInput, path: Any) -> str | None:

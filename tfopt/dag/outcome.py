@@ -37,14 +37,10 @@ class RunOutcome(dict[str, Outcome]):
 
     def _repr_html_(self) -> str:
         columns = ["step", "result", "outputs"]
-        rows = [
-            [
-                step,
-                "reused" if outcome.reused else duration(outcome.seconds),
-                "\n".join(f"{name}: {artifact.uri}" for name, artifact in outcome.outputs.items()),
-            ]
-            for step, outcome in self.items()
-        ]
+        rows = []
+        for step, outcome in self.items():
+            outputs = "\n".join(f"{name}: {artifact.uri}" for name, artifact in outcome.outputs.items())
+            rows.append([step, "reused" if outcome.reused else duration(outcome.seconds), outputs])
         artifacts = [artifact for outcome in self.values() for artifact in outcome.outputs.values()]
         decisions = [artifact._repr_html_() for artifact in artifacts if isinstance(artifact, Decision)]
         return "".join([notebook_html.table(f"Run of {len(self)} steps", columns, rows), *decisions])

@@ -21,13 +21,7 @@ from tfopt.artifacts import Artifact, LineageStep
 from tfopt.component import Component, Port
 from tfopt.dag.dag import Dag, PipelineInput, Placeholder, Step, StepOutput, Wire
 from tfopt.declaration.library import ComponentCalls
-from tfopt.declaration.parameters import (
-    DeclaredArgument,
-    Parameter,
-    group_arguments,
-    inherit,
-    read_descriptions,
-)
+from tfopt.declaration.parameters import DeclaredArgument, Parameter, group_arguments, inherit, read_descriptions
 from tfopt.declaration.step_order import check_steps
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
@@ -74,10 +68,8 @@ class Steps(ComponentCalls, ComponentSteps):
         inputs = {port.name: _wire(component, port, artifacts.get(port.name)) for port in component.inputs.values()}
         component.check({name: _sample(component, name, wire) for name, wire in wires.items()})
         check_steps(id, _earlier_components(self._dag, inputs.get("model")), component)
-        step = Step(
-            id, component, {name: wire for name, wire in inputs.items() if wire is not None and wire != ()}, wires
-        )
-        self._dag.steps[id] = step
+        present = {name: wire for name, wire in inputs.items() if wire is not None and wire != ()}
+        self._dag.steps[id] = step = Step(id, component, present, wires)
         return step
 
 
@@ -106,11 +98,9 @@ def _returned_outputs(dag: Dag, returned: Any) -> dict[str, StepOutput]:
         re.fullmatch("[a-z][a-z0-9_]*", str(name)) and isinstance(output, StepOutput) and output.step in dag.steps
         for name, output in outputs.items()
     ):
-        raise ComponentError(
-            f"{dag.name} returns {returned!r}",
-            "outputs of its steps by name, in small letters, or nothing",
-            'write return {"selected": step.outputs["selected"]}',
-        )
+        received = f"{dag.name} returns {returned!r}"
+        expected = "outputs of its steps by name, in small letters, or nothing"
+        raise ComponentError(received, expected, 'write return {"selected": step.outputs["selected"]}')
     return dict(outputs)
 
 
@@ -121,7 +111,8 @@ def _arguments(function: Callable[..., Mapping[str, object] | None], dag: Dag) -
     arguments: dict[str, object] = {}
     for name, argument in list(inspect.signature(function).parameters.items())[1:]:
         description = descriptions.get(name, "")
-        annotation = _annotated(hints.get(name))
+        parts = (hints.get(name), *typing.get_args(hints.get(name)))  # the annotation may be one side of a union
+        annotation: Any = next((part for part in parts if hasattr(part, "__metadata__")), None)
         if argument.kind is not argument.KEYWORD_ONLY:
             artifact_type = _input_type(f"{function.__name__}: {name}", hints.get(name), annotation)
             optional = argument.default is None
@@ -148,9 +139,8 @@ def _input_type(where: str, hint: Any, annotation: Any) -> type[Artifact]:
 def _declare(dag: Dag, argument: DeclaredArgument) -> Placeholder:
     """Add a parameter to the DAG; the type of an inherited one is set when its step is known."""
     if argument.hint is None:
-        raise ComponentError(
-            f"{dag.name}: {argument.name} has no type", "a type, or Inherited", f"write {argument.name}: Inherited = …"
-        )
+        received = f"{dag.name}: {argument.name} has no type"
+        raise ComponentError(received, "a type, or Inherited", f"write {argument.name}: Inherited = …")
     if argument.hint == Inherited:
         required = argument.default is MISSING
         default = None if required else list(argument.default) if type(argument.default) is tuple else argument.default
@@ -193,11 +183,6 @@ def _typed(dag: Dag, parameter: Parameter, reached: list[Parameter]) -> Paramete
     return replace(first, name=parameter.name, description=description, same_as=None)  # another step has its own
 
 
-def _annotated(hint: Any) -> Any:
-    """Return the ``Annotated`` part of a hint, which may be one side of a union; None if there is none."""
-    return next((part for part in (hint, *typing.get_args(hint)) if hasattr(part, "__metadata__")), None)
-
-
 def load(pipeline: str) -> Dag:
     """Trace a pipeline of ``tfopt.pipelines`` by name, or the function of a Python file that has the file's name.
 
@@ -207,9 +192,8 @@ def load(pipeline: str) -> Dag:
     if pipeline.endswith(".py"):
         path = Path(pipeline)
         if not path.is_file():
-            raise ComponentError(
-                f"{pipeline}: no such file", "a Python file with a pipeline function", "check the path"
-            )
+            received = f"{pipeline}: no such file"
+            raise ComponentError(received, "a Python file with a pipeline function", "check the path")
         spec = importlib.util.spec_from_file_location(path.stem, path)
         assert spec and spec.origin  # a .py file always has both
         module = importlib.util.module_from_spec(spec)
@@ -220,17 +204,13 @@ def load(pipeline: str) -> Dag:
     elif pipeline in pipelines():
         module = importlib.import_module(f"tfopt.pipelines.{pipeline}")
     else:
-        raise ComponentError(
-            f"pipeline {pipeline!r}", "a shipped pipeline or a .py file", nearest(pipeline, pipelines())
-        )
+        received = f"pipeline {pipeline!r}"
+        raise ComponentError(received, "a shipped pipeline or a .py file", nearest(pipeline, pipelines()))
     name = Path(pipeline).stem
     function = getattr(module, name, None)
     if not callable(function) or not inspect.signature(function).parameters:
-        raise ComponentError(
-            f"{pipeline}: no function {name}(steps, …)",
-            "a function with the name of its file, whose first argument records the steps",
-            f"write def {name}(steps, …)",
-        )
+        expected = "a function with the name of its file, whose first argument records the steps"
+        raise ComponentError(f"{pipeline}: no function {name}(steps, …)", expected, f"write def {name}(steps, …)")
     with _errors_with_line(Path(module.__file__ or pipeline), "a pipeline function that adds steps"):
         return trace(function)
 
@@ -243,15 +223,12 @@ def _errors_with_line(path: Path, expected: str) -> Iterator[None]:
     except (ComponentError, KeyboardInterrupt):
         raise
     except BaseException as error:  # with SystemExit the command would end with success
-        frames = [
-            frame for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.absolute()
-        ]
-        line = frames[-1].lineno if frames else getattr(error, "lineno", None)
-        raise ComponentError(
-            f"{path}{f', line {line}' if line else ''}: {type(error).__name__}: {first_line(error)}",
-            expected,
-            "correct the file; values of parameters, and outputs of steps, are known only when the pipeline runs",
-        ) from error
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [frame.lineno for frame in frames if Path(frame.filename) == path.absolute()]
+        line = lines[-1] if lines else getattr(error, "lineno", None)
+        received = f"{path}{f', line {line}' if line else ''}: {type(error).__name__}: {first_line(error)}"
+        fix = "correct the file; values of parameters, and outputs of steps, are known only when the pipeline runs"
+        raise ComponentError(received, expected, fix) from error
 
 
 def pipelines() -> list[str]:
@@ -268,23 +245,14 @@ def _wire(component: Component, port: Port, value: Any) -> Wire | None:
     items = value if isinstance(value, list | tuple) else [value]
     for item in items:
         if not isinstance(item, StepOutput | PipelineInput):
-            raise ComponentError(
-                f"{component.name}: {port.name}={item!r}",
-                "an output of a step, or an input of the pipeline",
-                'pass step.outputs["NAME"]',
-            )
+            expected = "an output of a step, or an input of the pipeline"
+            raise ComponentError(f"{component.name}: {port.name}={item!r}", expected, 'pass step.outputs["NAME"]')
         if not issubclass(item.type, port.type):
-            raise ComponentError(
-                f"{component.name}: {port.name} is a {item.type.__name__}",
-                port.type.__name__,
-                f"wire a {port.type.__name__} there",
-            )
+            received = f"{component.name}: {port.name} is a {item.type.__name__}"
+            raise ComponentError(received, port.type.__name__, f"wire a {port.type.__name__} there")
     if isinstance(value, list | tuple) != port.many:
-        raise ComponentError(
-            f"{component.name}: {port.name} is {'one' if port.many else 'a list'}",
-            "a list" if port.many else "one artifact",
-            "add or drop the brackets",
-        )
+        received = f"{component.name}: {port.name} is {'one' if port.many else 'a list'}"
+        raise ComponentError(received, "a list" if port.many else "one artifact", "add or drop the brackets")
     return tuple(items) if port.many else items[0]
 
 

@@ -1,16 +1,17 @@
 """Read the declaration of a component from the signature and docstring of its function."""
 
 import inspect
+import re
 import typing
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import MISSING, asdict, dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Literal, TypeVar
 
 import docstring_parser
 
 from tfopt.artifacts import Artifact
-from tfopt.declaration.parameters import Parameter, parameters_schema, read_descriptions, read_group, read_parameter
+from tfopt.declaration.parameters import DeclaredArgument, Parameter, parameters_schema, read_descriptions, read_group
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
@@ -75,6 +76,14 @@ class Port:
     def kind(self, first_input: Kind) -> Kind:
         """Return the type of this output if the first input has the given type."""
         return first_input if self.same and issubclass(first_input, self.type) else self.type
+
+    def keys(self, present: Collection[str]) -> list[str]:
+        """Return those inputs of an engine that are this one: NAME, or NAME_1, NAME_2, … in order if it is a list."""
+        if not self.many:
+            return [self.name] if self.name in present else []
+        prefix = f"{self.name}_"
+        numbers = [int(key.removeprefix(prefix)) for key in present if re.fullmatch(rf"{prefix}\d+", key)]
+        return [f"{prefix}{number}" for number in sorted(numbers)]
 
 
 @dataclass(frozen=True)
@@ -212,9 +221,9 @@ class Component(Declaration):
             if name in self.groups:
                 added = read_group(self.groups[name])
             elif name not in ports:
-                required = argument.default is argument.empty
-                default, description = None if required else argument.default, self.descriptions.get(name, "")
-                added = {name: read_parameter(name, self._hints[name], default, required, description)}
+                default = MISSING if argument.default is argument.empty else argument.default
+                declared = DeclaredArgument(name, self._hints[name], default, self.descriptions.get(name, ""))
+                added = {name: declared.read()}
             else:
                 continue
             if twice := added.keys() & (parameters.keys() | ports.keys()):
@@ -234,10 +243,9 @@ class Component(Declaration):
             for name, value in values.items()
             if name not in self.added_parameters
         }
-        groups = {}
         for argument, group in self.groups.items():
-            groups[argument] = group(**{field: converted.pop(field) for field in read_group(group)})
-        return converted | groups
+            converted[argument] = group(**{field: converted.pop(field) for field in read_group(group)})
+        return converted
 
     def effect_with(self, values: Mapping[str, Any]) -> str | None:
         """Return the name of its effect with parameter values; None if it has none."""
@@ -274,9 +282,8 @@ class Component(Declaration):
                 raise ComponentError(f"{self.name}: {name}", "a name of its signature", fix)
         for parameter in self.parameters.values():
             if parameter.required and parameter.name not in values:
-                raise ComponentError(
-                    f"{self.name}: no {parameter.name}", parameter.expected, f"pass {parameter.name}=…"
-                )
+                received = f"{self.name}: no {parameter.name}"
+                raise ComponentError(received, parameter.expected, f"pass {parameter.name}=…")
         return {
             name: parameter.check(values[name], self.name) if name in values else parameter.default
             for name, parameter in self.parameters.items()
@@ -284,18 +291,11 @@ class Component(Declaration):
 
     def schema(self) -> JsonObject:
         """Return the declaration as JSON Schema, with artifact types, image, cache and resources."""
-        ports = {
-            side: {
-                port.name: {
-                    "type": port.type.__name__,
-                    "list": port.many,
-                    "optional": port.optional,
-                    "description": port.description,
-                }
-                for port in group.values()
-            }
-            for side, group in (("inputs", self.inputs), ("outputs", self.outputs))
-        }
+        ports: dict[str, dict[str, JsonObject]] = {"inputs": {}, "outputs": {}}
+        for side, group in (("inputs", self.inputs), ("outputs", self.outputs)):
+            for name, port in group.items():
+                ports[side][name] = {"type": port.type.__name__, "list": port.many, "optional": port.optional}
+                ports[side][name]["description"] = port.description
         return {
             **parameters_schema(self.name, self.summary, self.parameters),
             **ports,
@@ -314,16 +314,13 @@ class Component(Declaration):
     def _ports(self, role: str) -> dict[str, Port]:
         ports = {}
         for name, argument in self.signature.parameters.items():
-            marked = next(
-                (part for part in (self._hints[name], *typing.get_args(self._hints[name])) if _is(part, role)), None
-            )
-            if marked is None:
-                continue
-            kind = typing.get_args(marked)[0]
-            many = typing.get_origin(kind) is list
-            kind = typing.get_args(kind)[0] if many else kind
-            same = "same" in marked.__metadata__
-            ports[name] = Port(name, kind, many, argument.default is None, self.descriptions.get(name, ""), same)
+            parts = (self._hints[name], *typing.get_args(self._hints[name]))
+            for marked in (part for part in parts if _is(part, role)):
+                kind = typing.get_args(marked)[0]
+                many = typing.get_origin(kind) is list
+                kind = typing.get_args(kind)[0] if many else kind
+                same = "same" in marked.__metadata__
+                ports[name] = Port(name, kind, many, argument.default is None, self.descriptions.get(name, ""), same)
         return ports
 
 

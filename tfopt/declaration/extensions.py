@@ -40,11 +40,9 @@ class Extensions(Mapping[str, T]):
         if isinstance(value, self._kind):
             return value
         package = point.dist.name if point.dist else "tfopt"
-        raise ComponentError(
-            f"{name} of the package {package} ({point.value}) {fault}",
-            f"a {self._kind.__module__}.{self._kind.__qualname__}, as entry point of {self._group}",
-            f"install another version of {package}, or uninstall it",
-        )
+        received = f"{name} of the package {package} ({point.value}) {fault}"
+        expected = f"a {self._kind.__module__}.{self._kind.__qualname__}, as entry point of {self._group}"
+        raise ComponentError(received, expected, f"install another version of {package}, or uninstall it")
 
     def __contains__(self, name: object) -> bool:
         """Return True if there is an implementation with this name, without importing it."""

@@ -163,7 +163,10 @@ class Parameter:
         except ValueError:
             value = [text] if self.type == list[str] else text
         if self.type == list[str]:
-            value = _texts(value, text)
+            if isinstance(value, list):
+                value = [json.dumps(item) if type(item) in (int, float) else item for item in value]
+            elif type(value) in (int, float, bool):  # null remains, and is no list
+                value = [text]
         return self.check(value, owner)
 
     def schema(self) -> JsonObject:
@@ -202,13 +205,6 @@ class Parameter:
         return ComponentError(f"{owner}: {self.name}={value!r}", self.expected, hint)
 
 
-def _texts(value: Any, text: str) -> Any:
-    """Return the list of texts that a JSON value stands for; `text` is its source. null remains, and is no list."""
-    if isinstance(value, list):
-        return [json.dumps(item) if type(item) in (int, float) else item for item in value]
-    return [text] if type(value) in (int, float, bool) else value
-
-
 def parameters_schema(title: str, description: str, parameters: Mapping[str, Parameter]) -> JsonObject:
     """Return the JSON Schema of an object with these parameters."""
     return {
@@ -220,47 +216,6 @@ def parameters_schema(title: str, description: str, parameters: Mapping[str, Par
         "required": [name for name, parameter in parameters.items() if parameter.required],
         "additionalProperties": False,
     }
-
-
-def read_parameter(name: str, hint: Any, default: Any, required: bool, description: str) -> Parameter:
-    """Build a Parameter from the annotation of an argument or a dataclass field.
-
-    >>> read_parameter("sparsity", Annotated[float, Between(0, 1)], 0.5, False, "").expected
-    'float from 0 to 1'
-
-    Raises:
-        TypeError: If the annotation is not one of the plain types; addressed to the component's author.
-    """
-    optional = get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
-    if optional:
-        hint = next(part for part in get_args(hint) if part is not type(None))
-    annotations: dict[type, Any] = {}
-    if get_origin(hint) is Annotated:
-        hint, *others = get_args(hint)
-        annotations = {type(annotation): annotation for annotation in others}
-    between, reads, names, same_as = (annotations.get(kind) for kind in (Between, Reads, Names, SameAs))
-    is_location = Location in annotations
-    choices = get_args(hint) if get_origin(hint) is Literal else ()
-    is_tuple = hint == tuple[str, ...]
-    hint = str if choices else list[str] if is_tuple else hint
-    if hint not in PLAIN:
-        raise TypeError(f"parameter {name}: {hint} is not one of bool, int, float, str, tuple[str, ...], Literal")
-    default = list(default) if isinstance(default, tuple) else default
-    return Parameter(
-        name,
-        hint,
-        default,
-        required,
-        optional,
-        choices,
-        between,
-        reads,
-        description,
-        is_tuple,
-        names,
-        is_location,
-        same_as,
-    )
 
 
 def read_group(group: type) -> dict[str, Parameter]:
@@ -282,9 +237,39 @@ class DeclaredArgument:
     description: str
 
     def read(self) -> Parameter:
-        """Build the Parameter; see `read_parameter`."""
-        required = self.default is MISSING
-        return read_parameter(self.name, self.hint, None if required else self.default, required, self.description)
+        """Build the Parameter.
+
+        >>> DeclaredArgument("sparsity", Annotated[float, Between(0, 1)], 0.5, "").read().expected
+        'float from 0 to 1'
+
+        Raises:
+            TypeError: If the annotation is not one of the plain types; addressed to the component's author.
+        """
+        hint = self.hint
+        optional = get_origin(hint) in (Union, types.UnionType) and type(None) in get_args(hint)
+        if optional:
+            hint = next(part for part in get_args(hint) if part is not type(None))
+        annotations: dict[type, Any] = {}
+        if get_origin(hint) is Annotated:
+            hint, *others = get_args(hint)
+            annotations = {type(annotation): annotation for annotation in others}
+        choices = get_args(hint) if get_origin(hint) is Literal else ()
+        is_tuple = hint == tuple[str, ...]
+        hint = str if choices else list[str] if is_tuple else hint
+        if hint not in PLAIN:
+            accepted = "bool, int, float, str, tuple[str, ...], Literal"
+            raise TypeError(f"parameter {self.name}: {hint} is not one of {accepted}")
+        default = list(self.default) if isinstance(self.default, tuple) else self.default
+        return Parameter(
+            *(self.name, hint, None if default is MISSING else default, default is MISSING, optional, choices),
+            between=annotations.get(Between),
+            reads=annotations.get(Reads),
+            description=self.description,
+            is_tuple=is_tuple,
+            names=annotations.get(Names),
+            is_location=Location in annotations,
+            same_as=annotations.get(SameAs),
+        )
 
 
 def group_arguments(group: type) -> Iterator[DeclaredArgument]:

@@ -28,11 +28,8 @@ def check_steps(name: str, done: Sequence[LineageStep], component: Component) ->
         if earlier:
             order = legal_order()
             swap = earlier in order and step in order[: order.index(earlier)]
-            raise ComponentError(
-                f"{name}: {step} after {earlier}",
-                f"the order {', '.join(order)}: {reason}",
-                f"give {step} the model from before {earlier}" + (f", and let {earlier} follow" if swap else ""),
-            )
+            fix = f"give {step} the model from before {earlier}" + (f", and let {earlier} follow" if swap else "")
+            raise ComponentError(f"{name}: {step} after {earlier}", f"the order {', '.join(order)}: {reason}", fix)
 
 
 def applied_steps(model: Model) -> list[LineageStep]:

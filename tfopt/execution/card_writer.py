@@ -38,7 +38,10 @@ def write_step_card(
     first = next(iter(inputs.values()), None)
     parent = first if isinstance(first, Model) else None  # a teacher or a start is not the first input
     data = next((value for value in inputs.values() if isinstance(value, Examples)), None)
-    ancestor = _ancestor(parent) if parent else None
+    ancestor: JsonObject | None = None
+    if parent:  # with the gain of a second round of fine-tuning, if there was one
+        step = asdict(replace(parent.card.step, name=parent.name, digest=parent.digest))
+        ancestor = {key: value for key, value in step.items() if key not in ("recovery", "inputs", "effect") or value}
     sizes = model.sizes()
     facts: JsonObject = {
         "name": component.name,
@@ -102,9 +105,3 @@ def _warn_if_larger(model: Model, parent: Model) -> None:
         log.warning(
             "%s: %s, %s than its parent (%s)", model.name, sizes[0], formatting.relative_size(after, before), sizes[1]
         )
-
-
-def _ancestor(parent: Model) -> JsonObject:
-    """Return the lineage entry of a parent, with the gain of a second round of fine-tuning, if there was one."""
-    step = asdict(replace(parent.card.step, name=parent.name, digest=parent.digest))
-    return {key: value for key, value in step.items() if key not in ("recovery", "inputs", "effect") or value}

@@ -34,7 +34,7 @@ LIBRARY = Path(tfopt.__file__).parent
 OWN = (LIBRARY, (LIBRARY / "components").resolve())  # a link in a source checkout
 FUNCTION = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")  # in a parameter, such as ``metrics`` of `evaluate`
 CATALOGS = ("tfopt.components.", "tfopt.pipelines.")  # loaded by name; a component that runs others declares them
-MOST_PACKAGES = 3  # with one top-level name; of two versions of TensorFlow, for example
+MOST_PACKAGES = 3  # with one top-level name: of two versions of TensorFlow, but not the many of google
 # Variables that change results: the implementation of Keras and of kernels, their precision and order of operations.
 RESULT_VARIABLES = (
     *("TF_USE_LEGACY_KERAS", "KERAS_BACKEND", "TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA"),
@@ -65,11 +65,6 @@ class Code:
         return hashlib.sha256(repr(astuple(self)).encode()).hexdigest()[:16]
 
 
-def digest(component: Component, parameters: Mapping[str, Any] | None = None) -> str:
-    """Return a digest of the code that the component, and each component it runs, can reach."""
-    return describe(component, parameters).digest
-
-
 def describe(component: Component, parameters: Mapping[str, Any] | None = None) -> Code:
     """Describe the code that the component, and each component it runs, can reach.
 
@@ -79,7 +74,11 @@ def describe(component: Component, parameters: Mapping[str, Any] | None = None) 
     for file in reached:
         total.update(file.name.encode() + file.read_bytes())
     python = ".".join(map(str, sys.version_info[:2]))
-    return Code(total.hexdigest()[:16], python, dict(_versions(reached)), dict(sorted(_ENVIRONMENT.items())))
+    installed = packages_by_name()
+    imported = [installed.get(name, ()) for file in reached for name in _names(file).packages]
+    packages = sorted({package for names in imported if len(names) <= MOST_PACKAGES for package in names})
+    versions = {package: _version(package) for package in packages}
+    return Code(total.hexdigest()[:16], python, versions, dict(sorted(_ENVIRONMENT.items())))
 
 
 def differences(earlier: Code | None, now: Code) -> list[str]:
@@ -92,24 +91,12 @@ def differences(earlier: Code | None, now: Code) -> list[str]:
     return lines + changes("variable ", earlier.variables, now.variables)
 
 
-def _versions(reached: Iterable[Path]) -> list[tuple[str, str]]:
-    installed = _installed_packages()
-    packages = {package for file in reached for name in _names(file).packages for package in installed.get(name, ())}
-    return sorted((package, _version(package)) for package in packages)
-
-
 @functools.cache
 def _version(package: str) -> str:
     return metadata.version(package)
 
 
 @functools.cache
-def _installed_packages() -> Mapping[str, list[str]]:
-    """Return the packages of each top-level name, without names that many packages share, such as google."""
-    names = packages_by_name()
-    return {name: packages for name, packages in names.items() if len(packages) <= MOST_PACKAGES}
-
-
 def packages_by_name() -> dict[str, list[str]]:
     """Return what `importlib.metadata.packages_distributions` does, in a fifth of its time.
 
@@ -162,7 +149,11 @@ def files(component: Component) -> list[Path]:
     reached = {file}
     if not _is_own(file):
         reached |= {other for other in _adjacent(file.parent) if other.suffix in (".py", *TEMPLATES)}
-    _follow(reached)
+    pending = list(reached)  # imports are followed from file to file
+    while pending:
+        modules = _names(pending.pop()).modules - reached
+        reached |= modules
+        pending += modules
     folders = {module.parent for module in reached}
     reached |= {other for folder in folders for other in folder.iterdir() if other.suffix in TEMPLATES}
     for name in component.runs:
@@ -172,16 +163,6 @@ def files(component: Component) -> list[Path]:
 
 def _is_own(file: Path) -> bool:
     return any(file.is_relative_to(folder) for folder in OWN)
-
-
-def _follow(reached: set[Path]) -> None:
-    """Add the library's modules that the files import, directly or through each other."""
-    pending = list(reached)
-    while pending:
-        for module in _names(pending.pop()).modules:
-            if module not in reached:
-                reached.add(module)
-                pending.append(module)
 
 
 class Names(NamedTuple):
@@ -199,7 +180,8 @@ def _names(file: Path) -> Names:
     for code in _code_objects(_compiled(file)) if file.suffix == ".py" else ():
         strings |= set(_strings(code.co_consts))
         imported |= set(_imports(code))
-        if "__path__" in code.co_names and "__path__" in _variables(code):
+        reads = (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_NAME", "LOAD_GLOBAL"))
+        if "__path__" in code.co_names and "__path__" in reads:
             strings.add(".".join(("tfopt", *file.parent.relative_to(LIBRARY).parts, "")))
     if file == LIBRARY / "__init__.py":  # which loads public names lazily, for users
         strings, imported = set(), set()
@@ -233,11 +215,6 @@ def _strings(constants: Iterable[object]) -> Iterator[str]:
             yield constant
         elif isinstance(constant, tuple | frozenset):
             yield from _strings(constant)
-
-
-def _variables(code: CodeType) -> set[str]:
-    """Return the global names that the code reads."""
-    return {step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_NAME", "LOAD_GLOBAL")}
 
 
 def _imports(code: CodeType) -> Iterator[str]:

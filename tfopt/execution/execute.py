@@ -5,7 +5,7 @@ import contextvars
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +74,10 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
     with trusted_code(trusted), _staged(component, targets) as staged:
         if component.model_signature:
-            _set_signature([*inputs.values(), *staged.values()], str(parameters[SIGNATURE.name]))
+            for value in [*inputs.values(), *staged.values()]:
+                for artifact in value if isinstance(value, list) else [value]:
+                    if isinstance(artifact, Model):
+                        artifact.signature = str(parameters[SIGNATURE.name])
         models = {name: value.digest for name, value in inputs.items() if isinstance(value, Model)}
         origin = {"component": component.name, "parameters": parameters, **models}
         with as_row(staged, parameters, origin):
@@ -130,11 +133,9 @@ def _call(component: Component, arguments: Mapping[str, Any]) -> None:
     try:
         component.function(**arguments)
     except SystemExit as error:  # exit code 0 too: an engine would count it as success, KFP as a warning
-        raise ComponentError(
-            f"{component.name} ended the process with {error.code}",
-            "a component that returns, or raises",
-            "return from the function (or from your code that it calls) instead",
-        ) from error
+        received = f"{component.name} ended the process with {error.code}"
+        fix = "return from the function (or from your code that it calls) instead"
+        raise ComponentError(received, "a component that returns, or raises", fix) from error
     finally:
         _running.reset(token)
 
@@ -178,14 +179,6 @@ def _check_frozen_graph(component: Component, port: Port, uri: str) -> None:
         )
 
 
-def _set_signature(artifacts: Iterable[Any], signature: str) -> None:
-    for artifact in artifacts:
-        if isinstance(artifact, list):
-            _set_signature(artifact, signature)
-        elif isinstance(artifact, Model):
-            artifact.signature = signature
-
-
 def _target(component: Component, port: Port, value: Any) -> Artifact:
     if not value:
         raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
@@ -193,14 +186,13 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
     _check_characters(port, target.uri)
     if is_remote(target.uri):
         publication.remove_interrupted_upload(target.uri)
+        has_content = bool(remote_files.list_remote_files(target.uri))
     else:
         publication.remove_interrupted(_resolved(target))
-    if _has_content(target):
-        raise ComponentError(
-            f"{component.name}: {port.name}={target.uri} exists",
-            "a new or empty folder",
-            "name another folder, or remove that one if you no longer need it",
-        )
+        has_content = target.path.is_file() or (target.path.exists() and any(target.path.iterdir()))
+    if has_content:
+        fix = "name another folder, or remove that one if you no longer need it"
+        raise ComponentError(f"{component.name}: {port.name}={target.uri} exists", "a new or empty folder", fix)
     return target
 
 
@@ -210,22 +202,14 @@ def _check_distinct(component: Component, targets: Mapping[str, Artifact]) -> No
     for name, path in paths.items():
         for other in paths.keys() - {name}:
             if path.is_relative_to(paths[other]):
-                raise ComponentError(
-                    f"{component.name}: {name}={path} and {other}={paths[other]}",
-                    "a folder for each output, none of them in another one",
-                    f"name another folder for {name}",
-                )
+                received = f"{component.name}: {name}={path} and {other}={paths[other]}"
+                expected = "a folder for each output, none of them in another one"
+                raise ComponentError(received, expected, f"name another folder for {name}")
 
 
 def _check_characters(port: Port, uri: str) -> None:
     is_for_tensorflow = issubclass(port.type, Model | Examples)
     remote_files.check_characters(uri, remote_files.PATTERN if is_for_tensorflow else "")
-
-
-def _has_content(target: Artifact) -> bool:
-    if is_remote(target.uri):
-        return bool(remote_files.list_remote_files(target.uri))
-    return target.path.exists() and (target.path.is_file() or any(target.path.iterdir()))
 
 
 @contextlib.contextmanager
@@ -244,7 +228,11 @@ def _staged(component: Component, targets: dict[str, Artifact]) -> Iterator[dict
         local = {name: artifact for name, artifact in staged.items() if not is_remote(artifact.uri)}
         try:
             for artifact in local.values():
-                _make(artifact.path)
+                try:
+                    artifact.path.mkdir(parents=True)
+                except OSError as error:
+                    fix = "write elsewhere, or change the permissions"
+                    raise ComponentError(str(error), "a writable folder", fix) from error
                 locks.enter_context(lock_folder(artifact.path))
             yield staged
             for name in [name for name in local if is_remote(targets[name].uri)]:
@@ -263,13 +251,6 @@ def _staged(component: Component, targets: dict[str, Artifact]) -> Iterator[dict
         finally:
             for artifact in local.values():
                 shutil.rmtree(artifact.path, ignore_errors=True)
-
-
-def _make(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True)
-    except OSError as error:
-        raise ComponentError(str(error), "a writable folder", "write elsewhere, or change the permissions") from error
 
 
 def _staging_artifact(target: Artifact, folder: Path) -> Artifact:

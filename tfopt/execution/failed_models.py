@@ -39,7 +39,10 @@ def as_row(outputs: Mapping[str, Artifact], parameters: Mapping[str, Any], origi
         (output,) = outputs.values()
         shutil.rmtree(output.path)  # it may be half-written
         output.path.mkdir()
-        parts = error if isinstance(error, ComponentError) else _unforeseen(error)
+        received = f"{type(error).__name__}: {first_line(error)}"
+        fix = "see the step's log; report this with the model"
+        unforeseen = ComponentError(received, "a model that can be made", fix)
+        parts = error if isinstance(error, ComponentError) else unforeseen
         message: JsonObject = {"received": parts.received, "expected": parts.expected, "how_to_fix": parts.fix}
         message["is_lasting"] = parts is error and not isinstance(error, AttemptError)
         (output.path / FAILURE).write_text(json.dumps(message | dict(origin), indent=1, ensure_ascii=False) + "\n")
@@ -52,13 +55,5 @@ def refuse_failed(inputs: Mapping[str, Any]) -> None:
     """Raise ComponentError if a single-model input is a failed model; lists of models may contain failed ones."""
     for name, model in inputs.items():
         if isinstance(model, Model) and model.failure:
-            raise ComponentError(
-                f"{name}: {model.name} was not made: {model.failure}",
-                "a model",
-                f"fix the step that makes it; {model.uri} has the whole error",
-            )
-
-
-def _unforeseen(error: Exception) -> ComponentError:
-    message = f"{type(error).__name__}: {first_line(error)}"
-    return ComponentError(message, "a model that can be made", "see the step's log; report this with the model")
+            received = f"{name}: {model.name} was not made: {model.failure}"
+            raise ComponentError(received, "a model", f"fix the step that makes it; {model.uri} has the whole error")

@@ -134,11 +134,7 @@ def save_data(data: Any, folder: Path, naming: Naming, shares: Mapping[str, int]
 
 
 def _is_saved(target: Path) -> bool:
-    """Return True if an object was saved at a path.
-
-    Raises:
-        ComponentError: If another user did, or a link is there: it may be another object.
-    """
+    """Return True if an object was saved at a path; refuse a link or one of another user: it may be another object."""
     if os.path.lexists(target) and not is_own(target):
         received = f"{target}: a link, or a file or folder of another user"
         raise ComponentError(received, "what this user's runs saved", "pass another folder as path")
@@ -200,11 +196,9 @@ def _library(model: Any) -> str:
     """Return what the object is from, keras or tensorflow; raise ComponentError for another one."""
     if _is_keras(model):
         if not model.built:
-            raise ComponentError(
-                f"model {model.name}: never built, so that its inputs are unknown",
-                "a model with inputs and weights",
-                "add keras.Input as its first layer, call fit, or call it once on data",
-            )
+            received = f"model {model.name}: never built, so that its inputs are unknown"
+            fix = "add keras.Input as its first layer, call fit, or call it once on data"
+            raise ComponentError(received, "a model with inputs and weights", fix)
         return "keras"
     if "tensorflow" in sys.modules:
         tensorflow = sys.modules["tensorflow"]
@@ -260,14 +254,9 @@ def _write_model(model: Any, library: str, folder: Path) -> None:
             tf.saved_model.save(model, str(target), signatures=dict(getattr(model, "signatures", {})) or None)
         make_saved_model_reproducible(target)
     except Exception as error:  # of TensorFlow's tracing, which runs code of the user
-        raise ComponentError(
-            f"{object_records.type_name(model)}: {first_line(error)}",
-            "a model that TensorFlow can save",
-            "save it with tf.saved_model.save and pass the path, or pass the path that it was loaded from",
-        ) from error
+        received = f"{object_records.type_name(model)}: {first_line(error)}"
+        fix = "save it with tf.saved_model.save and pass the path, or pass the path that it was loaded from"
+        raise ComponentError(received, "a model that TensorFlow can save", fix) from error
     if not tf.saved_model.load(str(target)).signatures:
-        raise ComponentError(
-            f"{object_records.type_name(model)}: no signature",
-            "a function with known inputs",
-            "decorate one method, such as __call__, with @tf.function(input_signature=[tf.TensorSpec(…)])",
-        )
+        fix = "decorate one method, such as __call__, with @tf.function(input_signature=[tf.TensorSpec(…)])"
+        raise ComponentError(f"{object_records.type_name(model)}: no signature", "a function with known inputs", fix)

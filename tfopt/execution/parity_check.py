@@ -35,11 +35,9 @@ def check_parity(component: Component, model: Model, inputs: Mapping[str, Any], 
     for name, parity in facts["outputs"].items():
         error = parity["relative_error"]
         if tolerance is not None and error is not None and error > tolerance:
-            raise ComponentError(
-                f"{component.name}: output {name!r} differs by {error:.2g} of its range",
-                f"at most {tolerance:g}, as the component declares",
-                f"check what {component.name} does to the model, or declare a larger tolerance",
-            )
+            received = f"{component.name}: output {name!r} differs by {error:.2g} of its range"
+            fix = f"check what {component.name} does to the model, or declare a larger tolerance"
+            raise ComponentError(received, f"at most {tolerance:g}, as the component declares", fix)
     model.metadata[VERIFIED] = facts | {"tolerance": tolerance}
 
 

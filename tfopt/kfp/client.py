@@ -45,9 +45,8 @@ class Server:
             endpoint = IN_CLUSTER.format(namespace="kubeflow")
             token_file = token_file or (Path(PROJECTED_TOKEN) if Path(PROJECTED_TOKEN).exists() else None)
         if not endpoint.startswith(("http://", "https://")):
-            raise ComponentError(
-                f"--endpoint {endpoint}", "http://… or https://…, or in-cluster", f"write --endpoint https://{endpoint}"
-            )
+            expected = "http://… or https://…, or in-cluster"
+            raise ComponentError(f"--endpoint {endpoint}", expected, f"write --endpoint https://{endpoint}")
         if token_file and not token_file.is_file():
             raise ComponentError(f"--token-file {token_file}: no such file", "a file with a token", "check the path")
         self.endpoint, self.namespace = endpoint.rstrip("/"), namespace
@@ -58,20 +57,13 @@ class Server:
         if multi_user and in_cluster and not namespace and Path(POD_NAMESPACE).is_file():
             self.namespace = namespace = Path(POD_NAMESPACE).read_text().strip()
         if multi_user and not namespace:
-            raise ComponentError(
-                f"{endpoint} has several users, and no namespace was given",
-                "your profile's namespace",
-                "pass --namespace NAME",
-            )
+            received = f"{endpoint} has several users, and no namespace was given"
+            raise ComponentError(received, "your profile's namespace", "pass --namespace NAME")
         credentials = ServiceAccountTokenVolumeCredentials(str(token_file)) if token_file else None
         with self.translated_errors("connect"), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "This client only works with", FutureWarning)  # of servers before 2.0
-            self.client = kfp.client.Client(
-                self.endpoint,
-                namespace=namespace or "kubeflow",
-                credentials=credentials,
-                existing_token=None if credentials else self._token(),
-            )
+            access = {"credentials": credentials, "existing_token": None if credentials else self._token()}
+            self.client = kfp.client.Client(self.endpoint, namespace=namespace or "kubeflow", **access)
         for api in vars(self.client).values():  # the SDK sets no limit
             if hasattr(api, "api_client"):
                 api.api_client.rest_client.pool_manager.connection_pool_kw |= {"timeout": ANSWER_S, "retries": 1}
@@ -119,11 +111,8 @@ class Server:
         except ValueError:
             health = None
         if not isinstance(health, dict):
-            raise ComponentError(
-                f"{self.endpoint} responds with {body[:40]!r}",
-                "a Kubeflow Pipelines API",
-                "a page instead of JSON is often a login page: pass --token-file, and check the address",
-            )
+            fix = "a page instead of JSON is often a login page: pass --token-file, and check the address"
+            raise ComponentError(f"{self.endpoint} responds with {body[:40]!r}", "a Kubeflow Pipelines API", fix)
         return health
 
     def _refusal(self, status: int | None, action: str) -> ComponentError:
@@ -137,9 +126,8 @@ class Server:
         if status == 404:
             fix = "check the address: it ends before /apis"
             return ComponentError(f"{self.endpoint} has nothing (404) to {action}", "a Kubeflow Pipelines v2 API", fix)
-        return ComponentError(
-            f"{self.endpoint} responded {status} to {action}", "a server that accepts it", "act on its message"
-        )
+        received = f"{self.endpoint} responded {status} to {action}"
+        return ComponentError(received, "a server that accepts it", "act on its message")
 
     def _unreachable(self, error: BaseException) -> ComponentError:
         return ComponentError(

@@ -2,8 +2,7 @@
 
 import inspect
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -23,6 +22,7 @@ from tfopt.errors import ComponentError
 from tfopt.formatting import visible
 from tfopt.kfp.container_components import (
     add_task,
+    call_in_thread,
     container_component,
     docstring,
     input_artifact,
@@ -41,11 +41,9 @@ SCHEMES = ("gs://", "s3://", "minio://", "oci://")  # of KFP's importer
 def check_address(name: str, value: Any) -> None:
     """Raise ComponentError if the cluster cannot read the address of a source."""
     if not str(value).startswith(SCHEMES):
-        raise ComponentError(
-            f"--set {name}={value}",
-            f"an address that the cluster can read: {', '.join(SCHEMES)}",
-            "copy it to your object store and pass its address there, or let --stage s3://BUCKET/FOLDER do that",
-        )
+        received = f"--set {name}={value}"
+        fix = "copy it to your object store and pass its address there, or let --stage s3://BUCKET/FOLDER do that"
+        raise ComponentError(received, f"an address that the cluster can read: {', '.join(SCHEMES)}", fix)
 
 
 def compile_component(
@@ -116,8 +114,11 @@ def compile_pipeline(
         artifacts = {source.name: arguments[source.name] for source in used}
         tasks: dict[str, dsl.PipelineTask] = {}
         for step in dag.steps.values():
-            tasks[step.id] = _task(step, artifacts, tasks, arguments)
-            apply(placed[step.id], tasks[step.id], target)
+            passed = {name: value for name, value in step.resolve(arguments).items() if value is not None}
+            lengths = {name: len(wire) for name, wire in step.inputs.items() if isinstance(wire, tuple)}
+            task = add_task(step.component, lengths, _wires(step, artifacts, tasks), passed)
+            tasks[step.id] = task.set_display_name(step.id)
+            apply(placed[step.id], task, target)
         outputs = {name: tasks[output.step].outputs[output.output] for name, output in dag.outputs.items()}
         return signature.return_annotation(**outputs) if as_component and outputs else None
 
@@ -125,41 +126,24 @@ def compile_pipeline(
     description = " ".join([dag.description, *(f"{p.name}: {p.description}" for p in dag.parameters.values())])
     decorate = dsl.pipeline(name=pipeline_name(dag), description=description, pipeline_root=options.root)
     try:
-        compiled = _call_in_thread(decorate, build)
+        compiled = call_in_thread(decorate, build)
         _name_importers(compiled.pipeline_spec, importers)
         _write_yaml(compiled, file, {values["image"] for values in placed.values()})
     except (TypeError, ValueError, RuntimeError) as error:
-        raise ComponentError(
-            f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", "change the DAG as that line says"
-        ) from error
-
-
-def _call_in_thread(function: Callable[..., Any], argument: Any) -> Any:
-    """Return the result of a function, called in a thread.
-
-    KFP inspects the stack at each option of a step, and looks for the module of each frame among all that are imported:
-    seconds under a notebook or a test runner. A new thread has a few frames.
-    """
-    with ThreadPoolExecutor(1) as thread:
-        return thread.submit(function, argument).result()
+        fix = "change the DAG as that line says"
+        raise ComponentError(f"{dag.name}: {first_line(error)}", "a DAG that KFP's compiler accepts", fix) from error
 
 
 def _refuse_settings_of_runs(dag: Dag, options: Options, defaults: Mapping[str, Any]) -> None:
     """Raise ComponentError for the root or a source, which the pipeline around a component has."""
     reused = [f"{name}:reuse" for name in dag.sources if "reuse" in options.of(name)]
     for option in [*(["root"] if options.root else []), *reused]:
-        raise ComponentError(
-            f"--kfp-option {option} with --as-component",
-            "options of steps",
-            "leave it out: the pipeline that uses the component has the root, and its steps make the artifacts",
-        )
+        fix = "leave it out: the pipeline that uses the component has the root, and its steps make the artifacts"
+        raise ComponentError(f"--kfp-option {option} with --as-component", "options of steps", fix)
     for name in dag.sources:
         if name in defaults:
-            raise ComponentError(
-                f"--set {name}={defaults[name]} with --as-component",
-                "values of parameters",
-                "leave it out: the sources of a component are artifacts of the pipeline around it",
-            )
+            fix = "leave it out: the sources of a component are artifacts of the pipeline around it"
+            raise ComponentError(f"--set {name}={defaults[name]} with --as-component", "values of parameters", fix)
 
 
 def _signature(
@@ -198,18 +182,11 @@ def _uri(source: PipelineInput) -> str:
 
 
 def pipeline_name(dag: Dag) -> str:
-    """Return the name of the pipeline on the server.
-
-    Raises:
-        ComponentError: If Kubernetes, whose objects have that name, would refuse it.
-    """
+    """Return the name of the pipeline on the server; raise ComponentError for one that Kubernetes would refuse."""
     name = dag.name.replace("_", "-")
     if not re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", name):
-        raise ComponentError(
-            f"pipeline {dag.name}",
-            "at most 63 small letters, digits and underscores, a letter or digit at both ends",
-            "rename the pipeline's function and file",
-        )
+        expected = "at most 63 small letters, digits and underscores, a letter or digit at both ends"
+        raise ComponentError(f"pipeline {dag.name}", expected, "rename the pipeline's function and file")
     return name
 
 
@@ -266,13 +243,6 @@ def _name_importers(spec: Any, sources: Mapping[str, str]) -> None:
         tasks[name].CopyFrom(tasks[key])
         tasks[name].task_info.name = name
         del tasks[key]
-
-
-def _task(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any], arguments: Mapping[str, Any]) -> Any:
-    wires = _wires(step, sources, tasks)
-    values = {name: value for name, value in step.resolve(arguments).items() if value is not None}
-    lengths = {name: len(wire) for name, wire in step.inputs.items() if isinstance(wire, tuple)}
-    return add_task(step.component, lengths, wires, values).set_display_name(step.id)
 
 
 def _wires(step: Step, sources: Mapping[str, Any], tasks: Mapping[str, Any]) -> dict[str, object]:

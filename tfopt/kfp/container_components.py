@@ -5,6 +5,7 @@ A step's container runs ``python -P -m tfopt.run NAME --executor-input {{$}}``, 
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Optional
@@ -48,26 +49,17 @@ def container_component(
     is left out (`unset`), because KFP's local engine (2.16) fails on it, and so is an input that is the artifact of
     another one (`same`), because KFP's driver (2.16) refuses a task that gets one artifact twice.
     """
-    image = LOCAL_IMAGE if local else (images or Images()).of(component.image)
     is_shipped = component.__module__.startswith("tfopt.components.")
-    # Only components of a user may be modules of the image's working folder.
-    module = ["-P", "-m", "tfopt.run", component.name] if is_shipped else ["-m", "tfopt.run", component.path]
-
-    repeated = [word for name, other in same.items() for word in ("--same-artifact", f"{name}={other}")]
-
-    command, option = ["python", *module], "--executor-input"
+    name = component.name if is_shipped else component.path
     if local:  # as KFP's own lightweight components; its runner replaces `python3`, and refuses "python3 -m"
-        function = ["--function_to_execute", component.name if is_shipped else component.path]
-        command = [
-            "python3",
-            "-u",
-            "-m",
-            "kfp.dsl.executor_main",
-            "--component_module_path",
-            str(LIGHTWEIGHT),
-            *function,
-        ]
-        option = "--executor_input"
+        image, option = LOCAL_IMAGE, "--executor_input"
+        module = ["kfp.dsl.executor_main", "--component_module_path", str(LIGHTWEIGHT), "--function_to_execute", name]
+        command = ["python3", "-u", "-m", *module]
+    else:
+        image, option = (images or Images()).of(component.image), "--executor-input"
+        # Only components of a user may be modules of the image's working folder.
+        command = ["python", *(["-P"] if is_shipped else []), "-m", "tfopt.run", name]
+    repeated = [word for name, other in same.items() for word in ("--same-artifact", f"{name}={other}")]
 
     def build(*_: Any) -> dsl.ContainerSpec:
         message = dsl.PIPELINE_TASK_EXECUTOR_INPUT_PLACEHOLDER
@@ -178,6 +170,16 @@ def docstring(summary: str, inputs: Iterable[tuple[str, str]], outputs: Iterable
     """Return a docstring from which KFP reads the descriptions of inputs and outputs."""
     lines = [summary, "", "Args:", *(f"    {name}: {text}" for name, text in inputs)]
     return "\n".join([*lines, "", "Returns:", *(f"    {name}: {text}" for name, text in outputs)])
+
+
+def call_in_thread(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return the result of a function, called in a thread.
+
+    KFP inspects the stack at each option of a step, and looks for the module of each frame among all that are imported:
+    seconds under a notebook or a test runner. A new thread has a few frames.
+    """
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(function, *arguments).result()
 
 
 def set_signature(function: Any, name: str, doc: str, signature: inspect.Signature) -> None:

@@ -27,9 +27,8 @@ def run_step(
 ) -> dict[str, dict[str, object]]:
     """Run a component with the inputs and outputs of KFP's ExecutorInput, and write its ExecutorOutput.
 
-    Returned is the metadata of each output.
-
-    Inputs in `same` are not in the message, because they are the artifact of another input, by that input.
+    Returned is the metadata of each output. Inputs in `same` are not in the message, because they are the artifact of
+    another input, by that input.
 
     Raises:
         ComponentError: If the component raises it or ends the process, the message is not an ExecutorInput, or an input
@@ -40,14 +39,15 @@ def run_step(
     # one artifact for each KFP input, or those that KFP collected from the iterations of a loop
     sources = {name: entry["artifacts"] for name, entry in entries.items() if entry.get("artifacts")}
     sources |= {name: sources[other] for name, other in same.items() if other in sources}
-    keys = {port.name: _input_keys(port, sources) for port in component.inputs.values()}
+    keys = {port.name: port.keys(sources) for port in component.inputs.values()}
     targets = {name: entry["artifacts"][0] for name, entry in message_outputs["artifacts"].items()}
-    arguments = {
-        **{port.name: _input_paths(port, keys[port.name], sources) for port in component.inputs.values()},
-        # only the declared outputs: a server may add outputs of its own, for its logs
-        **{name: _local_path(targets[name]["uri"]) for name in component.outputs},
-        **_parameter_values(component, message_inputs.get("parameterValues", {})),
-    }
+    arguments: dict[str, object] = {}
+    for port in component.inputs.values():
+        paths = [_existing_path(port, artifact["uri"]) for key in keys[port.name] for artifact in sources[key]]
+        arguments[port.name] = paths if port.many else next(iter(paths), None)
+    # only the declared outputs: a server may add outputs of its own, for its logs
+    arguments |= {name: _local_path(targets[name]["uri"]) for name in component.outputs}
+    arguments |= _parameter_values(component, message_inputs.get("parameterValues", {}))
     log.info("the same on the command line: %s", _command_line(component, arguments))
     outputs = component(**arguments)
     written = _write_outputs(outputs, targets)
@@ -128,11 +128,9 @@ def _parse_message(executor_input: str, component: Component) -> tuple[dict[str,
     except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
         missing = [f"{type(error).__name__}: {first_line(error)}"]
     if missing:
-        raise ComponentError(
-            f"--executor-input {executor_input[:80]!r}: {', '.join(missing)}",
-            f"KFP's ExecutorInput, with an address for {', '.join(component.outputs)}",
-            "run the step from its compiled pipeline or component.yaml, of this version",
-        )
+        received = f"--executor-input {executor_input[:80]!r}: {', '.join(missing)}"
+        fix = "run the step from its compiled pipeline or component.yaml, of this version"
+        raise ComponentError(received, f"KFP's ExecutorInput, with an address for {', '.join(component.outputs)}", fix)
     return inputs, outputs
 
 
@@ -143,27 +141,12 @@ def _parameter_values(component: Component, message_values: Mapping[str, Any]) -
     return {name: value for name, value in values.items() if value is not None}
 
 
-def _input_keys(port: Port, sources: Mapping[str, Any]) -> list[str]:
-    """Return the KFP inputs of a declared input: one, or for a list ``NAME_1``, ``NAME_2``, … in order."""
-    if not port.many:
-        return [port.name] if port.name in sources else []
-    keys = [key for key in sources if key.startswith(f"{port.name}_") and key.removeprefix(f"{port.name}_").isdigit()]
-    return sorted(keys, key=lambda key: int(key.rpartition("_")[2]))
-
-
-def _input_paths(port: Port, keys: list[str], sources: Mapping[str, Any]) -> Any:
-    paths = [_existing_path(port, artifact["uri"]) for key in keys for artifact in sources[key]]
-    return paths if port.many else next(iter(paths), None)
-
-
 def _existing_path(port: Port, uri: str) -> str:
     path = _local_path(uri)
     if not is_remote(path) and not Path(path).exists():
-        raise ComponentError(
-            f"{port.name}: nothing at {uri} (looked at {path})",
-            f"{port.type.__name__}: {port.type.contents}",
-            "check the address; if it is the output of another step, check why that step wrote none",
-        )
+        received = f"{port.name}: nothing at {uri} (looked at {path})"
+        fix = "check the address; if it is the output of another step, check why that step wrote none"
+        raise ComponentError(received, f"{port.type.__name__}: {port.type.contents}", fix)
     return path
 
 
@@ -179,7 +162,11 @@ def _write_outputs(outputs: Mapping[str, Artifact], targets: Mapping[str, Any]) 
     """Copy the HTML reports to their own outputs; return the metadata of each output that was written."""
     written: dict[str, dict[str, object]] = {}
     for name, output in outputs.items():
-        written[name] = _kfp_metadata(output.metadata)
+        facts = {key: value for key, value in output.metadata.items() if value is not None}
+        written[name] = {
+            key: value if isinstance(value, str | int | float | bool) else json.dumps(value)
+            for key, value in facts.items()
+        }
         page = page_output(name)
         if output.page and page in targets:
             shutil.copyfile(output.path / output.page, _target_file(targets[page]))
@@ -191,14 +178,6 @@ def _target_file(target: Mapping[str, Any]) -> Path:
     file = Path(_local_path(target["uri"]))
     file.parent.mkdir(parents=True, exist_ok=True)
     return file
-
-
-def _kfp_metadata(metadata: Mapping[str, Any]) -> dict[str, object]:
-    return {
-        key: value if isinstance(value, str | int | float | bool) else json.dumps(value)
-        for key, value in metadata.items()
-        if value is not None
-    }
 
 
 def _command_line(component: Component, arguments: Mapping[str, Any]) -> str:

@@ -27,35 +27,24 @@ class Cron:
 
     @classmethod
     def parse(cls, text: str) -> "Cron":
-        """Check an expression.
-
-        Raises:
-            ComponentError: If Kubeflow's scheduler would refuse it, or no time ever matches it.
-        """
+        """Check an expression; raise ComponentError if Kubeflow's scheduler would refuse it, or no time matches it."""
         fields = text.split()
         if len(fields) != 6:
             hint = f'put the seconds first: "0 {text}"' if len(fields) == 5 else f'write for example "{EXAMPLE}"'
-            raise ComponentError(
-                f'cron "{text}": {len(fields)} fields',
-                "six: second minute hour day-of-month month day-of-week",
-                hint,
-            )
+            received = f'cron "{text}": {len(fields)} fields'
+            raise ComponentError(received, "six: second minute hour day-of-month month day-of-week", hint)
         cron = cls(" ".join(fields))
         unsupported = [field for field in fields if re.search(r"[LW#]", re.sub(r"[A-Z]{3}", "", field.upper()))]
         if unsupported or "7" in re.split(r"[-,/]", fields[5]):
-            raise ComponentError(
-                f'cron "{text}": {unsupported[0] if unsupported else fields[5]}',
-                "what Kubeflow's scheduler supports: numbers, names, lists, ranges, steps, * and ?; Sunday is 0",
-                f'write for example "{EXAMPLE}", 03:00 every Monday',
-            )
+            received = f'cron "{text}": {unsupported[0] if unsupported else fields[5]}'
+            expected = "what Kubeflow's scheduler supports: numbers, names, lists, ranges, steps, * and ?; Sunday is 0"
+            raise ComponentError(received, expected, f'write for example "{EXAMPLE}", 03:00 every Monday')
         try:
             cron.next(datetime.now(UTC), 1)
         except (croniter.CroniterError, ValueError) as error:
-            raise ComponentError(
-                f'cron "{text}": {first_line(error)}',
-                "an expression that some time matches",
-                f'write for example "{EXAMPLE}"',
-            ) from error
+            received = f'cron "{text}": {first_line(error)}'
+            expected = "an expression that some time matches"
+            raise ComponentError(received, expected, f'write for example "{EXAMPLE}"') from error
         return cron
 
     @property

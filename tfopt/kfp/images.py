@@ -38,7 +38,10 @@ class Images:
         self._default, self._by_kind = f"tfopt-{{kind}}:{tfopt.__version__}", {}
         for text in references:
             kind, equals, reference = text.partition("=")
-            _check(reference if equals else text.replace("{kind}", "tf"), text)
+            if not re.fullmatch(REFERENCE, reference if equals else text.replace("{kind}", "tf")):
+                expected = "an image reference: [registry/]name[:tag][@sha256:64 hexadecimal digits], in small letters"
+                fix = f"write for example --image registry.example/tfopt-{{kind}}:{tfopt.__version__}"
+                raise ComponentError(f"--image {text}", expected, fix)
             if equals:
                 self._by_kind[kind] = reference
             else:
@@ -63,12 +66,3 @@ class Images:
 def is_reference(image: str) -> bool:
     """Return True for a reference; unlike the name of a kind it has a registry, a folder, a tag or a digest."""
     return any(character in image for character in "/:@")
-
-
-def _check(reference: str, option: str) -> None:
-    if not re.fullmatch(REFERENCE, reference):
-        raise ComponentError(
-            f"--image {option}",
-            "an image reference: [registry/]name[:tag][@sha256:64 hexadecimal digits], in small letters",
-            f"write for example --image registry.example/tfopt-{{kind}}:{tfopt.__version__}",
-        )

@@ -11,7 +11,6 @@ def ours(...):
 A list input takes single artifacts, ``dsl.Collected(…)`` of a loop, or a list of both.
 """
 
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from kfp import dsl
@@ -21,7 +20,7 @@ from tfopt.component import Component
 from tfopt.declaration.library import ComponentCalls
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
-from tfopt.kfp.container_components import add_task
+from tfopt.kfp.container_components import add_task, call_in_thread
 from tfopt.kfp.images import Images
 from tfopt.kfp.placement import declared_values
 from tfopt.kfp.pod_options import apply
@@ -79,12 +78,10 @@ class Steps(ComponentCalls, ComponentNodes):
                 wires |= {f"{port.name}_{index}": _copied(item) for index, item in enumerate(value or (), 1)}
             elif value is not None:
                 wires[port.name] = value
-        values = {
-            name: value
-            if isinstance(value, PipelineChannel)
-            else component.parameters[name].check(value, component.name)
-            for name, value in passed.items()
-        }
+        values = dict(passed)
+        for name, value in passed.items():
+            if not isinstance(value, PipelineChannel):
+                values[name] = component.parameters[name].check(value, component.name)
         for parameter in component.parameters.values():
             if parameter.required and parameter.name not in values:
                 raise ComponentError(f"{component.name}: no {parameter.name}", parameter.expected, "pass a value")
@@ -92,8 +89,7 @@ class Steps(ComponentCalls, ComponentNodes):
         if self._local:
             return task
         pod = declared_values(component, self._images)
-        with ThreadPoolExecutor(1) as thread:  # KFP inspects the stack at each option, which is deep in a notebook
-            thread.submit(apply, {**pod, "image": self._images.of(pod["image"])}, task).result()
+        call_in_thread(apply, {**pod, "image": self._images.of(pod["image"])}, task)
         return task
 
 

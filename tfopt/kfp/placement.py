@@ -37,9 +37,8 @@ def place_steps(dag: Dag, images: Images, options: Options) -> dict[str, dict[st
         _check_image(step, values, images, [*images.kinds, *own_kinds])
     unused = set(images.kinds) - {*KINDS, *own_kinds, *(values["image"] for values in placed.values())}
     for kind in unused:
-        raise ComponentError(
-            f"--image {kind}=…", "a kind of image that a step has", nearest(kind, [*KINDS, *own_kinds])
-        )
+        received = f"--image {kind}=…"
+        raise ComponentError(received, "a kind of image that a step has", nearest(kind, [*KINDS, *own_kinds]))
     return {id: {**values, "image": images.of(values["image"])} for id, values in placed.items()}
 
 
@@ -77,12 +76,10 @@ def _engine_placement(step: str, builders: Mapping[str, Mapping[str, Any]], opti
         if all(value == first for value in settings.values()):
             placement |= {} if first is None else {key: first}
         elif key not in options.keys_of(step):
-            raise ComponentError(
-                f"{step} runs engines of "
-                + ", ".join(f"{id} ({_option_text(key, value)})" for id, value in settings.items()),
-                "engines built on the same kind of machine, because one machine runs them here",
-                f"give these steps the same {key}, or choose for the step: --kfp-option {step}:{key}…",
-            )
+            machines = ", ".join(f"{id} ({_option_text(key, value)})" for id, value in settings.items())
+            expected = "engines built on the same kind of machine, because one machine runs them here"
+            fix = f"give these steps the same {key}, or choose for the step: --kfp-option {step}:{key}…"
+            raise ComponentError(f"{step} runs engines of {machines}", expected, fix)
     return placement
 
 
@@ -95,23 +92,16 @@ def _option_text(key: str, value: Any) -> str:
 def _check_image(step: Step, values: Mapping[str, Any], images: Images, kinds: list[str]) -> None:
     image, needed = values["image"], step.component.image
     if not is_reference(image) and image not in kinds:
-        raise ComponentError(
-            f"--kfp-option {step.id}:image={image}",
-            f"a kind of image ({', '.join(dict.fromkeys(kinds))}), or a reference with a registry or tag",
-            nearest(image, kinds),
-        )
+        expected = f"a kind of image ({', '.join(dict.fromkeys(kinds))}), or a reference with a registry or tag"
+        raise ComponentError(f"--kfp-option {step.id}:image={image}", expected, nearest(image, kinds))
     if not images.is_shipped(image):
         return  # an image of the user may contain everything
     if values["gpu"] != "0" and image not in CUDA_KINDS:
-        raise ComponentError(
-            f"{step.id}: gpu={values['gpu']} with the image {image}, which has no CUDA",
-            f"an image with CUDA ({', '.join(CUDA_KINDS)}, or one of yours) for a step with a GPU",
-            f"add --kfp-option {step.id}:image={CUDA_KINDS[0]}, or set gpu=0 for this step",
-        )
+        expected = f"an image with CUDA ({', '.join(CUDA_KINDS)}, or one of yours) for a step with a GPU"
+        fix = f"add --kfp-option {step.id}:image={CUDA_KINDS[0]}, or set gpu=0 for this step"
+        raise ComponentError(f"{step.id}: gpu={values['gpu']} with the image {image}, which has no CUDA", expected, fix)
     if needed in KINDS and needed not in KINDS[image]:
         kinds = [kind for kind, contained in KINDS.items() if needed in contained]
-        raise ComponentError(
-            f"{step.id}: the image {image}",
-            f"an image with the packages of {needed}: {', '.join(kinds)}",
-            f"write --kfp-option {step.id}:image={kinds[0]}, or leave the option out",
-        )
+        received = f"{step.id}: the image {image}"
+        fix = f"write --kfp-option {step.id}:image={kinds[0]}, or leave the option out"
+        raise ComponentError(received, f"an image with the packages of {needed}: {', '.join(kinds)}", fix)

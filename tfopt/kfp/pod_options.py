@@ -22,6 +22,7 @@ VERTEX: Final[Target] = "vertex"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 _LABEL = r"(?:[a-z0-9.-]+/)?[A-Za-z0-9](?:[\w.-]*[A-Za-z0-9])?"
 _OBJECT = r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?"
+_EFFECT = "(?:NoSchedule|PreferNoSchedule|NoExecute)"
 _TIME = r"[1-9]\d*[smhd]"
 GPU_TYPE = "nvidia.com/gpu"
 IMAGE_USER, NON_ROOT = "image", "nonroot"  # the user that the image names: any, or any but root
@@ -38,10 +39,7 @@ KEYS: dict[str, tuple[str, str]] = {
     "timeout": (_TIME, "timeout=12h"),
     "env.NAME": (r".*", "env.OMP_NUM_THREADS=1"),
     "node.LABEL": (r"[\w.-]*", "node.pool=gpu"),
-    "toleration": (
-        rf"{_LABEL}(?:=[\w.-]*)?:(?:NoSchedule|PreferNoSchedule|NoExecute)",
-        "toleration=pool=gpu:NoSchedule",
-    ),
+    "toleration": (rf"{_LABEL}(?:=[\w.-]*)?:{_EFFECT}", "toleration=pool=gpu:NoSchedule"),
     "secret.VARIABLE": (rf"{_OBJECT}/[\w.-]+", "secret.API_TOKEN=my-secret/token"),
     "secret_files.SECRET": (r"/.+", "secret_files.my-secret=/secrets"),
     "volume.CLAIM": (r"/.+", "volume.models=/models"),
@@ -73,11 +71,7 @@ class Options:
     """
 
     def __init__(self, arguments: Sequence[str] = ()) -> None:
-        """Parse the arguments.
-
-        Raises:
-            ComponentError: If a key is unknown, or does not allow its value.
-        """
+        """Parse the arguments; raise ComponentError for an unknown key, or a value that its key does not allow."""
         self._options = [_parse(text) for text in arguments]
 
     @property
@@ -96,9 +90,8 @@ class Options:
             names = named_by(option.key, dag)
             if option.step and option.step not in names:
                 kind = "source" if names is dag.sources else "step"
-                raise ComponentError(
-                    f"--kfp-option {option.text}", f"a {kind} of {dag.name}", nearest(option.step, names)
-                )
+                received = f"--kfp-option {option.text}"
+                raise ComponentError(received, f"a {kind} of {dag.name}", nearest(option.step, names))
 
     def of(self, step: str, placement: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         """Return the options of a step or source by key: a text, or a list or mapping of texts for repeatable keys.
@@ -106,29 +99,24 @@ class Options:
         Options of another step (`placement`) replace those for all steps, but not those of the step itself.
         """
         values: dict[str, Any] = {}
-        self._add(values, None)
-        values |= copy.deepcopy(dict(placement))
-        self._add(values, step)
+        for scope, others in ((None, {}), (step, placement)):  # the later ones replace the earlier ones
+            values |= copy.deepcopy(dict(others))
+            for option in self._options:
+                if option.step == scope and option.name:
+                    values.setdefault(option.key, {})[option.name] = option.value
+                elif option.step == scope and option.key in LISTS:
+                    values.setdefault(option.key, []).append(option.value)
+                elif option.step == scope:
+                    values[option.key] = option.value
         return values
 
     def keys_of(self, step: str) -> set[str]:
         """Return the keys of the options for this step only."""
         return {option.key for option in self._options if option.step == step}
 
-    def texts(self, keys: Collection[str]) -> list[str]:
-        """Return the options with these keys, as they were passed."""
-        return [option.text for option in self._options if option.key in keys]
-
-    def _add(self, values: dict[str, Any], step: str | None) -> None:
-        for option in self._options:
-            if option.step != step:
-                continue
-            if option.name:
-                values.setdefault(option.key, {})[option.name] = option.value
-            elif option.key in LISTS:
-                values.setdefault(option.key, []).append(option.value)
-            else:
-                values[option.key] = option.value
+    def others(self, keys: Collection[str]) -> list[str]:
+        """Return the options with other keys, as they were passed."""
+        return [option.text for option in self._options if option.key not in keys]
 
     def _last(self, key: str) -> str | None:
         return next((option.value for option in reversed(self._options) if option.key == key), None)

@@ -31,19 +31,8 @@ def put_schedule(server: Server, name: str, cron: Cron, uploaded: Upload, option
     if len(old) == 1 and _facts_of(old[0]) == facts:
         return "unchanged", paused
     with server.translated_errors(f"create schedule {name}"):
-        server.client.create_recurring_run(
-            uploaded.experiment,
-            name,
-            cron_expression=cron.text,
-            max_concurrency=1,
-            no_catchup=True,
-            params=uploaded.parameters,
-            pipeline_id=uploaded.pipeline,
-            version_id=uploaded.version,
-            enabled=not paused,
-            pipeline_root=options.root,
-            service_account=options.service_account,
-        )
+        schedule = {"cron_expression": cron.text, "max_concurrency": 1, "no_catchup": True, "enabled": not paused}
+        server.client.create_recurring_run(uploaded.experiment, name, **schedule, **uploaded.settings(options))
     for recurring_run in old:
         with server.translated_errors(f"delete schedule {name}"):
             server.client.delete_recurring_run(recurring_run.recurring_run_id)

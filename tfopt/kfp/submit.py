@@ -42,6 +42,11 @@ class Upload:
     version: str
     parameters: dict[str, object]
 
+    def settings(self, options: Options) -> dict[str, object]:
+        """Return the arguments of the client's calls that start runs of it, now or at the times of a schedule."""
+        of_run = {"params": self.parameters, "pipeline_root": options.root, "service_account": options.service_account}
+        return {"pipeline_id": self.pipeline, "version_id": self.version, **of_run}
+
 
 def upload(
     server: Server, dag: Dag, values: Mapping[str, Any], images: Images, options: Options, experiment: str | None = None
@@ -87,9 +92,8 @@ def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str,
         ComponentError: If a path has no artifact of the source's type, or the address cannot be written.
     """
     if not folder.startswith(compiler.SCHEMES):
-        raise ComponentError(
-            f"--stage {folder}", f"an address: {', '.join(compiler.SCHEMES)}", "pass s3://BUCKET/FOLDER"
-        )
+        received = f"--stage {folder}"
+        raise ComponentError(received, f"an address: {', '.join(compiler.SCHEMES)}", "pass s3://BUCKET/FOLDER")
     remote_files.check_scheme(folder)
     staged = dict(values)
     for name, source in dag.sources.items():
@@ -117,15 +121,7 @@ def _content_digest(path: Path) -> str:
 def start_run(server: Server, uploaded: Upload, name: str, options: Options) -> str:
     """Start a run and return its id."""
     with server.translated_errors(f"start {name}"):
-        run = server.client.run_pipeline(
-            uploaded.experiment,
-            name,
-            params=uploaded.parameters,
-            pipeline_id=uploaded.pipeline,
-            version_id=uploaded.version,
-            pipeline_root=options.root,
-            service_account=options.service_account,
-        )
+        run = server.client.run_pipeline(uploaded.experiment, name, **uploaded.settings(options))
     return str(run.run_id)
 
 
@@ -199,7 +195,9 @@ def _poll(server: Server, run_id: str, pause: Callable[[], None]) -> Any:
                 return server.client.get_run(run_id)
         except ComponentError as error:
             failures += 1
-            if not _is_temporary(error) or failures > _MAX_FAILED_POLLS:
+            cause = error.__cause__
+            is_temporary = not isinstance(cause, kfp_server_api.ApiException) or (cause.status or 0) >= 500
+            if not is_temporary or failures > _MAX_FAILED_POLLS:
                 raise
             log.info("%s; trying again", error.received)
             pause()
@@ -237,8 +235,3 @@ def _log_steps(run: Any, logged: dict[str, str]) -> None:
             continue
         logged[task.task_id] = state
         log.info("%s: %s%s", name, state.lower(), f": {task.error.message}" if task.error else "")
-
-
-def _is_temporary(error: ComponentError) -> bool:
-    cause = error.__cause__
-    return not isinstance(cause, kfp_server_api.ApiException) or (cause.status or 0) >= 500

@@ -11,18 +11,8 @@ from tfopt.errors import ComponentError
 from tfopt.kfp.pod_options import Options
 
 STORE = "gs://"
-# Options that say something about a pod; the others are in the pipeline itself.
-POD_KEYS = (
-    "timeout",
-    "node",
-    "toleration",
-    "secret",
-    "secret_files",
-    "volume",
-    "pull_secret",
-    "user",
-    "service_account",
-)
+# Options that are in the pipeline itself; the others say something about a pod.
+KEYS = ("cpu", "memory", "gpu", "gpu_type", "image", "retries", "wait", "env", "reuse", "root")
 ACCELERATOR = r"(?:NVIDIA|TPU)_[A-Z0-9_]+"
 NAME = r"[a-z][-a-z0-9]{0,127}"  # of `aiplatform.PipelineJob`
 
@@ -30,20 +20,14 @@ NAME = r"[a-z][-a-z0-9]{0,127}"  # of `aiplatform.PipelineJob`
 def check_pipeline(
     name: str, placed: Mapping[str, Mapping[str, Any]], options: Options, addresses: Mapping[str, Any]
 ) -> None:
-    """Check a pipeline, the options and images of its steps, and the addresses of its sources.
-
-    Raises:
-        ComponentError: If Vertex AI cannot run it.
-    """
+    """Raise ComponentError for a name, an option or image of a step, or an address that Vertex AI cannot use."""
     if not re.fullmatch(NAME, name):
         received, expected = f"pipeline {name} for vertex", "a name that begins with a letter"
         raise ComponentError(received, expected, "rename the pipeline's function and file")
-    for text in options.texts(POD_KEYS):
-        raise ComponentError(
-            f"--kfp-option {text} for vertex",
-            "options without Kubernetes: cpu, memory, gpu, gpu_type, image, retries, wait, env, reuse, root",
-            "leave it out; pass the service account to aiplatform.PipelineJob.submit",
-        )
+    for text in options.others(KEYS):
+        expected = f"options without Kubernetes: {', '.join(KEYS)}"
+        fix = "leave it out; pass the service account to aiplatform.PipelineJob.submit"
+        raise ComponentError(f"--kfp-option {text} for vertex", expected, fix)
     for option, address in {
         "--kfp-option root": options.root,
         **{f"--set {key}": text for key, text in addresses.items()},
@@ -56,14 +40,10 @@ def check_pipeline(
 
 def _check_step(step: str, values: Mapping[str, Any]) -> None:
     if "/" not in values["image"]:
-        raise ComponentError(
-            f"{step} has the image {values['image']}",
-            "an image in a registry that Vertex AI can read",
-            "pass --image europe-west1-docker.pkg.dev/my-project/models/tfopt-{kind}:0.2.0",
-        )
+        received = f"{step} has the image {values['image']}"
+        fix = "pass --image europe-west1-docker.pkg.dev/my-project/models/tfopt-{kind}:0.2.0"
+        raise ComponentError(received, "an image in a registry that Vertex AI can read", fix)
     if values["gpu"] != "0" and not re.fullmatch(ACCELERATOR, values.get("gpu_type", "")):
-        raise ComponentError(
-            f"{step} has a GPU of the type {values.get('gpu_type', 'nvidia.com/gpu')}",
-            "a type of Vertex AI, such as NVIDIA_L4 or NVIDIA_TESLA_T4",
-            f"pass --kfp-option {step}:gpu_type=NVIDIA_L4",
-        )
+        received = f"{step} has a GPU of the type {values.get('gpu_type', 'nvidia.com/gpu')}"
+        expected = "a type of Vertex AI, such as NVIDIA_L4 or NVIDIA_TESLA_T4"
+        raise ComponentError(received, expected, f"pass --kfp-option {step}:gpu_type=NVIDIA_L4")

@@ -85,12 +85,8 @@ class StepResults:
         self._root, self._step = root, step
         self._code = code_digest.describe(step.component, parameters)
         self._inputs, self._parameters = dict(inputs), dict(parameters)
-        depends = {
-            "component": step.component.path,
-            "code": self._code.digest,
-            "inputs": self._inputs,
-            "parameters": self._parameters,
-        }
+        depends: JsonObject = {"component": step.component.path, "code": self._code.digest}
+        depends |= {"inputs": self._inputs, "parameters": self._parameters}
         self._key = self._name = hashlib.sha256(json.dumps(depends, sort_keys=True).encode()).hexdigest()[:16]
         self._records = root / "executions" / step.id
 
@@ -99,10 +95,18 @@ class StepResults:
         unknown = any(digest is None for digests in self._inputs.values() for digest in digests)
         if unknown or self._step.component.cache == "never":
             return None
-        record, outputs = next(self._unchanged(), (None, None))
-        if record and mark_used:
-            _mark_used(record)
-        return outputs
+        for record, execution in self._read(f"{self._key}*.json"):
+            with contextlib.suppress(ComponentError, ValueError):
+                outputs, stored = self._outputs(execution), execution.outputs
+                paths = [Path(output.path) for output in stored.values()]
+                is_below_root = all(not path.is_absolute() and ".." not in path.parts for path in paths)
+                if _may_succeed_now(outputs) or not is_below_root:
+                    continue
+                if all(artifact.content_digest == stored[name].digest for name, artifact in outputs.items()):
+                    if mark_used:
+                        _mark_used(record)
+                    return outputs
+        return None
 
     def executions(self) -> list[Execution]:
         """Return the records of all earlier executions of the step, newest first, without damaged ones."""
@@ -132,9 +136,7 @@ class StepResults:
         """Return a path for each output where nothing exists, and record that they will be written."""
         names = (self._key if number == 1 else f"{self._key}-{number}" for number in itertools.count(1))
         self._name = next(
-            name
-            for name in names
-            if not any(path.exists() for path in (self._record(name), *self._targets(name).values()))
+            name for name in names if not any(map(Path.exists, [self._record(name), *self._targets(name).values()]))
         )
         self._records.mkdir(parents=True, exist_ok=True)
         self._record(self._name).with_suffix(UNFINISHED).touch()
@@ -149,9 +151,9 @@ class StepResults:
             parameters=self._parameters,
             outputs={
                 name: StoredOutput(
-                    artifact.path.relative_to(self._root).as_posix(), artifact.content_digest, artifact.metadata
+                    output.path.relative_to(self._root).as_posix(), output.content_digest, output.metadata
                 )
-                for name, artifact in outputs.items()
+                for name, output in outputs.items()
             },
             seconds=seconds,
             code_parts=self._code,
@@ -162,16 +164,6 @@ class StepResults:
         _mark_used(partial)
         partial.rename(self._record(self._name))
         self._record(self._name).with_suffix(UNFINISHED).unlink()
-
-    def _unchanged(self) -> Iterator[tuple[Path, dict[str, Artifact]]]:
-        """Yield record and outputs of each earlier execution whose outputs have the recorded content, newest first."""
-        for file, execution in self._read(f"{self._key}*.json"):
-            with contextlib.suppress(ComponentError, ValueError):
-                outputs, stored = self._outputs(execution), execution.outputs
-                if _may_succeed_now(outputs) or not all(_is_relative(output.path) for output in stored.values()):
-                    continue
-                if all(artifact.content_digest == stored[name].digest for name, artifact in outputs.items()):
-                    yield file, outputs
 
     def _read(self, pattern: str) -> Iterator[tuple[Path, Execution]]:
         """Yield the records of executions, newest first; those of other users count for nothing."""
@@ -222,11 +214,6 @@ def output_paths(root: Path, record: Path) -> list[Path]:
 
 def _newest_first(records: Iterable[Path]) -> list[Path]:
     return sorted(records, key=lambda file: -file.stat().st_mtime_ns)
-
-
-def _is_relative(path: str) -> bool:
-    """Return True if a path in a record stays below the folder of the run."""
-    return not path.startswith("/") and ".." not in path.split("/")
 
 
 def _mark_used(record: Path) -> None:

@@ -12,7 +12,7 @@ from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
 from tfopt.dag.planned_step import Action, PlannedStep, after, why_run
 from tfopt.data import beam_runner
 from tfopt.declaration.component import Component
-from tfopt.process_engine.result_cache import Execution, StepResults
+from tfopt.process_engine.result_cache import StepResults
 from tfopt.process_engine.scheduler import run_steps
 from tfopt.processes.preloaded_processes import preloading
 from tfopt.storage import remote_files
@@ -88,20 +88,13 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
         seconds = executions[0].seconds if executions else None
         if outputs:
             steps[step.id] = PlannedStep("reuse", [], seconds, {name: output.uri for name, output in outputs.items()})
-        else:
-            unknown = [(name, value) for name, listed in inputs.items() for value in listed if digests[value] is None]
-            steps[step.id] = PlannedStep(*_action(step, results, executions, unknown), seconds)
+            continue
+        unknown = [(name, value) for name, listed in inputs.items() for value in listed if digests[value] is None]
+        reasons, makers = why_run(step.component, map(results.differences, executions), unknown)
+        action: Action = "depends" if makers and not reasons else "run"
+        reasons = reasons or [after(makers) if makers else results.repetition()]
+        steps[step.id] = PlannedStep(action, reasons, seconds)
     return steps
-
-
-def _action(
-    step: Step, results: StepResults, executions: list[Execution], unknown: list[tuple[str, Value]]
-) -> tuple[Action, list[str]]:
-    """Return what happens with a step without a result to reuse, and why; `unknown` are inputs without a digest."""
-    reasons, steps = why_run(step.component, map(results.differences, executions), unknown)
-    if reasons:
-        return "run", reasons
-    return ("depends", [after(steps)]) if steps else ("run", [results.repetition()])
 
 
 def _run_step(

@@ -37,10 +37,27 @@ def run_steps(
         Exception: The first one of a step. Steps that run at that time end before, so that their results are reused.
     """
     running: dict[Future[Outcome], Step] = {}
+    waiting, done = list(steps), set[str]()
+    free = psutil.virtual_memory().available
     threads = ThreadPoolExecutor(jobs, "step")
     try:
         try:
-            _run_steps(steps, start, finish, jobs, threads, running)
+            while waiting or running:
+                ready = [step for step in waiting if done.issuperset(output.step for output in step.used_outputs)]
+                for step in [step for step in ready if jobs > 1 and step.component.concurrent]:
+                    if len(running) < jobs and _fits(step, running.values(), free):
+                        waiting.remove(step)
+                        running[threads.submit(contextvars.copy_context().run, _named, step, start(step))] = step
+                if running:
+                    ended = wait(running, return_when=FIRST_COMPLETED).done
+                    outcomes = [(running.pop(future), future.result()) for future in ended]
+                else:
+                    step = ready[0]
+                    waiting.remove(step)
+                    outcomes = [(step, start(step)())]
+                for step, outcome in outcomes:
+                    done.add(step.id)
+                    finish(step, outcome)
         except Exception:
             wait(running)
             raise
@@ -52,38 +69,11 @@ def run_steps(
         threads.shutdown()
 
 
-def _run_steps(
-    steps: Sequence[Step],
-    start: Callable[[Step], Callable[[], Outcome]],
-    finish: Callable[[Step, Outcome], None],
-    jobs: int,
-    threads: ThreadPoolExecutor,
-    running: dict[Future[Outcome], Step],
-) -> None:
-    waiting, done = list(steps), set[str]()
-    free = psutil.virtual_memory().available
-    while waiting or running:
-        ready = [step for step in waiting if done.issuperset(output.step for output in step.used_outputs)]
-        for step in [step for step in ready if jobs > 1 and step.component.concurrent]:
-            if len(running) < jobs and _fits(step, running.values(), free):
-                waiting.remove(step)
-                running[threads.submit(contextvars.copy_context().run, _named, step, start(step))] = step
-        if running:
-            ended = [(running.pop(future), future) for future in wait(running, return_when=FIRST_COMPLETED).done]
-            outcomes = [(step, future.result()) for step, future in ended]
-        else:
-            step = ready[0]
-            waiting.remove(step)
-            outcomes = [(step, start(step)())]
-        for step, outcome in outcomes:
-            done.add(step.id)
-            finish(step, outcome)
-
-
 def _fits(step: Step, others: Collection[Step], free: int) -> bool:
     """Return True if a step may run next to others, with so many bytes of memory for all of them."""
     used = sum(_memory(other) for other in others)
-    is_alike = all(_trust(other) == _trust(step) for other in others)
+    trust = TRUST_MODEL_CODE.name  # holds for the whole process while a step runs
+    is_alike = all(other.parameters.get(trust) == step.parameters.get(trust) for other in others)
     return not others or (is_alike and used + _memory(step) <= free)
 
 
@@ -96,8 +86,3 @@ def _memory(step: Step) -> int:
     """Return the bytes of memory that the component of a step declares, as a Kubernetes quantity."""
     number, unit = re.fullmatch(r"(\d+)(\w*)", step.component.resources.memory).groups()  # type: ignore[union-attr]
     return int(number) * UNITS[unit]
-
-
-def _trust(step: Step) -> object:
-    """Return whether a step trusts the code of models, which holds for the whole process while it runs."""
-    return step.parameters.get(TRUST_MODEL_CODE.name)

@@ -1,4 +1,4 @@
-"""Check earlier executions in a metadata store before TFX reuses them.
+"""Read earlier executions from a metadata store, and check them before TFX reuses them.
 
 TFX reuses an execution with the same inputs, properties and code if its outputs exist. It does not look at their
 content, and cannot know that an output is the row of a model that could not be made, but may be in another attempt.
@@ -9,10 +9,12 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
+from ml_metadata.metadata_store import MetadataStore
 from ml_metadata.proto import metadata_store_pb2 as mlmd
 from tfx.orchestration import metadata
 
 from tfopt.artifacts import Artifact, Model
+from tfopt.dag.dag import Dag, Step
 from tfopt.dag.planned_step import ATTEMPT_FAILED, OUTPUTS_CHANGED
 from tfopt.errors import MachineError
 from tfopt.storage.remote_files import is_remote
@@ -20,6 +22,7 @@ from tfopt.storage.remote_files import is_remote
 DIGEST = "content_digest"  # custom property of an output
 DAMAGED = ("not a database", "malformed")  # in SQLite's messages
 REUSABLE = (mlmd.Execution.COMPLETE, mlmd.Execution.CACHED)
+Artifacts = list[tuple[str, mlmd.Artifact]]
 
 
 def reject_unusable(config: Any, implementations: Collection[str], property_name: str) -> None:
@@ -53,13 +56,29 @@ def reject_unusable(config: Any, implementations: Collection[str], property_name
         store.put_executions(rejected)
 
 
+def executions_of(store: MetadataStore, dag: Dag, step: Step) -> list[mlmd.Execution]:
+    """Return the executions of a step, newest first."""
+    context = store.get_context_by_type_and_name("node", f"{dag.name}.{step.id}")
+    executions = store.get_executions_by_context(context.id) if context else []
+    return sorted(executions, key=lambda execution: -execution.id)
+
+
+def artifacts_of(store: MetadataStore, execution: mlmd.Execution) -> tuple[Artifacts, Artifacts]:
+    """Return the inputs and the outputs of an execution, each with its name; a list input has several artifacts."""
+    events = store.get_events_by_execution_ids([execution.id])
+    stored = {artifact.id: artifact for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])}
+    named = [(event.type, event.path.steps[0].key, stored[event.artifact_id]) for event in events]
+    inputs, outputs = (
+        [(name, artifact) for type, name, artifact in named if type == side]
+        for side in (mlmd.Event.INPUT, mlmd.Event.OUTPUT)
+    )
+    return inputs, outputs
+
+
 def damaged_store(file: str, error: RuntimeError) -> MachineError:
     """Convert ML Metadata's error about a file that is not its store."""
-    return MachineError(
-        f"{file}: {str(error).split(' query:')[0]}",
-        "the metadata store of earlier runs",
-        "use another --root, or remove the file, and no earlier result is reused",
-    )
+    fix = "use another --root, or remove the file, and no earlier result is reused"
+    return MachineError(f"{file}: {str(error).split(' query:')[0]}", "the metadata store of earlier runs", fix)
 
 
 def defect(artifact: Any) -> str | None:

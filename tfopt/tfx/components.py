@@ -21,7 +21,6 @@ from tfopt.component import Component, Port, find
 from tfopt.dag.dag import LAYOUT, check_same_layout
 from tfopt.data import beam_runner
 from tfopt.declaration.library import ComponentCalls
-from tfopt.declaration.parameters import Parameter
 from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
 from tfopt.storage.remote_files import is_remote
@@ -29,7 +28,6 @@ from tfopt.tfx.cached_executions import DIGEST
 
 COMPONENT, IMPLEMENTATION, CODE_PARTS, RUN = "component", "implementation", "code_parts", "run"
 MODEL = standard_artifacts.Model
-
 
 STANDARD_TYPES: dict[type[artifacts.Artifact], Any] = {
     artifacts.Examples: standard_artifacts.Examples,
@@ -41,29 +39,19 @@ STANDARD_TYPES: dict[type[artifacts.Artifact], Any] = {
 }
 
 
-def _tfx_type(kind: type[artifacts.Artifact]) -> Any:
-    """Return TFX's own type, or a new one. On Kubeflow TFX imports ``tfopt.NAME``, which is found in `TYPES`."""
-    own = {"TYPE_NAME": f"tfopt.{kind.__name__}"}
-    return STANDARD_TYPES.get(kind) or type(kind.__name__, (types.Artifact,), own)
-
-
-_CLASSES = (kind for kind in vars(artifacts).values() if isinstance(kind, type))
+# TFX's own type, or a new one. On Kubeflow TFX imports ``tfopt.NAME``, which is found here.
 TYPES: dict[type[artifacts.Artifact], Any] = {
-    kind: _tfx_type(kind)
-    for kind in _CLASSES
-    if issubclass(kind, artifacts.Artifact) and kind is not artifacts.Artifact
+    kind: STANDARD_TYPES.get(kind) or type(kind.__name__, (types.Artifact,), {"TYPE_NAME": f"tfopt.{kind.__name__}"})
+    for kind in vars(artifacts).values()
+    if isinstance(kind, type) and issubclass(kind, artifacts.Artifact) and kind is not artifacts.Artifact
 }
-
 KINDS = {tfx_type: artifact_class for artifact_class, tfx_type in TYPES.items()}
 
 for _class, _type in TYPES.items():
     # A channel accepts its type and subtypes. For models also TFX's own Model, whose format is checked at run time.
     _accepted = {other for subclass, other in TYPES.items() if issubclass(subclass, _class)}
-    setattr(
-        _type,
-        component_spec.COMPATIBLE_TYPES_KEY,
-        _accepted | ({MODEL} if issubclass(_class, artifacts.Model) else set()),
-    )
+    _accepted |= {MODEL} if issubclass(_class, artifacts.Model) else set()
+    setattr(_type, component_spec.COMPATIBLE_TYPES_KEY, _accepted)
 
 
 if TYPE_CHECKING:
@@ -103,18 +91,14 @@ def node(component: Component, **wires: Any) -> base_component.BaseComponent:
     _, first = next(iter(inputs.values()), (None, None))
     first_class = KINDS.get(getattr(first, "type", None), artifacts.Artifact)
     outputs = {name: TYPES[port.kind(first_class)] for name, port in component.outputs.items()}
-    spec_class = _spec_class(component, {name: port for name, (port, _) in inputs.items()}, values, outputs)
+    node_class = _node_class(component, {name: port for name, (port, _) in inputs.items()}, values, outputs)
+    channels = {name: channel for name, (_, channel) in inputs.items()}
+    channels |= {name: types.Channel(type=tfx_type) for name, tfx_type in outputs.items()}
     try:
-        spec = spec_class(
-            **{name: channel for name, (_, channel) in inputs.items()},
-            **values,
-            **{name: types.Channel(type=tfx_type) for name, tfx_type in outputs.items()},
-        )
-        return _node_class(component, spec_class)(spec)
+        return node_class(node_class.SPEC_CLASS(**channels, **values))
     except TypeError as error:
-        raise ComponentError(
-            f"{component.name}: {error}", "a channel of the declared type", "wire another output"
-        ) from error
+        received = f"{component.name}: {error}"
+        raise ComponentError(received, "a channel of the declared type", "wire another output") from error
 
 
 def execution_properties(component: Component, parameters: Mapping[str, Any]) -> dict[str, object]:
@@ -125,7 +109,11 @@ def execution_properties(component: Component, parameters: Mapping[str, Any]) ->
     """
     checked = component.check(parameters)
     code = code_digest.describe(component, checked)
-    properties = {name: _encode(value) for name, value in checked.items() if value is not None}
+    properties = {  # of other types than int, float and str as JSON, because TFX cannot store them
+        name: json.dumps(value) if isinstance(value, bool | list) else value
+        for name, value in checked.items()
+        if value is not None
+    }
     properties |= {COMPONENT: component.path, IMPLEMENTATION: code.digest, CODE_PARTS: json.dumps(asdict(code))}
     if component.cache == "never":  # its effects outside may have been undone, which its inputs do not show
         properties[RUN] = uuid.uuid4().hex
@@ -134,27 +122,22 @@ def execution_properties(component: Component, parameters: Mapping[str, Any]) ->
 
 def decoded_parameters(component: Component, properties: Mapping[str, Any]) -> dict[str, object]:
     """Return the parameters in the execution properties of a step."""
-    declared = component.parameters.items()
-    return {name: _decode(parameter, properties[name]) for name, parameter in declared if name in properties}
-
-
-def _spec_class(
-    component: Component, inputs: Mapping[str, Port], values: Mapping[str, Any], outputs: Mapping[str, Any]
-) -> type[component_spec.ComponentSpec]:
-    return type(
-        f"{component.name}_spec",
-        (component_spec.ComponentSpec,),
-        {
-            "PARAMETERS": {name: component_spec.ExecutionParameter(type=type(value)) for name, value in values.items()},
-            "INPUTS": {name: component_spec.ChannelParameter(type=TYPES[port.type]) for name, port in inputs.items()},
-            "OUTPUTS": {name: component_spec.ChannelParameter(type=tfx_type) for name, tfx_type in outputs.items()},
-        },
-    )
+    return {
+        name: json.loads(properties[name]) if parameter.type in (bool, list[str]) else properties[name]
+        for name, parameter in component.parameters.items()
+        if name in properties
+    }
 
 
 def _node_class(
-    component: Component, spec_class: type[component_spec.ComponentSpec]
+    component: Component, inputs: Mapping[str, Port], values: Mapping[str, Any], outputs: Mapping[str, Any]
 ) -> type[base_component.BaseComponent]:
+    spec = {
+        "PARAMETERS": {name: component_spec.ExecutionParameter(type=type(value)) for name, value in values.items()},
+        "INPUTS": {name: component_spec.ChannelParameter(type=TYPES[port.type]) for name, port in inputs.items()},
+        "OUTPUTS": {name: component_spec.ChannelParameter(type=tfx_type) for name, tfx_type in outputs.items()},
+    }
+    spec_class = type(f"{component.name}_spec", (component_spec.ComponentSpec,), spec)
     base = base_beam_component.BaseBeamComponent if component.beam else base_component.BaseComponent
     executor = BeamExecutorSpec(BeamExecutor) if component.beam else ExecutorClassSpec(Executor)
     content = {"SPEC_CLASS": spec_class, "EXECUTOR_SPEC": executor, "__doc__": component.__doc__}
@@ -176,7 +159,10 @@ class Executor(base_executor.BaseExecutor):
         """Run the component and publish the metadata of its outputs."""
         component = find(exec_properties[COMPONENT])
         parameters = decoded_parameters(component, exec_properties)
-        inputs = {name: uris for name, port in component.inputs.items() if (uris := _input_uris(port, input_dict))}
+        inputs: dict[str, object] = {}
+        for name, port in component.inputs.items():
+            if uris := [artifact.uri for key in port.keys(input_dict) for artifact in input_dict[key]]:
+                inputs[name] = uris if port.many else uris[0]
         outputs = {name: output_dict[name][0] for name in component.outputs}
         targets = {name: artifact.uri for name, artifact in outputs.items()}
         try:
@@ -207,14 +193,6 @@ def split_lists(component: Component, channels: Mapping[str, Any]) -> Iterator[t
             yield from ((f"{name}_{index}", (port, channel)) for index, channel in enumerate(wired, 1))
 
 
-def _input_uris(port: Port, input_dict: Any) -> Any:
-    """Return the URI of an input, or the list of URIs; None or an empty list if there is none."""
-    keys = [key for key in input_dict if key.startswith(f"{port.name}_")] if port.many else [port.name]
-    keys.sort(key=lambda key: int(key.rpartition("_")[2]) if port.many else 0)
-    uris = [artifact.uri for key in keys for artifact in input_dict.get(key, [])]
-    return uris if port.many else next(iter(uris), None)
-
-
 def _publish(artifact: types.Artifact, written: artifacts.Artifact) -> None:
     if not is_remote(artifact.uri):
         artifact.set_string_custom_property(DIGEST, artifacts.Artifact(artifact.uri).content_digest)
@@ -227,12 +205,3 @@ def _publish(artifact: types.Artifact, written: artifacts.Artifact) -> None:
             artifact.set_float_custom_property(key, value)
         elif value is not None:
             artifact.set_string_custom_property(key, value if isinstance(value, str) else json.dumps(value))
-
-
-def _encode(value: Any) -> Any:
-    """Encode values of other types than int, float and str as JSON, because TFX cannot store them."""
-    return json.dumps(value) if isinstance(value, bool | list) else value
-
-
-def _decode(parameter: Parameter, value: Any) -> Any:
-    return json.loads(value) if parameter.type in (bool, list[str]) else value

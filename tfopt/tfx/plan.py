@@ -20,7 +20,7 @@ from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
 from tfopt.formatting import changes
 from tfopt.storage.run_folder import METADATA
-from tfopt.tfx.cached_executions import REUSABLE, damaged_store, defect
+from tfopt.tfx.cached_executions import REUSABLE, artifacts_of, damaged_store, defect, executions_of
 from tfopt.tfx.components import CODE_PARTS, COMPONENT, TYPES, decoded_parameters, execution_properties, split_lists
 from tfopt.tfx.runner import SOURCE_DIGEST, source_digest
 
@@ -106,12 +106,9 @@ def _differences(
             lines.append(f"{name} changed")
     lines += changes("parameter ", decoded_parameters(component, before), decoded_parameters(component, properties))
     if before.get(CODE_PARTS) != properties[CODE_PARTS]:
-        lines += code_digest.differences(_code(before.get(CODE_PARTS)), _code(properties[CODE_PARTS]))
+        earlier = Code(**json.loads(before[CODE_PARTS])) if CODE_PARTS in before else None
+        lines += code_digest.differences(earlier, Code(**json.loads(properties[CODE_PARTS])))
     return lines
-
-
-def _code(parts: str | None) -> Any:
-    return Code(**json.loads(parts)) if parts else None
 
 
 def _open(file: Path) -> metadata_store.MetadataStore | None:
@@ -142,25 +139,15 @@ def _source_id(store: Any, source: PipelineInput, uri: str) -> int | None:
 
 def _executions(store: Any, dag: Dag, step: Step) -> Iterator[_Execution]:
     """Yield the completed executions of a step, newest first."""
-    context = store and store.get_context_by_type_and_name("node", f"{dag.name}.{step.id}")
-    stored = store.get_executions_by_context(context.id) if context else []
-    for execution in sorted(stored, key=lambda execution: -execution.id):
+    for execution in executions_of(store, dag, step) if store else ():
         if execution.last_known_state not in REUSABLE:
             continue
-        events = store.get_events_by_execution_ids([execution.id])
-        artifacts = {
-            artifact.id: artifact for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])
-        }
-        outputs = {_name(event): artifacts[event.artifact_id] for event in events if event.type == mlmd.Event.OUTPUT}
-        if any(artifact.state != mlmd.Artifact.LIVE for artifact in outputs.values()):
+        inputs, outputs = artifacts_of(store, execution)
+        if any(artifact.state != mlmd.Artifact.LIVE for _, artifact in outputs):
             continue
-        inputs = {_name(event): event.artifact_id for event in events if event.type == mlmd.Event.INPUT}
         stored_values = [*execution.properties.items(), *execution.custom_properties.items()]
         properties = {name: getattr(value, value.WhichOneof("value")) for name, value in stored_values}
         time = (execution.last_update_time_since_epoch - execution.create_time_since_epoch) / 1000
         is_own = execution.last_known_state == mlmd.Execution.COMPLETE
-        yield _Execution(properties, inputs, outputs, time if is_own else None)
-
-
-def _name(event: Any) -> str:
-    return str(event.path.steps[0].key)
+        ids = {name: artifact.id for name, artifact in inputs}
+        yield _Execution(properties, ids, dict(outputs), time if is_own else None)

@@ -23,7 +23,7 @@ from tfopt.storage.owned_files import is_own
 from tfopt.storage.remote_files import content_digest, is_remote
 from tfopt.storage.run_folder import METADATA, locked_run
 from tfopt.storage.scratch import scratch_folder
-from tfopt.tfx.cached_executions import reject_unusable
+from tfopt.tfx.cached_executions import artifacts_of, executions_of, reject_unusable
 from tfopt.tfx.components import IMPLEMENTATION, TYPES, Executor, node
 
 SOURCE_DIGEST = "digest"  # custom property of an imported source
@@ -45,7 +45,9 @@ def run(
         ComponentError: If a value is not allowed, or a step raises it.
     """
     with scratch_folder(), locked_run(root):
-        _check_owner(root / METADATA)
+        if os.path.lexists(root / METADATA) and not is_own(root / METADATA):  # it could name any file as a result
+            received = f"{root / METADATA}: a link, or a file of another user"
+            raise ComponentError(received, "metadata that this user's runs wrote", "pass another folder with --root")
         tfx_dag = pipeline(dag, values, root, beam_args=beam_args)
         codes = {node.exec_properties.get(IMPLEMENTATION) for node in tfx_dag.components}
         reject_unusable(tfx_dag.metadata_connection_config, codes, IMPLEMENTATION)
@@ -59,16 +61,6 @@ def run(
                 raise Executor.failure from error
         with metadata.Metadata(tfx_dag.metadata_connection_config) as handle:
             return RunOutcome({step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()})
-
-
-def _check_owner(metadata_store: Path) -> None:
-    """Raise ComponentError for metadata of another user, which could name any file as a result to reuse."""
-    if os.path.lexists(metadata_store) and not is_own(metadata_store):
-        raise ComponentError(
-            f"{metadata_store}: a link, or a file of another user",
-            "metadata that this user's runs wrote",
-            "pass another folder with --root",
-        )
 
 
 def pipeline(
@@ -167,18 +159,12 @@ class _Progress(logging.Handler):
 
 def _outcome(store: Any, dag: Dag, step: Step) -> Outcome:
     """Read the newest execution of a step."""
-    context = store.get_context_by_type_and_name("node", f"{dag.name}.{step.id}")
-    newest = max(store.get_executions_by_context(context.id), key=lambda execution: execution.id)
-    events = store.get_events_by_execution_ids([newest.id])
-    stored = {artifact.id: artifact for artifact in store.get_artifacts_by_id([event.artifact_id for event in events])}
-    uri_of_output: dict[str, str] = {}
+    newest = executions_of(store, dag, step)[0]
+    read, written = artifacts_of(store, newest)
     inputs: dict[str, list[str | None]] = {}
-    for event in events:
-        name, artifact = event.path.steps[0].key, stored[event.artifact_id]
-        if event.type == event.OUTPUT:
-            uri_of_output[name] = artifact.uri
-        elif event.type == event.INPUT:
-            inputs.setdefault(name, []).append(artifact.custom_properties[SOURCE_DIGEST].string_value or None)
+    for name, artifact in read:
+        inputs.setdefault(name, []).append(artifact.custom_properties[SOURCE_DIGEST].string_value or None)
     seconds = (newest.last_update_time_since_epoch - newest.create_time_since_epoch) / 1000
-    outputs = {name: port.type(uri_of_output[name]) for name, port in step.component.outputs.items()}
+    uris = {name: artifact.uri for name, artifact in written}
+    outputs = {name: port.type(uris[name]) for name, port in step.component.outputs.items()}
     return Outcome(newest.last_known_state == newest.CACHED, seconds, outputs, inputs)

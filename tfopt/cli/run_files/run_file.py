@@ -156,11 +156,9 @@ class RunFile:
         text = entry.text()
         is_reachable = remote_files.is_remote(text) or Path(text).expanduser().is_absolute()
         if self._command not in LOCAL_COMMANDS and not is_reachable:
-            raise ComponentError(
-                f"{entry.name}: {text}",
-                "an address, or the absolute path of a volume, because the steps run on Kubeflow",
-                "write it so in a second file, and pass that with another -f",
-            )
+            received = f"{entry.name}: {text}"
+            expected = "an address, or the absolute path of a volume, because the steps run on Kubeflow"
+            raise ComponentError(received, expected, "write it so in a second file, and pass that with another -f")
         return entry.path()
 
 
@@ -173,11 +171,7 @@ class _PodSetting:
     entry: Entry
 
     def option(self) -> str:
-        """Return ``[STEP:]KEY=VALUE``.
-
-        Raises:
-            ComponentError: If the key does not allow the value, or a variable is not set.
-        """
+        """Return ``[STEP:]KEY=VALUE``; raise ComponentError for a value that is not allowed, or an unset variable."""
         text = self.entry.text()
         option = f"{self.step}:{self.key}={text}" if self.step else f"{self.key}={text}"
         key = self.key.partition(".")[0]
@@ -186,9 +180,8 @@ class _PodSetting:
         except ComponentError as error:
             example = KEYS[POD_FORMS[key]][1].partition("=")[2]
             expected = f"a value of this form: {example}"
-            raise self.entry.error(
-                f"{self.entry.name}: {text}", expected, "correct the value (docs/kubeflow.md)"
-            ) from error
+            received = f"{self.entry.name}: {text}"
+            raise self.entry.error(received, expected, "correct the value (docs/kubeflow.md)") from error
         return option
 
     def check_step(self, dag: Dag) -> None:
@@ -226,14 +219,8 @@ def _item(parameter: Parameter, entry: Entry) -> str:
 
 def add_file_option(parser: argparse.ArgumentParser) -> None:
     """Add ``-f``, which `files_of` reads before the parser does."""
-    parser.add_argument(
-        "-f",
-        "--file",
-        action="append",
-        type=Path,
-        metavar="FILE.yaml",
-        help="a run file: pipeline, values and options in YAML (docs/run_file.md); another -f overrides it key by key",
-    )
+    text = "a run file: pipeline, values and options in YAML (docs/run_file.md); another -f overrides it key by key"
+    parser.add_argument("-f", "--file", action="append", type=Path, metavar="FILE.yaml", help=text)
     parser.set_defaults(run_file=RunFile())
 
 

@@ -73,11 +73,8 @@ def _parameter(parameter: Parameter) -> JsonObject:
         items: list[JsonObject] = [{"type": "string"}]
         if parameter.reads and parameter.reads.mapping:
             items.append(parameter.reads.mapping.schema())
-        forms = [
-            {"type": "array", "items": items[0] if len(items) == 1 else {"anyOf": items}},
-            *items,
-            {"type": "null"},
-        ]
+        array = {"type": "array", "items": items[0] if len(items) == 1 else {"anyOf": items}}
+        forms = [array, *items, {"type": "null"}]
     elif "enum" in declared or parameter.type is not str:
         forms.append(VARIABLE)
     return {**common, "anyOf": forms}
@@ -104,10 +101,8 @@ def _pod_setting(key: str) -> JsonObject:
     pattern, example = KEYS[POD_FORMS[key]]
     description = f"such as {example}"
     # A number has no pattern in JSON Schema; the command checks it.
-    value: JsonObject = {
-        "type": SCALAR,
-        "anyOf": [{"pattern": f"^(?:{pattern})$"}, VARIABLE, {"not": {"type": "string"}}],
-    }
+    forms = [{"pattern": f"^(?:{pattern})$"}, VARIABLE, {"not": {"type": "string"}}]
+    value: JsonObject = {"type": SCALAR, "anyOf": forms}
     if "." in POD_FORMS[key]:
         return {"description": description, "type": ["object", "null"], "additionalProperties": value}
     if key in LISTS:

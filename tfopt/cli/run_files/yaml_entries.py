@@ -55,11 +55,7 @@ class Entry:
             raise self.error(error.received, error.expected, error.fix) from error
 
     def text(self) -> str:
-        """Return a text with the values of its variables.
-
-        Raises:
-            ComponentError: If this is a list or a mapping, or a variable is not set.
-        """
+        """Return a text with the values of its variables; raise ComponentError for an unset one, or for no text."""
         if not isinstance(self.content, str):
             raise self.error(f"{self.name} is a {self._kind}", "one value", f"write {self.name}: VALUE")
         return _VARIABLE.sub(self._value, self.content)
@@ -151,9 +147,8 @@ def _convert(node: yaml.Node, file: Path, name: str, done: dict[int, Entry | Non
     if id(node) in done:
         entry = done[id(node)]
         if entry is None:
-            raise ComponentError(
-                f"{file}, line {line}: an alias inside of its own anchor", "values that end", "remove the alias"
-            )
+            received = f"{file}, line {line}: an alias inside of its own anchor"
+            raise ComponentError(received, "values that end", "remove the alias")
         return entry
     done[id(node)] = None
     content: str | list[Entry] | dict[str, Entry] | None

@@ -60,7 +60,10 @@ def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[
         log.handlers[:] = [handler for handler in log_handlers if type(handler) is not logging.StreamHandler]
         log.handlers += [to_terminal, to_file]
         root.handlers[:] = [to_file]
-        _silence_absl()
+        with contextlib.suppress(ImportError):  # absl is installed with TensorFlow only
+            from absl import logging as absl_logging  # its handler would duplicate the messages
+
+            absl_logging.get_absl_handler().setLevel(logging.CRITICAL)
         try:
             yield
         finally:
@@ -119,11 +122,3 @@ def progress_on_terminal() -> Iterator[None]:
         log.removeHandler(handler)
         log.setLevel(level)
         log.propagate = propagate
-
-
-def _silence_absl() -> None:
-    """Silence absl's handler, which would duplicate the messages; absl is installed with TensorFlow only."""
-    with contextlib.suppress(ImportError):
-        from absl import logging as absl_logging
-
-        absl_logging.get_absl_handler().setLevel(logging.CRITICAL)

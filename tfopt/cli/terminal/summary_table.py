@@ -90,7 +90,7 @@ def _cells(row: ModelDecision, model: ModelMeasurements, metric: str) -> list[st
         formatting.amount("latency", metrics["latency"].value) if "latency" in metrics else "-",
         _speed(speedup),
         formatting.data_size(metrics["size"].value) if "size" in metrics else "-",
-        _result(row),
+        f"selected: {row.summary}" if row.chosen else row.summary or row.reasons[0],
     ]
 
 
@@ -102,7 +102,3 @@ def _speed(speedup: SpeedupEstimate | None) -> str:
 
 def _ends(estimate: Estimate | SpeedupEstimate) -> tuple[float, float | None, float | None]:
     return estimate.value, estimate.low, estimate.high
-
-
-def _result(row: ModelDecision) -> str:
-    return f"selected: {row.summary}" if row.chosen else row.summary or row.reasons[0]
