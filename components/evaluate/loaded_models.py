@@ -33,14 +33,12 @@ class LoadedModel:
     Attributes:
         runtime: The runtime of the model; None if it failed or is closed.
         inputs: Dtype and shape of the features that the model requires; under `RECORDS` an input that it parses.
-        output: The evaluated output.
-        failure: The reason why it failed.
         stored: Predictions for batches that the model was run on before, or why it failed there, by position.
     """
 
     def __init__(self, uri: str, plan: Plan, runtime: Runtime | None = None) -> None:
         """Load the model unless it is loaded already; a failure is stored, not raised."""
-        self.runtime, self.stored = runtime, dict[Position, NDArray[Any] | Exception]()
+        self.runtime, self.stored = runtime, dict[Position, NDArray[Any] | str]()
         self.inputs: dict[str, TensorSpec] = {}
         self.output, self.failure = plan.output, ""
         try:
@@ -66,22 +64,19 @@ class LoadedModel:
     def store(self, position: Position, columns: Mapping[str, NDArray[Any]]) -> None:
         """Store the predictions for a batch, or the failure; after a failure, the model is not run again."""
         if self.runtime:
-            try:
-                self.stored[position] = predict(self.runtime, columns, self.output)
-            except Exception as error:
-                self.stored[position] = error
+            predictions = self.stored[position] = self._run(columns)
+            if isinstance(predictions, str):
                 self.close()
 
     def predict(self, position: Position, columns: Mapping[str, NDArray[Any]], records: int) -> NDArray[Any] | str:
         """Return the predictions for a batch, ``[records, values]``, or why the model fails."""
         stored = self.stored.pop(position, None)
-        if isinstance(stored, Exception):
-            return describe_error(stored)
-        if self.failure:
-            return self.failure
+        if isinstance(stored, str) or self.failure:
+            return stored if isinstance(stored, str) else self.failure
         # The baseline was run on records that lack the features of other models, too.
-        if stored is not None and len(stored) == records:
-            return stored
+        return stored if stored is not None and len(stored) == records else self._run(columns)
+
+    def _run(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any] | str:
         assert self.runtime
         try:
             return predict(self.runtime, columns, self.output)

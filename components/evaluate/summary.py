@@ -8,7 +8,7 @@ from typing import TypedDict
 import numpy as np
 
 from tfopt.artifacts import Model
-from tfopt.components.evaluate.examples.calibration_overlap import describe_overlap
+from tfopt.components.evaluate.examples.record_checks import describe_overlap
 from tfopt.components.evaluate.examples.splits import models_tuned_on
 from tfopt.components.evaluate.loaded_models import describe_error
 from tfopt.components.evaluate.metrics.accumulators import Part, Slice, Totals
@@ -102,6 +102,7 @@ def summarize(
         notes += _constant_notes(totals, number, class_names)
         row = ModelEvaluation(name, model.digest, model.format, errors[number], notes, {}, {}, {}, [], [], [])
         rows.append(_with_results(row, plan, totals, number, measured, level_error) if measured[number] else row)
+    matrix = 0 if totals.confusion is None else totals.confusion.shape[1]  # rows and columns
     constant = None
     if plan.constant is not None:
         name = describe_constant(plan.scoring, plan.constant, list(class_names))
@@ -113,7 +114,7 @@ def summarize(
         task=plan.scoring.task,
         output=plan.output,
         output_kind=plan.scoring.output_kind,
-        classes=_class_names(totals, class_names),
+        classes=list(class_names) if len(class_names) == matrix else [str(number) for number in range(matrix)],
         counts=RecordCounts(totals.read, totals.read - skipped, skipped, dict(totals.skipped)),
         interval=IntervalMethod(
             METHOD + (TFMA_METHOD if plan.tfma else ""), settings.replicates, LEVEL, settings.seed, candidates
@@ -132,12 +133,6 @@ def _error(plan: Plan, totals: Totals, number: int, model: Model) -> str | None:
     if not error and totals.broken[number]:
         return f"NaN or infinity in {totals.broken[number]} of {totals.answered[number]} predictions"
     return error
-
-
-def _class_names(totals: Totals, names: Sequence[str]) -> list[str]:
-    """Return the names of the rows and columns of each confusion matrix; empty without a matrix."""
-    count = 0 if totals.confusion is None else totals.confusion.shape[1]
-    return list(names) if len(names) == count else [str(number) for number in range(count)]
 
 
 class _Intervals(TypedDict):

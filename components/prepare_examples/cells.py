@@ -15,24 +15,8 @@ LARGEST = float(np.finfo(np.float32).max)
 LARGEST_EXACT = 2**53  # beyond it, a whole float may stand for several integers
 # The texts that pandas' readers take for a missing value. A column that is declared as string has them as words.
 MISSING_WORDS = frozenset(
-    (
-        *(
-            "",
-            "#N/A",
-            "#N/A N/A",
-            "#NA",
-            "-1.#IND",
-            "-1.#QNAN",
-            "-NaN",
-            "-nan",
-            "1.#IND",
-            "1.#QNAN",
-            "<NA>",
-            "N/A",
-            "NA",
-        ),
-        *("NULL", "NaN", "None", "n/a", "nan", "null"),
-    )
+    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"}
+    | {"N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 )
 DEFAULTS: dict[str, int | float | bytes] = {"int64": 0, "float32": 0.0, "string": b""}
 

@@ -1,7 +1,7 @@
 """Schema: the type of every column, decided from the survey, and conversion of rows to these types."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from tfopt.components.prepare_examples.cells import (
 )
 from tfopt.components.prepare_examples.parameters import Column, Pack, Settings, Sparse
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.survey.statistics import MOST_CLASSES, NO_VALUES, Survey
+from tfopt.components.prepare_examples.survey.statistics import MOST_CLASSES, NO_VALUES, Rejects, Survey
 from tfopt.data import tf_example
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
@@ -30,22 +30,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Schema:
-    """The types of the columns and features, and the settings that `features` needs.
-
-    Attributes:
-        columns: Type of each column: ``int64``, ``float32`` or ``string``.
-        classes: Names of the classes of a label of words, by number; empty for another label.
-        declared: The columns that the settings declare, by name.
-        new_names: Names of features that differ from their columns' names.
-    """
+    """The types of the columns and features, and the settings that `features` needs."""
 
     label: str
-    columns: dict[str, str]
-    classes: tuple[str, ...]
+    columns: dict[str, str]  # type of each column: int64, float32 or string
+    classes: tuple[str, ...]  # names of the classes of a label of words, by number; empty for another label
     pack: Pack | None
     sparse: tuple[Sparse, ...] = ()
-    declared: Mapping[str, Column] = field(default_factory=dict)
+    declared: Mapping[str, Column] = field(default_factory=dict)  # the columns that the settings declare, by name
     missing: str = "omit"
+    # Names of features that differ from their columns' names
     new_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -75,13 +69,25 @@ class Schema:
                 f"{self.label}: {len(label)} values, one label is expected" if len(label) else "no label"
             )
         if self.classes:
-            features[self.label] = [self._class_number(label[0].decode(errors="replace"))]
+            name = label[0].decode(errors="replace")
+            if name not in self.classes:
+                raise UnusableError(f"{self.label}: {name[:50]!r} is none of the declared classes")
+            features[self.label] = [self.classes.index(name)]
         return self._packed(features, self.pack) if self.pack else self.renamed(features)
 
-    def _class_number(self, name: str) -> int:
-        if name not in self.classes:
-            raise UnusableError(f"{self.label}: {name[:50]!r} is none of the declared classes")
-        return self.classes.index(name)
+    def usable(self, rows: Iterable[Row], source: Source, rejects: Rejects) -> tuple[list[Features], int]:
+        """Return the features of the usable rows, and the number of rows left out; the others are added to rejects."""
+        usable, dropped = [], 0
+        for row in rows:
+            try:
+                if row.problem:
+                    raise UnusableError(row.problem)
+                usable.append(self.features(row, source))
+            except UnusableError as error:
+                rejects.add(row, str(error))
+            except MissingError:
+                dropped += 1
+        return usable, dropped
 
     def _pack_integers(self, cells: list[str], pack: Pack) -> Features | None:
         """Pack a row of integers, such as pixels, 10 times faster than other rows; return None for other rows."""

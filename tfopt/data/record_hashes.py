@@ -29,23 +29,14 @@ Hashes = NDArray[np.uint64]
 
 @dataclass
 class RecordHashes:
-    """The hashes of a set of records.
+    """The hashes of a set of records."""
 
-    Attributes:
-        level: Number of bits that are 0 in the features' hash of each stored record: one of ``2 ** level`` is stored.
-        records: Sorted hashes of different records.
-        features: The hash of the features of each.
-        counts: Number of records with each hash.
-        buffer: Hashes of records and of features that are not merged yet.
-        most: The largest number of different records that are stored.
-    """
-
-    level: int = 0
-    records: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
-    features: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    buffer: list[Hashes] = field(default_factory=list)
-    most: int = field(default_factory=lambda: MOST)
+    level: int = 0  # number of bits that are 0 in the features' hash of each stored record: one of 2 ** level is stored
+    records: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))  # sorted hashes of different records
+    features: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))  # the hash of the features of each
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # number of records with each hash
+    buffer: list[Hashes] = field(default_factory=list)  # hashes of records and of features that are not merged yet
+    most: int = field(default_factory=lambda: MOST)  # the largest number of different records that are stored
 
     def add(self, hashes: Hashes) -> None:
         """Add records: their hashes and those of their features, ``[records, 2]``, from `hash_records`."""
@@ -58,22 +49,14 @@ class RecordHashes:
         self.compact()
         other.compact()
         self.level = max(self.level, other.level)
-        self._set(
-            np.concatenate([self.records, other.records]),
-            np.concatenate([self.features, other.features]),
-            np.concatenate([self.counts, other.counts]),
-        )
+        self._insert(other.records, other.features, other.counts)
 
     def compact(self) -> None:
         """Merge the buffer."""
         if self.buffer:
             added = np.concatenate(self.buffer)
             self.buffer = []
-            self._set(
-                np.concatenate([self.records, added[:, 0]]),
-                np.concatenate([self.features, added[:, 1]]),
-                np.concatenate([self.counts, np.ones(len(added), np.int64)]),
-            )
+            self._insert(added[:, 0], added[:, 1], np.ones(len(added), np.int64))
 
     def counted_in(self, other: "RecordHashes") -> tuple[int, int]:
         """Return how many of these records are among the others, and how many were compared."""
@@ -98,9 +81,10 @@ class RecordHashes:
         _, inverse, labels = np.unique(self.features, return_inverse=True, return_counts=True)
         return int((labels > 1).sum()), int(self.counts[labels[inverse] > 1].sum())
 
-    def _set(self, records: Hashes, features: Hashes, counts: NDArray[np.int64]) -> None:
-        """Keep these records, sorted, each once; raise the level until they are few enough."""
-        order = np.argsort(records, kind="stable")
+    def _insert(self, records: Hashes, features: Hashes, counts: NDArray[np.int64]) -> None:
+        """Add records to the sorted ones, each once; raise the level until they are few enough."""
+        records, features = np.concatenate([self.records, records]), np.concatenate([self.features, features])
+        counts, order = np.concatenate([self.counts, counts]), np.argsort(records, kind="stable")
         records, features, counts = records[order], features[order], counts[order]
         starts = np.flatnonzero(np.concatenate([[True], records[1:] != records[:-1]])) if len(records) else order
         counts = np.add.reduceat(counts, starts) if len(records) else counts

@@ -1,16 +1,22 @@
-"""Checks of the evaluated records: skipped, equal, with several labels, of one class, or records of the training."""
+"""Checks of the evaluated records: skipped, equal, of several or one label, or records of training or calibration."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from tfopt.artifacts import Model
 from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT
 from tfopt.components.evaluate.metrics.accumulators import Part, RecordFacts
 from tfopt.components.evaluate.parameters import Settings
+from tfopt.conversion.calibration import record_digest
 from tfopt.data.record_hashes import BATCH, MOST_FILES, RecordHashes, first_blocks, hash_records
 from tfopt.data.tfrecords import read_blocks
 from tfopt.errors import ComponentError
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import local_copy
+
+ALLOWED_SHARE = 0.1  # of the calibration records; data may contain the same record twice
+
+RecordIds = frozenset[str]
 
 
 def read_training(part: Part, label: str) -> RecordFacts:
@@ -52,15 +58,43 @@ def add_notes(
     evaluated, checks = checks.evaluated, replace(checks, is_whole=checks.is_whole and len(training) <= MOST_FILES)
     evaluated.compact()
     distinct = None if evaluated.level else len(evaluated.records)
-    notes = [*_skipped(report), *_duplicates(checks), *_contradictions(checks), *_overlap(report, checks)]
-    notes += [*_learned_elsewhere(report, checks, learned), *_one_class(report, checks)]
-    return replace(report, counts=replace(report.counts, distinct=distinct), notes=[*report.notes, *notes])
-
-
-def _skipped(report: EvaluationReport) -> Iterator[str]:
     counts = report.counts
+    notes = []
     if counts.skipped:
-        yield f"{counts.skipped} of {counts.read} records skipped: {_reasons(counts.skipped_because)}"
+        notes.append(f"{counts.skipped} of {counts.read} records skipped: {_reasons(counts.skipped_because)}")
+    notes += [*_duplicates(checks), *_contradictions(checks), *_overlap(report, checks)]
+    notes += [*_learned_elsewhere(report, checks, learned), *_one_class(report, checks)]
+    return replace(report, counts=replace(counts, distinct=distinct), notes=[*report.notes, *notes])
+
+
+def calibration_records(model: Model) -> RecordIds:
+    """Return the identifiers of a model's calibration records from its model card; empty without calibration."""
+    return frozenset(model.card.calibration.records or ()) if model.card.calibration else frozenset()
+
+
+def find_overlap(records: Iterable[bytes], calibrated: Sequence[RecordIds]) -> dict[int, set[str]]:
+    """Return the identifiers of the records that each model was calibrated on, by the model's index."""
+    identifiers = {record_digest(record) for record in records}
+    return {number: overlap for number, own in enumerate(calibrated) if (overlap := identifiers & own)}
+
+
+def describe_overlap(model: Model, overlap: Collection[str], split: str) -> tuple[str | None, list[str]]:
+    """Return an error if the model was calibrated on the evaluated split, or a note if its split shares the records.
+
+    The ranges of such a model fit the records, so its metrics are optimistic.
+    ``overlap`` are the evaluated records that it was calibrated on; a few may be shared by chance.
+    """
+    calibration, count = model.card.calibration, len(calibration_records(model))
+    if not calibration or len(overlap) <= ALLOWED_SHARE * count:
+        return None, []
+    if calibration.split == split:
+        error = f"calibrated on {len(overlap)} of the records of split {split!r}, the evaluated split "
+        return f"{error}(expected other records: export it again with split=train)", []
+    note = (
+        f"{len(overlap)} of the {count} records of split {calibration.split!r} that "
+        f"it was calibrated on are in split {split!r} too, which may make its metrics optimistic"
+    )
+    return None, [note]
 
 
 def _duplicates(checks: RecordFacts) -> Iterator[str]:

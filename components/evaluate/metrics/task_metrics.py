@@ -30,23 +30,14 @@ HIT, PREDICTED, ACTUAL = range(3)  # the counts of a class that precision and re
 
 @dataclass(frozen=True)
 class Scoring:
-    """The metrics of an evaluation, determined once from the baseline's first batch.
+    """The metrics of an evaluation, determined once from the baseline's first batch."""
 
-    Attributes:
-        task: ``classification``, ``binary``, ``multi_label``, ``regression``, or ``other`` without metrics of its own.
-        is_logits: True if the output needs a softmax or sigmoid to be a probability.
-        width: Number of output values of a record.
-        top_k: The k of top-k accuracy.
-        threshold: Probability above which a label is predicted, for one output and for several labels.
-        one_hot: True if the label of a classification has one value for each class.
-    """
-
-    task: str
-    is_logits: bool
-    width: int
-    top_k: int
-    threshold: float = 0.5
-    one_hot: bool = False
+    task: str  # classification, binary, multi_label, regression, or other without metrics of its own
+    is_logits: bool  # True if the output needs a softmax or sigmoid to be a probability
+    width: int  # number of output values of a record
+    top_k: int  # the k of top-k accuracy
+    threshold: float = 0.5  # probability above which a label is predicted, for one output and for several labels
+    one_hot: bool = False  # True if the label of a classification has one value for each class
 
     @property
     def metrics(self) -> list[str]:
@@ -113,7 +104,10 @@ class Scoring:
         """Return the probabilities of classes or labels; the numbers as they are if the task has no classes."""
         if not self.is_logits:
             return predictions
-        return _softmax(predictions) if self.task == CLASSIFICATION else _sigmoid(predictions)
+        if self.task == CLASSIFICATION:
+            powers = np.exp(predictions - predictions.max(1, keepdims=True))
+            return np.asarray(powers / powers.sum(1, keepdims=True))
+        return np.asarray(1 / (1 + np.exp(-np.clip(predictions, -700, 700))))
 
     def classes(self, predictions: Array) -> Array:
         """Return the predicted class of each record, or 0 and 1 for each label, for a task with classes."""
@@ -159,10 +153,6 @@ def _log_loss(scoring: Scoring, predictions: Array, labels: Array) -> Array:
     return np.asarray(-np.log(np.clip(of_label, SMALLEST, 1 - SMALLEST)).mean(1))
 
 
-def _right(scoring: Scoring, predictions: Array, labels: Array) -> Array:
-    return np.equal(scoring.positive(predictions), labels)
-
-
 def _rank(predictions: Array, labels: Array) -> Array:
     """Return the number of classes before the label; equal values rank by class, or a coarse int8 output would win."""
     own = predictions[np.arange(len(labels)), labels][:, None]
@@ -175,21 +165,12 @@ def _rank(predictions: Array, labels: Array) -> Array:
 COLUMNS: dict[str, Callable[[Scoring, Array, Array], Any]] = {
     "accuracy": lambda scoring, predictions, labels: scoring.classes(predictions) == labels[:, 0],
     "top_{k}_accuracy": lambda scoring, predictions, labels: _rank(predictions, labels[:, 0]) < scoring.top_k,
-    "label_accuracy": lambda *batch: _right(*batch).mean(1),
-    "exact_match_accuracy": lambda *batch: _right(*batch).all(1),
+    "label_accuracy": lambda scoring, predictions, labels: (scoring.positive(predictions) == labels).mean(1),
+    "exact_match_accuracy": lambda scoring, predictions, labels: (scoring.positive(predictions) == labels).all(1),
     "log_loss": _log_loss,
     "mean_absolute_error": lambda _, predictions, labels: np.abs(predictions - labels).mean(1),
     "mean_squared_error": lambda _, *both: np.minimum(np.square(np.subtract(*both)), LARGEST).mean(1),
 }
-
-
-def _sigmoid(logits: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-np.clip(logits, -700, 700))))
-
-
-def _softmax(logits: Array) -> Array:
-    powers = np.exp(logits - logits.max(1, keepdims=True))
-    return np.asarray(powers / powers.sum(1, keepdims=True))
 
 
 def logit(probability: Array) -> Array:

@@ -31,25 +31,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class UserMetric:
-    """A metric of the user, which workers load by its name.
+    """A metric of the user, which workers load by its name."""
 
-    Attributes:
-        text: The reference as the user wrote it.
-        module: The module: `MODULE`, or the dotted name of an installed one.
-        name: Name of the function, and of the metric.
-        path: Path of the input `module`; empty for an installed one.
-        source: Content of that file, so that workers on other machines have it.
-        higher_is_better: True if a higher value is better.
-        terms: Number of terms of a record.
-    """
-
-    text: str
-    module: str
-    name: str
-    path: str = ""
-    source: bytes = b""
-    higher_is_better: bool = False
-    terms: int = 1
+    text: str  # the reference as the user wrote it
+    module: str  # the module: `MODULE`, or the dotted name of an installed one
+    name: str  # name of the function, and of the metric
+    path: str = ""  # path of the input `module`; empty for an installed one
+    source: bytes = b""  # content of that file, so that workers on other machines have it
+    higher_is_better: bool = False  # True if a higher value is better
+    terms: int = 1  # number of terms of a record
 
     def record_terms(self, labels: Array, predictions: Array) -> NDArray[np.float64]:
         """Compute the terms of each record, ``[records, terms]``.
@@ -206,11 +196,14 @@ def measure_first_batch(
     return tuple(measured)
 
 
+_user_module = functools.cache(UserModule)
+
+
 @functools.cache
 def _function(metric: UserMetric) -> Callable[..., Any]:
     name = metric.name
     if metric.module == MODULE:
-        namespace: Any = _user_module(metric.path, metric.source).namespace
+        namespace: Any = _user_module(Path(metric.path), metric.source).namespace
     else:
         try:
             namespace = vars(importlib.import_module(metric.module))
@@ -227,8 +220,3 @@ def _function(metric: UserMetric) -> Callable[..., Any]:
             f"metric {metric.text}: no function {name}", f"def {name}(labels, predictions)", nearest(name, names)
         )
     return function  # type: ignore[no-any-return]
-
-
-@functools.cache
-def _user_module(path: str, source: bytes) -> UserModule:
-    return UserModule(Path(path), source)

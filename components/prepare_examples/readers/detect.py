@@ -54,7 +54,8 @@ def inspect_source(uri: str, settings: Settings) -> Source:
             f"{received}, and {format} files", f"a table: {', '.join(TABLES)}", f"leave {received.split('=')[0]} out"
         )
     selected = {file: size for file, size in files.items() if formats[file] == format} or files
-    listed = Source(format, uri.rstrip("/"), selected, settings.label, declared=settings.declared_types)
+    declared = {name: column.dtype for name, column in settings.declared_columns.items()}
+    listed = Source(format, uri.rstrip("/"), selected, settings.label, declared=declared)
     source: Source = READERS[format].inspect(listed, settings)
     unknown = [name for name in source.declared if name not in source.columns]
     if unknown and format in TABLES:
