@@ -11,7 +11,6 @@ from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, PythonModule, unique_names
 from tfopt.components.evaluate.examples import records
 from tfopt.components.evaluate.examples.record_checks import add_notes, check_skipped, read_training
-from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT, choose_split, find_files, split_files
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel
 from tfopt.components.evaluate.metrics.accumulators import Part, Totals
 from tfopt.components.evaluate.metrics.user_metrics import load_metrics
@@ -23,8 +22,7 @@ from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.data import beam_runner
 from tfopt.data.feature_schema import read_manifest, rounding_notes
 from tfopt.data.learned_names import check_names, find_conflict
-from tfopt.data.record_hashes import MOST_FILES
-from tfopt.data.training_records import read_trained_on
+from tfopt.data.record_hashes import MOST_FILES, read_trained_on
 from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import describe_evaluation
 from tfopt.reports.evaluation_report import EvaluationReport
@@ -42,8 +40,8 @@ def evaluate_models(
     module: PythonModule | None = None,
 ) -> EvaluationReport:
     """Evaluate all models and return the report; workers write intermediate files to the folder ``target``."""
-    settings = replace(settings, split=choose_split(examples, settings.split))
-    files = split_files(examples, settings.split)
+    settings = replace(settings, split=records.choose_split(examples, settings.split))
+    files = records.split_files(examples, settings.split)
     metrics = load_metrics(settings.metrics, module)
     models = [baseline, *candidates]
     local = [type(model).open(local_copy(model.uri), model.metadata) for model in models]
@@ -63,7 +61,7 @@ def evaluate_models(
     offered.stored[position] = first
     MODEL_POOL.offer(offered)
     parts = records.split_into_parts(files, beam_runner.worker_count())
-    training = [] if settings.split == TRAINING_SPLIT else find_files(examples, TRAINING_SPLIT)
+    training = [] if settings.split == records.TRAINING_SPLIT else records.find_files(examples, records.TRAINING_SPLIT)
     totals = _run_pipeline(plan, parts, training, beam_runner.ResultFile(f"{target}/.totals"))
     if totals.refusal:
         raise ComponentError(*totals.refusal[1])

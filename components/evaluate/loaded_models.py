@@ -28,18 +28,14 @@ log = logging.getLogger(__name__)
 
 
 class LoadedModel:
-    """A loaded model, or the reason why it cannot be loaded.
-
-    Attributes:
-        runtime: The runtime of the model; None if it failed or is closed.
-        inputs: Dtype and shape of the features that the model requires; under `RECORDS` an input that it parses.
-        stored: Predictions for batches that the model was run on before, or why it failed there, by position.
-    """
+    """A loaded model, or the reason why it cannot be loaded."""
 
     def __init__(self, uri: str, plan: Plan, runtime: Runtime | None = None) -> None:
         """Load the model unless it is loaded already; a failure is stored, not raised."""
-        self.runtime, self.stored = runtime, dict[Position, NDArray[Any] | str]()
-        self.inputs: dict[str, TensorSpec] = {}
+        self.runtime = runtime  # None if it failed or is closed
+        self.inputs: dict[str, TensorSpec] = {}  # what the model requires; under `RECORDS` an input that it parses
+        # Predictions for batches that the model was run on before, or why it failed there.
+        self.stored: dict[Position, NDArray[Any] | Exception] = {}
         self.output, self.failure = plan.output, ""
         try:
             runtime = self.runtime = runtime or runtimes.load(Model(local_copy(uri)), signature=plan.signature)
@@ -64,19 +60,22 @@ class LoadedModel:
     def store(self, position: Position, columns: Mapping[str, NDArray[Any]]) -> None:
         """Store the predictions for a batch, or the failure; after a failure, the model is not run again."""
         if self.runtime:
-            predictions = self.stored[position] = self._run(columns)
-            if isinstance(predictions, str):
+            try:
+                self.stored[position] = predict(self.runtime, columns, self.output)
+            except Exception as error:
+                self.stored[position] = error
                 self.close()
 
     def predict(self, position: Position, columns: Mapping[str, NDArray[Any]], records: int) -> NDArray[Any] | str:
         """Return the predictions for a batch, ``[records, values]``, or why the model fails."""
         stored = self.stored.pop(position, None)
-        if isinstance(stored, str) or self.failure:
-            return stored if isinstance(stored, str) else self.failure
+        if isinstance(stored, Exception):
+            return describe_error(stored)
+        if self.failure:
+            return self.failure
         # The baseline was run on records that lack the features of other models, too.
-        return stored if stored is not None and len(stored) == records else self._run(columns)
-
-    def _run(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[Any] | str:
+        if stored is not None and len(stored) == records:
+            return stored
         assert self.runtime
         try:
             return predict(self.runtime, columns, self.output)

@@ -17,8 +17,7 @@ from tfopt.components.evaluate.examples.record_checks import calibration_records
 from tfopt.components.evaluate.loaded_models import run_output, select_output
 from tfopt.components.evaluate.metrics.accumulators import Position, grain_of
 from tfopt.components.evaluate.metrics.constant_model import constant_output
-from tfopt.components.evaluate.metrics.tfma_metrics import Partition
-from tfopt.components.evaluate.metrics.user_metrics import TFMA, UserMetric, measure_first_batch
+from tfopt.components.evaluate.metrics.user_metrics import UserMetric, measure_first_batch
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.task_choice import check_labels, choose_scoring
 from tfopt.components.evaluate.worker_plan import Plan
@@ -64,9 +63,7 @@ def make_plan(
     check_features(features, baseline.inputs, f"baseline {models[0].uri}")
     output = select_output(baseline, settings.output)
     sizes = [sum(file.stat().st_size for file in model.payload()) for model in models]
-    record_bytes = sum((spec.shape[1] or 0) * 8 for spec in features.values())
-    largest_batch = LARGEST_BATCH_OF_LARGE_MODELS if max(sizes) > LARGE_MODEL else LARGEST_BATCH
-    batch_size = int(np.clip(BATCH_BYTES // max(record_bytes, 1), 1, largest_batch))
+    batch_size = _batch_size(features, max(sizes))
     position, batch = _first_batch(files, settings, features, baseline, batch_size)
     labels = batch[settings.label]
     outputs = run_output(baseline, batch, output)
@@ -79,11 +76,7 @@ def make_plan(
         )
     scoring = choose_scoring(settings, predictions, labels)
     check_labels(scoring, settings.label, labels)
-    tfma = tuple(metric.name for metric in metrics if metric.module == TFMA)
-    for name in tfma:
-        Partition(name).add(scoring.targets(labels), scoring.probabilities(predictions), 0)
-    own = [metric for metric in metrics if metric.module != TFMA]
-    metrics = measure_first_batch(own, scoring.names, labels, outputs)
+    own, tfma = measure_first_batch(metrics, scoring, labels, outputs)
     groups, stored_records = split_models(sizes, predictions[0].nbytes * len(models))
     plan = Plan(
         settings,
@@ -94,7 +87,7 @@ def make_plan(
         scoring,
         output,
         outputs.shape[1:],
-        metrics,
+        own,
         tfma,
         np.ones(0),
         float(grain_of(np.abs(predictions).max())),
@@ -196,6 +189,12 @@ def _check_slices(settings: Settings, features: Mapping[str, TensorSpec]) -> Non
                 "one integer or text a record",
                 "store it in steps, as an integer",
             )
+
+
+def _batch_size(features: Mapping[str, TensorSpec], largest_model: int) -> int:
+    size = sum((spec.shape[1] or 0) * 8 for spec in features.values())
+    largest = LARGEST_BATCH_OF_LARGE_MODELS if largest_model > LARGE_MODEL else LARGEST_BATCH
+    return int(np.clip(BATCH_BYTES // max(size, 1), 1, largest))
 
 
 def _first_batch(

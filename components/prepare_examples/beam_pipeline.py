@@ -34,7 +34,7 @@ def survey_rows(source: Source, target: str) -> Survey:
             | "survey" >> beam.Map(_survey_file, source).with_output_types(Any)
             | "together" >> beam.WithKeys(0).with_output_types(KEYED)
             | "merge" >> beam.CombinePerKey(_merge_surveys).with_output_types(KEYED)
-            | "result" >> beam.Map(_save_result, result)
+            | "result" >> beam.MapTuple(lambda _, survey: result.write(survey))
         )
     survey: Survey = result.take()
     return survey
@@ -54,10 +54,10 @@ def write_shards(source: Source, schema: Schema, layout: Layout, target: str) ->
                 | "groups" >> beam.GroupByKey()
                 | "write" >> beam.Map(_write, layout, schema, source, target).with_output_types(KEYED)
                 | "parts" >> beam.GroupByKey()
-                | "join" >> beam.Map(_join, target).with_output_types(Any)
+                | "join" >> beam.MapTuple(lambda _, parts: join_parts(parts, target)).with_output_types(Any)
                 | "together" >> beam.WithKeys(0).with_output_types(KEYED)
                 | "all" >> beam.GroupByKey()
-                | "result" >> beam.Map(_save_result, result)
+                | "result" >> beam.MapTuple(lambda _, shards: result.write(list(shards)))
             )
     finally:
         if any(count > 1 for count in layout.ranges.values()):
@@ -82,11 +82,3 @@ def _merge_surveys(surveys: Iterable[Any]) -> Any:
 def _write(keyed: Any, layout: Any, schema: Any, source: Any, target: Any) -> Any:
     group, rows = keyed
     return group // MOST_GROUPS, write_group(layout.started(group), rows, schema, source, target)
-
-
-def _join(keyed: Any, target: Any) -> Any:
-    return join_parts(keyed[1], target)
-
-
-def _save_result(keyed: Any, file: ResultFile) -> None:
-    file.write(keyed[1] if isinstance(keyed[1], Survey) else list(keyed[1]))

@@ -235,16 +235,6 @@ class Settings:
         return Pack.parse(self.pack) if self.pack else None
 
     @property
-    def declared_columns(self) -> dict[str, Column]:
-        """The declared columns by name."""
-        return parse_columns(self.columns)
-
-    @property
-    def new_names(self) -> dict[str, str]:
-        """The new names by feature."""
-        return parse_names(self.rename)
-
-    @property
     def sparse_features(self) -> tuple[Sparse, ...]:
         """The sparse features."""
         return Sparse.parse(self.sparse)

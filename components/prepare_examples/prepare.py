@@ -171,7 +171,10 @@ def _build_manifest(
     total = add_up(shards)
     splits = {name: add_up(shard for shard in shards if shard.split == name) for name in settings.parsed_splits.names}
     classes = list(source.classes or schema.classes)
-    label_counts = {name: _label_counts(split) for name, split in splits.items()}
+    label_counts = {}
+    for name, split in splits.items():  # without counts if the label is no class index, or has too many values
+        counts = sorted(split.labels.items()) if len(split.labels) <= MOST_LABELS else ()
+        label_counts[name] = {str(value): count for value, count in counts}
     as_float = [name for name, dtype in schema.columns.items() if dtype == "float32" or schema.pack]
     notes = [*survey.checks.notes(source.label, as_float), *one_class_notes(label_counts, classes)]
     rejected = [examples_manifest.RejectedRow(*reject) for reject in total.rejects.shown]
@@ -215,10 +218,3 @@ def _features(total: Shard, schema: Schema, source: Source) -> dict[str, example
             sparse=examples_manifest.SparseParts(sparse.positions, sparse.values),
         )
     return features
-
-
-def _label_counts(split: Shard) -> dict[str, int]:
-    """Return the count of each class index; empty if the label is no class index or has too many values."""
-    if len(split.labels) > MOST_LABELS:
-        return {}
-    return {str(value): count for value, count in sorted(split.labels.items())}

@@ -7,16 +7,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tfopt.components.prepare_examples.cells import (
-    DEFAULTS,
-    Kind,
-    MissingError,
-    UnusableError,
-    convert_cell,
-    kinds_of,
-    parse_cell,
-)
-from tfopt.components.prepare_examples.parameters import Column, Pack, Settings, Sparse
+from tfopt.components.prepare_examples import cells
+from tfopt.components.prepare_examples.cells import Kind, MissingError, UnusableError
+from tfopt.components.prepare_examples.parameters import Column, Pack, Settings, Sparse, parse_columns, parse_names
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.survey.statistics import MOST_CLASSES, NO_VALUES, Rejects, Survey
 from tfopt.data import tf_example
@@ -59,10 +52,10 @@ class Schema:
             UnusableError: If a value does not have its column's type or is not finite, or the label is missing.
             MissingError: If a value is missing and such rows are left out.
         """
-        cells = json.loads(row.payload) if source.is_table else []
-        if self.pack and source.has_text_cells and (packed := self._pack_integers(cells, self.pack)):
+        content = json.loads(row.payload) if source.is_table else []
+        if self.pack and source.has_text_cells and (packed := self._pack_integers(content, self.pack)):
             return packed
-        features = self._from_cells(cells, source) if source.is_table else self._from_example(row)
+        features = self._from_cells(content, source) if source.is_table else self._from_example(row)
         label = features.get(self.label, [])
         if len(label) != 1:
             raise UnusableError(
@@ -89,27 +82,27 @@ class Schema:
                 dropped += 1
         return usable, dropped
 
-    def _pack_integers(self, cells: list[str], pack: Pack) -> Features | None:
+    def _pack_integers(self, content: list[str], pack: Pack) -> Features | None:
         """Pack a row of integers, such as pixels, 10 times faster than other rows; return None for other rows."""
         position = list(self.columns).index(self.label)
-        if kinds_of(cells).strip(bytes([Kind.INTEGER])) or self.columns[self.label] != "int64":
+        if cells.kinds_of(content).strip(bytes([Kind.INTEGER])) or self.columns[self.label] != "int64":
             return None
-        numbers = list(map(int, cells))
+        numbers = list(map(int, content))
         label = numbers.pop(position)
         return {pack.name: np.array(numbers, np.float32), self.label: [label]}
 
-    def _from_cells(self, cells: list[Any], source: Source) -> Features:
+    def _from_cells(self, content: list[Any], source: Source) -> Features:
         features: Features = {}
-        for (name, dtype), cell in zip(self.columns.items(), cells, strict=True):
+        for (name, dtype), cell in zip(self.columns.items(), content, strict=True):
             if source.has_text_cells:
-                values = parse_cell(name, dtype, cell, name in self.declared, name == self.label)
+                values = cells.parse_cell(name, dtype, cell, name in self.declared, name == self.label)
             else:
-                values = convert_cell(name, dtype, cell, name in self.declared)
+                values = cells.convert_cell(name, dtype, cell, name in self.declared)
             default = self.declared[name].default if name in self.declared else None
             if values is None and default is None and self.missing == "drop":
                 raise MissingError(name)
             if values is None and default is None and self.missing == "default":
-                default = DEFAULTS[dtype]
+                default = cells.DEFAULTS[dtype]
             if values is None and default is not None and name != self.label:
                 values = [default]
             if values:
@@ -189,14 +182,15 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
         )
     for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
-    declared, new_names = settings.declared_columns, _new_names(settings, columns, pack)
+    declared, new_names = parse_columns(settings.columns), _new_names(settings, columns, pack)
     return Schema(source.label, columns, classes, pack, settings.sparse_features, declared, settings.missing, new_names)
 
 
 def _new_names(settings: Settings, columns: Mapping[str, str], pack: Pack | None) -> dict[str, str]:
     """Return the new names of features; raise ComponentError if a feature does not exist or cannot be renamed."""
     parts = {part for sparse in settings.sparse_features for part in (sparse.name, sparse.positions, sparse.values)}
-    for name, new in settings.new_names.items():
+    new_names = parse_names(settings.rename)
+    for name, new in new_names.items():
         received = f"rename={name}={new}"
         if pack:
             raise ComponentError(
@@ -208,9 +202,9 @@ def _new_names(settings: Settings, columns: Mapping[str, str], pack: Pack | None
             raise ComponentError(
                 received, "no label or part of a sparse feature", "leave it out: no input has its name"
             )
-        if new in {*parts, *(columns.keys() - settings.new_names.keys())}:
+        if new in {*parts, *(columns.keys() - new_names.keys())}:
             raise ComponentError(f"{received}: there is such a feature", "a new name", f"rename {new!r} as well")
-    return settings.new_names
+    return new_names
 
 
 def number_classes(names: Collection[str], declared: Sequence[str], label: str) -> tuple[str, ...]:

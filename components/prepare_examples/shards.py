@@ -10,7 +10,7 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -19,7 +19,7 @@ from tfopt.components.prepare_examples.files import open_for_reading, open_gzip
 from tfopt.components.prepare_examples.parameters import Settings, Splits
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.readers.tfrecords import write_record
-from tfopt.components.prepare_examples.schema import Features, Schema
+from tfopt.components.prepare_examples.schema import Schema
 from tfopt.components.prepare_examples.survey.statistics import FeatureSummary, Rejects
 from tfopt.data import tf_example
 
@@ -136,7 +136,12 @@ def write_group(
             shard.dropped += dropped
             for features in usable:
                 write_record(stream, tf_example.serialize(features, types))
-            _add_statistics(shard, usable, schema)
+            shard.written += len(usable)
+            for name, dtype in types.items():
+                values = [features[name] for features in usable if name in features]
+                shard.features.setdefault(name, FeatureSummary(dtype)).add(values)
+            if types[schema.label] == "int64" and len(shard.labels) <= MOST_LABELS:
+                shard.labels.update(int(features[schema.label][0]) for features in usable)
     return shard
 
 
@@ -160,12 +165,3 @@ def add_up(shards: Iterable[Shard]) -> Shard:
     for shard in shards:
         total.add(shard)
     return total
-
-
-def _add_statistics(shard: Shard, batch: Sequence[Features], schema: Schema) -> None:
-    shard.written += len(batch)
-    for name, dtype in schema.types.items():
-        values = [features[name] for features in batch if name in features]
-        shard.features.setdefault(name, FeatureSummary(dtype)).add(values)
-    if schema.types[schema.label] == "int64" and len(shard.labels) <= MOST_LABELS:
-        shard.labels.update(int(features[schema.label][0]) for features in batch)

@@ -243,7 +243,14 @@ def _share(texts: Sequence[str], test: Callable[[str], object]) -> float:
 
 
 def _date(texts: Sequence[str]) -> Date:
-    places = _places(texts)
+    """Find the places of the parts of dates: 2025-03-01, 01.03.2025, 01/03/2025 if a first number is above 12."""
+    if _share(texts, re.compile(r"\d{4}").match) > 0.5:
+        places = DAY
+    else:
+        is_american = _share(texts, lambda text: int(text[:2]) > 12 if text[:2].isdecimal() else 0) < 0.001
+        places = AMERICAN if is_american and "." not in texts[0] else EUROPEAN
+    has_hours = len({text[11:13] for text in texts}) > 1
+    places = places | ({"hour": (11, 13)} if has_hours else {})
     in_years = [
         sum(int(text[slice(*places[part])]) / parts for part, parts in (("year", 1), ("month", 12), ("day", 372)))
         for text in texts
@@ -251,17 +258,6 @@ def _date(texts: Sequence[str]) -> Date:
     ]
     number = _scale(in_years, None)
     return Date(places, number.mean, number.deviation)
-
-
-def _places(texts: Sequence[str]) -> Places:
-    """Return the places of the parts of dates: 2025-03-01, 01.03.2025, 01/03/2025 if a first number is above 12."""
-    if _share(texts, re.compile(r"\d{4}").match) > 0.5:
-        day = DAY
-    else:
-        is_american = _share(texts, lambda text: int(text[:2]) > 12 if text[:2].isdecimal() else 0) < 0.001
-        day = AMERICAN if is_american and "." not in texts[0] else EUROPEAN
-    has_hours = len({text[11:13] for text in texts}) > 1
-    return day | ({"hour": (11, 13)} if has_hours else {})
 
 
 def _target(labels: Any) -> Target:

@@ -50,11 +50,7 @@ class BeamRunner:
 RUNNERS = Extensions(
     "tfopt.beam_runners",
     BeamRunner,
-    {
-        "flinkrunner": "tfopt.data.portable_runners.RUNNER",
-        "portablerunner": "tfopt.data.portable_runners.RUNNER",
-        "sparkrunner": "tfopt.data.portable_runners.RUNNER",
-    },
+    dict.fromkeys(("flinkrunner", "portablerunner", "sparkrunner"), "tfopt.data.portable_runners.RUNNER"),
 )
 
 
@@ -73,8 +69,7 @@ def find_runner(arguments: Sequence[str]) -> BeamRunner | None:
 
 def check_arguments(arguments: Sequence[str]) -> None:
     """Raise ComponentError for Beam's arguments with which no pipeline can run, without importing Beam."""
-    runner = find_runner(arguments)
-    if runner:
+    if runner := find_runner(arguments):
         runner.check(arguments)
 
 

@@ -44,7 +44,7 @@ def named_columns(value: object, naming: Naming) -> Columns:
     Raises:
         ComponentError: If names are missing, or the arrays do not belong together.
     """
-    columns = {name: to_column(name, values) for name, values in by_name(value, naming).items()}
+    columns = {name: _to_column(name, values) for name, values in by_name(value, naming).items()}
     lengths = {name: len(array) for name, array in columns.items()}
     if len(set(lengths.values())) != 1:
         raise ComponentError(
@@ -55,12 +55,8 @@ def named_columns(value: object, naming: Naming) -> Columns:
     return columns
 
 
-def to_column(name: str, values: Any) -> NDArray[Any]:
-    """Return an array as examples store it: float32, int64, or bytes as objects; the first dimension is the records.
-
-    Raises:
-        ComponentError: If they are no numbers or texts, one is missing, NaN or too large, or lengths vary.
-    """
+def _to_column(name: str, values: Any) -> NDArray[Any]:
+    """Return an array as examples store it: float32, int64, or bytes as objects; the first dimension is the records."""
     if hasattr(values, "row_splits") or hasattr(values, "dense_shape"):
         raise ComponentError(
             f"{name}: a {type(values).__name__}", "a dense array", "call to_tensor(), or tf.sparse.to_dense, on it"

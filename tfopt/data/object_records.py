@@ -30,16 +30,11 @@ MOST_SEEDS = 50  # tried until no split of a few records is empty
 _tokens: "weakref.WeakKeyDictionary[object, str]" = weakref.WeakKeyDictionary()
 
 
+Records = tuple[Callable[[], Iterator[Columns]], bytes]  # in batches; with a key that identifies their content
+
+
 class _FractionError(Exception):
     """A label is not a whole number, though the earlier ones were."""
-
-
-@dataclass(frozen=True)
-class _Source:
-    """The records of an object, in batches; `key` identifies their content."""
-
-    batches: Callable[[], Iterator[Columns]]
-    key: bytes
 
 
 @dataclass
@@ -68,11 +63,7 @@ class _Statistics:
 
 
 class ObjectRecords:
-    """The records of an object, not written yet.
-
-    Attributes:
-        digest: Identifies their content, names and splits; that of a dataset identifies the object.
-    """
+    """The records of an object, not written yet."""
 
     def __init__(self, value: object, naming: Naming, shares: Mapping[str, int]) -> None:
         """Take the arrays of an object, which a mapping of splits has for each of them.
@@ -91,7 +82,8 @@ class ObjectRecords:
         for name in self._sources:
             if name and not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
                 raise ComponentError(f"split {name!r}", "letters, digits, _ . -", "rename it, such as train or eval")
-        facts = [[name, source.key.hex()] for name, source in self._sources.items()]
+        facts = [[name, key.hex()] for name, (_, key) in self._sources.items()]
+        # It identifies content, names and splits; that of a dataset identifies the object.
         self.digest = hashlib.sha256(json.dumps([facts, self._shares, self._label]).encode()).hexdigest()
 
     def write(self, folder: Path) -> dict[str, int]:
@@ -156,8 +148,8 @@ class ObjectRecords:
 
     def _blocks(self, has_classes: bool, statistics: _Statistics) -> Iterator[tuple[str, Columns]]:
         """Yield the split, or nothing for one to be drawn, and rows of values of a few records by name."""
-        for own, source in self._sources.items():
-            for columns in source.batches():
+        for own, (batches, _) in self._sources.items():
+            for columns in batches():
                 if has_classes and self._label in columns:
                     columns = columns | {self._label: _whole(columns[self._label])}
                 statistics.add(columns)
@@ -192,7 +184,7 @@ def _has_splits(value: object) -> bool:
     return all(isinstance(part, tuple | Mapping) or is_dataset(part) or is_frame(part) for part in value.values())
 
 
-def _source(value: Any, naming: Naming) -> _Source:
+def _source(value: Any, naming: Naming) -> Records:
     if is_dataset(value):
         return _dataset_source(value, naming)
     columns = named_columns(value, naming)
@@ -205,10 +197,10 @@ def _source(value: Any, naming: Naming) -> _Source:
                 total.update(b"%d\0" % len(text) + text)
         else:
             total.update(np.ascontiguousarray(array).data)
-    return _Source(lambda: iter([columns]), total.digest())
+    return lambda: iter([columns]), total.digest()
 
 
-def _dataset_source(dataset: Any, naming: Naming) -> _Source:
+def _dataset_source(dataset: Any, naming: Naming) -> Records:
     import tensorflow as tf
 
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
@@ -237,7 +229,7 @@ def _dataset_source(dataset: Any, naming: Naming) -> _Source:
                 "iterate over it yourself to find the element; pad values of varying length",
             ) from error
 
-    return _Source(batches, f"{object_token(dataset)} {sorted(specs)}".encode())
+    return batches, f"{object_token(dataset)} {sorted(specs)}".encode()
 
 
 def _is_batched(specs: Mapping[str, Any], naming: Naming) -> bool:

@@ -17,8 +17,6 @@ from tfopt.processes.parent_death import bound_command
 
 FLINK = "FlinkRunner"
 SPARK = "SparkRunner"
-_LOCAL_MASTERS = ("", "local")  # of "[auto]", "[local]" and "local[4]"
-_WORKERS = "--environment_type=PROCESS with tfopt-beam-worker as the command"
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,8 @@ class RunnerArguments:
         """Return True if the workers are those of a cluster, and not in this process."""
         if self.runner not in (FLINK, SPARK):
             return False
-        return bool(self.endpoint) or self.master.strip().partition("[")[0] not in _LOCAL_MASTERS
+        # "[auto]", "[local]" and "local[4]" are local.
+        return bool(self.endpoint) or self.master.strip().partition("[")[0] not in ("", "local")
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
@@ -85,7 +84,8 @@ def check_arguments(arguments: Sequence[str]) -> None:
     if options.is_cluster and not options.environment:
         raise ComponentError(
             f"--runner={options.runner} with a cluster, and no --environment_type",
-            f"how the cluster starts Python with tfopt: Beam's default image has no tfopt. For example {_WORKERS}",
+            "how the cluster starts Python with tfopt: Beam's default image has no tfopt. For example "
+            "--environment_type=PROCESS with tfopt-beam-worker as the command",
             "docs/scale.md#workers has the commands",
         )
 
@@ -93,20 +93,6 @@ def check_arguments(arguments: Sequence[str]) -> None:
 def jar_name(runner: str) -> str:
     """Return the name of a runner's job server on Maven Central; its Flink version is an argument."""
     return "beam-runners-flink-VERSION-job-server.jar" if runner == FLINK else "beam-runners-spark-3-job-server.jar"
-
-
-def download_error(error: BaseException, options: RunnerArguments, cache: str | None) -> ComponentError:
-    """Convert Beam's error about a job server's jar that cannot be downloaded."""
-    address = next((word.rstrip(":,.") for word in str(error).split() if word.startswith("http")), "")
-    jar = address.rpartition("/")[2] or jar_name(options.runner)
-    folder = cache or "~/.apache_beam/cache/jars"
-    argument = "flink_job_server_jar" if options.runner == FLINK else "spark_job_server_jar"
-    reason = str(error).partition(f"{address}: ")[2].partition(". ")[0] or str(error)
-    return ComponentError(
-        f"{jar} of Maven Central (group org.apache.beam): {reason}",
-        f"the jar of the job server in {folder}, or a connection to Maven Central, from which Beam downloads it",
-        f"copy the jar into this folder, or pass --beam-pipeline-arg=--{argument}=PATH",
-    )
 
 
 def failed_job(error: BaseException, options: RunnerArguments) -> ComponentError:
@@ -131,12 +117,8 @@ def failed_job(error: BaseException, options: RunnerArguments) -> ComponentError
 
 
 @contextlib.contextmanager
-def started_runner(arguments: Sequence[str], options: Any) -> Iterator[None]:
-    """Start a job server for Beam's own runner, if the arguments need one.
-
-    Raises:
-        ComponentError: If Java or the jar is missing, or the job failed.
-    """
+def _started_runner(arguments: Sequence[str], options: Any) -> Iterator[None]:
+    """Start a job server for Beam's own runner, if the arguments need one; convert errors of the runner."""
     check_arguments(arguments)
     needs = RunnerArguments.parse(arguments)
     try:
@@ -146,7 +128,7 @@ def started_runner(arguments: Sequence[str], options: Any) -> Iterator[None]:
         if "failed in state FAILED" in str(error):
             raise failed_job(error, needs) from error
         if "job server jar" in str(error):
-            raise download_error(error, needs, options.get_all_options()["jar_cache_dir"]) from error
+            raise _download_error(error, needs, options.get_all_options()["jar_cache_dir"]) from error
         if "Service failed to start" in str(error):
             raise ComponentError(
                 f"the job server of {needs.runner} ended with code {str(error).rpartition(' ')[2]}",
@@ -154,6 +136,20 @@ def started_runner(arguments: Sequence[str], options: Any) -> Iterator[None]:
                 f"run it alone to read its messages: {needs.java} -jar {needs.jar or jar_name(needs.runner)}",
             ) from error
         raise
+
+
+def _download_error(error: BaseException, options: RunnerArguments, cache: str | None) -> ComponentError:
+    """Convert Beam's error about a job server's jar that cannot be downloaded."""
+    address = next((word.rstrip(":,.") for word in str(error).split() if word.startswith("http")), "")
+    jar = address.rpartition("/")[2] or jar_name(options.runner)
+    folder = cache or "~/.apache_beam/cache/jars"
+    argument = "flink_job_server_jar" if options.runner == FLINK else "spark_job_server_jar"
+    reason = str(error).partition(f"{address}: ")[2].partition(". ")[0] or str(error)
+    return ComponentError(
+        f"{jar} of Maven Central (group org.apache.beam): {reason}",
+        f"the jar of the job server in {folder}, or a connection to Maven Central, from which Beam downloads it",
+        f"copy the jar into this folder, or pass --beam-pipeline-arg=--{argument}=PATH",
+    )
 
 
 @contextlib.contextmanager
@@ -187,4 +183,4 @@ def _job_server(options: Any, runner: str) -> Iterator[None]:
             server.stop()
 
 
-RUNNER = BeamRunner(check_arguments, started_runner)
+RUNNER = BeamRunner(check_arguments, _started_runner)

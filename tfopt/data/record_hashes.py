@@ -6,17 +6,24 @@ that depends on the records alone, not on their order (Wegman's adaptive samplin
 1990). The records of one row with several labels are in the sample together.
 """
 
+import base64
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.artifacts.model_card import TRAINED_ON, ModelCard, TrainedOn
 from tfopt.data import tf_example
+from tfopt.data.tfrecords import read_blocks
+from tfopt.errors import ComponentError
+from tfopt.value_types import JsonObject
 
 MOST = 1 << 20  # different records; each takes 24 bytes
+MOST_LEARNED = 4096  # of a model card, where each takes 11 bytes
 BUFFERED = 1 << 16
 MOST_FILES = 64  # of a training split: prepare_examples writes shards of about 128 MB
 MOST_BYTES = 128 << 20  # of the records of a file
@@ -130,6 +137,51 @@ def first_blocks(blocks: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
         size += sum(map(len, block))
         if size > MOST_BYTES:
             return
+
+
+def trained_on_facts(files: list[Path], label: str, cards: Iterable[ModelCard]) -> JsonObject:
+    """Return the entry of a model card for a model that is trained on the first `MOST_FILES` of the training split.
+
+    It is a sample of the hashes of the records' features, by which `evaluate` finds them in other examples. The cards
+    of models that are made from the model have it, too. The samples in the cards of the models that it learned from are
+    added.
+    """
+    learned = RecordHashes(most=MOST_LEARNED)
+    for file in files[:MOST_FILES]:
+        for block in first_blocks(read_blocks([file], BATCH)):
+            learned.add(hash_records(block, label)[:, [1, 1]])  # only of the features
+    for card in cards:
+        if earlier := read_trained_on(card, label):
+            learned.merge(earlier)
+    learned.compact()
+    return {
+        "label": label,
+        "level": learned.level,
+        "features": base64.b64encode(learned.features.astype("<u8").tobytes()).decode(),
+    }
+
+
+def read_trained_on(card: ModelCard, label: str) -> RecordHashes | None:
+    """Return the sample of a model card; None if there is none, or the model has learned another label.
+
+    Raises:
+        ComponentError: If the hashes are not whole.
+    """
+    trained_on = card.trained_on or TrainedOn()
+    if not trained_on.features or trained_on.label != label:
+        return None
+    learned = RecordHashes(level=trained_on.level, most=MOST_LEARNED)
+    try:
+        features = np.frombuffer(base64.b64decode(trained_on.features, validate=True), "<u8")
+    except ValueError as error:
+        raise ComponentError(
+            f"model card of {card.name}: {TRAINED_ON}.features: {error}",
+            "hashes of 8 bytes in Base64, as tfopt writes them",
+            f"restore the card, or remove {TRAINED_ON} from it",
+        ) from error
+    learned.add(np.stack([features.astype(np.uint64)] * 2, axis=1))
+    learned.compact()
+    return learned
 
 
 def _is_example(record: bytes) -> bool:

@@ -1,5 +1,6 @@
 """Draw inputs for running models: examples if there are any, else random values that fit the signature."""
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -182,8 +183,10 @@ def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: in
         return _random_records(spec, sizes[0] or 1 if sizes else 1, seed).reshape([size or 1 for size in sizes])
     shape = [size or OPEN_SIZE for size in sizes]
     draw = np.random.default_rng([seed, *name.encode()])
+    with contextlib.suppress(ImportError):
+        import ml_dtypes  # noqa: F401  # numpy then has TensorFlow's other types: integers of 4 bits, floats of 8
     if "float" in spec.dtype:
-        return np.asarray(draw.random(shape)).astype(_numpy_dtype(spec.dtype))
+        return np.asarray(draw.random(shape)).astype(spec.dtype)
     if spec.dtype in ("int8", "uint8", *QUANTIZED):  # pixels or quantized values
         plain = np.dtype(spec.dtype.removeprefix("q"))
         limits = np.iinfo(plain)
@@ -192,7 +195,7 @@ def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: in
     if "complex" in spec.dtype:
         return np.asarray(draw.random(shape) + 1j * draw.random(shape)).astype(spec.dtype)
     if spec.dtype == "bool" or "int" in spec.dtype:  # 0 and 1 are valid in every vocabulary and mask
-        return np.asarray(draw.integers(0, 2, shape)).astype(_numpy_dtype(spec.dtype))
+        return np.asarray(draw.integers(0, 2, shape)).astype(spec.dtype)
     if spec.vocabulary:
         return _random_text(spec.vocabulary, shape, draw)
     raise ComponentError(
@@ -200,16 +203,6 @@ def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: in
         "examples with such values",
         f"pass examples=PATH, with a feature {name!r}",
     )
-
-
-def _numpy_dtype(name: str) -> Any:
-    """Return a dtype by its name, also if TensorFlow has it and numpy does not: integers of 4 bits, floats of 8."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
 
 
 def _random_text(vocabulary: tuple[bytes, ...], shape: list[int], draw: np.random.Generator) -> NDArray[Any]:

@@ -4,16 +4,18 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from tfopt.artifacts import Model
-from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT
+from tfopt.components.evaluate.examples.records import SEEN, TRAINING_SPLIT
 from tfopt.components.evaluate.metrics.accumulators import Part, RecordFacts
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.conversion.calibration import record_digest
 from tfopt.data.record_hashes import BATCH, MOST_FILES, RecordHashes, first_blocks, hash_records
 from tfopt.data.tfrecords import read_blocks
+from tfopt.declaration.step_order import applied_steps, find_declaration
 from tfopt.errors import ComponentError
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import local_copy
 
+TRAINING = ("training", "fine_tuning")  # purposes of components that keep the epoch that is best on SEEN
 ALLOWED_SHARE = 0.1  # of the calibration records; data may contain the same record twice
 
 RecordIds = frozenset[str]
@@ -58,13 +60,19 @@ def add_notes(
     evaluated, checks = checks.evaluated, replace(checks, is_whole=checks.is_whole and len(training) <= MOST_FILES)
     evaluated.compact()
     distinct = None if evaluated.level else len(evaluated.records)
-    counts = report.counts
-    notes = []
-    if counts.skipped:
-        notes.append(f"{counts.skipped} of {counts.read} records skipped: {_reasons(counts.skipped_because)}")
-    notes += [*_duplicates(checks), *_contradictions(checks), *_overlap(report, checks)]
-    notes += [*_learned_elsewhere(report, checks, learned), *_one_class(report, checks)]
-    return replace(report, counts=replace(counts, distinct=distinct), notes=[*report.notes, *notes])
+    counts = replace(report.counts, distinct=distinct)
+    return replace(report, counts=counts, notes=[*report.notes, *_notes(report, checks, learned)])
+
+
+def models_tuned_on(models: Sequence[Model], names: Sequence[str], split: str) -> list[str]:
+    """Return the names of the models whose best epoch was chosen on this split, according to their model cards."""
+    if split != SEEN:
+        return []
+    return [
+        name
+        for name, model in zip(names, models, strict=True)
+        if any((one := find_declaration(step)) and one.purpose in TRAINING for step in applied_steps(model))
+    ]
 
 
 def calibration_records(model: Model) -> RecordIds:
@@ -97,28 +105,38 @@ def describe_overlap(model: Model, overlap: Collection[str], split: str) -> tupl
     return None, [note]
 
 
-def _duplicates(checks: RecordFacts) -> Iterator[str]:
-    count, distinct = int(checks.evaluated.counts.sum()), len(checks.evaluated.records)
+def _notes(report: EvaluationReport, checks: RecordFacts, learned: Sequence[RecordHashes | None]) -> Iterator[str]:
+    counts, evaluated = report.counts, checks.evaluated
+    if counts.skipped:
+        yield f"{counts.skipped} of {counts.read} records skipped: {_reasons(counts.skipped_because)}"
+    count, distinct = int(evaluated.counts.sum()), len(evaluated.records)
     if distinct < count:
         yield (
-            f"the {count} evaluated records are {distinct} different ones{_sample(checks.evaluated)}: intervals and "
-            "tests count every copy, so they claim more certainty than the data have"
+            f"the {count} evaluated records are {distinct} different ones{_sample(evaluated)}: intervals and tests "
+            "count every copy, so they claim more certainty than the data have"
         )
-
-
-def _contradictions(checks: RecordFacts) -> Iterator[str]:
-    rows, records = checks.evaluated.counted_rows()
+    rows, records = evaluated.counted_rows()
     if rows:
         yield (
             f"{rows} row{'s have' if rows > 1 else ' has'} different labels in different records ({records} of the "
-            f"evaluated records{_sample(checks.evaluated)}): no model can be right on all of them"
+            f"evaluated records{_sample(evaluated)}): no model can be right on all of them"
+        )
+    if report.split == TRAINING_SPLIT:
+        yield f"the {counts.evaluated} evaluated records are split {TRAINING_SPLIT!r}, which models learn from"
+    else:
+        yield from _overlap(checks)
+        yield from _learned_elsewhere(report, checks, learned)
+    if report.task in ("classification", "binary") and len(checks.labels) == 1:
+        number = int(*checks.labels)
+        names = report.classes[number : number + 1]
+        name = f" ({names[0]})" if names and names[0] != str(number) else ""
+        yield (
+            f"all {counts.evaluated} evaluated records have the label {number}{name}: the metrics say nothing "
+            "about other classes"
         )
 
 
-def _overlap(report: EvaluationReport, checks: RecordFacts) -> Iterator[str]:
-    if report.split == TRAINING_SPLIT:
-        yield f"the {report.counts.evaluated} evaluated records are split {TRAINING_SPLIT!r}, which models learn from"
-        return
+def _overlap(checks: RecordFacts) -> Iterator[str]:
     shared, compared = checks.evaluated.counted_in(checks.training)
     if shared:
         yield (
@@ -135,8 +153,6 @@ def _overlap(report: EvaluationReport, checks: RecordFacts) -> Iterator[str]:
 def _learned_elsewhere(
     report: EvaluationReport, checks: RecordFacts, learned: Sequence[RecordHashes | None]
 ) -> Iterator[str]:
-    if report.split == TRAINING_SPLIT:
-        return
     names: dict[str, list[str]] = {}
     for row, own in zip(report.models, learned, strict=True):
         if not own:
@@ -150,18 +166,6 @@ def _learned_elsewhere(
         yield (
             f"{counted} have the features of records that {who} learned from in other examples: metrics on them are "
             "better than on new records"
-        )
-
-
-def _one_class(report: EvaluationReport, checks: RecordFacts) -> Iterator[str]:
-    has_classes = report.task in ("classification", "binary")
-    if has_classes and len(checks.labels) == 1:
-        number = int(*checks.labels)
-        names = report.classes[number : number + 1]
-        name = f" ({names[0]})" if names and names[0] != str(number) else ""
-        yield (
-            f"all {report.counts.evaluated} evaluated records have the label {number}{name}: the metrics say nothing "
-            "about other classes"
         )
 
 

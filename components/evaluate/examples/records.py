@@ -1,4 +1,4 @@
-"""Records of shards: read ahead, in parts by many workers; decoded in batches that do not depend on the workers."""
+"""Records of the evaluated split: its files, read ahead in parts by many workers, decoded in batches."""
 
 import itertools
 from collections import Counter, deque
@@ -12,16 +12,49 @@ import tensorflow as tf
 from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
 from tfopt.components.evaluate.metrics.accumulators import Part, Position
 from tfopt.data.batches import RECORDS
 from tfopt.data.feature_schema import densify, parsing_specs, required_features
 from tfopt.data.tfrecords import read_blocks
-from tfopt.storage.remote_files import local_copy
+from tfopt.errors import ComponentError
+from tfopt.storage.remote_files import is_remote, list_remote_files, local_copy
 
 T = TypeVar("T")
 
+AUTO, UNSEEN, SEEN = "auto", "test", "eval"
+TRAINING_SPLIT = "train"
 PREFETCHED = 4  # batches
+
+
+def choose_split(examples: Examples, split: str) -> str:
+    """Return the requested split; for ``auto`` the one that no training uses, if there is one."""
+    if split != AUTO:
+        return split
+    return UNSEEN if find_files(examples, UNSEEN) else SEEN
+
+
+def split_files(examples: Examples, split: str) -> list[str]:
+    """Return the record files of a split, local paths or remote addresses.
+
+    Raises:
+        ComponentError: If there are none.
+    """
+    if files := find_files(examples, split):
+        return files
+    if not is_remote(examples.uri):
+        examples.split(split)  # raises an error that lists the splits
+    address = f"{examples.uri.rstrip('/')}/Split-{split}/"
+    raise ComponentError(f"{address}: no files", Examples.contents, "name another split, or check the address")
+
+
+def find_files(examples: Examples, split: str) -> list[str]:
+    """Return the record files of a split; none if there is no such split."""
+    if not is_remote(examples.uri):
+        return [str(file) for file in examples.splits.get(split, [])]
+    prefix = f"{examples.uri.rstrip('/')}/Split-{split}/"
+    return [file for file in list_remote_files(examples.uri) if file.startswith(prefix)]
 
 
 def split_into_parts(files: list[str], workers: int) -> list[Part]:

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 
 from tfopt.components.evaluate.metrics.accumulators import Slice, Sums, Totals
 from tfopt.components.evaluate.metrics.bootstrap import UNIT, unseen_record_weights
-from tfopt.components.evaluate.metrics.curves import auc, average_precision
-from tfopt.components.evaluate.metrics.task_metrics import ACTUAL, HIT, PREDICTED, class_metrics
+from tfopt.components.evaluate.metrics.task_metrics import ACTUAL, HIT, PREDICTED, auc, average_precision, class_metrics
 from tfopt.components.evaluate.metrics.tfma_metrics import HIGHER
 from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.errors import ComponentError

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import PythonModule
-from tfopt.components.evaluate.metrics.task_metrics import LARGEST
-from tfopt.components.evaluate.metrics.tfma_metrics import check_name
+from tfopt.components.evaluate.metrics.task_metrics import LARGEST, Scoring
+from tfopt.components.evaluate.metrics.tfma_metrics import Partition, check_name
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY
@@ -169,22 +169,28 @@ def load_metrics(texts: Sequence[str], module: PythonModule | None) -> tuple[Use
 
 
 def measure_first_batch(
-    metrics: Sequence[UserMetric], used_names: Sequence[str], labels: Array, predictions: Array
-) -> tuple[UserMetric, ...]:
-    """Return the metrics with their number of terms, and check them on a batch.
+    metrics: Sequence[UserMetric], scoring: Scoring, labels: Array, outputs: Array
+) -> tuple[tuple[UserMetric, ...], tuple[str, ...]]:
+    """Return the metrics with their number of terms, and the names of TFMA's; check all on a batch.
 
     Raises:
         ComponentError: If a metric has the name of another one, or its function returns the wrong thing.
     """
+    tfma = tuple(metric.name for metric in metrics if metric.module == TFMA)
+    for name in tfma:
+        probabilities = scoring.probabilities(outputs.reshape(len(outputs), -1))
+        Partition(name).add(scoring.targets(labels), probabilities, 0)
     measured = []
     for metric in metrics:
-        if metric.name in used_names:
+        if metric.module == TFMA:
+            continue
+        if metric.name in scoring.names:
             raise ComponentError(
                 f"metrics={metric.text}: the name {metric.name}",
-                f"a name other than those of the evaluation, {', '.join(used_names)}",
+                f"a name other than those of the evaluation, {', '.join(scoring.names)}",
                 "give the function another name",
             )
-        terms = metric.record_terms(labels, predictions)
+        terms = metric.record_terms(labels, outputs)
         if terms.shape[1] > 1 and not callable(getattr(_function(metric), "finish", None)):
             raise ComponentError(
                 f"metric {metric.text}: {terms.shape[1]} terms of each record, and no finish",
@@ -193,7 +199,7 @@ def measure_first_batch(
             )
         metric.value(terms.sum(0), len(terms))
         measured.append(replace(metric, terms=terms.shape[1]))
-    return tuple(measured)
+    return tuple(measured), tfma
 
 
 _user_module = functools.cache(UserModule)

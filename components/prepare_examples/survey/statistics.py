@@ -19,6 +19,7 @@ MOST_CLASSES = 10_000
 MOST_PATTERNS = 1_000
 LONGEST_WORD, MOST_WORDS, TOP = 100, 10_000, 10  # of a feature of texts
 NO_VALUES = [0] * len(Kind)
+STORED_KINDS = {"string": Kind.TEXT, "int64": Kind.INTEGER, "float32": Kind.NUMBER}
 Location = tuple[str, int, str]
 Pattern = tuple[tuple[str, ...], bytes]
 
@@ -107,24 +108,21 @@ class Survey:
         if source.is_table and not source.has_text_cells:
             self.lists.update(name for name, value in zip(names, values, strict=True) if isinstance(value, list))
         if Kind.MISSING in kinds:
-            self._add_missing(row, names, kinds, values)
+            cells = zip(names, kinds, values, strict=True)
+            # an empty list has no kind either, and is no missing value
+            missing = [name for name, kind, value in cells if kind == Kind.MISSING and value != []]
+            _merge_first(self.first_missing, dict.fromkeys(missing, (row.file, row.line, "")))
+            self.incomplete += bool(missing)
         if Kind.TEXT not in kinds:
             return
         for name, kind, value in zip(names, kinds, values, strict=True):
             if kind == Kind.TEXT:
-                text = _first_text(value)
+                items = [value] if isinstance(value, str) else value
+                text = next(item for item in items if isinstance(item, str | bytes))
+                text = encode(text) if isinstance(text, str) else text
                 _merge_first(self.first_texts, {name: (row.file, row.line, text[:50].decode(errors="replace"))})
                 if name == source.label and text not in self.words:
                     self.words = _capped(self.words | {text})
-
-    def _add_missing(self, row: Row, names: Sequence[str], kinds: bytes, values: Sequence[Any]) -> None:
-        cells = zip(names, kinds, values, strict=True)
-        # an empty list has no kind either, and is no missing value
-        missing = {
-            name: (row.file, row.line, "") for name, kind, value in cells if kind == Kind.MISSING and value != []
-        }
-        _merge_first(self.first_missing, missing)
-        self.incomplete += bool(missing)
 
     def _count(self, pattern: Pattern, count: int) -> None:
         self.patterns[pattern] = self.patterns.get(pattern, 0) + count
@@ -141,7 +139,8 @@ def _kinds(row: Row, source: Source) -> tuple[tuple[str, ...], bytes, Sequence[A
         cells = json.loads(row.payload)
         return source.columns, _cell_kinds(cells, source), cells
     features, types = tf_example.parse(row.payload)
-    kinds = bytes(_kind_of(values, types[name]) for name, values in features.items())
+    finite = {name: types[name] != "float32" or np.isfinite(values).all() for name, values in features.items()}
+    kinds = bytes(STORED_KINDS[types[name]] if is_finite else Kind.NOT_FINITE for name, is_finite in finite.items())
     return tuple(features), kinds, list(features.values())
 
 
@@ -156,22 +155,9 @@ def _cell_kinds(cells: list[Any], source: Source) -> bytes:
     return bytes(Kind.TEXT if text and cell.strip() else kind for kind, text, cell in parts)
 
 
-def _first_text(value: Any) -> bytes:
-    text = value if isinstance(value, str) else next(item for item in value if isinstance(item, str | bytes))
-    return encode(text) if isinstance(text, str) else text
-
-
 def _merge_first(first: dict[str, Location], other: Mapping[str, Location]) -> None:
     for name, location in other.items():
         first[name] = min(location, first.get(name, location))
-
-
-def _kind_of(values: Any, dtype: str) -> Kind:
-    if dtype == "string":
-        return Kind.TEXT
-    if dtype == "int64":
-        return Kind.INTEGER
-    return Kind.NUMBER if np.isfinite(values).all() else Kind.NOT_FINITE
 
 
 def _capped(words: set[bytes]) -> set[bytes]:
