@@ -181,10 +181,7 @@ def predict(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) 
 
 
 def run_output(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) -> NDArray[Any]:
-    """Run a model on stored columns and return an output, ``[records, …]``.
-
-    A model with a fixed batch size runs on batches of that size.
-    """
+    """Run a model on stored columns, in batches of its size if that is fixed; return an output, ``[records, …]``."""
     _check_scalars(runtime, columns)
     arrays = to_inputs(columns, runtime.inputs)
     count = len(next(iter(columns.values())))

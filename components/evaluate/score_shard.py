@@ -32,10 +32,7 @@ Outputs = dict[int, NDArray[Any] | str]  # predictions of each model, or why it 
 
 
 def score_parts(plan: Plan, parts: Sequence[Part]) -> Totals:
-    """Evaluate every model on parts of files.
-
-    Models that are too large to be loaded together run in groups, whose predictions for some batches are stored.
-    """
+    """Evaluate every model on parts of files; large models run in groups, with stored predictions for some batches."""
     totals = Totals.empty(len(plan.models))
     totals.parts.update(parts)
     if len(plan.groups) == 1:

@@ -56,11 +56,7 @@ def parse_cell(name: str, dtype: str, cell: str, is_declared: bool, is_label: bo
 
 
 def convert_cell(name: str, dtype: str, cell: Any, is_declared: bool) -> list[Any] | None:
-    """Return the values of a typed cell, or None if it is missing.
-
-    Raises:
-        UnusableError: If a value does not have the column's type, or is missing in a list.
-    """
+    """Return a typed cell's values, None if it is missing; raise UnusableError for other types, or a gap in a list."""
     if cell is None:
         return None
     return [_convert(name, dtype, value, is_declared) for value in (cell if isinstance(cell, list) else [cell])]

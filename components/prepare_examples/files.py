@@ -36,11 +36,7 @@ def relative_name(file: str, root: str) -> str:
 
 @contextlib.contextmanager
 def open_for_reading(uri: str) -> Iterator[IO[bytes]]:
-    """Open a file to read; decompress it if its name ends in ``.gz``.
-
-    Raises:
-        ComponentError: If it is truncated, is named ``.gz`` and is not gzip, or cannot be read.
-    """
+    """Open a file, unpacked if named ``.gz``; raise ComponentError if it is truncated, is no gzip, or is unreadable."""
     try:
         with (
             remote_files.open_file(uri) as stream,

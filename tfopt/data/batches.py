@@ -108,10 +108,7 @@ def serialize_records(columns: Mapping[str, NDArray[Any]]) -> list[bytes]:
 
 
 def to_inputs(columns: Mapping[str, NDArray[Any]], specs: Mapping[str, TensorSpec]) -> Batch:
-    """Convert parsed features, ``[records, values]``, to inputs of a model: see `to_input`.
-
-    A `RecordSpec` gets the serialized records, which are under the key `RECORDS`.
-    """
+    """Convert parsed features, ``[records, values]``, to a model's inputs; a `RecordSpec` gets the column `RECORDS`."""
     return {name: to_input(columns[column_name(name, spec)], spec) for name, spec in specs.items()}
 
 

@@ -68,10 +68,8 @@ class ObjectRecords:
     def __init__(self, value: object, naming: Naming, shares: Mapping[str, int]) -> None:
         """Take the arrays of an object, which a mapping of splits has for each of them.
 
-        Args:
-            value: One of `ACCEPTED`, but no path.
-            naming: Names for what has none.
-            shares: Name and share of each split of an object that is not divided.
+        The object is one of `ACCEPTED`, but no path. ``naming`` has names for what has none, ``shares`` the names and
+        shares of the splits of an object that is not divided.
 
         Raises:
             ComponentError: If it is something else, or the arrays do not belong together.

@@ -162,11 +162,7 @@ def trained_on_facts(files: list[Path], label: str, cards: Iterable[ModelCard]) 
 
 
 def read_trained_on(card: ModelCard, label: str) -> RecordHashes | None:
-    """Return the sample of a model card; None if there is none, or the model has learned another label.
-
-    Raises:
-        ComponentError: If the hashes are not whole.
-    """
+    """Return the sample of a card, None if it has none for the label; raise ComponentError if hashes are not whole."""
     trained_on = card.trained_on or TrainedOn()
     if not trained_on.features or trained_on.label != label:
         return None

@@ -93,10 +93,7 @@ def _vocabulary(graph_def: Any, assets: Iterable[Path]) -> tuple[bytes, ...]:
 
 
 def read_parse_op(node: Any, nodes: Any) -> ParseOp | None:
-    """Return the features of a parsing op among the nodes of a graph.
-
-    None if the node is another op, or the feature names are no constants.
-    """
+    """Return the features of a parsing op of a graph; None for another op, or if feature names are no constants."""
     if node.op not in _READERS:
         return None
     try:

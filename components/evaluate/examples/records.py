@@ -36,11 +36,7 @@ def choose_split(examples: Examples, split: str) -> str:
 
 
 def split_files(examples: Examples, split: str) -> list[str]:
-    """Return the record files of a split, local paths or remote addresses.
-
-    Raises:
-        ComponentError: If there are none.
-    """
+    """Return the record files of a split, local paths or remote addresses; raise ComponentError if there are none."""
     if files := find_files(examples, split):
         return files
     if not is_remote(examples.uri):

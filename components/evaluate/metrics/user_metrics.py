@@ -105,10 +105,7 @@ class UserMetric:
 
 
 def read_metrics(texts: Sequence[str]) -> tuple[UserMetric, ...]:
-    """Parse references to metrics.
-
-    Raises:
-        ComponentError: If the syntax differs, or two metrics have the same name.
+    """Parse references to metrics; raise ComponentError if the syntax differs, or two metrics have the same name.
 
     >>> [metric.name for metric in read_metrics(["module:mean_iou", "my_package.metrics:dice"])]
     ['mean_iou', 'dice']
