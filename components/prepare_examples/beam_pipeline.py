@@ -52,7 +52,7 @@ def write_shards(source: Source, schema: Schema, layout: Layout, target: str) ->
                 | "row" >> beam.Filter(lambda row: not row.damage and not row.end)
                 | "assign" >> beam.Map(layout.assign).with_output_types(KEYED)
                 | "groups" >> beam.GroupByKey()
-                | "write" >> beam.MapTuple(_write, layout, schema, source, target).with_output_types(KEYED)
+                | "write" >> beam.Map(_write, layout, schema, source, target).with_output_types(KEYED)
                 | "parts" >> beam.GroupByKey()
                 | "join" >> beam.MapTuple(lambda _, parts: join_parts(parts, target)).with_output_types(Any)
                 | "together" >> beam.WithKeys(0).with_output_types(KEYED)
@@ -79,5 +79,6 @@ def _merge_surveys(surveys: Iterable[Any]) -> Any:
     return total
 
 
-def _write(group: Any, rows: Any, layout: Any, schema: Any, source: Any, target: Any) -> Any:
+def _write(keyed: Any, layout: Any, schema: Any, source: Any, target: Any) -> Any:
+    group, rows = keyed
     return group // MOST_GROUPS, write_group(layout.started(group), rows, schema, source, target)

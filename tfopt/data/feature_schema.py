@@ -266,18 +266,18 @@ def check_record(record: bytes, columns: Mapping[str, TensorSpec], where: str) -
         else:
             features[name] = spec
     for name, expected in features.items():
-        found = stored.get(name)
-        if found is None and expected.shape[1] is None:
+        recorded = stored.get(name)
+        if recorded is None and expected.shape[1] is None:
             continue
-        if found is None:
+        if recorded is None:
             raise ExamplesError(
                 f"{where}: feature {name!r} is missing",
                 f"{expected} in every record",
                 "fill in missing values, or remove such records, when preparing the examples",
             )
-        if found.dtype != expected.dtype or expected.shape[1] not in (None, found.shape[1]):
+        if recorded.dtype != expected.dtype or expected.shape[1] not in (None, recorded.shape[1]):
             raise ExamplesError(
-                f"{where}: feature {name!r} is {found}",
+                f"{where}: feature {name!r} is {recorded}",
                 f"{expected}, as in the first record",
                 "prepare the examples with one type; pad values of varying length, or use tfopt prepare_examples, "
                 "which records that the length varies",

@@ -16,7 +16,7 @@ from tfopt.errors import ComponentError
 
 TEXT_TABLES = ("csv", "tsv")
 TABLES = (*TEXT_TABLES, "jsonl", "parquet")
-LONG = 20  # names of columns, of which a message shows the first and the last
+LONG = 20  # columns; of more, a message shows the first and the last
 
 
 @dataclass(frozen=True)
