@@ -40,8 +40,7 @@ KINDS: dict[str, tuple[str | None, tuple[str, ...]]] = {
     "bytes": ("string", ("binary", "large_binary", "fixed_size_binary")),
     "time": ("string", ("date", "timestamp")),
 }
-# To JSON types.
-CONVERTERS: dict[str, Callable[[Any], Any]] = {
+CONVERTERS: dict[str, Callable[[Any], Any]] = {  # to JSON types
     "truth": int,
     "single": lambda number: float(str(np.float32(number))),  # 0.1 instead of 0.10000000149011612, as in a CSV
     "time": lambda moment: moment.isoformat(),
