@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 
 import tfopt
 from tfopt.artifacts import Model
-from tfopt.data.object_records import Naming
+from tfopt.data.object_columns import Naming
 from tfopt.errors import ComponentError
 from tfopt.optimization import OptimizationResult, OptimizedModel
 from tfopt.run_records.cleanup import remove_run

@@ -22,7 +22,7 @@ from tfopt.dag.dag import Dag
 from tfopt.dag.outcome import Outcome
 from tfopt.dag.tracing import Inherited, Steps, trace
 from tfopt.data.batches import parse_records, serialize_records
-from tfopt.data.object_records import Naming, named_columns
+from tfopt.data.object_columns import Naming, named_columns
 from tfopt.declaration.component import SIGNATURE
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError

@@ -11,7 +11,6 @@ from tfopt import runtimes
 from tfopt.artifacts import Examples, Model, PythonModule, unique_names
 from tfopt.components.evaluate.examples import records
 from tfopt.components.evaluate.examples.record_checks import add_notes, check_skipped, read_training
-from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT, choose_split, find_files, split_files
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel
 from tfopt.components.evaluate.metrics.accumulators import Part, Totals
 from tfopt.components.evaluate.metrics.user_metrics import load_metrics
@@ -21,11 +20,9 @@ from tfopt.components.evaluate.score_shard import score_parts
 from tfopt.components.evaluate.summary import check_counts, summarize
 from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.data import beam_runner
-from tfopt.data.beam_result import ResultFile
 from tfopt.data.feature_schema import read_manifest, rounding_notes
 from tfopt.data.learned_names import check_names, find_conflict
-from tfopt.data.record_hashes import MOST_FILES
-from tfopt.data.training_records import read_trained_on
+from tfopt.data.record_hashes import MOST_FILES, read_trained_on
 from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import describe_evaluation
 from tfopt.reports.evaluation_report import EvaluationReport
@@ -42,13 +39,9 @@ def evaluate_models(
     target: str,
     module: PythonModule | None = None,
 ) -> EvaluationReport:
-    """Evaluate all models and return the report; workers write intermediate files to the folder ``target``.
-
-    Raises:
-        ComponentError: See the component.
-    """
-    settings = replace(settings, split=choose_split(examples, settings.split))
-    files = split_files(examples, settings.split)
+    """Evaluate all models and return the report; workers write intermediate files to the folder ``target``."""
+    settings = replace(settings, split=records.choose_split(examples, settings.split))
+    files = records.split_files(examples, settings.split)
     metrics = load_metrics(settings.metrics, module)
     models = [baseline, *candidates]
     local = [type(model).open(local_copy(model.uri), model.metadata) for model in models]
@@ -68,8 +61,8 @@ def evaluate_models(
     offered.stored[position] = first
     MODEL_POOL.offer(offered)
     parts = records.split_into_parts(files, beam_runner.worker_count())
-    training = [] if settings.split == TRAINING_SPLIT else find_files(examples, TRAINING_SPLIT)
-    totals = _run_pipeline(plan, parts, training, ResultFile(f"{target}/.totals"))
+    training = [] if settings.split == records.TRAINING_SPLIT else records.find_files(examples, records.TRAINING_SPLIT)
+    totals = _run_pipeline(plan, parts, training, beam_runner.ResultFile(f"{target}/.totals"))
     if totals.refusal:
         raise ComponentError(*totals.refusal[1])
     for number, model in enumerate(local):
@@ -85,7 +78,7 @@ def evaluate_models(
     return add_notes(report, totals.checks, training, learned)
 
 
-def _run_pipeline(plan: Plan, parts: list[Part], training: list[str], result: ResultFile) -> Totals:
+def _run_pipeline(plan: Plan, parts: list[Part], training: list[str], result: beam_runner.ResultFile) -> Totals:
     """Return the totals of the evaluated parts and of the files of the training split; workers write a result file."""
     workers = beam_runner.worker_count()
     log.info("evaluating %d models on %d parts of the files", len(plan.models), len(parts))
@@ -98,7 +91,7 @@ def _run_pipeline(plan: Plan, parts: list[Part], training: list[str], result: Re
                 pipeline
                 | "Parts" >> beam.Create([*shares, *compared])
                 | "Score" >> beam.Map(_score, plan)
-                | "Merge" >> beam.CombineGlobally(_MergeTotals(len(plan.models))).without_defaults()
+                | "Merge" >> beam.CombineGlobally(functools.partial(_merge, len(plan.models))).without_defaults()
                 | "Write" >> beam.Map(result.write)
             )
     finally:
@@ -115,19 +108,8 @@ def _score(parts: list[Part] | Part, plan: Plan) -> Totals:
     return replace(Totals.empty(len(plan.models)), checks=read_training(parts, plan.settings.label))
 
 
-class _MergeTotals(beam.CombineFn):  # type: ignore[misc]  # Beam has no types
-    def __init__(self, models: int) -> None:
-        self.models = models
-
-    def create_accumulator(self) -> Totals:
-        return Totals.empty(self.models)
-
-    def add_input(self, accumulator: Totals, part: Totals) -> Totals:
-        accumulator.merge(part)
-        return accumulator
-
-    def merge_accumulators(self, accumulators: Iterable[Totals]) -> Totals:
-        return functools.reduce(self.add_input, accumulators, self.create_accumulator())
-
-    def extract_output(self, accumulator: Totals) -> Totals:
-        return accumulator
+def _merge(models: int, parts: Iterable[Totals]) -> Totals:
+    totals = Totals.empty(models)
+    for part in parts:
+        totals.merge(part)
+    return totals

@@ -28,20 +28,14 @@ log = logging.getLogger(__name__)
 
 
 class LoadedModel:
-    """A loaded model, or the reason why it cannot be loaded.
-
-    Attributes:
-        runtime: The runtime of the model; None if it failed or is closed.
-        inputs: Dtype and shape of the features that the model requires; under `RECORDS` an input that it parses.
-        output: The evaluated output.
-        failure: The reason why it failed.
-        stored: Predictions for batches that the model was run on before, or why it failed there, by position.
-    """
+    """A loaded model, or the reason why it cannot be loaded."""
 
     def __init__(self, uri: str, plan: Plan, runtime: Runtime | None = None) -> None:
         """Load the model unless it is loaded already; a failure is stored, not raised."""
-        self.runtime, self.stored = runtime, dict[Position, NDArray[Any] | Exception]()
-        self.inputs: dict[str, TensorSpec] = {}
+        self.runtime = runtime  # None if it failed or is closed
+        self.inputs: dict[str, TensorSpec] = {}  # what the model requires; under `RECORDS` an input that it parses
+        # Predictions for batches that the model was run on before, or why it failed there.
+        self.stored: dict[Position, NDArray[Any] | Exception] = {}
         self.output, self.failure = plan.output, ""
         try:
             runtime = self.runtime = runtime or runtimes.load(Model(local_copy(uri)), signature=plan.signature)
@@ -187,10 +181,7 @@ def predict(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) 
 
 
 def run_output(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) -> NDArray[Any]:
-    """Run a model on stored columns and return an output, ``[records, …]``.
-
-    A model with a fixed batch size runs on batches of that size.
-    """
+    """Run a model on stored columns, in batches of its size if that is fixed; return an output, ``[records, …]``."""
     _check_scalars(runtime, columns)
     arrays = to_inputs(columns, runtime.inputs)
     count = len(next(iter(columns.values())))

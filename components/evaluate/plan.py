@@ -2,7 +2,7 @@
 
 import contextlib
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,13 +13,11 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.saved_model_proto import check_signature
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.examples import records
-from tfopt.components.evaluate.examples.calibration_overlap import calibration_records
+from tfopt.components.evaluate.examples.record_checks import calibration_records
 from tfopt.components.evaluate.loaded_models import run_output, select_output
 from tfopt.components.evaluate.metrics.accumulators import Position, grain_of
 from tfopt.components.evaluate.metrics.constant_model import constant_output
-from tfopt.components.evaluate.metrics.tfma_metrics import Partition
-from tfopt.components.evaluate.metrics.user_metrics import TFMA, UserMetric, measure_first_batch
-from tfopt.components.evaluate.model_groups import split_models
+from tfopt.components.evaluate.metrics.user_metrics import UserMetric, measure_first_batch
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.components.evaluate.task_choice import check_labels, choose_scoring
 from tfopt.components.evaluate.worker_plan import Plan
@@ -34,6 +32,9 @@ from tfopt.storage.remote_files import local_copy
 LARGEST_BATCH, BATCH_BYTES = 256, 32 << 20
 # A large model computes many values for a record: a transformer of 207 MB takes gigabytes for 256 records at once.
 LARGE_MODEL, LARGEST_BATCH_OF_LARGE_MODELS = 64 << 20, 32  # bytes of its files, records
+GROUP_BYTES = 384 << 20  # files of the models that are loaded together; in memory, a model takes several times as much
+STORED_BYTES = 512 << 20  # stored predictions of all models
+FEWEST_RECORDS = 1024  # with fewer records between two loads of a model, loading would take most of the time
 
 
 def make_plan(
@@ -75,11 +76,7 @@ def make_plan(
         )
     scoring = choose_scoring(settings, predictions, labels)
     check_labels(scoring, settings.label, labels)
-    tfma = tuple(metric.name for metric in metrics if metric.module == TFMA)
-    for name in tfma:
-        Partition(name).add(scoring.targets(labels), scoring.probabilities(predictions), 0)
-    own = [metric for metric in metrics if metric.module != TFMA]
-    metrics = measure_first_batch(own, scoring.names, labels, outputs)
+    own, tfma = measure_first_batch(metrics, scoring, labels, outputs)
     groups, stored_records = split_models(sizes, predictions[0].nbytes * len(models))
     plan = Plan(
         settings,
@@ -90,7 +87,7 @@ def make_plan(
         scoring,
         output,
         outputs.shape[1:],
-        metrics,
+        own,
         tfma,
         np.ones(0),
         float(grain_of(np.abs(predictions).max())),
@@ -100,6 +97,32 @@ def make_plan(
     )
     grain = grain_of(np.abs(plan.values(predictions, labels)).mean(0))
     return replace(plan, metric_grain=grain, constant=_constant(plan, files, labels)), position, predictions
+
+
+def split_models(sizes: Sequence[int], record_bytes: int) -> tuple[tuple[range, ...], int]:
+    """Split models that are too large to be loaded together into groups of consecutive ones.
+
+    Args:
+        sizes: Bytes of the files of each model.
+        record_bytes: Bytes of the predictions of all models for a record.
+
+    Returns:
+        The numbers of the models of each group, and the number of records whose predictions can be stored. All models
+        are in one group if they are small, or if their predictions are too large to be stored.
+
+    >>> split_models([300 << 20, 100 << 20, 20 << 20], record_bytes=4096)
+    ((range(0, 1), range(1, 3)), 131072)
+    """
+    records = STORED_BYTES // record_bytes
+    if records < FEWEST_RECORDS:
+        return (range(len(sizes)),), records
+    starts, total = [0], 0
+    for number, size in enumerate(sizes):
+        total += size
+        if total > GROUP_BYTES and number > starts[-1]:
+            starts.append(number)
+            total = size
+    return tuple(map(range, starts, [*starts[1:], len(sizes)])), records
 
 
 def _constant(plan: Plan, files: list[str], labels: NDArray[Any]) -> NDArray[Any] | None:

@@ -4,22 +4,21 @@ import functools
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.evaluate.examples.calibration_overlap import find_overlap
-from tfopt.components.evaluate.examples.prefetch import PREFETCHED, prefetch
-from tfopt.components.evaluate.examples.records import Decoder, read_parts
+from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.evaluate.examples.record_checks import find_overlap
+from tfopt.components.evaluate.examples.records import PREFETCHED, Decoder, prefetch, read_parts
 from tfopt.components.evaluate.loaded_models import MODEL_POOL, LoadedModel, describe_error, required_inputs
 from tfopt.components.evaluate.metrics.accumulators import BINS, SLICE_BINS, Part, Position, Slice, Sums, Totals
 from tfopt.components.evaluate.metrics.bootstrap import bootstrap_weights
 from tfopt.components.evaluate.metrics.task_metrics import confusion
 from tfopt.components.evaluate.metrics.tfma_metrics import Partition
-from tfopt.components.evaluate.model_groups import predict_in_groups
 from tfopt.components.evaluate.task_choice import check_labels, check_probabilities
 from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.data.record_hashes import Hashes, hash_records
@@ -33,10 +32,7 @@ Outputs = dict[int, NDArray[Any] | str]  # predictions of each model, or why it 
 
 
 def score_parts(plan: Plan, parts: Sequence[Part]) -> Totals:
-    """Evaluate every model on parts of files.
-
-    Models that are too large to be loaded together run in groups, whose predictions for some batches are stored.
-    """
+    """Evaluate every model on parts of files; large models run in groups, with stored predictions for some batches."""
     totals = Totals.empty(len(plan.models))
     totals.parts.update(parts)
     if len(plan.groups) == 1:
@@ -47,11 +43,36 @@ def score_parts(plan: Plan, parts: Sequence[Part]) -> Totals:
         totals.began = time.time()
         for start in itertools.count(step=plan.stored_batches):
             read = functools.partial(read_parts, parts, plan.batch_size, start, start + plan.stored_batches)
-            scored = _score(plan, predict_in_groups(plan, read), read(), totals)
+            scored = _score(plan, _predict_in_groups(plan, read), read(), totals)
             if scored < plan.stored_batches:
                 break
     totals.ended = time.time()
     return totals
+
+
+def _predict_in_groups(plan: Plan, read: Callable[[], Iterable[tuple[Position, Any]]]) -> list[LoadedModel]:
+    """Load one group of models after the other, run it on all batches, and release it.
+
+    A record is usable if it has the inputs of all models. If a later group has further inputs, all groups run again.
+    The released models, which are returned, have stored their predictions.
+    """
+    inputs: dict[str, TensorSpec] = {}
+    while True:
+        models: list[LoadedModel] = []
+        has_all_inputs = True
+        for group in plan.groups:
+            with MODEL_POOL.borrow_group(plan, group) as loaded:
+                required = required_inputs(loaded)
+                has_all_inputs &= not models or required.keys() <= inputs.keys()
+                inputs |= required
+                decoder = Decoder(plan.features, plan.settings.label, plan.settings.slices, inputs)
+                batches = ((position, *decoder.decode(records)) for position, records in read())
+                for position, usable, columns, _ in prefetch(batches, PREFETCHED):
+                    for model in loaded if len(usable) else ():
+                        model.store(position, columns)
+            models += loaded
+        if has_all_inputs:
+            return models
 
 
 def _score(plan: Plan, models: Sequence[LoadedModel], batches: Iterable[tuple[Position, Any]], totals: Totals) -> int:

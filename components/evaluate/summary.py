@@ -8,27 +8,16 @@ from typing import TypedDict
 import numpy as np
 
 from tfopt.artifacts import Model
-from tfopt.components.evaluate.examples.calibration_overlap import describe_overlap
-from tfopt.components.evaluate.examples.splits import models_tuned_on
+from tfopt.components.evaluate.examples.record_checks import describe_overlap, models_tuned_on
 from tfopt.components.evaluate.loaded_models import describe_error
 from tfopt.components.evaluate.metrics.accumulators import Part, Slice, Totals
 from tfopt.components.evaluate.metrics.constant_model import describe_constant
-from tfopt.components.evaluate.metrics.curves import roc
 from tfopt.components.evaluate.metrics.estimates import Sampled, compute_metrics
+from tfopt.components.evaluate.metrics.task_metrics import roc
 from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import LEVEL, simultaneous_error
-from tfopt.reports.evaluation_report import (
-    ConstantModel,
-    Difference,
-    Estimate,
-    EvaluationReport,
-    IntervalMethod,
-    Metric,
-    ModelEvaluation,
-    RecordCounts,
-    SliceMetrics,
-)
+from tfopt.reports import evaluation_report as report
 
 METHOD = "exact for shares (Clopper-Pearson, Gaffke), else Bayesian bootstrap with an unseen record"
 TFMA_METHOD = ", TFMA: jackknife with an unseen record"
@@ -72,7 +61,7 @@ def check_counts(parts: Sequence[Part], declared: int | None, totals: Totals, na
 
 def summarize(
     plan: Plan, totals: Totals, models: list[Model], names: list[str], class_names: Sequence[str] = ()
-) -> EvaluationReport:
+) -> report.EvaluationReport:
     """Return the report; ``class_names`` come from the examples, if they contain them.
 
     Raises:
@@ -100,22 +89,23 @@ def summarize(
     for number, (name, model) in enumerate(zip(names, models, strict=True)):
         _, notes = describe_overlap(model, totals.overlap.get(number, ()), settings.split)
         notes += _constant_notes(totals, number, class_names)
-        row = ModelEvaluation(name, model.digest, model.format, errors[number], notes, {}, {}, {}, [], [], [])
+        row = report.ModelEvaluation(name, model.digest, model.format, errors[number], notes, {}, {}, {}, [], [], [])
         rows.append(_with_results(row, plan, totals, number, measured, level_error) if measured[number] else row)
+    matrix = 0 if totals.confusion is None else totals.confusion.shape[1]  # rows and columns
     constant = None
     if plan.constant is not None:
         name = describe_constant(plan.scoring, plan.constant, list(class_names))
-        constant = ConstantModel(name, _intervals(measured[-1][None], {}, level_error)["metrics"])
-    return EvaluationReport(
+        constant = report.ConstantModel(name, _intervals(measured[-1][None], {}, level_error)["metrics"])
+    return report.EvaluationReport(
         split=settings.split,
         chosen_on_it=models_tuned_on(models, names, settings.split),
         label=settings.label,
         task=plan.scoring.task,
         output=plan.output,
         output_kind=plan.scoring.output_kind,
-        classes=_class_names(totals, class_names),
-        counts=RecordCounts(totals.read, totals.read - skipped, skipped, dict(totals.skipped)),
-        interval=IntervalMethod(
+        classes=list(class_names) if len(class_names) == matrix else [str(number) for number in range(matrix)],
+        counts=report.RecordCounts(totals.read, totals.read - skipped, skipped, dict(totals.skipped)),
+        interval=report.IntervalMethod(
             METHOD + (TFMA_METHOD if plan.tfma else ""), settings.replicates, LEVEL, settings.seed, candidates
         ),
         baseline=names[0],
@@ -134,20 +124,14 @@ def _error(plan: Plan, totals: Totals, number: int, model: Model) -> str | None:
     return error
 
 
-def _class_names(totals: Totals, names: Sequence[str]) -> list[str]:
-    """Return the names of the rows and columns of each confusion matrix; empty without a matrix."""
-    count = 0 if totals.confusion is None else totals.confusion.shape[1]
-    return list(names) if len(names) == count else [str(number) for number in range(count)]
-
-
 class _Intervals(TypedDict):
-    metrics: dict[str, Metric]
-    delta: dict[str, Difference]
+    metrics: dict[str, report.Metric]
+    delta: dict[str, report.Difference]
 
 
 def _with_results(
-    row: ModelEvaluation, plan: Plan, totals: Totals, number: int, measured: list[Measured], error: float
-) -> ModelEvaluation:
+    row: report.ModelEvaluation, plan: Plan, totals: Totals, number: int, measured: list[Measured], error: float
+) -> report.ModelEvaluation:
     """Return the row of a model with its results; the last of all measured models is the constant one."""
     own, ranks = measured[number], totals.sums[None].ranks
     is_copy = plan.models[number][1] == plan.models[0][1]
@@ -162,23 +146,19 @@ def _with_results(
         confusion=[] if totals.confusion is None else totals.confusion[number].tolist(),
         roc=[] if ranks is None else roc(ranks.counts[number]),
         slices=[
-            SliceMetrics(*key, totals.sums[key].records, **intervals(key))
+            report.SliceMetrics(*key, totals.sums[key].records, **intervals(key))
             for key in sorted(filter(None, own), key=lambda key: (key[0], str(type(key[1])), key[1]))
         ],
         over_constant=_over_constant(own[None], measured[-1].get(None, {}), error),
     )
 
 
-def _over_constant(own: dict[str, Sampled], constant: dict[str, Sampled], error: float) -> dict[str, Estimate]:
-    differences = {}
-    for name, metric in own.items():
-        if base := constant.get(name):
-            difference = metric.value - base.value
-            ends = metric.gap_interval(base, error)
-            differences[name] = Estimate(
-                difference, *_ordered(ends, difference), no_bound=_no_bound(ends, metric, base)
-            )
-    return differences
+def _over_constant(own: dict[str, Sampled], constant: dict[str, Sampled], error: float) -> dict[str, report.Estimate]:
+    return {
+        name: _estimate(metric.value - base.value, metric.gap_interval(base, error), metric, base)
+        for name, metric in own.items()
+        if (base := constant.get(name))
+    }
 
 
 def _constant_notes(totals: Totals, number: int, classes: Sequence[str]) -> Iterator[str]:
@@ -211,35 +191,23 @@ def _intervals(
     """Return a model's metrics over one set of records, and their differences to the baseline's, with intervals."""
     metrics, delta = {}, {}
     for name, metric in own.items():
-        ends = metric.interval(error)
-        metrics[name] = Metric(
-            metric.value,
-            *_ordered(ends, metric.value),
-            metric.higher_is_better,
-            metric.resolution,
-            no_bound=_no_bound(ends, metric),
+        own_estimate = _estimate(metric.value, metric.interval(error), metric)
+        metrics[name] = report.Metric(
+            **vars(own_estimate), higher_is_better=metric.higher_is_better, resolution=metric.resolution
         )
         if base := baseline.get(name):
             difference = metric.value - base.value
             if is_copy:  # its outputs equal the baseline's, for unseen records too
-                delta[name] = Difference(difference, difference, difference, 0.0)
+                delta[name] = report.Difference(difference, difference, difference, 0.0)
                 continue
-            ends = metric.difference_interval(base, error)
-            delta[name] = Difference(
-                difference,
-                *_ordered(ends, difference),
-                metric.unseen_move(base),
-                no_bound=_no_bound(ends, metric, base),
-            )
+            estimate = _estimate(difference, metric.difference_interval(base, error), metric, base)
+            delta[name] = report.Difference(**vars(estimate), unseen=metric.unseen_move(base))
     return {"metrics": metrics, "delta": delta}
 
 
-def _ordered(ends: tuple[float, float] | None, value: float) -> tuple[float, float]:
-    """Return an interval that contains the value; only the value without an interval."""
-    return (min(ends[0], value), max(ends[1], value)) if ends else (value, value)
-
-
-def _no_bound(ends: tuple[float, float] | None, *metrics: Sampled) -> str | None:
-    """Return why an interval of metrics is no bound; None if it is one."""
+def _estimate(value: float, ends: tuple[float, float] | None, *metrics: Sampled) -> report.Estimate:
+    """Return a value of metrics with an interval that contains it; without an interval, it is no bound."""
+    low, high = (min(ends[0], value), max(ends[1], value)) if ends else (value, value)
     undefined = None if ends else "the metric is not defined for most samples of the records"
-    return next((metric.no_bound for metric in metrics if metric.no_bound), undefined)
+    no_bound = next((metric.no_bound for metric in metrics if metric.no_bound), undefined)
+    return report.Estimate(value, low, high, no_bound=no_bound)

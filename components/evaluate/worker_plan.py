@@ -15,43 +15,24 @@ from tfopt.components.evaluate.parameters import Settings
 
 @dataclass(frozen=True)
 class Plan:
-    """All data that a worker needs besides the records.
-
-    Attributes:
-        settings: The parameters.
-        models: The address of each model and its digest, the baseline first.
-        signature: The signature of the models that is evaluated.
-        features: Dtype and shape of each feature of the examples.
-        batch_size: Records in a batch, the same for all workers, because the bootstrap weights depend on the batch.
-        scoring: The metrics of the task.
-        output: The evaluated output of the baseline.
-        output_shape: Shape of that output for one record.
-        metrics: The user's metrics.
-        tfma: Names of TFMA's metrics.
-        metric_grain: Grain of the sums of each column of `values`.
-        output_grain: Grain of the sums of output differences.
-        groups: Numbers of the models that are loaded together.
-        stored_batches: Batches whose predictions are stored if there are several groups.
-        calibrated: Identifiers of the records that each model was calibrated on.
-        constant: Output of the constant model, ``[width]``; None without one.
-    """
+    """All data that a worker needs besides the records."""
 
     settings: Settings
-    models: tuple[tuple[str, str], ...]
-    signature: str
-    features: Mapping[str, TensorSpec]
-    batch_size: int
+    models: tuple[tuple[str, str], ...]  # the address of each model and its digest, the baseline first
+    signature: str  # the signature of the models that is evaluated
+    features: Mapping[str, TensorSpec]  # dtype and shape of each feature of the examples
+    batch_size: int  # records in a batch, the same for all workers, because the bootstrap weights depend on the batch
     scoring: Scoring
-    output: str
-    output_shape: tuple[int, ...]
+    output: str  # the evaluated output of the baseline
+    output_shape: tuple[int, ...]  # shape of that output for one record
     metrics: tuple[UserMetric, ...]
-    tfma: tuple[str, ...]
-    metric_grain: NDArray[np.float64]
-    output_grain: float
-    groups: tuple[range, ...]
-    stored_batches: int
-    calibrated: tuple[frozenset[str], ...]
-    constant: NDArray[np.float64] | None = None
+    tfma: tuple[str, ...]  # names of TFMA's metrics
+    metric_grain: NDArray[np.float64]  # grain of the sums of each column of `values`
+    output_grain: float  # grain of the sums of output differences
+    groups: tuple[range, ...]  # numbers of the models that are loaded together
+    stored_batches: int  # batches whose predictions are stored if there are several groups
+    calibrated: tuple[frozenset[str], ...]  # identifiers of the records that each model was calibrated on
+    constant: NDArray[np.float64] | None = None  # output of the constant model, [width]; None without one
 
     @property
     def rows(self) -> int:

@@ -1,8 +1,8 @@
 """The two Beam pipelines: survey every row; then write the rows shard by shard with the resulting schema.
 
 Each is a single chain from the files to a result: no side inputs, no tagged outputs, no `finish_bundle`, no Beam sink,
-and integer keys. All runners execute this correctly (`tfopt.data.beam_runner`). A result is returned through a file
-(`beam_result`). Errors are passed as data, because an exception of a worker arrives as text.
+and integer keys. All runners execute this correctly (`tfopt.data.beam_runner`). A result is returned through a
+`ResultFile`. Errors are passed as data, because an exception of a worker arrives as text.
 """
 
 from collections.abc import Iterable
@@ -15,8 +15,7 @@ from tfopt.components.prepare_examples.readers.detect import read_rows
 from tfopt.components.prepare_examples.schema import Schema
 from tfopt.components.prepare_examples.shards import MOST_GROUPS, PARTS, Layout, Shard, join_parts, write_group
 from tfopt.components.prepare_examples.survey.statistics import Survey
-from tfopt.data.beam_result import ResultFile
-from tfopt.data.beam_runner import pipeline
+from tfopt.data.beam_runner import ResultFile, pipeline
 from tfopt.storage import remote_files
 
 KEYED = tuple[int, Any]
@@ -30,11 +29,12 @@ def survey_rows(source: Source, target: str) -> Survey:
     result = ResultFile(f"{target}/.survey")
     with pipeline() as opened:
         _ = (
-            _files(opened, source)
+            opened
+            | "files" >> beam.Create(list(source.files))  # it spreads several files over the workers
             | "survey" >> beam.Map(_survey_file, source).with_output_types(Any)
             | "together" >> beam.WithKeys(0).with_output_types(KEYED)
             | "merge" >> beam.CombinePerKey(_merge_surveys).with_output_types(KEYED)
-            | "result" >> beam.Map(_save_result, result)
+            | "result" >> beam.MapTuple(lambda _, survey: result.write(survey))
         )
     survey: Survey = result.take()
     return survey
@@ -46,26 +46,23 @@ def write_shards(source: Source, schema: Schema, layout: Layout, target: str) ->
     try:
         with pipeline() as opened:
             _ = (
-                _files(opened, source)
+                opened
+                | "files" >> beam.Create(list(source.files))
                 | "read" >> beam.FlatMap(read_rows, source).with_output_types(Any)
-                | "row" >> beam.Filter(_is_row)
+                | "row" >> beam.Filter(lambda row: not row.damage and not row.end)
                 | "assign" >> beam.Map(layout.assign).with_output_types(KEYED)
                 | "groups" >> beam.GroupByKey()
                 | "write" >> beam.Map(_write, layout, schema, source, target).with_output_types(KEYED)
                 | "parts" >> beam.GroupByKey()
-                | "join" >> beam.Map(_join, target).with_output_types(Any)
+                | "join" >> beam.MapTuple(lambda _, parts: join_parts(parts, target)).with_output_types(Any)
                 | "together" >> beam.WithKeys(0).with_output_types(KEYED)
                 | "all" >> beam.GroupByKey()
-                | "result" >> beam.Map(_save_result, result)
+                | "result" >> beam.MapTuple(lambda _, shards: result.write(list(shards)))
             )
     finally:
         if any(count > 1 for count in layout.ranges.values()):
             remote_files.remove(f"{target}/{PARTS}")
     return sorted(result.take(), key=lambda shard: str(shard.name))
-
-
-def _files(opened: Any, source: Source) -> Any:
-    return opened | "files" >> beam.Create(list(source.files))  # it spreads several files over the workers
 
 
 def _survey_file(file: Any, source: Any) -> Any:
@@ -82,18 +79,6 @@ def _merge_surveys(surveys: Iterable[Any]) -> Any:
     return total
 
 
-def _is_row(row: Any) -> bool:
-    return not row.damage and not row.end
-
-
 def _write(keyed: Any, layout: Any, schema: Any, source: Any, target: Any) -> Any:
     group, rows = keyed
     return group // MOST_GROUPS, write_group(layout.started(group), rows, schema, source, target)
-
-
-def _join(keyed: Any, target: Any) -> Any:
-    return join_parts(keyed[1], target)
-
-
-def _save_result(keyed: Any, file: ResultFile) -> None:
-    file.write(keyed[1] if isinstance(keyed[1], Survey) else list(keyed[1]))

@@ -15,24 +15,8 @@ LARGEST = float(np.finfo(np.float32).max)
 LARGEST_EXACT = 2**53  # beyond it, a whole float may stand for several integers
 # The texts that pandas' readers take for a missing value. A column that is declared as string has them as words.
 MISSING_WORDS = frozenset(
-    (
-        *(
-            "",
-            "#N/A",
-            "#N/A N/A",
-            "#NA",
-            "-1.#IND",
-            "-1.#QNAN",
-            "-NaN",
-            "-nan",
-            "1.#IND",
-            "1.#QNAN",
-            "<NA>",
-            "N/A",
-            "NA",
-        ),
-        *("NULL", "NaN", "None", "n/a", "nan", "null"),
-    )
+    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"}
+    | {"N/A", "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
 )
 DEFAULTS: dict[str, int | float | bytes] = {"int64": 0, "float32": 0.0, "string": b""}
 
@@ -72,11 +56,7 @@ def parse_cell(name: str, dtype: str, cell: str, is_declared: bool, is_label: bo
 
 
 def convert_cell(name: str, dtype: str, cell: Any, is_declared: bool) -> list[Any] | None:
-    """Return the values of a typed cell, or None if it is missing.
-
-    Raises:
-        UnusableError: If a value does not have the column's type, or is missing in a list.
-    """
+    """Return a typed cell's values, None if it is missing; raise UnusableError for other types, or a gap in a list."""
     if cell is None:
         return None
     return [_convert(name, dtype, value, is_declared) for value in (cell if isinstance(cell, list) else [cell])]

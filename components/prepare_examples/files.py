@@ -2,6 +2,7 @@
 
 import contextlib
 import gzip
+import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +20,8 @@ def list_files(uri: str) -> dict[str, int]:
     else:
         files = [Path(uri)] if Path(uri).is_file() else Path(uri).rglob("*")
         sizes = {str(file): file.stat().st_size for file in sorted(files, key=str) if file.is_file()}
-    return {file: size for file, size in sizes.items() if file == uri or not _is_hidden(relative_name(file, uri))}
+    names = {file: "" if file == uri else relative_name(file, uri) for file in sizes}
+    return {file: size for file, size in sizes.items() if not re.search(r"(^|/)[._]", names[file])}
 
 
 def relative_name(file: str, root: str) -> str:
@@ -34,11 +36,7 @@ def relative_name(file: str, root: str) -> str:
 
 @contextlib.contextmanager
 def open_for_reading(uri: str) -> Iterator[IO[bytes]]:
-    """Open a file to read; decompress it if its name ends in ``.gz``.
-
-    Raises:
-        ComponentError: If it is truncated, is named ``.gz`` and is not gzip, or cannot be read.
-    """
+    """Open a file, unpacked if named ``.gz``; raise ComponentError if it is truncated, is no gzip, or is unreadable."""
     try:
         with (
             remote_files.open_file(uri) as stream,
@@ -59,7 +57,3 @@ def open_gzip(uri: str, level: int) -> Iterator[IO[bytes]]:
         gzip.GzipFile(filename="", mode="wb", compresslevel=level, fileobj=stream, mtime=0) as compressed,
     ):
         yield cast("IO[bytes]", compressed)
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith((".", "_")) for part in name.split("/"))

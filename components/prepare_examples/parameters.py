@@ -127,14 +127,10 @@ def parse_names(texts: Sequence[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Column:
-    """A declared column of a table.
+    """A declared column of a table."""
 
-    Attributes:
-        dtype: ``int64``, ``float32`` or ``string``.
-        default: The value that is stored for a missing one; None for the policy of ``missing``.
-    """
-
-    dtype: str
+    dtype: str  # int64, float32 or string
+    # The value that is stored for a missing one; None for the policy of `missing`
     default: int | float | bytes | None = None
 
 
@@ -237,21 +233,6 @@ class Settings:
     def packed_feature(self) -> Pack | None:
         """The feature that all columns except the label are packed into."""
         return Pack.parse(self.pack) if self.pack else None
-
-    @property
-    def declared_types(self) -> dict[str, str]:
-        """The declared types by column name."""
-        return {name: column.dtype for name, column in self.declared_columns.items()}
-
-    @property
-    def declared_columns(self) -> dict[str, Column]:
-        """The declared columns by name."""
-        return parse_columns(self.columns)
-
-    @property
-    def new_names(self) -> dict[str, str]:
-        """The new names by feature."""
-        return parse_names(self.rename)
 
     @property
     def sparse_features(self) -> tuple[Sparse, ...]:

@@ -1,21 +1,21 @@
-"""Preparation of examples: inspect the files, survey the rows, write the shards, and check that no row is lost."""
+"""Preparation of examples: inspect files, survey rows, write shards, check that no row is lost, describe them."""
 
 import json
 import logging
 
 from tfopt.artifacts import Examples
-from tfopt.components.prepare_examples.manifest import artifact_metadata, build_manifest
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Source
 from tfopt.components.prepare_examples.readers.detect import inspect_source
-from tfopt.components.prepare_examples.schema import decide_schema
-from tfopt.components.prepare_examples.shards import Layout, Shard, add_up
+from tfopt.components.prepare_examples.schema import Schema, decide_schema
+from tfopt.components.prepare_examples.shards import MOST_LABELS, Layout, Shard, add_up
+from tfopt.components.prepare_examples.survey.column_checks import one_class_notes
 from tfopt.components.prepare_examples.survey.statistics import NO_VALUES, Rejects, Survey
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.measurement.evidence import check_goals, describe_visible_loss, expected_main_metric
-from tfopt.reports.examples_manifest import ExamplesManifest
+from tfopt.reports import examples_manifest
 from tfopt.reports.report_schema import dump
 from tfopt.storage import remote_files
 
@@ -42,7 +42,7 @@ def prepare(uri: str, examples: Examples, settings: Settings) -> None:
     try:
         shards = write_shards(source, schema, layout, target)
         rejects = check_shards(survey, shards, source, settings)
-        manifest = build_manifest(survey, schema, shards, source, settings)
+        manifest = _build_manifest(survey, schema, shards, source, settings)
         with remote_files.open_file(f"{target}/{MANIFEST}", "wb") as stream:
             stream.write((json.dumps(dump(manifest), indent=1, ensure_ascii=False, allow_nan=False) + "\n").encode())
     except BaseException:
@@ -57,10 +57,10 @@ def prepare(uri: str, examples: Examples, settings: Settings) -> None:
         log.info("%s", visible)
     for note in manifest.notes or ():
         log.warning("note: %s", note)
-    examples.metadata |= artifact_metadata(manifest)
+    examples.metadata |= _artifact_metadata(manifest)
 
 
-def _check_evidence(manifest: ExamplesManifest, settings: Settings) -> str | None:
+def _check_evidence(manifest: examples_manifest.ExamplesManifest, settings: Settings) -> str | None:
     """Return what the evaluated split can show; raise ComponentError if that is too little for a goal on accuracy."""
     splits = manifest.splits or {}
     split = next((name for name in ("test", "eval") if name in splits), None)
@@ -162,3 +162,59 @@ def _check_splits(shards: list[Shard], settings: Settings) -> None:
             "rows in every split",
             "give more rows, a larger weight to that split, or another seed",
         )
+
+
+def _build_manifest(
+    survey: Survey, schema: Schema, shards: list[Shard], source: Source, settings: Settings
+) -> examples_manifest.ExamplesManifest:
+    """Return the content of ``examples.json``. It has no path, time or runner, so equal data give equal files."""
+    total = add_up(shards)
+    splits = {name: add_up(shard for shard in shards if shard.split == name) for name in settings.parsed_splits.names}
+    classes = list(source.classes or schema.classes)
+    label_counts = {}
+    for name, split in splits.items():  # without counts if the label is no class index, or has too many values
+        counts = sorted(split.labels.items()) if len(split.labels) <= MOST_LABELS else ()
+        label_counts[name] = {str(value): count for value, count in counts}
+    as_float = [name for name, dtype in schema.columns.items() if dtype == "float32" or schema.pack]
+    notes = [*survey.checks.notes(source.label, as_float), *one_class_notes(label_counts, classes)]
+    rejected = [examples_manifest.RejectedRow(*reject) for reject in total.rejects.shown]
+    return examples_manifest.ExamplesManifest(
+        splits={name: split.written for name, split in splits.items()},
+        features=_features(total, schema, source),
+        label=source.label,
+        label_counts=label_counts,
+        classes=classes,
+        packed={schema.pack.name: [name for name in schema.columns if name != source.label]} if schema.pack else None,
+        notes=notes or None,
+        read=survey.rows,
+        rejected=examples_manifest.RejectedRows(total.rejects.count, rejected),
+        dropped=total.dropped if settings.missing == "drop" else None,
+        seed=settings.seed,
+    )
+
+
+def _artifact_metadata(manifest: examples_manifest.ExamplesManifest) -> dict[str, str | int]:
+    """Return the artifact's metadata as plain values; standard TFX components read ``split_names``."""
+    splits = manifest.splits or {}
+    features = [f"{name} {facts.dtype}{facts.shape}" for name, facts in (manifest.features or {}).items()]
+    return {
+        "split_names": json.dumps(list(splits)),
+        "counts": json.dumps(splits),
+        "features": ", ".join(features[:20]) + (", …" if len(features) > 20 else ""),
+        "label": manifest.label or "",
+        "rejected": manifest.rejected.count if manifest.rejected else 0,
+        "dropped": manifest.dropped or 0,
+    }
+
+
+def _features(total: Shard, schema: Schema, source: Source) -> dict[str, examples_manifest.FeatureStatistics]:
+    shapes = {schema.pack.name: schema.pack.shape} if schema.pack else schema.renamed(source.shapes)
+    features = {name: total.features[name].statistics(shapes.get(name), total.written) for name in schema.types}
+    for sparse in schema.sparse:
+        features[sparse.name] = examples_manifest.FeatureStatistics(
+            dtype=schema.types[sparse.values],
+            shape=[sparse.size],
+            missing=0,
+            sparse=examples_manifest.SparseParts(sparse.positions, sparse.values),
+        )
+    return features

@@ -1,24 +1,17 @@
 """Schema: the type of every column, decided from the survey, and conversion of rows to these types."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import numpy as np
 
-from tfopt.components.prepare_examples.cells import (
-    DEFAULTS,
-    Kind,
-    MissingError,
-    UnusableError,
-    convert_cell,
-    kinds_of,
-    parse_cell,
-)
-from tfopt.components.prepare_examples.parameters import Column, Pack, Settings, Sparse
+from tfopt.components.prepare_examples import cells
+from tfopt.components.prepare_examples.cells import Kind, MissingError, UnusableError
+from tfopt.components.prepare_examples.parameters import Column, Pack, Settings, Sparse, parse_columns, parse_names
 from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.survey.statistics import MOST_CLASSES, NO_VALUES, Survey
+from tfopt.components.prepare_examples.survey.statistics import MOST_CLASSES, NO_VALUES, Rejects, Survey
 from tfopt.data import tf_example
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
@@ -30,22 +23,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Schema:
-    """The types of the columns and features, and the settings that `features` needs.
-
-    Attributes:
-        columns: Type of each column: ``int64``, ``float32`` or ``string``.
-        classes: Names of the classes of a label of words, by number; empty for another label.
-        declared: The columns that the settings declare, by name.
-        new_names: Names of features that differ from their columns' names.
-    """
+    """The types of the columns and features, and the settings that `features` needs."""
 
     label: str
-    columns: dict[str, str]
-    classes: tuple[str, ...]
+    columns: dict[str, str]  # type of each column: int64, float32 or string
+    classes: tuple[str, ...]  # names of the classes of a label of words, by number; empty for another label
     pack: Pack | None
     sparse: tuple[Sparse, ...] = ()
-    declared: Mapping[str, Column] = field(default_factory=dict)
+    declared: Mapping[str, Column] = field(default_factory=dict)  # the columns that the settings declare, by name
     missing: str = "omit"
+    # Names of features that differ from their columns' names
     new_names: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -65,45 +52,57 @@ class Schema:
             UnusableError: If a value does not have its column's type or is not finite, or the label is missing.
             MissingError: If a value is missing and such rows are left out.
         """
-        cells = json.loads(row.payload) if source.is_table else []
-        if self.pack and source.has_text_cells and (packed := self._pack_integers(cells, self.pack)):
+        content = json.loads(row.payload) if source.is_table else []
+        if self.pack and source.has_text_cells and (packed := self._pack_integers(content, self.pack)):
             return packed
-        features = self._from_cells(cells, source) if source.is_table else self._from_example(row)
+        features = self._from_cells(content, source) if source.is_table else self._from_example(row)
         label = features.get(self.label, [])
         if len(label) != 1:
             raise UnusableError(
                 f"{self.label}: {len(label)} values, one label is expected" if len(label) else "no label"
             )
         if self.classes:
-            features[self.label] = [self._class_number(label[0].decode(errors="replace"))]
+            name = label[0].decode(errors="replace")
+            if name not in self.classes:
+                raise UnusableError(f"{self.label}: {name[:50]!r} is none of the declared classes")
+            features[self.label] = [self.classes.index(name)]
         return self._packed(features, self.pack) if self.pack else self.renamed(features)
 
-    def _class_number(self, name: str) -> int:
-        if name not in self.classes:
-            raise UnusableError(f"{self.label}: {name[:50]!r} is none of the declared classes")
-        return self.classes.index(name)
+    def usable(self, rows: Iterable[Row], source: Source, rejects: Rejects) -> tuple[list[Features], int]:
+        """Return the features of the usable rows, and the number of rows left out; the others are added to rejects."""
+        usable, dropped = [], 0
+        for row in rows:
+            try:
+                if row.problem:
+                    raise UnusableError(row.problem)
+                usable.append(self.features(row, source))
+            except UnusableError as error:
+                rejects.add(row, str(error))
+            except MissingError:
+                dropped += 1
+        return usable, dropped
 
-    def _pack_integers(self, cells: list[str], pack: Pack) -> Features | None:
+    def _pack_integers(self, content: list[str], pack: Pack) -> Features | None:
         """Pack a row of integers, such as pixels, 10 times faster than other rows; return None for other rows."""
         position = list(self.columns).index(self.label)
-        if kinds_of(cells).strip(bytes([Kind.INTEGER])) or self.columns[self.label] != "int64":
+        if cells.kinds_of(content).strip(bytes([Kind.INTEGER])) or self.columns[self.label] != "int64":
             return None
-        numbers = list(map(int, cells))
+        numbers = list(map(int, content))
         label = numbers.pop(position)
         return {pack.name: np.array(numbers, np.float32), self.label: [label]}
 
-    def _from_cells(self, cells: list[Any], source: Source) -> Features:
+    def _from_cells(self, content: list[Any], source: Source) -> Features:
         features: Features = {}
-        for (name, dtype), cell in zip(self.columns.items(), cells, strict=True):
+        for (name, dtype), cell in zip(self.columns.items(), content, strict=True):
             if source.has_text_cells:
-                values = parse_cell(name, dtype, cell, name in self.declared, name == self.label)
+                values = cells.parse_cell(name, dtype, cell, name in self.declared, name == self.label)
             else:
-                values = convert_cell(name, dtype, cell, name in self.declared)
+                values = cells.convert_cell(name, dtype, cell, name in self.declared)
             default = self.declared[name].default if name in self.declared else None
             if values is None and default is None and self.missing == "drop":
                 raise MissingError(name)
             if values is None and default is None and self.missing == "default":
-                default = DEFAULTS[dtype]
+                default = cells.DEFAULTS[dtype]
             if values is None and default is not None and name != self.label:
                 values = [default]
             if values:
@@ -183,14 +182,15 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
         )
     for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
-    declared, new_names = settings.declared_columns, _new_names(settings, columns, pack)
+    declared, new_names = parse_columns(settings.columns), _new_names(settings, columns, pack)
     return Schema(source.label, columns, classes, pack, settings.sparse_features, declared, settings.missing, new_names)
 
 
 def _new_names(settings: Settings, columns: Mapping[str, str], pack: Pack | None) -> dict[str, str]:
     """Return the new names of features; raise ComponentError if a feature does not exist or cannot be renamed."""
     parts = {part for sparse in settings.sparse_features for part in (sparse.name, sparse.positions, sparse.values)}
-    for name, new in settings.new_names.items():
+    new_names = parse_names(settings.rename)
+    for name, new in new_names.items():
         received = f"rename={name}={new}"
         if pack:
             raise ComponentError(
@@ -202,9 +202,9 @@ def _new_names(settings: Settings, columns: Mapping[str, str], pack: Pack | None
             raise ComponentError(
                 received, "no label or part of a sparse feature", "leave it out: no input has its name"
             )
-        if new in {*parts, *(columns.keys() - settings.new_names.keys())}:
+        if new in {*parts, *(columns.keys() - new_names.keys())}:
             raise ComponentError(f"{received}: there is such a feature", "a new name", f"rename {new!r} as well")
-    return settings.new_names
+    return new_names
 
 
 def number_classes(names: Collection[str], declared: Sequence[str], label: str) -> tuple[str, ...]:

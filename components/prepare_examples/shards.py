@@ -10,18 +10,17 @@ import json
 import math
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from tfopt.components.prepare_examples.cells import MissingError, UnusableError, as_text
+from tfopt.components.prepare_examples.cells import as_text
 from tfopt.components.prepare_examples.files import open_for_reading, open_gzip
 from tfopt.components.prepare_examples.parameters import Settings, Splits
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.components.prepare_examples.readers.tfrecords import write_record
-from tfopt.components.prepare_examples.schema import Features, Schema
-from tfopt.components.prepare_examples.survey.feature_summary import FeatureSummary
-from tfopt.components.prepare_examples.survey.statistics import Rejects
+from tfopt.components.prepare_examples.schema import Schema
+from tfopt.components.prepare_examples.survey.statistics import FeatureSummary, Rejects
 from tfopt.data import tf_example
 
 SHARD_BYTES = 128 << 20
@@ -36,24 +35,16 @@ MOST_LABELS = 1000
 
 @dataclass
 class Shard:
-    """A written shard or part of one, with statistics.
+    """A written shard or part of one, with statistics."""
 
-    Attributes:
-        name: File of the shard, relative to the examples.
-        file: File that was written: that of the shard, or of a part.
-        group: Number of the first group in it.
-        written: Number of examples.
-        dropped: Number of rows dropped for a missing value.
-        labels: Number of examples of each integer label, or of more than `MOST_LABELS` of them.
-    """
-
-    name: str
-    file: str = ""
-    group: int = 0
-    written: int = 0
+    name: str  # file of the shard, relative to the examples
+    file: str = ""  # file that was written: that of the shard, or of a part
+    group: int = 0  # number of the first group in it
+    written: int = 0  # number of examples
     rejects: Rejects = field(default_factory=Rejects)
-    dropped: int = 0
+    dropped: int = 0  # number of rows dropped for a missing value
     features: dict[str, FeatureSummary] = field(default_factory=dict)
+    # Number of examples of each integer label, or of more than `MOST_LABELS` of them
     labels: Counter[int] = field(default_factory=Counter)
 
     @property
@@ -73,19 +64,14 @@ class Shard:
 
 @dataclass(frozen=True)
 class Layout:
-    """The number of shards of each split, and the assignment of rows to them.
-
-    Attributes:
-        shards: Number of shards of each split.
-        has_typed_cells: Whether rows are hashed with their cells as text.
-        ranges: For each split, the number of ranges that all hashes are divided into: rows of one shard and one range
-            are a group. By default 1.
-    """
+    """The number of shards of each split, and the assignment of rows to them."""
 
     splits: Splits
     seed: int
-    shards: dict[str, int]
-    has_typed_cells: bool = False
+    shards: dict[str, int]  # number of shards of each split
+    has_typed_cells: bool = False  # whether rows are hashed with their cells as text
+    # For each split, the number of ranges that all hashes are divided into: rows of one shard and one range are a
+    # group; by default 1
     ranges: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
@@ -146,10 +132,16 @@ def write_group(
     level = SHARD_LEVEL if shard.file == shard.name else PART_LEVEL
     with open_gzip(f"{target}/{shard.file}", level) as stream:
         while batch := [row for _, row in islice(rows, BATCH)]:
-            usable = _usable(batch, schema, source, shard)
+            usable, dropped = schema.usable(batch, source, shard.rejects)
+            shard.dropped += dropped
             for features in usable:
                 write_record(stream, tf_example.serialize(features, types))
-            _add_statistics(shard, usable, schema)
+            shard.written += len(usable)
+            for name, dtype in types.items():
+                values = [features[name] for features in usable if name in features]
+                shard.features.setdefault(name, FeatureSummary(dtype)).add(values)
+            if types[schema.label] == "int64" and len(shard.labels) <= MOST_LABELS:
+                shard.labels.update(int(features[schema.label][0]) for features in usable)
     return shard
 
 
@@ -173,26 +165,3 @@ def add_up(shards: Iterable[Shard]) -> Shard:
     for shard in shards:
         total.add(shard)
     return total
-
-
-def _usable(rows: Sequence[Row], schema: Schema, source: Source, shard: Shard) -> list[Features]:
-    usable = []
-    for row in rows:
-        try:
-            if row.problem:
-                raise UnusableError(row.problem)
-            usable.append(schema.features(row, source))
-        except UnusableError as error:
-            shard.rejects.add(row, str(error))
-        except MissingError:
-            shard.dropped += 1
-    return usable
-
-
-def _add_statistics(shard: Shard, batch: Sequence[Features], schema: Schema) -> None:
-    shard.written += len(batch)
-    for name, dtype in schema.types.items():
-        values = [features[name] for features in batch if name in features]
-        shard.features.setdefault(name, FeatureSummary(dtype)).add(values)
-    if schema.types[schema.label] == "int64" and len(shard.labels) <= MOST_LABELS:
-        shard.labels.update(int(features[schema.label][0]) for features in batch)

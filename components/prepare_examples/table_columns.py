@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.prepare_examples.cells import MissingError, UnusableError
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.prepare import check_rejects
 from tfopt.components.prepare_examples.readers.base import TABLES, Row, Source
 from tfopt.components.prepare_examples.readers.detect import inspect_source, read_rows
-from tfopt.components.prepare_examples.schema import Features, Schema, decide_schema
-from tfopt.components.prepare_examples.survey.statistics import Survey
+from tfopt.components.prepare_examples.schema import decide_schema
+from tfopt.components.prepare_examples.survey.statistics import Rejects, Survey
 from tfopt.errors import ComponentError
 
 ROWS = 100_000  # that are read
@@ -58,55 +57,33 @@ class Date:
 
 @dataclass(frozen=True)
 class Target:
-    """The scale of a label that is a number to predict, of its logarithm if it is skewed.
+    """The scale of a label that is a number to predict, of its logarithm if it is skewed."""
 
-    Attributes:
-        mean: Mean of the labels, or of log(1 + label).
-        deviation: Their standard deviation.
-        logarithm: True for logarithms.
-        low: The lowest of them.
-        high: The highest of them.
-    """
-
-    mean: float
-    deviation: float
-    logarithm: bool
-    low: float
-    high: float
+    mean: float  # mean of the labels, or of log(1 + label)
+    deviation: float  # their standard deviation
+    logarithm: bool  # True for logarithms
+    low: float  # the lowest of them
+    high: float  # the highest of them
 
 
 @dataclass
 class TableColumns:
-    """The columns of a table, from its first rows. A feature has the name of its column, without unusual characters.
-
-    Attributes:
-        rows: Number of usable rows that were read.
-        all_rows: True if the table has no others.
-        classes: Number of classes; 0 if the label is a number to predict.
-        target: The scale of such a label.
-        has_rare_class: True if a class is so rare that it needs weights.
-        missing_words: True if words or dates are missing.
-        numbers: The features that are numbers.
-        words: The frequent words of each feature of words, sorted.
-        dates: The features that are texts of dates.
-        renamed: The features with other names than their columns, with these.
-        declared: What `prepare_examples` takes as ``columns``.
-        left_out: The columns that the model does not take, with the reason.
-    """
+    """The columns of a table, from its first rows. A feature has the name of its column, without unusual characters."""
 
     label: str
-    rows: int
-    all_rows: bool
-    classes: int = 0
-    target: Target | None = None
-    has_rare_class: bool = False
-    missing_words: bool = False
-    numbers: dict[str, Number] = field(default_factory=dict)
-    words: dict[str, list[str]] = field(default_factory=dict)
-    dates: dict[str, Date] = field(default_factory=dict)
+    rows: int  # number of usable rows that were read
+    all_rows: bool  # True if the table has no others
+    classes: int = 0  # number of classes; 0 if the label is a number to predict
+    target: Target | None = None  # the scale of such a label
+    has_rare_class: bool = False  # True if a class is so rare that it needs weights
+    missing_words: bool = False  # True if words or dates are missing
+    numbers: dict[str, Number] = field(default_factory=dict)  # the features that are numbers
+    words: dict[str, list[str]] = field(default_factory=dict)  # the frequent words of each feature of words, sorted
+    dates: dict[str, Date] = field(default_factory=dict)  # the features that are texts of dates
+    # The features with other names than their columns, with these
     renamed: dict[str, str] = field(default_factory=dict)
-    declared: list[str] = field(default_factory=list)
-    left_out: dict[str, str] = field(default_factory=dict)
+    declared: list[str] = field(default_factory=list)  # what `prepare_examples` takes as `columns`
+    left_out: dict[str, str] = field(default_factory=dict)  # the columns that the model does not take, with the reason
 
     def add(self, column: str, feature: str, dtype: str, cells: Sequence[Any]) -> None:
         """Add a column; `cells` has None for a missing value."""
@@ -177,8 +154,9 @@ def inspect_table(data: str, label: str) -> TableColumns:
     for row in rows[:ROWS]:
         survey.add(row, source)
     schema = decide_schema(survey, source, settings)
-    values = list(_features(rows[:ROWS], schema, source, survey))
-    check_rejects(survey.rows, survey.rejects, source, settings)
+    rejects = Rejects()
+    values, _ = schema.usable(rows[:ROWS], source, rejects)
+    check_rejects(survey.rows, rejects, source, settings)
     if not values:
         raise ComponentError(f"{data}: no usable row in the first {len(rows):,}", "rows with a label", "check the data")
     columns = TableColumns(label, len(values), all_rows)
@@ -202,16 +180,6 @@ def _rows(source: Source) -> Iterator[Row]:
                 raise ComponentError(*row.damage)
             if not row.end:
                 yield row
-
-
-def _features(rows: Sequence[Row], schema: Schema, source: Source, survey: Survey) -> Iterator[Features]:
-    """Yield the features of the usable rows, and add the others to the survey."""
-    for row in rows:
-        try:
-            if not row.problem:
-                yield schema.features(row, source)
-        except (UnusableError, MissingError) as reason:
-            survey.rejects.add(row, str(reason))
 
 
 def _feature_names(columns: Sequence[str]) -> dict[str, str]:
@@ -275,7 +243,14 @@ def _share(texts: Sequence[str], test: Callable[[str], object]) -> float:
 
 
 def _date(texts: Sequence[str]) -> Date:
-    places = _places(texts)
+    """Find the places of the parts of dates: 2025-03-01, 01.03.2025, 01/03/2025 if a first number is above 12."""
+    if _share(texts, re.compile(r"\d{4}").match) > 0.5:
+        places = DAY
+    else:
+        is_american = _share(texts, lambda text: int(text[:2]) > 12 if text[:2].isdecimal() else 0) < 0.001
+        places = AMERICAN if is_american and "." not in texts[0] else EUROPEAN
+    has_hours = len({text[11:13] for text in texts}) > 1
+    places = places | ({"hour": (11, 13)} if has_hours else {})
     in_years = [
         sum(int(text[slice(*places[part])]) / parts for part, parts in (("year", 1), ("month", 12), ("day", 372)))
         for text in texts
@@ -283,17 +258,6 @@ def _date(texts: Sequence[str]) -> Date:
     ]
     number = _scale(in_years, None)
     return Date(places, number.mean, number.deviation)
-
-
-def _places(texts: Sequence[str]) -> Places:
-    """Return the places of the parts of dates: 2025-03-01, 01.03.2025, 01/03/2025 if a first number is above 12."""
-    if _share(texts, re.compile(r"\d{4}").match) > 0.5:
-        day = DAY
-    else:
-        is_american = _share(texts, lambda text: int(text[:2]) > 12 if text[:2].isdecimal() else 0) < 0.001
-        day = AMERICAN if is_american and "." not in texts[0] else EUROPEAN
-    has_hours = len({text[11:13] for text in texts}) > 1
-    return day | ({"hour": (11, 13)} if has_hours else {})
 
 
 def _target(labels: Any) -> Target:

@@ -23,8 +23,8 @@ from tfopt.components.train.teacher_predictions import prepare_distillation
 from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, pass_through
 from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import MANIFEST, read_manifest, rounding_notes
+from tfopt.data.record_hashes import trained_on_facts
 from tfopt.data.sample_inputs import FEWEST_COMPARED, compared_records
-from tfopt.data.training_records import trained_on_facts
 from tfopt.errors import ComponentError
 from tfopt.measurement import parity
 from tfopt.runtimes import keras as keras_runtime

@@ -8,8 +8,7 @@ from tests.conftest import write_examples
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.metrics.accumulators import BINS, Sums
 from tfopt.components.evaluate.metrics.bootstrap import bootstrap_weights
-from tfopt.components.evaluate.metrics.curves import average_precision
-from tfopt.components.evaluate.metrics.task_metrics import Scoring, class_metrics, looks_like_logits
+from tfopt.components.evaluate.metrics.task_metrics import Scoring, average_precision, class_metrics, looks_like_logits
 from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
 

@@ -14,8 +14,7 @@ from tfopt.cli.main import main
 from tfopt.component import find
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.evaluate.metrics.accumulators import Totals
-from tfopt.components.evaluate.metrics.curves import roc
-from tfopt.components.evaluate.metrics.task_metrics import MOST_CLASSES, Scoring, confusion
+from tfopt.components.evaluate.metrics.task_metrics import MOST_CLASSES, Scoring, confusion, roc
 from tfopt.kfp.compiler import compile_component
 
 

@@ -7,8 +7,7 @@ from sklearn import metrics as sk
 
 from tfopt.components.evaluate.metrics.accumulators import BINS, Sums, Totals, grain_of
 from tfopt.components.evaluate.metrics.bootstrap import UNIT, bootstrap_weights
-from tfopt.components.evaluate.metrics.curves import auc
-from tfopt.components.evaluate.metrics.task_metrics import Scoring, looks_like_logits
+from tfopt.components.evaluate.metrics.task_metrics import Scoring, auc, looks_like_logits
 from tfopt.components.evaluate.summary import check_counts
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import replicate_interval

@@ -10,7 +10,7 @@ from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt.components.evaluate import beam_pipeline, loaded_models, plan
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.model_groups import split_models
+from tfopt.components.evaluate.plan import split_models
 from tfopt.data import beam_runner
 from tfopt.runtimes.saved_model import SavedModelRuntime
 

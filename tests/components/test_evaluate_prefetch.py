@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from tfopt.components.evaluate.examples.prefetch import prefetch
+from tfopt.components.evaluate.examples.records import prefetch
 
 
 def test_items_come_in_order_from_one_other_thread_and_at_most_the_given_number_ahead():

@@ -8,7 +8,8 @@ from tests.conftest import write_examples
 from tfopt.artifacts import CARD, Examples, Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.evaluate.component import evaluate
-from tfopt.components.evaluate.examples.splits import choose_split, models_tuned_on, split_files
+from tfopt.components.evaluate.examples.record_checks import models_tuned_on
+from tfopt.components.evaluate.examples.records import choose_split, split_files
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
 from tfopt.storage.staging import link_tree

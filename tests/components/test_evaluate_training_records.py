@@ -8,13 +8,13 @@ import pytest
 from tests.components.train_modules import write
 from tests.conftest import write_examples
 from tfopt.artifacts import CARD, Examples, KerasModel
-from tfopt.artifacts.model_card import ModelCard
+from tfopt.artifacts.model_card import ModelCard, TrainedOn
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.components.prune.component import prune
 from tfopt.components.train.component import train
-from tfopt.data import training_records
-from tfopt.data.training_records import read_trained_on, trained_on_facts
+from tfopt.data import record_hashes
+from tfopt.data.record_hashes import read_trained_on, trained_on_facts
 from tfopt.errors import ComponentError
 from tfopt.model_store.warm_start import store_model
 from tfopt.storage.staging import link_tree
@@ -105,13 +105,13 @@ def test_a_training_with_another_model_learns_from_its_records(role, learned, tm
 
 
 def test_many_records_are_a_sample_of_the_card(monkeypatch, tmp_path):
-    monkeypatch.setattr(training_records, "MOST", 30)
+    monkeypatch.setattr(record_hashes, "MOST_LEARNED", 30)
     data = examples(tmp_path, train=slice(200))
     facts = trained_on_facts(data.split("train"), "label", [])
-    sample = read_trained_on(ModelCard(trained_on=training_records.TrainedOn(**facts)), "label")
+    sample = read_trained_on(ModelCard(trained_on=TrainedOn(**facts)), "label")
     assert facts["level"] == sample.level >= 3
     assert 200 / 2**sample.level / 2 < len(sample.features) <= 30
-    assert read_trained_on(ModelCard(trained_on=training_records.TrainedOn(**facts)), "other") is None
+    assert read_trained_on(ModelCard(trained_on=TrainedOn(**facts)), "other") is None
 
 
 def test_a_card_with_damaged_hashes_is_refused(learned, tmp_path):

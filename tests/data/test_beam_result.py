@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfopt.data.beam_result import ResultFile
+from tfopt.data.beam_runner import ResultFile
 from tfopt.errors import ComponentError
 
 

@@ -13,13 +13,15 @@ import tensorflow as tf
 
 from tfopt.artifacts import Examples, Files, Model
 from tfopt.artifacts.base import is_location
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.component import components
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.prepare_examples.component import prepare_examples
 from tfopt.data import object_records, tf_example
 from tfopt.data.feature_schema import read_manifest
-from tfopt.data.object_records import Naming, ObjectRecords
+from tfopt.data.object_columns import Naming
+from tfopt.data.object_records import ObjectRecords
 from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError
 from tfopt.execution.object_inputs import save_data, save_model, save_objects
@@ -28,7 +30,7 @@ from tfopt.runtimes import load
 ROWS = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
 CLASSES = np.random.default_rng(1).integers(0, 3, 60)
 NAMING = Naming("label", needs_label=True)
-ONE_INPUT = Naming("label", {"row": object_records.TensorSpec("float32", (None, 4))}, ("kind",), True, True)
+ONE_INPUT = Naming("label", {"row": TensorSpec("float32", (None, 4))}, ("kind",), True, True)
 FRAME = pd.DataFrame(ROWS, columns=list("abcd")).assign(label=CLASSES)
 DATASET = tf.data.Dataset.from_tensor_slices((ROWS, CLASSES))
 
@@ -343,7 +345,7 @@ def test_what_is_no_data_is_refused(data: object, words: tuple[str, ...], tmp_pa
 
 
 def test_arrays_without_names_are_refused_where_none_can_be_known():
-    two = Naming("label", dict.fromkeys(("a", "b"), object_records.TensorSpec("float32", (None, 4))))
+    two = Naming("label", dict.fromkeys(("a", "b"), TensorSpec("float32", (None, 4))))
     with pytest.raises(ComponentError, match=re.escape('pass {"a": …, "b": …} as x')):
         ObjectRecords((ROWS, CLASSES), two, {"all": 1})
     with pytest.raises(ComponentError, match="because no model is known here"):

@@ -9,18 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import ParsedFeature, RecordSpec, TensorSpec
-from tfopt.data import tf_example
-from tfopt.data.feature_schema import (
-    Columns,
-    check_features,
-    check_record,
-    densify,
-    feature_specs,
-    label_of,
-    match_features,
-    parsing_specs,
-    stored_features,
-)
+from tfopt.data import feature_schema, tf_example
 from tfopt.data.tfrecords import read_blocks, read_records
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError, ExamplesError
@@ -44,17 +33,19 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
     """
     import tensorflow as tf
 
-    stored = stored_features(files)
-    specs = match_features(specs, stored, label_of(files))
-    columns = check_features(stored, specs, _where(files))
-    features = parsing_specs(columns)
+    where, stored = str(files[0]) if files else "no files", feature_schema.stored_features(files)
+    specs = feature_schema.match_features(specs, stored, feature_schema.label_of(files))
+    columns = feature_schema.check_features(stored, specs, where)
+    features = feature_schema.parsing_specs(columns)
     try:
         for block in read_blocks(files, batch_size):
             yield _parse(block, features, specs)
     except (tf.errors.OpError, UnicodeDecodeError) as error:
-        _raise_for_first_invalid(files, columns)
+        for file in files:
+            for index, record in enumerate(read_records([file])):
+                feature_schema.check_record(record, columns, f"{file}, record {index}")
         raise ExamplesError(
-            f"{_where(files)}: {first_line(error)}",
+            f"{where}: {first_line(error)}",
             "TFRecord files of tf.Example with the same features",
             "prepare the examples again with: tfopt prepare_examples",
         ) from error
@@ -84,14 +75,14 @@ def parse_records(
     """
     import tensorflow as tf
 
-    stored = stored_features(files) if files else feature_specs(records[0])
-    specs = match_features(specs, stored, label_of(files))
-    columns = check_features(stored, specs, where)
+    stored = feature_schema.stored_features(files) if files else feature_schema.feature_specs(records[0])
+    specs = feature_schema.match_features(specs, stored, feature_schema.label_of(files))
+    columns = feature_schema.check_features(stored, specs, where)
     try:
-        return _parse(records, parsing_specs(columns), specs)
+        return _parse(records, feature_schema.parsing_specs(columns), specs)
     except (tf.errors.OpError, UnicodeDecodeError) as error:  # TensorFlow quotes a damaged record
         for index, record in enumerate(records):
-            check_record(record, columns, f"{where}, record {index}")
+            feature_schema.check_record(record, columns, f"{where}, record {index}")
         raise ExamplesError(f"{where}: {first_line(error)}", "serialized tf.Example", "prepare them again") from error
 
 
@@ -117,10 +108,7 @@ def serialize_records(columns: Mapping[str, NDArray[Any]]) -> list[bytes]:
 
 
 def to_inputs(columns: Mapping[str, NDArray[Any]], specs: Mapping[str, TensorSpec]) -> Batch:
-    """Convert parsed features, ``[records, values]``, to inputs of a model: see `to_input`.
-
-    A `RecordSpec` gets the serialized records, which are under the key `RECORDS`.
-    """
+    """Convert parsed features, ``[records, values]``, to a model's inputs; a `RecordSpec` gets the column `RECORDS`."""
     return {name: to_input(columns[column_name(name, spec)], spec) for name, spec in specs.items()}
 
 
@@ -158,22 +146,11 @@ def _parse(records: Sequence[bytes], features: JsonObject, specs: Mapping[str, T
     import tensorflow as tf
 
     parsed = tf.io.parse_example(list(records), features) if features else {}
-    arrays = {name: densify(values).numpy() for name, values in parsed.items()}
+    arrays = {name: feature_schema.densify(values).numpy() for name, values in parsed.items()}
     return to_inputs({RECORDS: np.array(records, object), **arrays}, specs)
-
-
-def _raise_for_first_invalid(files: Sequence[str | Path], columns: Columns) -> None:
-    """Raise ComponentError for the first invalid record, after reading has failed."""
-    for file in files:
-        for index, record in enumerate(read_records([file])):
-            check_record(record, columns, f"{file}, record {index}")
 
 
 def _reshape_sizes(sizes: tuple[int | None, ...]) -> list[int]:
     """Replace the first unknown size by -1, for reshape, and further unknown sizes by 1."""
     unknown = [index for index, size in enumerate(sizes) if size is None]
     return [-1 if unknown and index == unknown[0] else size or 1 for index, size in enumerate(sizes)]
-
-
-def _where(files: Sequence[str | Path]) -> str:
-    return str(files[0]) if files else "no files"

@@ -1,4 +1,4 @@
-"""Run a component's Beam pipeline with the runner arguments of the engine.
+"""Run a component's Beam pipeline with the runner arguments of the engine, and return its result.
 
 These transforms are exact on all runners, including Dask's: ``Create | FlatMap (or ParDo with setup) | CombinePerKey
 with an integer key``, and output written inside a Map. Dask's runner drops elements that ``finish_bundle`` emits and
@@ -8,22 +8,27 @@ side inputs that come after a shuffle; and of several branches it runs only the 
 
 import argparse
 import contextlib
+import hmac
 import io
 import os
+import pickle
 import re
+import secrets
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tfopt.declaration.extensions import Extensions
 from tfopt.errors import ComponentError
 from tfopt.processes.parent_death import PYTHON
+from tfopt.storage import remote_files
 
 DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 
+_DIGEST, _DIGEST_BYTES = "sha256", 32
 _ARGUMENTS: ContextVar[tuple[str, ...]] = ContextVar("beam_pipeline_args", default=())
 
 
@@ -45,11 +50,7 @@ class BeamRunner:
 RUNNERS = Extensions(
     "tfopt.beam_runners",
     BeamRunner,
-    {
-        "flinkrunner": "tfopt.data.portable_runners.RUNNER",
-        "portablerunner": "tfopt.data.portable_runners.RUNNER",
-        "sparkrunner": "tfopt.data.portable_runners.RUNNER",
-    },
+    dict.fromkeys(("flinkrunner", "portablerunner", "sparkrunner"), "tfopt.data.portable_runners.RUNNER"),
 )
 
 
@@ -68,8 +69,7 @@ def find_runner(arguments: Sequence[str]) -> BeamRunner | None:
 
 def check_arguments(arguments: Sequence[str]) -> None:
     """Raise ComponentError for Beam's arguments with which no pipeline can run, without importing Beam."""
-    runner = find_runner(arguments)
-    if runner:
+    if runner := find_runner(arguments):
         runner.check(arguments)
 
 
@@ -113,6 +113,44 @@ def pipeline() -> Iterator[Any]:
             client.close()
 
 
+@dataclass(frozen=True)
+class ResultFile:
+    """The file in which a worker returns a pipeline's result: the only way that every runner supports.
+
+    Its content is a pickle, which can run code when it is read, so the worker, which gets a copy of this object,
+    authenticates it with a key of this run (HMAC, RFC 2104): a file that anything else wrote is refused unread.
+    """
+
+    uri: str
+    key: bytes = field(default_factory=lambda: secrets.token_bytes(_DIGEST_BYTES), repr=False)
+
+    def write(self, result: Any) -> None:
+        """Write the result; called by a worker."""
+        content = pickle.dumps(result, pickle.HIGHEST_PROTOCOL)
+        with remote_files.open_file(self.uri, "wb") as stream:
+            stream.write(hmac.digest(self.key, content, _DIGEST) + content)
+
+    def take(self) -> Any:
+        """Read and remove the file in the launching process; raise ComponentError if no worker of this run wrote it."""
+        try:
+            with remote_files.open_file(self.uri) as stream:
+                code, content = stream.read(_DIGEST_BYTES), stream.read()
+        except (ComponentError, OSError) as error:
+            raise ComponentError(
+                "the Beam runner ended without a result",
+                "a runner that writes to the output's address",
+                "give workers on other machines an address that they share with this one",
+            ) from error
+        remote_files.remove(self.uri)
+        if not hmac.compare_digest(code, hmac.digest(self.key, content, _DIGEST)):
+            raise ComponentError(
+                f"{self.uri}: not written by the workers of this run, or incomplete",
+                "the result that a worker wrote",
+                "allow no other process to write to the output's folder while the step runs",
+            )
+        return pickle.loads(content)
+
+
 def worker_count() -> int:
     """Estimate from its arguments how many elements the runner processes in parallel."""
     from apache_beam.options.pipeline_options import DirectOptions, WorkerOptions
@@ -122,7 +160,15 @@ def worker_count() -> int:
     if runner == "FnApiRunner":
         return int(options.view_as(DirectOptions).direct_num_workers) or os.cpu_count() or 1
     if runner.startswith("Dask"):
-        return _dask_threads(options)
+        import distributed
+        from apache_beam.runners.dask.dask_runner import DaskOptions
+
+        dask = options.view_as(DaskOptions)
+        if not dask.address and not dask.scheduler_file:
+            return os.cpu_count() or 1
+        cluster = {"address": dask.address, "scheduler_file": dask.scheduler_file}
+        with distributed.Client(**cluster, set_as_default=False) as client:
+            return sum(client.nthreads().values()) or 1
     worker_options = options.view_as(WorkerOptions)
     parallelism = options.get_all_options().get("parallelism") or 0
     return max(worker_options.max_num_workers or worker_options.num_workers or parallelism, 0) or 8
@@ -204,14 +250,3 @@ def _runner(options: Any) -> str:
     from apache_beam.options.pipeline_options import StandardOptions
 
     return str(options.view_as(StandardOptions).runner or "").rpartition(".")[2]
-
-
-def _dask_threads(options: Any) -> int:
-    import distributed
-    from apache_beam.runners.dask.dask_runner import DaskOptions
-
-    dask = options.view_as(DaskOptions)
-    if not dask.address and not dask.scheduler_file:
-        return os.cpu_count() or 1
-    with distributed.Client(address=dask.address, scheduler_file=dask.scheduler_file, set_as_default=False) as client:
-        return sum(client.nthreads().values()) or 1

@@ -258,20 +258,26 @@ def rounding_notes(
 
 def check_record(record: bytes, columns: Mapping[str, TensorSpec], where: str) -> None:
     """Raise ExamplesError unless a record has these features with the stored types and lengths."""
-    stored = feature_specs(record)
-    for name, expected in record_features(columns).items():
-        spec = stored.get(name)
-        if spec is None and expected.shape[1] is None:
+    stored, features = feature_specs(record), dict[str, TensorSpec]()
+    for name, spec in columns.items():
+        if isinstance(spec, SparseSpec):  # a record contains two features of varying length
+            features[spec.positions] = TensorSpec("int64", (None, None))
+            features[spec.values] = TensorSpec(spec.dtype, (None, None))
+        else:
+            features[name] = spec
+    for name, expected in features.items():
+        recorded = stored.get(name)
+        if recorded is None and expected.shape[1] is None:
             continue
-        if spec is None:
+        if recorded is None:
             raise ExamplesError(
                 f"{where}: feature {name!r} is missing",
                 f"{expected} in every record",
                 "fill in missing values, or remove such records, when preparing the examples",
             )
-        if spec.dtype != expected.dtype or expected.shape[1] not in (None, spec.shape[1]):
+        if recorded.dtype != expected.dtype or expected.shape[1] not in (None, recorded.shape[1]):
             raise ExamplesError(
-                f"{where}: feature {name!r} is {spec}",
+                f"{where}: feature {name!r} is {recorded}",
                 f"{expected}, as in the first record",
                 "prepare the examples with one type; pad values of varying length, or use tfopt prepare_examples, "
                 "which records that the length varies",
@@ -303,18 +309,6 @@ def densify(values: Any) -> Any:
         longest = tf.maximum(values.bounding_shape(axis=1), 1)
         return tf.ensure_shape(values.to_tensor(shape=tf.stack([tf.cast(-1, longest.dtype), longest])), [None, None])
     return values
-
-
-def record_features(columns: Mapping[str, TensorSpec]) -> Columns:
-    """Return the features as records contain them: two of varying length instead of each sparse one."""
-    features: Columns = {}
-    for name, spec in columns.items():
-        if isinstance(spec, SparseSpec):
-            features[spec.positions] = TensorSpec("int64", (None, None))
-            features[spec.values] = TensorSpec(spec.dtype, (None, None))
-        else:
-            features[name] = spec
-    return features
 
 
 def _manifest_of(files: Sequence[str | Path]) -> ExamplesManifest:

@@ -5,7 +5,7 @@ made from it.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from tfopt.artifacts.model_card import LearnedNames, ModelCard
 from tfopt.errors import ComponentError
@@ -34,7 +34,19 @@ def find_conflict(card: ModelCard, manifest: ExamplesManifest, label: str | None
         if position is not None:
             names = (learned.classes or [])[position], (manifest.classes or [])[position]
             return f"it learned class {position} as {names[0]!r}; in the examples it is {names[1]!r}"
-    return _packed_conflict(learned.packed or {}, manifest.packed or {})
+    packed, shown = learned.packed or {}, manifest.packed or {}
+    for feature in sorted(packed.keys() & shown.keys()):
+        if any(all(map(UNNAMED.fullmatch, names)) for names in (packed[feature], shown[feature])):
+            continue
+        position = _first_difference(packed[feature], shown[feature])
+        if position is not None:
+            names = packed[feature][position], shown[feature][position]
+            differing = sum(one != other for one, other in zip(packed[feature], shown[feature], strict=False))
+            return (
+                f"it learned value {position} of {feature!r} from column {names[0]!r}; in the examples it is column "
+                f"{names[1]!r} ({differing} values come from other columns)"
+            )
+    return None
 
 
 def check_names(card: ModelCard, manifest: ExamplesManifest, label: str | None, model: str) -> None:
@@ -44,21 +56,6 @@ def check_names(card: ModelCard, manifest: ExamplesManifest, label: str | None, 
         fixes = [f"prepare the examples with classes={learned.classes}"] if learned.classes else []
         fixes += ["keep the order of the packed columns"] if learned.packed else []
         raise ComponentError(f"{model}: {conflict}", "the numbers that the model learned", "; ".join(fixes))
-
-
-def _packed_conflict(learned: Mapping[str, Sequence[str]], packed: Mapping[str, Sequence[str]]) -> str | None:
-    for feature in sorted(learned.keys() & packed.keys()):
-        if any(all(map(UNNAMED.fullmatch, names)) for names in (learned[feature], packed[feature])):
-            continue
-        position = _first_difference(learned[feature], packed[feature])
-        if position is not None:
-            names = learned[feature][position], packed[feature][position]
-            differing = sum(one != other for one, other in zip(learned[feature], packed[feature], strict=False))
-            return (
-                f"it learned value {position} of {feature!r} from column {names[0]!r}; in the examples it is column "
-                f"{names[1]!r} ({differing} values come from other columns)"
-            )
-    return None
 
 
 def _first_difference(one: Sequence[str], other: Sequence[str]) -> int | None:

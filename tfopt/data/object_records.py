@@ -16,56 +16,25 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import serialize_records
 from tfopt.data.feature_schema import MANIFEST
+from tfopt.data.object_columns import Columns, Naming, by_name, is_frame, named_columns
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.reports.report_schema import dump
-from tfopt.value_types import Tensors
 
 BLOCK = 1024  # records that are converted together
 MOST_BYTES = 8 << 30  # a dataset that repeats without end would fill the disk
 MOST_SEEDS = 50  # tried until no split of a few records is empty
-ACCEPTED = (
-    'arrays (x, y), or ({"NAME": x}, {"NAME": y}), a DataFrame or a mapping of arrays with the label among its '
-    'columns, a tf.data.Dataset of such elements, a mapping of splits, {"train": …, "eval": …}, to one of these, or '
-    "the path of examples"
-)
-
-Columns = dict[str, NDArray[Any]]
 _tokens: "weakref.WeakKeyDictionary[object, str]" = weakref.WeakKeyDictionary()
+
+
+Records = tuple[Callable[[], Iterator[Columns]], bytes]  # in batches; with a key that identifies their content
 
 
 class _FractionError(Exception):
     """A label is not a whole number, though the earlier ones were."""
-
-
-@dataclass(frozen=True)
-class Naming:
-    """Names for data without names: those of the inputs and outputs of a model, and that of the label.
-
-    Attributes:
-        inputs: The inputs of the model; None if no model is known.
-        outputs: Names of its outputs.
-        has_order: True if both are in the order in which Keras takes lists.
-        needs_label: True if records without a label are of no use.
-    """
-
-    label: str
-    inputs: Mapping[str, TensorSpec] | None = None
-    outputs: tuple[str, ...] = ()
-    has_order: bool = False
-    needs_label: bool = False
-
-
-@dataclass(frozen=True)
-class _Source:
-    """The records of an object, in batches; `key` identifies their content."""
-
-    batches: Callable[[], Iterator[Columns]]
-    key: bytes
 
 
 @dataclass
@@ -94,19 +63,13 @@ class _Statistics:
 
 
 class ObjectRecords:
-    """The records of an object, not written yet.
-
-    Attributes:
-        digest: Identifies their content, names and splits; that of a dataset identifies the object.
-    """
+    """The records of an object, not written yet."""
 
     def __init__(self, value: object, naming: Naming, shares: Mapping[str, int]) -> None:
         """Take the arrays of an object, which a mapping of splits has for each of them.
 
-        Args:
-            value: One of `ACCEPTED`, but no path.
-            naming: Names for what has none.
-            shares: Name and share of each split of an object that is not divided.
+        The object is one of `ACCEPTED`, but no path. ``naming`` has names for what has none, ``shares`` the names and
+        shares of the splits of an object that is not divided.
 
         Raises:
             ComponentError: If it is something else, or the arrays do not belong together.
@@ -117,7 +80,8 @@ class ObjectRecords:
         for name in self._sources:
             if name and not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
                 raise ComponentError(f"split {name!r}", "letters, digits, _ . -", "rename it, such as train or eval")
-        facts = [[name, source.key.hex()] for name, source in self._sources.items()]
+        facts = [[name, key.hex()] for name, (_, key) in self._sources.items()]
+        # It identifies content, names and splits; that of a dataset identifies the object.
         self.digest = hashlib.sha256(json.dumps([facts, self._shares, self._label]).encode()).hexdigest()
 
     def write(self, folder: Path) -> dict[str, int]:
@@ -182,8 +146,8 @@ class ObjectRecords:
 
     def _blocks(self, has_classes: bool, statistics: _Statistics) -> Iterator[tuple[str, Columns]]:
         """Yield the split, or nothing for one to be drawn, and rows of values of a few records by name."""
-        for own, source in self._sources.items():
-            for columns in source.batches():
+        for own, (batches, _) in self._sources.items():
+            for columns in batches():
                 if has_classes and self._label in columns:
                     columns = columns | {self._label: _whole(columns[self._label])}
                 statistics.add(columns)
@@ -202,106 +166,6 @@ def is_dataset(value: object) -> bool:
     return "tensorflow" in sys.modules and isinstance(value, sys.modules["tensorflow"].data.Dataset)
 
 
-def is_frame(value: object) -> bool:
-    """Test for a pandas DataFrame, without importing pandas."""
-    return "pandas" in sys.modules and isinstance(value, sys.modules["pandas"].DataFrame)
-
-
-def named_columns(value: object, naming: Naming) -> Columns:
-    """Return the columns of (x, y), of x with its labels among its columns, or of x alone.
-
-    Raises:
-        ComponentError: If names are missing, or the arrays do not belong together.
-    """
-    columns = {name: to_column(name, values) for name, values in _named(value, naming).items()}
-    lengths = {name: len(array) for name, array in columns.items()}
-    if len(set(lengths.values())) != 1:
-        raise ComponentError(
-            f"arrays of {', '.join(f'{name}: {count}' for name, count in lengths.items()) or 'nothing'} records",
-            "arrays of the same length",
-            "pass x and y of the same records",
-        )
-    return columns
-
-
-def to_column(name: str, values: Any) -> NDArray[Any]:
-    """Return an array as examples store it: float32, int64, or bytes as objects; the first dimension is the records.
-
-    Raises:
-        ComponentError: If they are no numbers or texts, one is missing, NaN or too large, or lengths vary.
-    """
-    if hasattr(values, "row_splits") or hasattr(values, "dense_shape"):
-        raise ComponentError(
-            f"{name}: a {type(values).__name__}", "a dense array", "call to_tensor(), or tf.sparse.to_dense, on it"
-        )
-    if not _is_array(values):
-        raise ComponentError(f"{name}: {type_name(values)}", ACCEPTED, "pass an array with one entry for each record")
-    try:
-        array = np.asarray(values)
-    except (TypeError, ValueError, RuntimeError) as error:
-        received = f"{name}: {type(values).__name__}: {first_line(error)}"
-        raise ComponentError(
-            received, "numbers or texts of one shape for each record", "pad or convert them"
-        ) from error
-    if not array.ndim:
-        raise ComponentError(
-            f"{name}: one value", "an array with one entry for each record", "pass the records in an array"
-        )
-    if array.dtype.kind == "O":
-        array = _from_objects(name, array)
-    if array.dtype.kind in "OSUT":
-        texts = [text.encode() if isinstance(text, str) else text for text in array.ravel().tolist()]
-        return np.array(texts, object).reshape(array.shape)
-    if array.dtype.kind in "biu":
-        if array.dtype == np.uint64 and array.size and array.max() > np.iinfo(np.int64).max:
-            raise ComponentError(f"{name}: {array.max()}", "integers of 64 bits with a sign", "use other identifiers")
-        return array.astype(np.int64)
-    if "float" not in array.dtype.name:
-        raise ComponentError(
-            f"{name}: values of {array.dtype}", "numbers or texts", f"convert {name}, for example with .astype('int64')"
-        )
-    with np.errstate(over="ignore"):
-        stored = array.astype(np.float32)
-    _check_finite(name, stored)
-    return stored
-
-
-def _from_objects(name: str, array: NDArray[Any]) -> NDArray[Any]:
-    """Return an array of texts, still objects, or of numbers."""
-    items = array.ravel().tolist()
-    if all(isinstance(item, str | bytes) for item in items):
-        return array
-    missing = sum(
-        item is None or type(item).__name__ in ("NAType", "NaTType") or (isinstance(item, float) and np.isnan(item))
-        for item in items
-    )
-    if missing:
-        raise ComponentError(
-            f"{name}: {missing} of {len(items)} values are missing",
-            "a value in each record",
-            "leave these records out (dropna), or fill them in (fillna)",
-        )
-    if all(isinstance(item, bool | int | float | np.number | np.bool_) for item in items):
-        return np.array(items).reshape(array.shape)
-    kinds = sorted({type(item).__name__ for item in items})
-    raise ComponentError(
-        f"{name}: objects of {', '.join(kinds)}",
-        "numbers or texts, as many for each record",
-        "convert them, and pad lists to one length",
-    )
-
-
-def _check_finite(name: str, array: NDArray[Any]) -> None:
-    wrong = ~np.isfinite(array.reshape(len(array), -1)).all(1) if array.size else np.zeros(0, bool)
-    if wrong.any():
-        first = int(np.flatnonzero(wrong)[0])
-        raise ComponentError(
-            f"{name}: NaN or infinite in {int(wrong.sum())} of {len(array)} records, the first is record {first}",
-            "finite numbers that float32 can hold",
-            "leave these records out, of x and of y, or fill the values in",
-        )
-
-
 def _whole(labels: NDArray[Any]) -> NDArray[Any]:
     """Return labels of whole numbers as integers; raise _FractionError for fractions."""
     if labels.dtype != np.float32:
@@ -318,7 +182,7 @@ def _has_splits(value: object) -> bool:
     return all(isinstance(part, tuple | Mapping) or is_dataset(part) or is_frame(part) for part in value.values())
 
 
-def _source(value: Any, naming: Naming) -> _Source:
+def _source(value: Any, naming: Naming) -> Records:
     if is_dataset(value):
         return _dataset_source(value, naming)
     columns = named_columns(value, naming)
@@ -331,17 +195,17 @@ def _source(value: Any, naming: Naming) -> _Source:
                 total.update(b"%d\0" % len(text) + text)
         else:
             total.update(np.ascontiguousarray(array).data)
-    return _Source(lambda: iter([columns]), total.digest())
+    return lambda: iter([columns]), total.digest()
 
 
-def _dataset_source(dataset: Any, naming: Naming) -> _Source:
+def _dataset_source(dataset: Any, naming: Naming) -> Records:
     import tensorflow as tf
 
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
         raise ComponentError(
             "a tf.data.Dataset without end", "a dataset that ends", "leave out repeat(), or end it with take(N)"
         )
-    specs = _named(dataset.element_spec, naming)
+    specs = by_name(dataset.element_spec, naming)
     ragged = [name for name, spec in specs.items() if not isinstance(spec, tf.TensorSpec)]
     if ragged:
         raise ComponentError(
@@ -363,7 +227,7 @@ def _dataset_source(dataset: Any, naming: Naming) -> _Source:
                 "iterate over it yourself to find the element; pad values of varying length",
             ) from error
 
-    return _Source(batches, f"{object_token(dataset)} {sorted(specs)}".encode())
+    return batches, f"{object_token(dataset)} {sorted(specs)}".encode()
 
 
 def _is_batched(specs: Mapping[str, Any], naming: Naming) -> bool:
@@ -390,59 +254,3 @@ def _check_label(columns: Mapping[str, Any], naming: Naming, kind: str) -> None:
         raise ComponentError(
             f"{kind} of {', '.join(columns)}: no label {naming.label!r}", "a label for each record", fix
         )
-
-
-def _named(value: Any, naming: Naming) -> Tensors:
-    """Return arrays, or specs of tensors, by feature name, and labels by theirs."""
-    is_pair = isinstance(value, tuple) and len(value) in (2, 3)  # the third are weights of a training
-    x, y = value[:2] if is_pair else (value, None)
-    if isinstance(value, tuple) and not is_pair:
-        raise ComponentError(f"a tuple of {len(value)}", ACCEPTED, "pass (x, y)")
-    features, labels = _features(x, naming), {} if y is None else _labels(y, naming)
-    if both := features.keys() & labels.keys():
-        raise ComponentError(f"{', '.join(both)} in x and in y", "different names", "rename one of them, as label=NAME")
-    return features | labels
-
-
-def _features(x: Any, naming: Naming) -> Tensors:
-    inputs = list(naming.inputs or ())
-    if is_frame(x):
-        columns = {str(name): x[name] for name in x.columns}
-        label = {naming.label: columns[naming.label]} if naming.label in columns else {}
-        if len(inputs) == 1 and inputs[0] not in columns and len(columns) > len(label):  # as Model.fit takes it
-            return {inputs[0]: x[[name for name in x.columns if str(name) not in label]].to_numpy()} | label
-        return columns
-    if isinstance(x, Mapping):
-        return {str(name): values for name, values in x.items()}
-    if isinstance(x, list | tuple) and len(x) == len(inputs) > 1 and naming.has_order:
-        return dict(zip(inputs, x, strict=True))
-    if len(inputs) == 1:
-        return {inputs[0]: x}
-    if not (_is_array(x) or hasattr(x, "shape")):
-        raise ComponentError(type_name(x), ACCEPTED, "pass one of these")
-    expected = f"the name of each input: {', '.join(inputs)}" if inputs else "a name, because no model is known here"
-    example = ", ".join(f'"{name}": …' for name in inputs or ["NAME"])
-    raise ComponentError("x without names", expected, f"pass {{{example}}} as x")
-
-
-def _labels(y: Any, naming: Naming) -> Tensors:
-    if isinstance(y, Mapping) or (is_frame(y) and len(y.columns) > 1):
-        return {str(name): y[name] for name in y}
-    if is_frame(y):
-        return {naming.label: y.to_numpy()}
-    if isinstance(y, list | tuple) and len(y) == len(naming.outputs) > 1:
-        if not naming.has_order:
-            example = ", ".join(f'"{name}": …' for name in naming.outputs)
-            raise ComponentError("a list as y", "labels by name of the output", f"pass {{{example}}} as y")
-        return dict(zip(naming.outputs, y, strict=True))
-    return {naming.label: y}
-
-
-def _is_array(value: object) -> bool:
-    return isinstance(value, list | tuple) or hasattr(value, "__array__")
-
-
-def type_name(value: object) -> str:
-    """Return a type as errors name it, with its module."""
-    kind = type(value)
-    return f"an object of type {kind.__module__}.{kind.__qualname__}".replace(" builtins.", " ")

@@ -13,34 +13,23 @@ from urllib.parse import urlparse
 from tfopt.data.beam_runner import BeamRunner, runner_name
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError, MachineError
+from tfopt.processes.parent_death import bound_command
 
 FLINK = "FlinkRunner"
 SPARK = "SparkRunner"
-_LOCAL_MASTERS = ("", "local")  # of "[auto]", "[local]" and "local[4]"
-_WORKERS = "--environment_type=PROCESS with tfopt-beam-worker as the command"
 
 
 @dataclass(frozen=True)
 class RunnerArguments:
-    """The arguments that decide what a portable runner needs. Beam reads the same ones itself.
+    """The arguments that decide what a portable runner needs. Beam reads the same ones itself."""
 
-    Attributes:
-        runner: Name of the runner's class, without its module.
-        master: Address of the cluster; empty for the runner's own local one.
-        jar: Path or address of the job server's jar; empty if Beam downloads it.
-        java: The program that runs the job server.
-        submits_jar: The jar is submitted to the cluster, and no job server runs on this machine.
-        endpoint: Address of a job server that runs already.
-        environment: How the workers are started; empty for the runner's default.
-    """
-
-    runner: str
-    master: str
-    jar: str
-    java: str
-    submits_jar: bool
-    endpoint: str
-    environment: str
+    runner: str  # name of the runner's class, without its module
+    master: str  # address of the cluster; empty for the runner's own local one
+    jar: str  # path or address of the job server's jar; empty if Beam downloads it
+    java: str  # the program that runs the job server
+    submits_jar: bool  # the jar is submitted to the cluster, and no job server runs on this machine
+    endpoint: str  # address of a job server that runs already
+    environment: str  # how the workers are started; empty for the runner's default
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> "RunnerArguments":
@@ -67,7 +56,8 @@ class RunnerArguments:
         """Return True if the workers are those of a cluster, and not in this process."""
         if self.runner not in (FLINK, SPARK):
             return False
-        return bool(self.endpoint) or self.master.strip().partition("[")[0] not in _LOCAL_MASTERS
+        # "[auto]", "[local]" and "local[4]" are local.
+        return bool(self.endpoint) or self.master.strip().partition("[")[0] not in ("", "local")
 
 
 def check_arguments(arguments: Sequence[str]) -> None:
@@ -94,7 +84,8 @@ def check_arguments(arguments: Sequence[str]) -> None:
     if options.is_cluster and not options.environment:
         raise ComponentError(
             f"--runner={options.runner} with a cluster, and no --environment_type",
-            f"how the cluster starts Python with tfopt: Beam's default image has no tfopt. For example {_WORKERS}",
+            "how the cluster starts Python with tfopt: Beam's default image has no tfopt. For example "
+            "--environment_type=PROCESS with tfopt-beam-worker as the command",
             "docs/scale.md#workers has the commands",
         )
 
@@ -102,29 +93,6 @@ def check_arguments(arguments: Sequence[str]) -> None:
 def jar_name(runner: str) -> str:
     """Return the name of a runner's job server on Maven Central; its Flink version is an argument."""
     return "beam-runners-flink-VERSION-job-server.jar" if runner == FLINK else "beam-runners-spark-3-job-server.jar"
-
-
-def download_error(error: BaseException, options: RunnerArguments, cache: str | None) -> ComponentError:
-    """Convert Beam's error about a job server's jar that cannot be downloaded."""
-    address = next((word.rstrip(":,.") for word in str(error).split() if word.startswith("http")), "")
-    jar = address.rpartition("/")[2] or jar_name(options.runner)
-    folder = cache or "~/.apache_beam/cache/jars"
-    argument = "flink_job_server_jar" if options.runner == FLINK else "spark_job_server_jar"
-    reason = str(error).partition(f"{address}: ")[2].partition(". ")[0] or str(error)
-    return ComponentError(
-        f"{jar} of Maven Central (group org.apache.beam): {reason}",
-        f"the jar of the job server in {folder}, or a connection to Maven Central, from which Beam downloads it",
-        f"copy the jar into this folder, or pass --beam-pipeline-arg=--{argument}=PATH",
-    )
-
-
-def start_error(error: BaseException, options: RunnerArguments) -> ComponentError:
-    """Convert Beam's error about a job server that ended instead of serving."""
-    return ComponentError(
-        f"the job server of {options.runner} ended with code {str(error).rpartition(' ')[2]}",
-        f"Java 17 as {options.java}, and a jar that is complete",
-        f"run it alone to read its messages: {options.java} -jar {options.jar or jar_name(options.runner)}",
-    )
 
 
 def failed_job(error: BaseException, options: RunnerArguments) -> ComponentError:
@@ -149,27 +117,70 @@ def failed_job(error: BaseException, options: RunnerArguments) -> ComponentError
 
 
 @contextlib.contextmanager
-def started_runner(arguments: Sequence[str], options: Any) -> Iterator[None]:
-    """Start a job server for Beam's own runner, if the arguments need one.
-
-    Raises:
-        ComponentError: If Java or the jar is missing, or the job failed.
-    """
-    from tfopt.data.job_server import job_server  # imports Apache Beam
-
+def _started_runner(arguments: Sequence[str], options: Any) -> Iterator[None]:
+    """Start a job server for Beam's own runner, if the arguments need one; convert errors of the runner."""
     check_arguments(arguments)
     needs = RunnerArguments.parse(arguments)
     try:
-        with job_server(options, flink=needs.runner == FLINK) if needs.starts_job_server else contextlib.nullcontext():
+        with _job_server(options, needs.runner) if needs.starts_job_server else contextlib.nullcontext():
             yield
     except RuntimeError as error:
         if "failed in state FAILED" in str(error):
             raise failed_job(error, needs) from error
         if "job server jar" in str(error):
-            raise download_error(error, needs, options.get_all_options()["jar_cache_dir"]) from error
+            raise _download_error(error, needs, options.get_all_options()["jar_cache_dir"]) from error
         if "Service failed to start" in str(error):
-            raise start_error(error, needs) from error
+            raise ComponentError(
+                f"the job server of {needs.runner} ended with code {str(error).rpartition(' ')[2]}",
+                f"Java 17 as {needs.java}, and a jar that is complete",
+                f"run it alone to read its messages: {needs.java} -jar {needs.jar or jar_name(needs.runner)}",
+            ) from error
         raise
 
 
-RUNNER = BeamRunner(check_arguments, started_runner)
+def _download_error(error: BaseException, options: RunnerArguments, cache: str | None) -> ComponentError:
+    """Convert Beam's error about a job server's jar that cannot be downloaded."""
+    address = next((word.rstrip(":,.") for word in str(error).split() if word.startswith("http")), "")
+    jar = address.rpartition("/")[2] or jar_name(options.runner)
+    folder = cache or "~/.apache_beam/cache/jars"
+    argument = "flink_job_server_jar" if options.runner == FLINK else "spark_job_server_jar"
+    reason = str(error).partition(f"{address}: ")[2].partition(". ")[0] or str(error)
+    return ComponentError(
+        f"{jar} of Maven Central (group org.apache.beam): {reason}",
+        f"the jar of the job server in {folder}, or a connection to Maven Central, from which Beam downloads it",
+        f"copy the jar into this folder, or pass --beam-pipeline-arg=--{argument}=PATH",
+    )
+
+
+@contextlib.contextmanager
+def _job_server(options: Any, runner: str) -> Iterator[None]:
+    """Start the job server of a runner and name it in Beam's options; stop it at the end.
+
+    It ends with this process, too. Beam's own are stopped in an exit handler, which a killed process does not call, and
+    by a signal handler, which Python refuses in other threads than the main one: TFX's Beam runner runs each component
+    in such a thread.
+    """
+    from apache_beam.options.pipeline_options import FlinkRunnerOptions, PortableOptions
+    from apache_beam.runners.portability.flink_runner import FlinkJarJobServer, FlinkRunner
+    from apache_beam.runners.portability.spark_runner import SparkJarJobServer
+
+    if runner == FLINK:
+        flink = options.view_as(FlinkRunnerOptions)
+        flink.flink_master = FlinkRunner.add_http_scheme(flink.flink_master)
+    server = (FlinkJarJobServer if runner == FLINK else SparkJarJobServer)(options)
+    portable, command_of_beam = options.view_as(PortableOptions), server.subprocess_cmd_and_endpoint
+
+    def bound() -> tuple[list[str], str]:
+        command, portable.job_endpoint = command_of_beam()
+        return bound_command(*command), portable.job_endpoint
+
+    server.subprocess_cmd_and_endpoint = bound
+    try:
+        server.start()
+        yield
+    finally:
+        if portable.job_endpoint:  # Beam's `stop` fails without a process
+            server.stop()
+
+
+RUNNER = BeamRunner(check_arguments, _started_runner)

@@ -6,17 +6,24 @@ that depends on the records alone, not on their order (Wegman's adaptive samplin
 1990). The records of one row with several labels are in the sample together.
 """
 
+import base64
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tfopt.artifacts.model_card import TRAINED_ON, ModelCard, TrainedOn
 from tfopt.data import tf_example
+from tfopt.data.tfrecords import read_blocks
+from tfopt.errors import ComponentError
+from tfopt.value_types import JsonObject
 
 MOST = 1 << 20  # different records; each takes 24 bytes
+MOST_LEARNED = 4096  # of a model card, where each takes 11 bytes
 BUFFERED = 1 << 16
 MOST_FILES = 64  # of a training split: prepare_examples writes shards of about 128 MB
 MOST_BYTES = 128 << 20  # of the records of a file
@@ -29,23 +36,14 @@ Hashes = NDArray[np.uint64]
 
 @dataclass
 class RecordHashes:
-    """The hashes of a set of records.
+    """The hashes of a set of records."""
 
-    Attributes:
-        level: Number of bits that are 0 in the features' hash of each stored record: one of ``2 ** level`` is stored.
-        records: Sorted hashes of different records.
-        features: The hash of the features of each.
-        counts: Number of records with each hash.
-        buffer: Hashes of records and of features that are not merged yet.
-        most: The largest number of different records that are stored.
-    """
-
-    level: int = 0
-    records: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
-    features: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))
-    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    buffer: list[Hashes] = field(default_factory=list)
-    most: int = field(default_factory=lambda: MOST)
+    level: int = 0  # number of bits that are 0 in the features' hash of each stored record: one of 2 ** level is stored
+    records: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))  # sorted hashes of different records
+    features: Hashes = field(default_factory=lambda: np.zeros(0, np.uint64))  # the hash of the features of each
+    counts: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))  # number of records with each hash
+    buffer: list[Hashes] = field(default_factory=list)  # hashes of records and of features that are not merged yet
+    most: int = field(default_factory=lambda: MOST)  # the largest number of different records that are stored
 
     def add(self, hashes: Hashes) -> None:
         """Add records: their hashes and those of their features, ``[records, 2]``, from `hash_records`."""
@@ -58,22 +56,14 @@ class RecordHashes:
         self.compact()
         other.compact()
         self.level = max(self.level, other.level)
-        self._set(
-            np.concatenate([self.records, other.records]),
-            np.concatenate([self.features, other.features]),
-            np.concatenate([self.counts, other.counts]),
-        )
+        self._insert(other.records, other.features, other.counts)
 
     def compact(self) -> None:
         """Merge the buffer."""
         if self.buffer:
             added = np.concatenate(self.buffer)
             self.buffer = []
-            self._set(
-                np.concatenate([self.records, added[:, 0]]),
-                np.concatenate([self.features, added[:, 1]]),
-                np.concatenate([self.counts, np.ones(len(added), np.int64)]),
-            )
+            self._insert(added[:, 0], added[:, 1], np.ones(len(added), np.int64))
 
     def counted_in(self, other: "RecordHashes") -> tuple[int, int]:
         """Return how many of these records are among the others, and how many were compared."""
@@ -98,9 +88,10 @@ class RecordHashes:
         _, inverse, labels = np.unique(self.features, return_inverse=True, return_counts=True)
         return int((labels > 1).sum()), int(self.counts[labels[inverse] > 1].sum())
 
-    def _set(self, records: Hashes, features: Hashes, counts: NDArray[np.int64]) -> None:
-        """Keep these records, sorted, each once; raise the level until they are few enough."""
-        order = np.argsort(records, kind="stable")
+    def _insert(self, records: Hashes, features: Hashes, counts: NDArray[np.int64]) -> None:
+        """Add records to the sorted ones, each once; raise the level until they are few enough."""
+        records, features = np.concatenate([self.records, records]), np.concatenate([self.features, features])
+        counts, order = np.concatenate([self.counts, counts]), np.argsort(records, kind="stable")
         records, features, counts = records[order], features[order], counts[order]
         starts = np.flatnonzero(np.concatenate([[True], records[1:] != records[:-1]])) if len(records) else order
         counts = np.add.reduceat(counts, starts) if len(records) else counts
@@ -146,6 +137,47 @@ def first_blocks(blocks: Iterator[list[bytes]]) -> Iterator[list[bytes]]:
         size += sum(map(len, block))
         if size > MOST_BYTES:
             return
+
+
+def trained_on_facts(files: list[Path], label: str, cards: Iterable[ModelCard]) -> JsonObject:
+    """Return the entry of a model card for a model that is trained on the first `MOST_FILES` of the training split.
+
+    It is a sample of the hashes of the records' features, by which `evaluate` finds them in other examples. The cards
+    of models that are made from the model have it, too. The samples in the cards of the models that it learned from are
+    added.
+    """
+    learned = RecordHashes(most=MOST_LEARNED)
+    for file in files[:MOST_FILES]:
+        for block in first_blocks(read_blocks([file], BATCH)):
+            learned.add(hash_records(block, label)[:, [1, 1]])  # only of the features
+    for card in cards:
+        if earlier := read_trained_on(card, label):
+            learned.merge(earlier)
+    learned.compact()
+    return {
+        "label": label,
+        "level": learned.level,
+        "features": base64.b64encode(learned.features.astype("<u8").tobytes()).decode(),
+    }
+
+
+def read_trained_on(card: ModelCard, label: str) -> RecordHashes | None:
+    """Return the sample of a card, None if it has none for the label; raise ComponentError if hashes are not whole."""
+    trained_on = card.trained_on or TrainedOn()
+    if not trained_on.features or trained_on.label != label:
+        return None
+    learned = RecordHashes(level=trained_on.level, most=MOST_LEARNED)
+    try:
+        features = np.frombuffer(base64.b64decode(trained_on.features, validate=True), "<u8")
+    except ValueError as error:
+        raise ComponentError(
+            f"model card of {card.name}: {TRAINED_ON}.features: {error}",
+            "hashes of 8 bytes in Base64, as tfopt writes them",
+            f"restore the card, or remove {TRAINED_ON} from it",
+        ) from error
+    learned.add(np.stack([features.astype(np.uint64)] * 2, axis=1))
+    learned.compact()
+    return learned
 
 
 def _is_example(record: bytes) -> bool:

@@ -1,5 +1,6 @@
 """Draw inputs for running models: examples if there are any, else random values that fit the signature."""
 
+import contextlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -171,13 +172,10 @@ def formatted_texts(specs: Specs, batch: Batch) -> Iterator[Batch]:
     pixels = np.random.default_rng(0).integers(0, 256, (32, 32, 3)).astype(np.uint8)
     image = tf.io.encode_png(pixels).numpy()
     for form in (b"%d", b"%d.25", image, b"YWJj", b'{"a": %d}', b"2020-01-%02d"):
-        texts = {
-            name: [
-                form % (row % 28 + 1) if form is not image and b"%" in form else form for row in range(batch[name].size)
-            ]
-            for name in names
-        }
-        yield batch | {name: np.array(texts[name], object).reshape(batch[name].shape) for name in names}
+        has_number = form is not image and b"%" in form
+        rows = range(max(batch[name].size for name in names))
+        texts = [form % (row % 28 + 1) if has_number else form for row in rows]
+        yield batch | {name: np.array(texts[: batch[name].size], object).reshape(batch[name].shape) for name in names}
 
 
 def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: int) -> NDArray[Any]:
@@ -185,17 +183,19 @@ def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: in
         return _random_records(spec, sizes[0] or 1 if sizes else 1, seed).reshape([size or 1 for size in sizes])
     shape = [size or OPEN_SIZE for size in sizes]
     draw = np.random.default_rng([seed, *name.encode()])
-    if spec.dtype in QUANTIZED:
-        return _random_quantized(spec.dtype, shape, draw)
+    with contextlib.suppress(ImportError):
+        import ml_dtypes  # noqa: F401  # numpy then has TensorFlow's other types: integers of 4 bits, floats of 8
     if "float" in spec.dtype:
-        return np.asarray(draw.random(shape)).astype(_numpy_dtype(spec.dtype))
-    if spec.dtype in ("int8", "uint8"):  # pixels or quantized values
-        limits = np.iinfo(spec.dtype)
-        return np.asarray(draw.integers(limits.min, limits.max, shape, endpoint=True), spec.dtype)
+        return np.asarray(draw.random(shape)).astype(spec.dtype)
+    if spec.dtype in ("int8", "uint8", *QUANTIZED):  # pixels or quantized values
+        plain = np.dtype(spec.dtype.removeprefix("q"))
+        limits = np.iinfo(plain)
+        values = np.asarray(draw.integers(limits.min, limits.max, shape, endpoint=True), plain)
+        return values.view([(spec.dtype, plain)]) if spec.dtype in QUANTIZED else values  # as numpy has TensorFlow's
     if "complex" in spec.dtype:
         return np.asarray(draw.random(shape) + 1j * draw.random(shape)).astype(spec.dtype)
     if spec.dtype == "bool" or "int" in spec.dtype:  # 0 and 1 are valid in every vocabulary and mask
-        return np.asarray(draw.integers(0, 2, shape)).astype(_numpy_dtype(spec.dtype))
+        return np.asarray(draw.integers(0, 2, shape)).astype(spec.dtype)
     if spec.vocabulary:
         return _random_text(spec.vocabulary, shape, draw)
     raise ComponentError(
@@ -203,23 +203,6 @@ def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: in
         "examples with such values",
         f"pass examples=PATH, with a feature {name!r}",
     )
-
-
-def _numpy_dtype(name: str) -> Any:
-    """Return a dtype by its name, also if TensorFlow has it and numpy does not: integers of 4 bits, floats of 8."""
-    try:
-        return np.dtype(name)
-    except TypeError:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
-
-
-def _random_quantized(name: str, shape: list[int], draw: np.random.Generator) -> NDArray[Any]:
-    """Return values of a quantized dtype as numpy has them for TensorFlow: records of one field."""
-    plain = np.dtype(name[1:])
-    limits = np.iinfo(plain)
-    return np.asarray(draw.integers(limits.min, limits.max, shape, endpoint=True), plain).view([(name, plain)])
 
 
 def _random_text(vocabulary: tuple[bytes, ...], shape: list[int], draw: np.random.Generator) -> NDArray[Any]:

@@ -26,26 +26,11 @@ Constant = Callable[[str], Any]  # returns the value of a constant by name
 
 @dataclass(frozen=True)
 class ParseOp:
-    """A parsing op and the features it returns.
-
-    Attributes:
-        features: The features by name, in the order of the outputs: sparse, dense, ragged.
-        dense_outputs: Index of the output of each dense feature.
-    """
+    """A parsing op and the features it returns."""
 
     node: Any
-    features: dict[str, ParsedFeature]
-    dense_outputs: dict[str, int]
-
-
-def parsed_features(graph_def: Any, tensor: str) -> dict[str, ParsedFeature]:
-    """Return the features that a GraphDef, or a function in it, parses from a string tensor (``node:0``)."""
-    bodies = {function.signature.name: function for function in graph_def.library.function}
-    features: dict[str, ParsedFeature] = {}
-    for node, nodes in _parsers(graph_def.node, tensor.partition(":")[0], bodies):
-        if parse_op := read_parse_op(node, nodes):
-            features |= parse_op.features
-    return dict(sorted(features.items()))
+    features: dict[str, ParsedFeature]  # the features by name, in the order of the outputs: sparse, dense, ragged
+    dense_outputs: dict[str, int]  # index of the output of each dense feature
 
 
 def describe_text_inputs(
@@ -56,14 +41,17 @@ def describe_text_inputs(
     An input that the graph parses becomes a `RecordSpec`; another one gets the words that the graph looks up, also in
     files (``assets``). Each input has a tensor (``node:0``).
     """
-    described = dict(specs)
+    described, bodies = dict(specs), {function.signature.name: function for function in graph_def.library.function}
     words = _vocabulary(graph_def, assets) if any(spec.dtype == "string" for spec in specs.values()) else ()
     for name, spec in specs.items():
         if spec.dtype != "string":
             continue
-        features = parsed_features(graph_def, tensors[name])
+        features: dict[str, ParsedFeature] = {}
+        for node, nodes in _parsers(graph_def.node, tensors[name].partition(":")[0], bodies):
+            if parse_op := read_parse_op(node, nodes):
+                features |= parse_op.features
         if features:
-            features = {key: replace(feature, vocabulary=words) for key, feature in features.items()}
+            features = {key: replace(feature, vocabulary=words) for key, feature in sorted(features.items())}
             described[name] = RecordSpec(spec.dtype, spec.shape, spec.ranked, features=features)
         else:
             described[name] = replace(spec, vocabulary=words)
@@ -105,10 +93,7 @@ def _vocabulary(graph_def: Any, assets: Iterable[Path]) -> tuple[bytes, ...]:
 
 
 def read_parse_op(node: Any, nodes: Any) -> ParseOp | None:
-    """Return the features of a parsing op among the nodes of a graph.
-
-    None if the node is another op, or the feature names are no constants.
-    """
+    """Return the features of a parsing op of a graph; None for another op, or if feature names are no constants."""
     if node.op not in _READERS:
         return None
     try:

@@ -15,11 +15,7 @@ SMALLEST_GZIP = 18  # bytes of header and trailer
 
 
 def read_records(files: Iterable[str | Path]) -> Iterator[bytes]:
-    """Yield the serialized records of TFRecord files.
-
-    Raises:
-        ExamplesError: If a file does not exist, is truncated or is not a TFRecord file.
-    """
+    """Yield serialized records; raise ExamplesError if a file does not exist, is truncated or is no TFRecord file."""
     import tensorflow as tf
     from tensorflow.python.lib.io import _pywrap_record_io  # without the start of a tf.data pipeline
 

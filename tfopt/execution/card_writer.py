@@ -86,7 +86,7 @@ def _trained_on(parent: Model, component: Component, inputs: Collection[Any], la
     examples = next((value for value in inputs if isinstance(value, Examples)), None)
     has_module = any(isinstance(value, PythonModule) for value in inputs)
     if component.purpose == "fine_tuning" and examples and has_module:  # without a module, weights are not trained
-        from tfopt.data.training_records import trained_on_facts  # imports NumPy
+        from tfopt.data.record_hashes import trained_on_facts  # imports NumPy
 
         return trained_on_facts(examples.split("train"), label, [parent.card])
     facts: JsonObject = parent.card.facts.get(TRAINED_ON) or {}

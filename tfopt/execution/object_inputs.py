@@ -20,7 +20,8 @@ from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data import object_records
 from tfopt.data.feature_schema import required_features
-from tfopt.data.object_records import Naming, ObjectRecords
+from tfopt.data.object_columns import Naming, type_name
+from tfopt.data.object_records import ObjectRecords
 from tfopt.declaration.component import SIGNATURE, Component
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -89,7 +90,7 @@ def save_objects(component: Component, arguments: Mapping[str, Any]) -> Mapping[
             data = save_data(arguments[name], folder, naming, shares)
             saved[name] = data if issubclass(port.type, Examples) else data.split("all")[0]
         elif not issubclass(port.type, Model):
-            received = f"{component.name}: {name}, {object_records.type_name(arguments[name])}"
+            received = f"{component.name}: {name}, {type_name(arguments[name])}"
             raise ComponentError(received, f"{port.type.__name__}: {port.type.contents}", f"pass {name}=PATH")
     return saved
 
@@ -212,7 +213,7 @@ def _library(model: Any) -> str:
         fix = "train a Keras model on the same data: tfopt init NAME --data TABLE --label COLUMN"
     elif (callable(model) and isinstance(model, type)) or type(model).__name__ == "function":
         fix = "call it, and pass the model that it returns"
-    raise ComponentError(object_records.type_name(model), ACCEPTED, fix)
+    raise ComponentError(type_name(model), ACCEPTED, fix)
 
 
 def _is_keras(model: object) -> bool:
@@ -254,9 +255,9 @@ def _write_model(model: Any, library: str, folder: Path) -> None:
             tf.saved_model.save(model, str(target), signatures=dict(getattr(model, "signatures", {})) or None)
         make_saved_model_reproducible(target)
     except Exception as error:  # of TensorFlow's tracing, which runs code of the user
-        received = f"{object_records.type_name(model)}: {first_line(error)}"
+        received = f"{type_name(model)}: {first_line(error)}"
         fix = "save it with tf.saved_model.save and pass the path, or pass the path that it was loaded from"
         raise ComponentError(received, "a model that TensorFlow can save", fix) from error
     if not tf.saved_model.load(str(target)).signatures:
         fix = "decorate one method, such as __call__, with @tf.function(input_signature=[tf.TensorSpec(…)])"
-        raise ComponentError(f"{object_records.type_name(model)}: no signature", "a function with known inputs", fix)
+        raise ComponentError(f"{type_name(model)}: no signature", "a function with known inputs", fix)

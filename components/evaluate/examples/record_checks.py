@@ -1,16 +1,24 @@
-"""Checks of the evaluated records: skipped, equal, with several labels, of one class, or records of the training."""
+"""Checks of the evaluated records: skipped, equal, of several or one label, or records of training or calibration."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from tfopt.components.evaluate.examples.splits import TRAINING_SPLIT
+from tfopt.artifacts import Model
+from tfopt.components.evaluate.examples.records import SEEN, TRAINING_SPLIT
 from tfopt.components.evaluate.metrics.accumulators import Part, RecordFacts
 from tfopt.components.evaluate.parameters import Settings
+from tfopt.conversion.calibration import record_digest
 from tfopt.data.record_hashes import BATCH, MOST_FILES, RecordHashes, first_blocks, hash_records
 from tfopt.data.tfrecords import read_blocks
+from tfopt.declaration.step_order import applied_steps, find_declaration
 from tfopt.errors import ComponentError
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import local_copy
+
+TRAINING = ("training", "fine_tuning")  # purposes of components that keep the epoch that is best on SEEN
+ALLOWED_SHARE = 0.1  # of the calibration records; data may contain the same record twice
+
+RecordIds = frozenset[str]
 
 
 def read_training(part: Part, label: str) -> RecordFacts:
@@ -52,39 +60,83 @@ def add_notes(
     evaluated, checks = checks.evaluated, replace(checks, is_whole=checks.is_whole and len(training) <= MOST_FILES)
     evaluated.compact()
     distinct = None if evaluated.level else len(evaluated.records)
-    notes = [*_skipped(report), *_duplicates(checks), *_contradictions(checks), *_overlap(report, checks)]
-    notes += [*_learned_elsewhere(report, checks, learned), *_one_class(report, checks)]
-    return replace(report, counts=replace(report.counts, distinct=distinct), notes=[*report.notes, *notes])
+    counts = replace(report.counts, distinct=distinct)
+    return replace(report, counts=counts, notes=[*report.notes, *_notes(report, checks, learned)])
 
 
-def _skipped(report: EvaluationReport) -> Iterator[str]:
-    counts = report.counts
+def models_tuned_on(models: Sequence[Model], names: Sequence[str], split: str) -> list[str]:
+    """Return the names of the models whose best epoch was chosen on this split, according to their model cards."""
+    if split != SEEN:
+        return []
+    return [
+        name
+        for name, model in zip(names, models, strict=True)
+        if any((one := find_declaration(step)) and one.purpose in TRAINING for step in applied_steps(model))
+    ]
+
+
+def calibration_records(model: Model) -> RecordIds:
+    """Return the identifiers of a model's calibration records from its model card; empty without calibration."""
+    return frozenset(model.card.calibration.records or ()) if model.card.calibration else frozenset()
+
+
+def find_overlap(records: Iterable[bytes], calibrated: Sequence[RecordIds]) -> dict[int, set[str]]:
+    """Return the identifiers of the records that each model was calibrated on, by the model's index."""
+    identifiers = {record_digest(record) for record in records}
+    return {number: overlap for number, own in enumerate(calibrated) if (overlap := identifiers & own)}
+
+
+def describe_overlap(model: Model, overlap: Collection[str], split: str) -> tuple[str | None, list[str]]:
+    """Return an error if the model was calibrated on the evaluated split, or a note if its split shares the records.
+
+    The ranges of such a model fit the records, so its metrics are optimistic.
+    ``overlap`` are the evaluated records that it was calibrated on; a few may be shared by chance.
+    """
+    calibration, count = model.card.calibration, len(calibration_records(model))
+    if not calibration or len(overlap) <= ALLOWED_SHARE * count:
+        return None, []
+    if calibration.split == split:
+        error = f"calibrated on {len(overlap)} of the records of split {split!r}, the evaluated split "
+        return f"{error}(expected other records: export it again with split=train)", []
+    note = (
+        f"{len(overlap)} of the {count} records of split {calibration.split!r} that "
+        f"it was calibrated on are in split {split!r} too, which may make its metrics optimistic"
+    )
+    return None, [note]
+
+
+def _notes(report: EvaluationReport, checks: RecordFacts, learned: Sequence[RecordHashes | None]) -> Iterator[str]:
+    counts, evaluated = report.counts, checks.evaluated
     if counts.skipped:
         yield f"{counts.skipped} of {counts.read} records skipped: {_reasons(counts.skipped_because)}"
-
-
-def _duplicates(checks: RecordFacts) -> Iterator[str]:
-    count, distinct = int(checks.evaluated.counts.sum()), len(checks.evaluated.records)
+    count, distinct = int(evaluated.counts.sum()), len(evaluated.records)
     if distinct < count:
         yield (
-            f"the {count} evaluated records are {distinct} different ones{_sample(checks.evaluated)}: intervals and "
-            "tests count every copy, so they claim more certainty than the data have"
+            f"the {count} evaluated records are {distinct} different ones{_sample(evaluated)}: intervals and tests "
+            "count every copy, so they claim more certainty than the data have"
         )
-
-
-def _contradictions(checks: RecordFacts) -> Iterator[str]:
-    rows, records = checks.evaluated.counted_rows()
+    rows, records = evaluated.counted_rows()
     if rows:
         yield (
             f"{rows} row{'s have' if rows > 1 else ' has'} different labels in different records ({records} of the "
-            f"evaluated records{_sample(checks.evaluated)}): no model can be right on all of them"
+            f"evaluated records{_sample(evaluated)}): no model can be right on all of them"
+        )
+    if report.split == TRAINING_SPLIT:
+        yield f"the {counts.evaluated} evaluated records are split {TRAINING_SPLIT!r}, which models learn from"
+    else:
+        yield from _overlap(checks)
+        yield from _learned_elsewhere(report, checks, learned)
+    if report.task in ("classification", "binary") and len(checks.labels) == 1:
+        number = int(*checks.labels)
+        names = report.classes[number : number + 1]
+        name = f" ({names[0]})" if names and names[0] != str(number) else ""
+        yield (
+            f"all {counts.evaluated} evaluated records have the label {number}{name}: the metrics say nothing "
+            "about other classes"
         )
 
 
-def _overlap(report: EvaluationReport, checks: RecordFacts) -> Iterator[str]:
-    if report.split == TRAINING_SPLIT:
-        yield f"the {report.counts.evaluated} evaluated records are split {TRAINING_SPLIT!r}, which models learn from"
-        return
+def _overlap(checks: RecordFacts) -> Iterator[str]:
     shared, compared = checks.evaluated.counted_in(checks.training)
     if shared:
         yield (
@@ -101,8 +153,6 @@ def _overlap(report: EvaluationReport, checks: RecordFacts) -> Iterator[str]:
 def _learned_elsewhere(
     report: EvaluationReport, checks: RecordFacts, learned: Sequence[RecordHashes | None]
 ) -> Iterator[str]:
-    if report.split == TRAINING_SPLIT:
-        return
     names: dict[str, list[str]] = {}
     for row, own in zip(report.models, learned, strict=True):
         if not own:
@@ -116,18 +166,6 @@ def _learned_elsewhere(
         yield (
             f"{counted} have the features of records that {who} learned from in other examples: metrics on them are "
             "better than on new records"
-        )
-
-
-def _one_class(report: EvaluationReport, checks: RecordFacts) -> Iterator[str]:
-    has_classes = report.task in ("classification", "binary")
-    if has_classes and len(checks.labels) == 1:
-        number = int(*checks.labels)
-        names = report.classes[number : number + 1]
-        name = f" ({names[0]})" if names and names[0] != str(number) else ""
-        yield (
-            f"all {report.counts.evaluated} evaluated records have the label {number}{name}: the metrics say nothing "
-            "about other classes"
         )
 
 

@@ -1,20 +1,56 @@
-"""Records of shards: read in parts by many workers, decoded in batches that do not depend on them."""
+"""Records of the evaluated split: its files, read ahead in parts by many workers, decoded in batches."""
 
 import itertools
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import PurePath
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+import tensorflow as tf
+from google.protobuf.message import DecodeError
 from numpy.typing import NDArray
 
+from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec
 from tfopt.components.evaluate.metrics.accumulators import Part, Position
 from tfopt.data.batches import RECORDS
 from tfopt.data.feature_schema import densify, parsing_specs, required_features
 from tfopt.data.tfrecords import read_blocks
-from tfopt.storage.remote_files import local_copy
+from tfopt.errors import ComponentError
+from tfopt.storage.remote_files import is_remote, list_remote_files, local_copy
+
+T = TypeVar("T")
+
+AUTO, UNSEEN, SEEN = "auto", "test", "eval"
+TRAINING_SPLIT = "train"
+PREFETCHED = 4  # batches
+
+
+def choose_split(examples: Examples, split: str) -> str:
+    """Return the requested split; for ``auto`` the one that no training uses, if there is one."""
+    if split != AUTO:
+        return split
+    return UNSEEN if find_files(examples, UNSEEN) else SEEN
+
+
+def split_files(examples: Examples, split: str) -> list[str]:
+    """Return the record files of a split, local paths or remote addresses; raise ComponentError if there are none."""
+    if files := find_files(examples, split):
+        return files
+    if not is_remote(examples.uri):
+        examples.split(split)  # raises an error that lists the splits
+    address = f"{examples.uri.rstrip('/')}/Split-{split}/"
+    raise ComponentError(f"{address}: no files", Examples.contents, "name another split, or check the address")
+
+
+def find_files(examples: Examples, split: str) -> list[str]:
+    """Return the record files of a split; none if there is no such split."""
+    if not is_remote(examples.uri):
+        return [str(file) for file in examples.splits.get(split, [])]
+    prefix = f"{examples.uri.rstrip('/')}/Split-{split}/"
+    return [file for file in list_remote_files(examples.uri) if file.startswith(prefix)]
 
 
 def split_into_parts(files: list[str], workers: int) -> list[Part]:
@@ -32,8 +68,6 @@ def read_part(file: str, part: int, of: int, batch_size: int) -> Iterator[tuple[
     Raises:
         ComponentError: If the file is truncated or is not a TFRecord file.
     """
-    import tensorflow as tf
-
     for index, block in enumerate(read_blocks([file], batch_size)):
         if index % of == part:
             yield index, tf.constant(block)
@@ -68,8 +102,6 @@ class Decoder:
 
         The column `RECORDS` has the serialized records, if a model parses them.
         """
-        import tensorflow as tf
-
         usable, skipped = np.arange(len(batch)), Counter[str]()
         try:
             columns = tf.io.parse_example(batch, self.columns)
@@ -88,9 +120,6 @@ class Decoder:
         return usable, arrays, skipped
 
     def _fault(self, record: Any) -> str | None:
-        import tensorflow as tf
-        from google.protobuf.message import DecodeError
-
         try:
             tf.io.parse_single_example(record, self.columns)
         except (tf.errors.InvalidArgumentError, UnicodeDecodeError):  # the message quotes raw bytes, so it is not used
@@ -100,3 +129,21 @@ class Decoder:
                 return "not a tf.Example"
             return "no label" if self.label not in features else "a feature missing, or of another type or length"
         return None
+
+
+def prefetch(items: Iterable[T], count: int) -> Iterator[T]:
+    """Yield the items in order, with up to ``count`` of them computed ahead in one thread.
+
+    An exception of the iterable is raised after the items before it. The thread ends if the caller stops early.
+
+    >>> list(prefetch(range(3), 2))
+    [0, 1, 2]
+    """
+    source, end, thread = iter(items), object(), ThreadPoolExecutor(1, "prefetch")
+    try:
+        waiting: deque[Future[Any]] = deque(thread.submit(next, source, end) for _ in range(count))
+        while (item := waiting.popleft().result()) is not end:
+            waiting.append(thread.submit(next, source, end))
+            yield item
+    finally:
+        thread.shutdown(cancel_futures=True)

@@ -29,15 +29,10 @@ Array = NDArray[Any]
 
 @dataclass
 class Histogram:
-    """Numbers of records in cells, counted and resampled.
+    """Numbers of records in cells, counted and resampled."""
 
-    Attributes:
-        counts: Number of records, ``[models, …]``.
-        resampled: Weighted number of records, ``[models, …, replicates]``.
-    """
-
-    counts: Array
-    resampled: Array
+    counts: Array  # number of records, [models, …]
+    resampled: Array  # weighted number of records, [models, …, replicates]
 
     @classmethod
     def empty(cls, shape: tuple[int, ...], replicates: int) -> Self:
@@ -71,30 +66,18 @@ class Histogram:
 
 @dataclass
 class Sums:
-    """The sums over one set of records: all records, or a slice.
-
-    Attributes:
-        records: Number of records.
-        weight: Sum of the bootstrap weights, ``[replicates]``.
-        total: Sum of each column of values, ``[models, columns]``.
-        rising: Sum of what each value exceeds the baseline's by, ``[models, columns]``.
-        falling: Sum of what the baseline's exceeds each value by, ``[models, columns]``.
-        least: Smallest value of each column, ``[models, columns]``.
-        most: Largest value of each column, ``[models, columns]``.
-        resampled: Weighted sum of each column, ``[models, columns, replicates]``.
-        ranks: Records by class and rank, ``[models, 2, bins]``; None without AUC.
-        classes: Hits, predictions and labels of each class, ``[models, 3, classes]``; None without F1.
-    """
+    """The sums over one set of records: all records, or a slice."""
 
     records: int
-    weight: Array
-    total: Array
-    rising: Array
-    falling: Array
-    least: Array
-    most: Array
-    resampled: Array
-    ranks: Histogram | None = None
+    weight: Array  # sum of the bootstrap weights, [replicates]
+    total: Array  # sum of each column of values, [models, columns]
+    rising: Array  # sum of what each value exceeds the baseline's by, [models, columns]
+    falling: Array  # sum of what the baseline's exceeds each value by, [models, columns]
+    least: Array  # smallest value of each column, [models, columns]
+    most: Array  # largest value of each column, [models, columns]
+    resampled: Array  # weighted sum of each column, [models, columns, replicates]
+    ranks: Histogram | None = None  # records by class and rank, [models, 2, bins]; None without AUC
+    # Hits, predictions and labels of each class, [models, 3, classes]; None without F1
     classes: Histogram | None = None
 
     @classmethod
@@ -169,19 +152,12 @@ class Sums:
 
 @dataclass
 class RecordFacts:
-    """Facts about the records, mergeable in any order.
+    """Facts about the records, mergeable in any order."""
 
-    Attributes:
-        evaluated: Hashes of the evaluated records.
-        training: Hashes of the records that models are trained on.
-        is_whole: False if the training split has more records than are compared.
-        labels: The smallest and the largest label.
-    """
-
-    evaluated: RecordHashes = field(default_factory=RecordHashes)
-    training: RecordHashes = field(default_factory=RecordHashes)
-    is_whole: bool = True
-    labels: set[float] = field(default_factory=set)
+    evaluated: RecordHashes = field(default_factory=RecordHashes)  # hashes of the evaluated records
+    training: RecordHashes = field(default_factory=RecordHashes)  # hashes of the records that models are trained on
+    is_whole: bool = True  # False if the training split has more records than are compared
+    labels: set[float] = field(default_factory=set)  # the smallest and the largest label
 
     def add(self, hashes: Hashes, labels: NDArray[Any]) -> None:
         """Add evaluated records."""
@@ -203,47 +179,32 @@ class RecordFacts:
 
 @dataclass
 class Totals:
-    """All sums over one part of the data, or over all data.
+    """All sums over one part of the data, or over all data."""
 
-    Attributes:
-        answered: Records that each model returned an output for.
-        broken: Number of these outputs with a NaN or an infinity.
-        agreeing: Number of these outputs with the baseline's class.
-        total_error: Sum of the absolute differences of each model's outputs to the baseline's.
-        max_error: The largest of these differences.
-        parts: How often each part of a file was scored.
-        read: Records in the files.
-        skipped: Records that could not be used, by reason.
-        failures: The first failure of each failed model: position and reason.
-        overlap: Identifiers of the records that each model was calibrated on.
-        refusal: The three parts of the error that ends the step, with its position.
-        sums: Sums over all records (key None) and over each slice.
-        tfma: Accumulators of TFMA's metrics, by model and metric.
-        confusion: Records by true and predicted class, ``[models, classes, classes]``; None if there are no counts.
-        ranges: Smallest and largest value of each output of each model.
-        checks: Hashes and labels of the records.
-        began: Time when the first worker had loaded its models, in seconds since 1970.
-        ended: Time when the last worker had finished.
-    """
-
-    answered: Array
-    broken: Array
-    agreeing: Array
-    total_error: Array
-    max_error: Array
-    parts: Counter[Part] = field(default_factory=Counter)
-    read: int = 0
-    skipped: Counter[str] = field(default_factory=Counter)
+    answered: Array  # records that each model returned an output for
+    broken: Array  # number of these outputs with a NaN or an infinity
+    agreeing: Array  # number of these outputs with the baseline's class
+    total_error: Array  # sum of the absolute differences of each model's outputs to the baseline's
+    max_error: Array  # the largest of these differences
+    parts: Counter[Part] = field(default_factory=Counter)  # how often each part of a file was scored
+    read: int = 0  # records in the files
+    skipped: Counter[str] = field(default_factory=Counter)  # records that could not be used, by reason
+    # The first failure of each failed model: position and reason
     failures: dict[int, tuple[Position, str]] = field(default_factory=dict)
+    # Identifiers of the records that each model was calibrated on
     overlap: dict[int, set[str]] = field(default_factory=dict)
+    # The three parts of the error that ends the step, with its position
     refusal: tuple[Position, tuple[str, str, str]] | None = None
-    sums: dict[Slice | None, Sums] = field(default_factory=dict)
+    sums: dict[Slice | None, Sums] = field(default_factory=dict)  # sums over all records (key None) and over each slice
+    # Accumulators of TFMA's metrics, by model and metric
     tfma: dict[tuple[int, str], Partition] = field(default_factory=dict)
+    # Records by true and predicted class, [models, classes, classes]; None if there are no counts
     confusion: Array | None = None
+    # Smallest and largest value of each output of each model
     ranges: dict[int, tuple[Array, Array]] = field(default_factory=dict)
-    checks: RecordFacts = field(default_factory=RecordFacts)
-    began: float = math.inf
-    ended: float = 0.0
+    checks: RecordFacts = field(default_factory=RecordFacts)  # hashes and labels of the records
+    began: float = math.inf  # time when the first worker had loaded its models, in seconds since 1970
+    ended: float = 0.0  # time when the last worker had finished
 
     @classmethod
     def empty(cls, models: int) -> Self:

@@ -8,17 +8,11 @@ from numpy.typing import NDArray
 
 from tfopt.components.evaluate.metrics.accumulators import Slice, Sums, Totals
 from tfopt.components.evaluate.metrics.bootstrap import UNIT, unseen_record_weights
-from tfopt.components.evaluate.metrics.curves import auc, average_precision
-from tfopt.components.evaluate.metrics.task_metrics import ACTUAL, HIT, PREDICTED, class_metrics
+from tfopt.components.evaluate.metrics.task_metrics import ACTUAL, HIT, PREDICTED, auc, average_precision, class_metrics
 from tfopt.components.evaluate.metrics.tfma_metrics import HIGHER
 from tfopt.components.evaluate.worker_plan import Plan
 from tfopt.errors import ComponentError
-from tfopt.measurement.confidence_bounds import (
-    SMALLEST_SAMPLE,
-    replicate_interval,
-    share_difference_interval,
-    share_interval,
-)
+from tfopt.measurement import confidence_bounds
 from tfopt.measurement.metric_names import user_metric
 from tfopt.metric_table import HIGHER_IS_BETTER
 
@@ -27,19 +21,12 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class ShareCounts:
-    """The records that a share and its difference to the baseline's are computed from.
+    """The records that a share and its difference to the baseline's are computed from."""
 
-    Attributes:
-        hits: Records that the model has right.
-        records: All records.
-        rising: Records that the model has right and the baseline wrong.
-        falling: Records that the baseline has right and the model wrong.
-    """
-
-    hits: int
-    records: int
-    rising: int
-    falling: int
+    hits: int  # records that the model has right
+    records: int  # all records
+    rising: int  # records that the model has right and the baseline wrong
+    falling: int  # records that the baseline has right and the model wrong
 
 
 @dataclass(frozen=True)
@@ -48,40 +35,31 @@ class Sampled:
 
     The replicates contain an unseen record (`tfopt.measurement.confidence_bounds`). If several kinds of record may be
     the worst, there are replicates for each of them.
-
-    Attributes:
-        value: The value over the records.
-        low: Replicates with an unseen record that lowers the metric, ``[kinds of record, replicates]``.
-        high: Replicates with an unseen record that raises it.
-        higher_is_better: True if a higher value is better.
-        resolution: Largest error of the value, if it is computed from a histogram.
-        share: The counts of a share, whose intervals need no replicates.
-        no_bound: Why the intervals are no bounds; None if they are.
     """
 
-    value: float
-    low: Array
-    high: Array
-    higher_is_better: bool
-    resolution: float | None = None
-    share: ShareCounts | None = None
-    no_bound: str | None = None
+    value: float  # the value over the records
+    low: Array  # replicates with an unseen record that lowers the metric, [kinds of record, replicates]
+    high: Array  # replicates with an unseen record that raises it
+    higher_is_better: bool  # True if a higher value is better
+    resolution: float | None = None  # largest error of the value, if it is computed from a histogram
+    share: ShareCounts | None = None  # the counts of a share, whose intervals need no replicates
+    no_bound: str | None = None  # why the intervals are no bounds; None if they are
 
     def interval(self, error: float) -> tuple[float, float] | None:
         """Return the interval of the metric."""
         if self.share:
-            return share_interval(self.share.hits, self.share.records, error)
-        return replicate_interval(self.low, self.high, error)
+            return confidence_bounds.share_interval(self.share.hits, self.share.records, error)
+        return confidence_bounds.replicate_interval(self.low, self.high, error)
 
     def difference_interval(self, baseline: "Sampled", error: float) -> tuple[float, float] | None:
         """Return the interval of the difference to the baseline's metric over the same records."""
         if counts := self.share:
-            return share_difference_interval(counts.rising, counts.falling, counts.records, error)
+            return confidence_bounds.share_difference_interval(counts.rising, counts.falling, counts.records, error)
         return self.gap_interval(baseline, error)
 
     def gap_interval(self, baseline: "Sampled", error: float) -> tuple[float, float] | None:
         """Return the interval of the difference to any model's metric over the same records, from replicates."""
-        return replicate_interval(self.low - baseline.high, self.high - baseline.low, error)
+        return confidence_bounds.replicate_interval(self.low - baseline.high, self.high - baseline.low, error)
 
     def unseen_move(self, baseline: "Sampled") -> float:
         """Return how far the unseen record moves the difference to the baseline's metric.
@@ -132,9 +110,12 @@ def metrics_of_records(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]
         counts, resampled = sums.ranks.values_of(model)
         if counts.any(1).all():  # the curves need both classes
             rarer = int(counts.sum(1).argmin())  # a record of that class moves the area under the ROC curve more
+            last = counts.shape[1] - 1
             for name, area, label in (("auc", auc, rarer), ("pr_auc", average_precision, 0)):
                 value, resolution = area(counts)
-                low, high = (area(extreme)[0][None] for extreme in _rank_extremes(resampled, unseen, label))
+                ranks = (0, last) if label else (last, 0)  # of an unseen record that is ranked worst, and best
+                unseen_counts = (_with_counts(resampled, unseen, [(label, rank)]) for rank in ranks)
+                low, high = (area(histogram)[0][None] for histogram in unseen_counts)
                 metrics[name] = Sampled(float(value), low, high, True, float(resolution))
     if sums.classes:
         counts, resampled = sums.classes.values_of(model)
@@ -148,17 +129,10 @@ def metrics_of_records(plan: Plan, sums: Sums, model: int) -> dict[str, Sampled]
 
 def _without_bound_of_few(metrics: dict[str, Sampled], records: int) -> dict[str, Sampled]:
     """Return the metrics; a bootstrap of few records is no bound."""
-    if records >= SMALLEST_SAMPLE:
+    if records >= confidence_bounds.SMALLEST_SAMPLE:
         return metrics
-    reason = f"{records} records, and a bootstrap is used from {SMALLEST_SAMPLE} on"
+    reason = f"{records} records, and a bootstrap is used from {confidence_bounds.SMALLEST_SAMPLE} on"
     return {name: metric if metric.share else replace(metric, no_bound=reason) for name, metric in metrics.items()}
-
-
-def _rank_extremes(resampled: Array, unseen: Array, label: int) -> tuple[Array, Array]:
-    """Return histograms ``[replicates, class, bin]`` with an unseen record of a class, ranked worst and best."""
-    last = resampled.shape[-1] - 1
-    worst, best = (0, last) if label else (last, 0)
-    return _with_counts(resampled, unseen, [(label, worst)]), _with_counts(resampled, unseen, [(label, best)])
 
 
 def _count_extremes(counts: Array, resampled: Array, unseen: Array) -> tuple[list[Array], list[Array]]:

@@ -1,4 +1,4 @@
-"""Metrics of a record from its predictions and its label, and counts of classes."""
+"""Metrics of a record from its predictions and its label; metrics from counts of classes and from histograms."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,17 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.metric_table import (
-    AREAS,
-    BINARY,
-    CLASSIFICATION,
-    COUNTED,
-    MULTI_LABEL,
-    OTHER,
-    REGRESSION,
-    MetricRow,
-    mean_metrics,
-)
+from tfopt import metric_table
+from tfopt.metric_table import BINARY, CLASSIFICATION, MULTI_LABEL, OTHER, REGRESSION
+from tfopt.reports.evaluation_report import RocPoint
 
 Array = NDArray[Any]
 
@@ -30,23 +22,14 @@ HIT, PREDICTED, ACTUAL = range(3)  # the counts of a class that precision and re
 
 @dataclass(frozen=True)
 class Scoring:
-    """The metrics of an evaluation, determined once from the baseline's first batch.
+    """The metrics of an evaluation, determined once from the baseline's first batch."""
 
-    Attributes:
-        task: ``classification``, ``binary``, ``multi_label``, ``regression``, or ``other`` without metrics of its own.
-        is_logits: True if the output needs a softmax or sigmoid to be a probability.
-        width: Number of output values of a record.
-        top_k: The k of top-k accuracy.
-        threshold: Probability above which a label is predicted, for one output and for several labels.
-        one_hot: True if the label of a classification has one value for each class.
-    """
-
-    task: str
-    is_logits: bool
-    width: int
-    top_k: int
-    threshold: float = 0.5
-    one_hot: bool = False
+    task: str  # classification, binary, multi_label, regression, or other without metrics of its own
+    is_logits: bool  # True if the output needs a softmax or sigmoid to be a probability
+    width: int  # number of output values of a record
+    top_k: int  # the k of top-k accuracy
+    threshold: float = 0.5  # probability above which a label is predicted, for one output and for several labels
+    one_hot: bool = False  # True if the label of a classification has one value for each class
 
     @property
     def metrics(self) -> list[str]:
@@ -62,13 +45,13 @@ class Scoring:
     def names(self) -> list[str]:
         """The names of all metrics of the task."""
         prefix = "macro_" if self.counted_classes > 1 else ""
-        counted = [f"{prefix}{name}" for name in COUNTED if self.counted_classes]
-        return [*self.metrics, *counted, *(AREAS if self.has_auc else ())]
+        counted = [f"{prefix}{name}" for name in metric_table.COUNTED if self.counted_classes]
+        return [*self.metrics, *counted, *(metric_table.AREAS if self.has_auc else ())]
 
     @property
-    def _means(self) -> list[MetricRow]:
+    def _means(self) -> list[metric_table.MetricRow]:
         has_top_k = self.width > self.top_k
-        return [row for row in mean_metrics(self.task) if has_top_k or "{k}" not in row.name]
+        return [row for row in metric_table.mean_metrics(self.task) if has_top_k or "{k}" not in row.name]
 
     @property
     def class_count(self) -> int:
@@ -113,7 +96,10 @@ class Scoring:
         """Return the probabilities of classes or labels; the numbers as they are if the task has no classes."""
         if not self.is_logits:
             return predictions
-        return _softmax(predictions) if self.task == CLASSIFICATION else _sigmoid(predictions)
+        if self.task == CLASSIFICATION:
+            powers = np.exp(predictions - predictions.max(1, keepdims=True))
+            return np.asarray(powers / powers.sum(1, keepdims=True))
+        return np.asarray(1 / (1 + np.exp(-np.clip(predictions, -700, 700))))
 
     def classes(self, predictions: Array) -> Array:
         """Return the predicted class of each record, or 0 and 1 for each label, for a task with classes."""
@@ -159,10 +145,6 @@ def _log_loss(scoring: Scoring, predictions: Array, labels: Array) -> Array:
     return np.asarray(-np.log(np.clip(of_label, SMALLEST, 1 - SMALLEST)).mean(1))
 
 
-def _right(scoring: Scoring, predictions: Array, labels: Array) -> Array:
-    return np.equal(scoring.positive(predictions), labels)
-
-
 def _rank(predictions: Array, labels: Array) -> Array:
     """Return the number of classes before the label; equal values rank by class, or a coarse int8 output would win."""
     own = predictions[np.arange(len(labels)), labels][:, None]
@@ -175,21 +157,12 @@ def _rank(predictions: Array, labels: Array) -> Array:
 COLUMNS: dict[str, Callable[[Scoring, Array, Array], Any]] = {
     "accuracy": lambda scoring, predictions, labels: scoring.classes(predictions) == labels[:, 0],
     "top_{k}_accuracy": lambda scoring, predictions, labels: _rank(predictions, labels[:, 0]) < scoring.top_k,
-    "label_accuracy": lambda *batch: _right(*batch).mean(1),
-    "exact_match_accuracy": lambda *batch: _right(*batch).all(1),
+    "label_accuracy": lambda scoring, predictions, labels: (scoring.positive(predictions) == labels).mean(1),
+    "exact_match_accuracy": lambda scoring, predictions, labels: (scoring.positive(predictions) == labels).all(1),
     "log_loss": _log_loss,
     "mean_absolute_error": lambda _, predictions, labels: np.abs(predictions - labels).mean(1),
     "mean_squared_error": lambda _, *both: np.minimum(np.square(np.subtract(*both)), LARGEST).mean(1),
 }
-
-
-def _sigmoid(logits: Array) -> Array:
-    return np.asarray(1 / (1 + np.exp(-np.clip(logits, -700, 700))))
-
-
-def _softmax(logits: Array) -> Array:
-    powers = np.exp(logits - logits.max(1, keepdims=True))
-    return np.asarray(powers / powers.sum(1, keepdims=True))
 
 
 def logit(probability: Array) -> Array:
@@ -223,4 +196,67 @@ def class_metrics(counts: Array) -> dict[str, Array]:
     prefix = "macro_" if counts.shape[-1] > 1 else ""
     denominators = {"precision": predicted, "recall": actual, "f1": (predicted + actual) / 2}
     with np.errstate(invalid="ignore"):
-        return {prefix + name: (hit / np.maximum(denominators[name], 0.5)).sum(-1) / occurring for name in COUNTED}
+        return {
+            prefix + name: (hit / np.maximum(denominators[name], 0.5)).sum(-1) / occurring
+            for name in metric_table.COUNTED
+        }
+
+
+def auc(histogram: Array) -> tuple[Array, Array]:
+    """Compute the area under the ROC curve and its largest error from counts ``[…, class, bin]``; NaN for one class.
+
+    A pair of records in one bin counts half, as a tie does. The true order can change this by at most another half.
+    """
+    negative, positive = (histogram[..., side, :].astype(np.float64) for side in (0, 1))
+    pairs = positive.sum(-1) * negative.sum(-1)
+    tied = (positive * negative).sum(-1) / 2
+    won = (positive * (np.cumsum(negative, -1) - negative)).sum(-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        return (won + tied) / pairs, tied / pairs
+
+
+def average_precision(histogram: Array) -> tuple[Array, Array]:
+    """Compute the area under the precision-recall curve and its largest error from counts ``[…, class, bin]``.
+
+    The area is the average precision: the mean, over the positive records, of the precision at their threshold. Records
+    in one bin have one threshold. It is NaN without positive records. The error is the difference to the best and the
+    worst order of the records in each bin; the worst has a sum of ``1 / n``, approximated by a logarithm.
+    """
+    negative, positive = (histogram[..., side, ::-1].astype(np.float64) for side in (0, 1))
+    hits, above = np.cumsum(positive, -1), np.cumsum(positive + negative, -1)
+    errors = above - hits  # negative records above the threshold
+    with np.errstate(invalid="ignore", divide="ignore"):
+        tied = np.where(above > 0, positive * hits / above, 0).sum(-1) / hits[..., -1]
+        best = np.where(hits > 0, positive * hits / (above - negative), 0).sum(-1) / hits[..., -1]
+        growth = np.log((above + 0.5) / (above - positive + 0.5))
+        worst = (positive - errors * growth).sum(-1) / hits[..., -1]
+        return tied, np.maximum(best - tied, tied - worst)
+
+
+def roc(histogram: NDArray[np.int64]) -> list[RocPoint]:
+    """Return the ROC curve from counts ``[class, bin]``, the highest threshold first; empty without both classes.
+
+    Each point is exact for its threshold, the probability at an edge of the histogram's bins. Edges at which nothing
+    changes are left out.
+    """
+    totals = histogram.sum(1)
+    if not totals.all():
+        return []
+    bins = histogram.shape[1]
+    counts = [(bins, np.zeros(2, np.int64))]
+    counts += [(edge, histogram[:, edge:].sum(1)) for edge in reversed(range(bins)) if histogram[:, edge].any()]
+    return [
+        RocPoint(
+            threshold=_edge_probability(edge, bins),
+            false_positive_rate=float(above[0] / totals[0]),
+            true_positive_rate=float(above[1] / totals[1]),
+        )
+        for edge, above in counts
+    ]
+
+
+def _edge_probability(edge: int, bins: int) -> float:
+    """Return the probability at a bin's lower edge; the outermost bins reach to 0 and 1."""
+    if edge in (0, bins):
+        return edge / bins
+    return float(1 / (1 + np.exp(LARGEST_LOGIT - edge * 2 * LARGEST_LOGIT / bins)))

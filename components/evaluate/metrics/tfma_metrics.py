@@ -39,19 +39,14 @@ TINY = 1e-7  # the logarithm of 0 is undefined
 
 @dataclass
 class Partition:
-    """TFMA's accumulators of one metric and model, in parts that the jackknife leaves out one by one.
+    """TFMA's accumulators of one metric and model, in parts that the jackknife leaves out one by one."""
 
-    Attributes:
-        name: Name of TFMA's class.
-        parts: The accumulators of each part that has records, one for each of TFMA's computations.
-        worst: The record with the largest error, with its error; None without records of one number.
-        is_binary: True if all labels are 0 or 1, and all predictions from 0 to 1.
-    """
-
-    name: str
+    name: str  # name of TFMA's class
+    # The accumulators of each part that has records, one for each of TFMA's computations
     parts: dict[int, list[Any]] = field(default_factory=dict)
+    # The record with the largest error, with its error; None without records of one number
     worst: tuple[float, Record] | None = None
-    is_binary: bool = True
+    is_binary: bool = True  # True if all labels are 0 or 1, and all predictions from 0 to 1
 
     def add(self, labels: Array, predictions: Array, first: int) -> None:
         """Add records; ``first`` is the number of the first one, which determines its part.

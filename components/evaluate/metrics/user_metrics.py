@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import PythonModule
-from tfopt.components.evaluate.metrics.task_metrics import LARGEST
-from tfopt.components.evaluate.metrics.tfma_metrics import check_name
+from tfopt.components.evaluate.metrics.task_metrics import LARGEST, Scoring
+from tfopt.components.evaluate.metrics.tfma_metrics import Partition, check_name
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY
@@ -31,25 +31,15 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True)
 class UserMetric:
-    """A metric of the user, which workers load by its name.
+    """A metric of the user, which workers load by its name."""
 
-    Attributes:
-        text: The reference as the user wrote it.
-        module: The module: `MODULE`, or the dotted name of an installed one.
-        name: Name of the function, and of the metric.
-        path: Path of the input `module`; empty for an installed one.
-        source: Content of that file, so that workers on other machines have it.
-        higher_is_better: True if a higher value is better.
-        terms: Number of terms of a record.
-    """
-
-    text: str
-    module: str
-    name: str
-    path: str = ""
-    source: bytes = b""
-    higher_is_better: bool = False
-    terms: int = 1
+    text: str  # the reference as the user wrote it
+    module: str  # the module: `MODULE`, or the dotted name of an installed one
+    name: str  # name of the function, and of the metric
+    path: str = ""  # path of the input `module`; empty for an installed one
+    source: bytes = b""  # content of that file, so that workers on other machines have it
+    higher_is_better: bool = False  # True if a higher value is better
+    terms: int = 1  # number of terms of a record
 
     def record_terms(self, labels: Array, predictions: Array) -> NDArray[np.float64]:
         """Compute the terms of each record, ``[records, terms]``.
@@ -115,10 +105,7 @@ class UserMetric:
 
 
 def read_metrics(texts: Sequence[str]) -> tuple[UserMetric, ...]:
-    """Parse references to metrics.
-
-    Raises:
-        ComponentError: If the syntax differs, or two metrics have the same name.
+    """Parse references to metrics; raise ComponentError if the syntax differs, or two metrics have the same name.
 
     >>> [metric.name for metric in read_metrics(["module:mean_iou", "my_package.metrics:dice"])]
     ['mean_iou', 'dice']
@@ -179,22 +166,28 @@ def load_metrics(texts: Sequence[str], module: PythonModule | None) -> tuple[Use
 
 
 def measure_first_batch(
-    metrics: Sequence[UserMetric], used_names: Sequence[str], labels: Array, predictions: Array
-) -> tuple[UserMetric, ...]:
-    """Return the metrics with their number of terms, and check them on a batch.
+    metrics: Sequence[UserMetric], scoring: Scoring, labels: Array, outputs: Array
+) -> tuple[tuple[UserMetric, ...], tuple[str, ...]]:
+    """Return the metrics with their number of terms, and the names of TFMA's; check all on a batch.
 
     Raises:
         ComponentError: If a metric has the name of another one, or its function returns the wrong thing.
     """
+    tfma = tuple(metric.name for metric in metrics if metric.module == TFMA)
+    for name in tfma:
+        probabilities = scoring.probabilities(outputs.reshape(len(outputs), -1))
+        Partition(name).add(scoring.targets(labels), probabilities, 0)
     measured = []
     for metric in metrics:
-        if metric.name in used_names:
+        if metric.module == TFMA:
+            continue
+        if metric.name in scoring.names:
             raise ComponentError(
                 f"metrics={metric.text}: the name {metric.name}",
-                f"a name other than those of the evaluation, {', '.join(used_names)}",
+                f"a name other than those of the evaluation, {', '.join(scoring.names)}",
                 "give the function another name",
             )
-        terms = metric.record_terms(labels, predictions)
+        terms = metric.record_terms(labels, outputs)
         if terms.shape[1] > 1 and not callable(getattr(_function(metric), "finish", None)):
             raise ComponentError(
                 f"metric {metric.text}: {terms.shape[1]} terms of each record, and no finish",
@@ -203,14 +196,17 @@ def measure_first_batch(
             )
         metric.value(terms.sum(0), len(terms))
         measured.append(replace(metric, terms=terms.shape[1]))
-    return tuple(measured)
+    return tuple(measured), tfma
+
+
+_user_module = functools.cache(UserModule)
 
 
 @functools.cache
 def _function(metric: UserMetric) -> Callable[..., Any]:
     name = metric.name
     if metric.module == MODULE:
-        namespace: Any = _user_module(metric.path, metric.source).namespace
+        namespace: Any = _user_module(Path(metric.path), metric.source).namespace
     else:
         try:
             namespace = vars(importlib.import_module(metric.module))
@@ -227,8 +223,3 @@ def _function(metric: UserMetric) -> Callable[..., Any]:
             f"metric {metric.text}: no function {name}", f"def {name}(labels, predictions)", nearest(name, names)
         )
     return function  # type: ignore[no-any-return]
-
-
-@functools.cache
-def _user_module(path: str, source: bytes) -> UserModule:
-    return UserModule(Path(path), source)

@@ -14,8 +14,7 @@ from itertools import islice
 from tfopt.components.prepare_examples.cells import is_number
 from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
-from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.readers.columns import check_label, check_names, check_size
+from tfopt.components.prepare_examples.readers.base import Row, Source, check_label, check_names, check_size
 from tfopt.errors import ComponentError
 
 DELIMITERS = {"csv": ",", "tsv": "\t"}
@@ -23,11 +22,7 @@ SEPARATE = {"csv": "separate the columns with commas", "tsv": "separate the colu
 
 
 def inspect(source: Source, settings: Settings) -> Source:
-    """Determine the columns and the label from the first row of the first file that has one.
-
-    Raises:
-        ComponentError: If there are no rows, a column has no name or another column's, or the label is missing.
-    """
+    """Determine the columns and the label from the first row of the first file that has one."""
     root, files, format = source.root, source.files, source.format
     heads = ((file, head) for file in files if (head := list(islice(_lines(file, format), 2))))
     file, head = next(heads, (root, []))

@@ -2,24 +2,15 @@
 
 import fnmatch
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 
 from tfopt.components.prepare_examples.files import list_files, relative_name
-from tfopt.components.prepare_examples.parameters import Settings
+from tfopt.components.prepare_examples.parameters import Settings, parse_columns
 from tfopt.components.prepare_examples.readers import csv, images, jsonl, npz, parquet, tfrecords
 from tfopt.components.prepare_examples.readers.base import TABLES, Row, Source
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 
-READERS: dict[str, ModuleType] = {
-    "csv": csv,
-    "tsv": csv,
-    "jsonl": jsonl,
-    "parquet": parquet,
-    "npz": npz,
-    "images": images,
-    "tfrecord": tfrecords,
-}
+READERS = dict(csv=csv, tsv=csv, jsonl=jsonl, parquet=parquet, npz=npz, images=images, tfrecord=tfrecords)
 ENDINGS = {
     "csv": (".csv", ".csv.gz"),
     "tsv": (".tsv", ".tsv.gz"),
@@ -54,7 +45,8 @@ def inspect_source(uri: str, settings: Settings) -> Source:
             f"{received}, and {format} files", f"a table: {', '.join(TABLES)}", f"leave {received.split('=')[0]} out"
         )
     selected = {file: size for file, size in files.items() if formats[file] == format} or files
-    listed = Source(format, uri.rstrip("/"), selected, settings.label, declared=settings.declared_types)
+    declared = {name: column.dtype for name, column in parse_columns(settings.columns).items()}
+    listed = Source(format, uri.rstrip("/"), selected, settings.label, declared=declared)
     source: Source = READERS[format].inspect(listed, settings)
     unknown = [name for name in source.declared if name not in source.columns]
     if unknown and format in TABLES:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from PIL import Image, ImageOps
 
 from tfopt.components.prepare_examples.files import open_for_reading, relative_name
 from tfopt.components.prepare_examples.parameters import Pack, Settings
@@ -20,11 +21,7 @@ MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
 def inspect(source: Source, settings: Settings) -> Source:
-    """Determine the classes, the sorted names of the subfolders.
-
-    Raises:
-        ComponentError: If an image is outside a class folder, a class has no images, or the size is missing.
-    """
+    """Determine the classes, the sorted names of the subfolders; each must have images."""
     pack, label, root, files = settings.packed_feature, settings.label, source.root, source.files
     stray = [file for file in files if "/" not in relative_name(file, root)]
     if stray:
@@ -74,8 +71,6 @@ def read(file: str, source: Source) -> Iterator[Row]:
 
 def decode(content: bytes, height: int, width: int, channels: int) -> NDArray[np.float32]:
     """Return the pixels, rotated upright, with the given channels and size (bilinear, antialiased when reduced)."""
-    from PIL import Image, ImageOps
-
     with Image.open(io.BytesIO(content)) as opened:
         if opened.mode.startswith(("I", "F")):
             raise ValueError(f"mode {opened.mode}; 8 bits a channel are expected")
@@ -101,8 +96,6 @@ def check_size(pack: Pack | None, label: str, first: Callable[[], bytes], source
 
 def size_of(content: Callable[[], bytes]) -> tuple[int, int, int] | None:
     """Return height, width and channels of an encoded image; None for other content."""
-    from PIL import Image
-
     try:
         with Image.open(io.BytesIO(content())) as image:
             return image.height, image.width, 1 if image.mode in ("1", "L") else 3

@@ -6,19 +6,14 @@ from dataclasses import replace
 from typing import Any
 
 from tfopt.components.prepare_examples.files import open_for_reading
-from tfopt.components.prepare_examples.parameters import Settings
-from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.readers.columns import check_label, check_names, check_size
+from tfopt.components.prepare_examples.parameters import Settings, parse_columns
+from tfopt.components.prepare_examples.readers.base import Row, Source, check_label, check_names, check_size
 from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
 
 def inspect(source: Source, settings: Settings) -> Source:
-    """Determine the columns: the keys of the first object, and the declared ones.
-
-    Raises:
-        ComponentError: If there are no objects, the first line is none, or the label is missing.
-    """
+    """Determine the columns: the keys of the first object, and the declared ones."""
     file, first = next(((file, line) for file in source.files for line in _lines(file)), (source.root, None))
     if first is None:
         raise ComponentError(f"{source.root}: empty", "JSON lines", "give a file with content")
@@ -29,7 +24,7 @@ def inspect(source: Source, settings: Settings) -> Source:
             "one JSON object per line, with numbers, texts, and lists of them",
             "write it again (pandas: to_json(file, orient='records', lines=True))",
         )
-    columns = list(dict.fromkeys([*item, *settings.declared_types]))
+    columns = list(dict.fromkeys([*item, *parse_columns(settings.columns)]))
     check_names(columns, file)
     check_label(columns, settings.label, file)
     complete = [] if len(item) < len(columns) or None in item.values() else item.values()

@@ -24,11 +24,7 @@ TYPES = {"b": "int64", "i": "int64", "u": "int64", "f": "float32", "U": "string"
 
 
 def inspect(source: Source, settings: Settings) -> Source:
-    """Read the names, shapes and dtypes of the first file's arrays from their headers.
-
-    Raises:
-        ComponentError: If they cannot be features of rows, or the label is missing or has several values.
-    """
+    """Read the names, shapes and dtypes of the first file's arrays from their headers."""
     file = next(iter(source.files))
     arrays = _headers(file)
     label = settings.label

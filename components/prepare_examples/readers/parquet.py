@@ -9,11 +9,12 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+from pyarrow import compute, parquet, types
 
 from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
-from tfopt.components.prepare_examples.readers.base import Row, Source
-from tfopt.components.prepare_examples.readers.columns import check_label, check_names, check_size
+from tfopt.components.prepare_examples.readers.base import Row, Source, check_label, check_names, check_size
 from tfopt.error_messages import machine_error
 from tfopt.errors import ComponentError
 
@@ -28,15 +29,27 @@ MAX_VALUES = 1 << 22  # of the lists of a batch, on average
 DELTA = "DELTA_BYTE_ARRAY"  # an encoding in which a text consists of the beginning of the one before, and an end
 Types = dict[str, str | None]  # None for a column without values
 LIST = "list of "
+# For each kind of values, the type of the feature and the names of Arrow's types.
+KINDS: dict[str, tuple[str | None, tuple[str, ...]]] = {
+    "null": (None, ("null",)),
+    "truth": ("int64", ("boolean",)),
+    "integer": ("int64", ("integer",)),
+    "single": ("float32", ("float16", "float32")),
+    "double": ("float32", ("float64",)),
+    "text": ("string", ("string", "large_string", "string_view")),
+    "bytes": ("string", ("binary", "large_binary", "fixed_size_binary")),
+    "time": ("string", ("date", "timestamp")),
+}
+CONVERTERS: dict[str, Callable[[Any], Any]] = {  # to JSON types
+    "truth": int,
+    "single": lambda number: float(str(np.float32(number))),  # 0.1 instead of 0.10000000149011612, as in a CSV
+    "time": lambda moment: moment.isoformat(),
+    "bytes": lambda content: content.decode("utf-8", "surrogateescape"),
+}
 
 
 def inspect(source: Source, settings: Settings) -> Source:
-    """Read the schema of the first file.
-
-    Raises:
-        ComponentError: If a column's type is not supported, a column is an index of pandas, the label is missing, or
-            columns are in folder names.
-    """
+    """Read the schema of the first file."""
     root, files = source.root, source.files
     partitions = [folder for file in files for folder in source.name(file).split("/")[:-1] if "=" in folder]
     if partitions:
@@ -97,23 +110,15 @@ def _types(file: str) -> Types:
 
 
 def _type(file: str, name: str, dtype: Any) -> str | None:
-    from pyarrow import types
-
-    value = _value_type(dtype)
-    prefix = LIST if _is_list(dtype) else ""
-    if types.is_null(value):
-        return None
-    if types.is_boolean(value) or types.is_integer(value):
-        return f"{prefix}int64"
-    if types.is_floating(value):
-        return f"{prefix}float32"
-    if _is_text(value) or _is_bytes(value) or _is_time(value):
-        return f"{prefix}string"
-    raise ComponentError(
-        f"{file}: column {name!r} is {dtype}",
-        "numbers, texts, dates, or lists of them",
-        "convert it to a number or text, or write a file without it",
-    )
+    kind = _kind(dtype)
+    if not kind:
+        raise ComponentError(
+            f"{file}: column {name!r} is {dtype}",
+            "numbers, texts, dates, or lists of them",
+            "convert it to a number or text, or write a file without it",
+        )
+    stored = KINDS[kind][0]
+    return f"{LIST}{stored}" if stored and _is_list(dtype) else stored
 
 
 def _rows(file: str) -> Iterator[tuple[Any, ...]]:
@@ -132,8 +137,6 @@ def _rows(file: str) -> Iterator[tuple[Any, ...]]:
 
 
 def _converted(batch: Any, converters: list[Callable[[Any], Any] | None]) -> Iterator[tuple[Any, ...]]:
-    from pyarrow import types
-
     decoded = [column.dictionary_decode() if types.is_dictionary(column.type) else column for column in batch.columns]
     columns = zip([column.to_pylist() for column in decoded], converters, strict=True)
     yield from zip(*(map(convert, cells) if convert else cells for cells, convert in columns), strict=True)
@@ -172,16 +175,8 @@ def _rows_per_batch(file: str, metadata: Any, group: int) -> int:
 
 def _converter(dtype: Any) -> Callable[[Any], Any] | None:
     """Return a function that converts a cell to JSON types; None if it has such a type."""
-    from pyarrow import types
-
-    value = _value_type(dtype)
-    if types.is_boolean(value):
-        return _each(int)
-    if types.is_float16(value) or types.is_float32(value):
-        return _each(lambda number: float(str(np.float32(number))))  # 0.1 instead of 0.10000000149011612, as in a CSV
-    if _is_time(value):
-        return _each(lambda moment: moment.isoformat())
-    return _each(lambda content: content.decode("utf-8", "surrogateescape")) if _is_bytes(value) else None
+    convert = CONVERTERS.get(_kind(dtype))
+    return _each(convert) if convert else None
 
 
 def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -193,43 +188,20 @@ def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return convert_cell
 
 
-def _value_type(dtype: Any) -> Any:
-    """Return the type of the values of a list or of a dictionary-encoded column."""
-    from pyarrow import types
-
-    dtype = dtype.value_type if _is_list(dtype) else dtype
-    return dtype.value_type if types.is_dictionary(dtype) else dtype
+def _kind(dtype: Any) -> str:
+    """Return the kind of the values of a column, of its lists or its dictionary; empty if it is not supported."""
+    value = dtype.value_type if _is_list(dtype) else dtype
+    value = value.value_type if types.is_dictionary(value) else value
+    tests = ((kind, getattr(types, f"is_{name}")) for kind, (_, names) in KINDS.items() for name in names)
+    return next((kind for kind, test in tests if test(value)), "")
 
 
 def _is_list(dtype: Any) -> bool:
-    from pyarrow import types
-
     return bool(types.is_list(dtype) or types.is_large_list(dtype) or types.is_fixed_size_list(dtype))
-
-
-def _is_text(dtype: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_string(dtype) or types.is_large_string(dtype) or types.is_string_view(dtype))
-
-
-def _is_bytes(dtype: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_binary(dtype) or types.is_large_binary(dtype) or types.is_fixed_size_binary(dtype))
-
-
-def _is_time(dtype: Any) -> bool:
-    from pyarrow import types
-
-    return bool(types.is_date(dtype) or types.is_timestamp(dtype))
 
 
 @contextlib.contextmanager
 def _opened(file: str) -> Iterator[Any]:
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
         with open_for_reading(file) as stream:
             metadata = parquet.read_metadata(stream)
@@ -256,12 +228,10 @@ def _dictionary_columns(metadata: Any) -> list[str]:
 
 def _expanded_size(column: Any) -> int:
     """Return the bytes of the values of a column, without its dictionary."""
-    from pyarrow import compute, types
-
     values = column.flatten() if _is_list(column.type) else column
     if not types.is_dictionary(values.type):
         return int(column.nbytes)
-    if not (_is_text(values.type.value_type) or _is_bytes(values.type.value_type)):
+    if _kind(values.type) not in ("text", "bytes"):
         return len(values) * 8
     return compute.sum(compute.binary_length(values.dictionary).take(values.indices)).as_py() or 0
 

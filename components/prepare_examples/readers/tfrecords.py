@@ -1,7 +1,9 @@
 """TFRecord reader: files of tf.Example, which are split again."""
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import IO, Any
 
 from tfopt.components.prepare_examples.files import open_for_reading
@@ -87,7 +89,7 @@ def records(file: str) -> Iterator[bytes]:
     with open_for_reading(file) as stream:
         number = 1
         try:
-            bounded = _BoundedReader(stream)
+            bounded = SimpleNamespace(read=functools.partial(_read_bounded, stream))
             while (record := _framing().read_record(bounded)) is not None:
                 yield record
                 number += 1
@@ -99,17 +101,11 @@ def records(file: str) -> Iterator[bytes]:
             ) from error
 
 
-class _BoundedReader:
-    """A stream whose reads are refused above `MAX_RECORD`: a small gzip file can declare and contain gigabytes."""
-
-    def __init__(self, stream: IO[bytes]) -> None:
-        self._stream = stream
-
-    def read(self, size: int) -> bytes:
-        """Read this many bytes."""
-        if size > MAX_RECORD:
-            raise ValueError(f"it declares {size} bytes, more than {MAX_RECORD}")
-        return self._stream.read(size)
+def _read_bounded(stream: IO[bytes], size: int) -> bytes:
+    """Read this many bytes; refuse more than `MAX_RECORD`: a small gzip file can declare and contain gigabytes."""
+    if size > MAX_RECORD:
+        raise ValueError(f"it declares {size} bytes, more than {MAX_RECORD}")
+    return stream.read(size)
 
 
 def write_record(stream: Any, record: bytes) -> None:

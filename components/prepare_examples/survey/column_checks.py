@@ -20,14 +20,10 @@ FEWEST_ROWS = 10  # with fewer, a column can fit the label by chance
 
 @dataclass
 class LabelPairs:
-    """The values of a column and the labels of the same rows.
+    """The values of a column and the labels of the same rows."""
 
-    Attributes:
-        same: True if the values are the labels.
-        labels: The label of each value; None if there are too many values.
-    """
-
-    same: bool = True
+    same: bool = True  # True if the values are the labels
+    # The label of each value; None if there are too many values
     labels: dict[Any, Any] | None = field(default_factory=dict)
 
     def add(self, value: Any, label: Any) -> bool:
@@ -53,18 +49,12 @@ class LabelPairs:
 
 @dataclass
 class ColumnChecks:
-    """Facts about the columns.
+    """Facts about the columns."""
 
-    Attributes:
-        rows: Number of rows with a label.
-        pairs: The columns that are one to one with the label so far.
-        differing: The other columns.
-        rounded: Number of whole numbers of each column that a float32 does not hold.
-    """
-
-    rows: int = 0
-    pairs: dict[str, LabelPairs] = field(default_factory=dict)
-    differing: set[str] = field(default_factory=set)
+    rows: int = 0  # number of rows with a label
+    pairs: dict[str, LabelPairs] = field(default_factory=dict)  # the columns that are one to one with the label so far
+    differing: set[str] = field(default_factory=set)  # the other columns
+    # Number of whole numbers of each column that a float32 does not hold
     rounded: Counter[str] = field(default_factory=Counter)
 
     def add(self, names: Sequence[str], values: Sequence[Any], label: str, *, is_text: bool) -> None:
