@@ -27,8 +27,6 @@ from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 from tfopt.reports.inspection_report import InspectionReport
 from tfopt.reports.report_schema import dump
-from tfopt.training.determinism import set_seeds
-from tfopt.training.model_assembly import assemble
 from tfopt.training.user_module import UserModule
 
 TOLERANCE = 0.1  # of the output's range, which may be small before training; only speed is measured
@@ -110,6 +108,9 @@ def _write_random_examples(folder: Path, resolved: ResolvedSettings) -> None:
 
 
 def _build_model(module: Path, resolved: ResolvedSettings, examples: Examples, folder: Path) -> InspectionReport:
+    from tfopt.training.determinism import set_seeds  # imports TensorFlow
+    from tfopt.training.model_assembly import assemble
+
     settings, size = resolved.settings, resolved.stored_size
     set_seeds(settings.seed)
     stored = {settings.image: TensorSpec("float32", (None, math.prod(size)))}

@@ -17,7 +17,7 @@ from tfopt.measurement.speedup import speedup
 from tfopt.processes.worker_process import CallFailed, WorkerProcess
 from tfopt.reports.training_plan import VariationResult
 
-WORKER = "tfopt.components.profile_training.worker"
+WORKER = "tfopt.components.profile_training"
 
 log = logging.getLogger(__name__)
 

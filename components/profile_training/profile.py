@@ -11,11 +11,10 @@ from typing import Any
 import numpy as np
 
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL, StepTimes, find_bottleneck
-from tfopt.components.profile_training.graph_scan import Loop
 from tfopt.components.profile_training.interleaving import VariationRun, compare_variations, start_process
 from tfopt.components.profile_training.parameters import Pace
 from tfopt.components.profile_training.report import write_findings
-from tfopt.components.profile_training.trace_events import MAX_LISTED, OperationTimes
+from tfopt.components.profile_training.trace_events import MAX_LISTED, Loop, OperationTimes
 from tfopt.components.profile_training.training_variant import (
     TrainingVariant,
     Variation,

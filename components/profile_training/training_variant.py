@@ -21,27 +21,18 @@ STEP_BOTTLENECKS = ("small batch", "tiny model")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingVariant(TrainingSettings):
-    """The settings of one process.
-
-    Attributes:
-        seed: Seed of the weights and of the order of the examples.
-        count: Number of records of the split ``train``, if they have been counted before; 0 otherwise.
-        vectorized: True to replace ``tf.map_fn`` and ``keras.ops.map`` by their vectorized forms.
-        graph: True to compile a module that runs eagerly.
-        sparse_updates: True to use an optimizer that changes only the rows of an embedding that a batch contains.
-        steps_per_execution: Steps in one call; 0 for the module's setting.
-        repeated: How many times an epoch contains each example.
-    """
+    """The settings of one process."""
 
     examples: str
     module: str
-    seed: int
-    count: int = 0
-    vectorized: bool = False
-    graph: bool = False
+    seed: int  # seed of the weights and of the order of the examples
+    count: int = 0  # number of records of the split ``train``, if they have been counted before; 0 otherwise
+    vectorized: bool = False  # True to replace ``tf.map_fn`` and ``keras.ops.map`` by their vectorized forms
+    graph: bool = False  # True to compile a module that runs eagerly
+    # True to use an optimizer that changes only the rows of an embedding that a batch contains
     sparse_updates: bool = False
-    steps_per_execution: int = 0
-    repeated: int = 1
+    steps_per_execution: int = 0  # steps in one call; 0 for the module's setting
+    repeated: int = 1  # how many times an epoch contains each example
 
     @classmethod
     def of(cls, settings: TrainingSettings, examples: Path, module: Path, seed: int) -> Self:
@@ -59,21 +50,15 @@ class TrainingVariant(TrainingSettings):
 
 @dataclass(frozen=True)
 class Variation:
-    """A change to try.
-
-    Attributes:
-        variant: The training with the change.
-        where: Who can make the change: the ``plan``, the author of the ``module``, the ``environment``, the author of
-            the ``examples``, or the user who chooses the ``batch`` size (which changes the weights).
-        note: Why it is not in the plan.
-        environment: Environment variables of its process.
-    """
+    """A change to try."""
 
     name: str
-    variant: TrainingVariant
+    variant: TrainingVariant  # the training with the change
+    # who can make the change: the ``plan``, the author of the ``module``, the ``environment``, the author of the
+    # ``examples``, or the user who chooses the ``batch`` size (which changes the weights)
     where: Literal["plan", "module", "environment", "examples", "batch"]
-    note: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""  # why it is not in the plan
+    environment: Mapping[str, str] = field(default_factory=dict)  # environment variables of its process
 
 
 def list_variations(

@@ -3,21 +3,20 @@
 import contextlib
 import functools
 import math
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 import psutil
+import tensorflow as tf
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL
-from tfopt.components.profile_training.graph_scan import Loop, scan_graphs
+from tfopt.components.profile_training.graph_scan import scan_graphs
 from tfopt.components.profile_training.steps import (
     ENDLESS,
     LONG_EPOCH_S,
@@ -26,11 +25,9 @@ from tfopt.components.profile_training.steps import (
     time_stages,
     training_steps,
 )
-from tfopt.components.profile_training.trace_events import OperationTimes, Scopes, operation_times
+from tfopt.components.profile_training.trace_events import Loop, OperationTimes, Scopes, operation_times
 from tfopt.components.profile_training.training_variant import STEPS_PER_CALL, TrainingVariant
 from tfopt.processes.memory import peak_memory
-from tfopt.processes.startup import speed_up_imports
-from tfopt.processes.worker_process import serve_calls
 from tfopt.training.compute.precision import fast_precisions, unaligned_layers
 from tfopt.training.datasets.dataset import ReadOptions, Source
 from tfopt.training.determinism import reproducible
@@ -46,8 +43,6 @@ class Worker:
 
     def build(self, variant: TrainingVariant) -> JsonObject:
         """Prepare the training, make a first step and, if it is short, a first epoch; return facts about it."""
-        import tensorflow as tf
-
         self._open, self._variant = contextlib.ExitStack(), variant
         self._open.enter_context(reproducible(variant.seed, deterministic=variant.deterministic))
         if variant.vectorized:
@@ -119,8 +114,6 @@ class Worker:
 
     def trace(self, folder: str, calls: int, lines: Mapping[int, Sequence[str]]) -> OperationTimes:
         """Save TensorFlow's trace of some real steps, and return their operation times; see `operation_times`."""
-        import tensorflow as tf
-
         tf.profiler.experimental.start(folder)
         try:
             self._real.run(calls)
@@ -131,8 +124,6 @@ class Worker:
 
     def memory(self) -> dict[str, int]:
         """Return the peak memory in bytes of this process, and of each GPU."""
-        import tensorflow as tf
-
         peaks = {"process": peak_memory()}
         for device in tf.config.list_logical_devices("GPU"):
             peaks[device.name] = int(tf.config.experimental.get_memory_info(device.name)["peak"])
@@ -146,8 +137,6 @@ class Worker:
         return source.shuffled(self._variant.batch_size, self._variant.seed).repeat(self._variant.repeated)
 
     def _part(self, part: str) -> Epochs:
-        import tensorflow as tf
-
         if part not in self._parts:
             batch_size = self._variant.batch_size
             size = {"larger": LARGER * batch_size, "usual": USUAL}.get(part, batch_size)
@@ -194,7 +183,6 @@ def _group_steps(batches: Any, epoch: int, size: int) -> tuple[Any, int]:
 def _vectorize_maps() -> None:
     """Replace ``tf.map_fn`` and ``keras.ops.map`` by vectorized forms, for modules that are imported later."""
     import keras
-    import tensorflow as tf
 
     def map_fn(fn: Any, elems: Any, *_: Any, **__: Any) -> Any:
         return tf.vectorized_map(fn, elems, fallback_to_while_loop=False)
@@ -244,8 +232,3 @@ def _weight_counts(model: Any) -> dict[str, int]:
 def _use_sparse_optimizer(model: Any) -> None:
     """Replace the optimizer by SGD, which changes only the rows of an embedding that a batch contains."""
     model.optimizer = keras_models.library(model).optimizers.SGD(1e-3)
-
-
-if __name__ == "__main__":
-    speed_up_imports()
-    serve_calls(Connection(int(sys.argv[1])), Worker())

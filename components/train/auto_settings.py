@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from tfopt.artifacts import Examples
 from tfopt.components.train.parameters import Settings
 from tfopt.error_messages import first_line
@@ -93,8 +95,6 @@ def time_choices(path: str, module: str, settings: Settings) -> tuple[Seconds, d
 def _prepare_run(
     stack: contextlib.ExitStack, user: UserModule, examples: Examples, settings: Settings, precision: str, jit: str
 ) -> Callable[[], float]:
-    import tensorflow as tf
-
     label, seed = settings.label, settings.seed
     setup = prepare_training(user, examples, label=label, seed=seed, precision=precision, jit_compile=jit)
     stack.enter_context(rematerialized(setup.parts.model, settings.rematerialize))

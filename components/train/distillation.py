@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import tensorflow as tf
+
 from tfopt import keras_models
 from tfopt.errors import ComponentError
 from tfopt.training.datasets.targets import by_output, is_built_in, loss_name
@@ -35,20 +37,13 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class DistilledOutput:
-    """An output of the student that is trained on the teacher's.
-
-    Attributes:
-        shape: Its shape for one record.
-        kind: Exclusive classes, independent probabilities (chances), or values that are not probabilities.
-        loss: The loss that the module compiles it with.
-        logits: True if the student's output is logits.
-    """
+    """An output of the student that is trained on the teacher's."""
 
     output: str
-    shape: tuple[int, ...]
-    kind: Kind
-    loss: Any
-    logits: bool
+    shape: tuple[int, ...]  # its shape for one record
+    kind: Kind  # exclusive classes, independent probabilities (chances), or values that are not probabilities
+    loss: Any  # the loss that the module compiles it with
+    logits: bool  # True if the student's output is logits
     weight: float
 
 
@@ -116,8 +111,6 @@ def distillation_loss(
     outputs of classes and chances, by output: logits or probabilities. The class weights are for labels and the teacher
     alike.
     """
-    import tensorflow as tf
-
     label_loss, label_metrics = model.compute_loss, model.compute_metrics
     soft = {each.output: soft_loss(model, each, formats.get(each.output) == LOGITS, temperature) for each in outputs}
 
@@ -163,8 +156,6 @@ def soft_loss(model: Any, output: DistilledOutput, teacher_logits: bool, tempera
         """A loss of each example; Keras applies reduction, weights and masks."""
 
         def call(self, teacher: Any, student: Any) -> Any:
-            import tensorflow as tf
-
             if output.kind == "values":
                 compiled = losses.get(output.loss)
                 return getattr(compiled, "call", compiled)(teacher, student)
@@ -180,8 +171,6 @@ def _class_divergence(
     teacher: Any, student: Any, teacher_logits: bool, student_logits: bool, temperature: float
 ) -> Any:
     """Compute the Kullback-Leibler divergence of the softmax distributions at the temperature."""
-    import tensorflow as tf
-
     log_p = tf.nn.log_softmax((teacher if teacher_logits else _log(teacher)) / temperature)
     log_q = tf.nn.log_softmax((student if student_logits else _log(student)) / temperature)
     return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), -1)
@@ -191,8 +180,6 @@ def _chance_divergence(
     teacher: Any, student: Any, teacher_logits: bool, student_logits: bool, temperature: float
 ) -> Any:
     """Compute the mean Kullback-Leibler divergence of independent probabilities at the temperature."""
-    import tensorflow as tf
-
     p = (teacher if teacher_logits else _log(teacher) - _log(1 - teacher)) / temperature
     q = (student if student_logits else _log(student) - _log(1 - student)) / temperature
     positive = tf.sigmoid(p) * (tf.math.log_sigmoid(p) - tf.math.log_sigmoid(q))
@@ -201,14 +188,10 @@ def _chance_divergence(
 
 
 def _log(probabilities: Any) -> Any:
-    import tensorflow as tf
-
     return tf.math.log(tf.maximum(probabilities, EPSILON))
 
 
 def _example_weights(class_weight: Mapping[int, float] | None, labels: Any) -> Any:
-    import tensorflow as tf
-
     if not class_weight:
         return None
     table = tf.constant([class_weight[number] for number in range(len(class_weight))], tf.float32)

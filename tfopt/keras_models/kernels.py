@@ -18,21 +18,13 @@ MAX_LINES = 12  # of a table
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of a layer.
+    """A kernel of a layer."""
 
-    Attributes:
-        layer: The layer that owns it; in a recurrent layer, the cell.
-        path: Name of the layer, with the models and layers around it: ``block/dense``.
-        name: Attribute of the layer that holds the kernel.
-        variable: The weight.
-        left: The reason why it is not changed; None if it is changed.
-    """
-
-    layer: Any
-    path: str
-    name: str
-    variable: Any
-    left: str | None = None
+    layer: Any  # the layer that owns it; in a recurrent layer, the cell
+    path: str  # name of the layer, with the models and layers around it: ``block/dense``
+    name: str  # attribute of the layer that holds the kernel
+    variable: Any  # the weight
+    left: str | None = None  # the reason why it is not changed; None if it is changed
 
     @property
     def values(self) -> NDArray[Any]:

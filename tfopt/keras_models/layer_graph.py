@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
+
 from tfopt.keras_models.io import is_keras_2, library
 
 Layer = Any  # a keras or tf_keras layer (or an operation of keras.ops); the two have no common base
@@ -15,21 +17,13 @@ LIBRARIES = ("keras.", "tf_keras.")
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a layer.
+    """One call of a layer."""
 
-    Attributes:
-        layer: The layer, model or operation that was called.
-        args: Positional arguments; some are symbolic tensors.
-        kwargs: Keyword arguments; some are symbolic tensors.
-        inputs: The symbolic tensors among the arguments.
-        outputs: The returned symbolic tensors, flattened.
-    """
-
-    layer: Layer
-    args: tuple[Any, ...]
-    kwargs: dict[str, object]
-    inputs: list[Any]
-    outputs: list[Any]
+    layer: Layer  # the layer, model or operation that was called
+    args: tuple[Any, ...]  # positional arguments; some are symbolic tensors
+    kwargs: dict[str, object]  # keyword arguments; some are symbolic tensors
+    inputs: list[Any]  # the symbolic tensors among the arguments
+    outputs: list[Any]  # the returned symbolic tensors, flattened
 
     @property
     def training(self) -> bool:
@@ -49,8 +43,6 @@ def is_graph(layer: Layer) -> bool:
 
 def calls(model: Layer) -> Iterator[Call]:
     """Yield the calls of a graph model in topological order."""
-    import tensorflow as tf
-
     levels = _network(model)._nodes_by_depth
     for depth in sorted(levels, reverse=True):
         for node in levels[depth]:
@@ -111,7 +103,5 @@ def _network(model: Layer) -> Any:
 
 def _tree(model: Layer) -> Any:
     if is_keras_2(model):
-        import tensorflow as tf
-
         return tf.nest
     return library(model).tree

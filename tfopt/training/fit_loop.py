@@ -11,6 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+import tensorflow as tf
+
 from tfopt import keras_models
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -118,8 +120,6 @@ class TrainingMonitor:
 
     def __init__(self, epochs: int, steps: int, logs: Path) -> None:
         """Set the number of epochs and the steps of an epoch, and create the event files in the folder ``logs``."""
-        import tensorflow as tf
-
         self.epochs, self.steps = epochs, steps
         self.history: list[dict[str, float | None]] = []
         self._writers = {split: tf.summary.create_file_writer(str(logs / split)) for split in ("train", "validation")}
@@ -165,8 +165,6 @@ class TrainingMonitor:
             writer.close()
 
     def _write_scalars(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        import tensorflow as tf
-
         plugin_data = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
         metadata = tf.compat.v1.SummaryMetadata(plugin_data=plugin_data)
         for name, value in metrics.items():

@@ -21,17 +21,11 @@ from tfopt.value_types import Tensors
 
 @dataclass(frozen=True)
 class Assembly:
-    """Models that share their layers, and so their weights.
+    """Models that share their layers, and so their weights."""
 
-    Attributes:
-        model: The user's compiled model, which is trained.
-        preprocessing: From raw features to the model's inputs by name; None if there is no ``preprocess``.
-        saved: From raw features to the model's outputs, one flat graph.
-    """
-
-    model: Any
-    preprocessing: Any
-    saved: Any
+    model: Any  # the user's compiled model, which is trained
+    preprocessing: Any  # from raw features to the model's inputs by name; None if there is no ``preprocess``
+    saved: Any  # from raw features to the model's outputs, one flat graph
 
     @property
     def inputs(self) -> dict[str, TensorSpec]:

@@ -19,18 +19,12 @@ from tfopt.training.user_module import UserModule
 
 @dataclass(frozen=True)
 class TrainingSetup:
-    """The model and the files of a training.
+    """The model and the files of a training."""
 
-    Attributes:
-        files: The TFRecord files of each split.
-        stored: Every feature as it is stored.
-        parts: The model and its preprocessing.
-    """
-
-    files: Mapping[str, list[Path]]
-    stored: Mapping[str, TensorSpec]
+    files: Mapping[str, list[Path]]  # the TFRecord files of each split
+    stored: Mapping[str, TensorSpec]  # every feature as it is stored
     label: str
-    parts: Assembly
+    parts: Assembly  # the model and its preprocessing
 
     def read_sources(self, counts: Mapping[str, int] | None = None) -> dict[str, Source]:
         """Return the source of each split; its records are checked unless ``counts`` has their number from before.

@@ -15,6 +15,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from tfopt import keras_models
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -73,8 +76,6 @@ class Checkpoints:
         Raises:
             ComponentError: If the checkpoint belongs to another model.
         """
-        import tensorflow as tf
-
         state = tf.train.get_checkpoint_state(self._folder.path)
         if not state:
             return 0
@@ -114,15 +115,11 @@ class Checkpoints:
 
     def _create_manager(self) -> None:
         """Create the checkpoint manager. All variables must exist."""
-        import tensorflow as tf
-
         self._progress = tf.Variable(b"", dtype=tf.string)
         checkpoint = tf.train.Checkpoint(progress=self._progress, variables=_state_variables(self._model))
         self._manager = tf.train.CheckpointManager(checkpoint, self._folder.path, max_to_keep=MAX_CHECKPOINTS)
 
     def _restore(self, path: str) -> bool:
-        import tensorflow as tf
-
         try:
             self._manager.checkpoint.restore(path).assert_consumed()
         except (tf.errors.DataLossError, tf.errors.NotFoundError, IndexError) as error:
@@ -180,8 +177,6 @@ class Checkpoints:
         return int(getattr(self._model, "steps_per_execution", None) or self._model._steps_per_execution)
 
     def _save(self, epoch: int, batches: int) -> None:
-        import tensorflow as tf
-
         if not all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in self._model.trainable_variables):
             return  # the next loss will be NaN and end the training; the last good checkpoint stays
         if not hasattr(self, "_manager"):
@@ -201,8 +196,6 @@ class Checkpoints:
         self.position = f"epoch {progress['epoch'] + bool(batch)}{batch}"
 
     def _read_progress(self) -> dict[str, Any]:
-        import numpy as np
-
         with np.load(io.BytesIO(self._progress.numpy())) as arrays:
             progress: dict[str, Any] = json.loads(str(arrays["state"]))
             count = progress.pop("weights")
@@ -210,8 +203,6 @@ class Checkpoints:
 
 
 def _serialize(progress: Mapping[str, Any], weights: list[Any] | None) -> bytes:
-    import numpy as np
-
     file = io.BytesIO()
     count = None if weights is None else len(weights)
     np.savez(file, *(weights or []), state=json.dumps({**progress, "weights": count}))

@@ -9,6 +9,8 @@ https://arxiv.org/abs/1502.03167; the results differ by rounding. `docs/adr/0059
 import functools
 from typing import Any
 
+import tensorflow as tf
+
 from tfopt import keras_models
 
 DTYPES = ("float32", "float16", "bfloat16")  # of the inputs of FusedBatchNormV3; it computes in float32
@@ -45,7 +47,6 @@ def _can_be_fused(layer: Any) -> bool:
 def _call(norm: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
     """Replace the ``call`` of a batch norm, for inputs ``[batch, height, width, channels]``."""
     import keras
-    import tensorflow as tf
 
     is_image = isinstance(inputs, tf.Tensor) and inputs.shape.rank == 4 and inputs.dtype.name in DTYPES
     if not (training and norm.trainable and is_image and mask is None):

@@ -18,6 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
+
 from tfopt import keras_models
 from tfopt.errors import ComponentError
 
@@ -55,20 +57,13 @@ def rematerialized(model: Any, enabled: bool = True) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive operations of a model.
-
-    Attributes:
-        inputs: Symbolic tensors of other segments that the operations take.
-        outputs: Floating-point tensors of this segment that are used outside it.
-        others: Other tensors that are used outside it; they have no gradient, such as masks.
-        rematerialize: True if it is run again in the backward pass.
-    """
+    """Consecutive operations of a model."""
 
     nodes: Sequence[Any]
-    inputs: Sequence[Any]
-    outputs: Sequence[Any]
-    others: Sequence[Any]
-    rematerialize: bool
+    inputs: Sequence[Any]  # symbolic tensors of other segments that the operations take
+    outputs: Sequence[Any]  # floating-point tensors of this segment that are used outside it
+    others: Sequence[Any]  # other tensors that are used outside it; they have no gradient, such as masks
+    rematerialize: bool  # True if it is run again in the backward pass
 
 
 def _find_graphs(model: Any) -> list[Any]:
@@ -180,7 +175,6 @@ def _run_twice(
 ) -> dict[int, Any]:
     """Run a segment now and, for its gradients, again; return its outputs."""
     import keras
-    import tensorflow as tf
 
     inputs = {id(symbol): values[id(symbol)] for symbol in segment.inputs}
     differentiable = {
@@ -229,7 +223,6 @@ def _replay_scope(state: dict[int, Any], refusals: list[ComponentError]) -> Any:
     raises; as Keras wraps the ComponentError in another exception, it is also appended to ``refusals``.
     """
     import keras
-    import tensorflow as tf
 
     class ReplayScope(keras.StatelessScope):  # type: ignore[misc]  # Keras is untyped
         """A Keras scope that supplies the values of variables."""
@@ -269,8 +262,6 @@ def _replay_scope(state: dict[int, Any], refusals: list[ComponentError]) -> Any:
 @contextlib.contextmanager
 def _refuse_tensorflow_draws() -> Iterator[None]:
     """Raise if the block adds random ops of TensorFlow to the graph: their numbers would differ in the second run."""
-    import tensorflow as tf
-
     if tf.executing_eagerly():
         yield
         return

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 import psutil
+import tensorflow as tf
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import column_name
@@ -26,41 +27,28 @@ DEFAULTS = InputSettings()
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """Options of reading a split.
-
-    Attributes:
-        folder: Where the cache on disk is written.
-        replicas: Number of replicas that share each batch. No replica may get an empty part: its mean would be NaN.
-    """
+    """Options of reading a split."""
 
     settings: InputSettings = DEFAULTS
-    folder: Path = Path()
+    folder: Path = Path()  # where the cache on disk is written
+    # number of replicas that share each batch. No replica may get an empty part: its mean would be NaN
     replicas: int = 1
 
 
 @dataclass(frozen=True)
 class Source:
-    """The records of a split and their conversion into batches.
+    """The records of a split and their conversion into batches."""
 
-    Attributes:
-        files: TFRecord files, gzipped if the name ends in ``.gz``.
-        count: Number of records.
-        stored: How each feature that is read is stored.
-        inputs: The model's inputs, by name, with the features that feed them.
-        transform: Converts a block of inputs and of stored features into what `fit` takes.
-        part: All records of the files, every `HOLD_OUT_EVERY`-th one (held), or the others (rest).
-        options: How the records are read.
-        teacher: The teacher's outputs for these records; None without a teacher.
-    """
-
-    files: Sequence[Path]
-    count: int
-    stored: Mapping[str, TensorSpec]
-    inputs: Mapping[str, TensorSpec]
+    files: Sequence[Path]  # TFRecord files, gzipped if the name ends in ``.gz``
+    count: int  # number of records
+    stored: Mapping[str, TensorSpec]  # how each feature that is read is stored
+    inputs: Mapping[str, TensorSpec]  # the model's inputs, by name, with the features that feed them
+    # converts a block of inputs and of stored features into what `fit` takes
     transform: Callable[[Tensors, Tensors], tuple[Any, Any]]
+    # all records of the files, every `HOLD_OUT_EVERY`-th one (held), or the others (rest)
     part: Literal["all", "held", "rest"] = "all"
-    options: ReadOptions = ReadOptions()
-    teacher: TeacherOutputs | None = None
+    options: ReadOptions = ReadOptions()  # how the records are read
+    teacher: TeacherOutputs | None = None  # the teacher's outputs for these records; None without a teacher
 
     def hold_out(self) -> tuple[Self, Self]:
         """Return the records to train on, and every `HOLD_OUT_EVERY`-th one; raise ComponentError if none are left."""
@@ -144,8 +132,6 @@ class Source:
         return _map(self._records().batch(BLOCK), self.prepare)
 
     def _records(self) -> Any:
-        import tensorflow as tf
-
         as_is = tf.autograph.experimental.do_not_convert
         names: Any = [str(file) for file in self.files]
         names = names if self.teacher is None else (names, [str(file) for file in self.teacher.files])
@@ -162,13 +148,9 @@ class Source:
         return records
 
     def _parse(self, records: Any) -> Tensors:
-        import tensorflow as tf
-
         return tf.io.parse_example(records, parsing_specs(self.stored))  # type: ignore[no-any-return]
 
     def _fits_in_memory(self, records: Any) -> bool:
-        import tensorflow as tf
-
         specs, count = tf.nest.flatten(records.element_spec), 1
         if not all(isinstance(spec, tf.TensorSpec) for spec in specs):  # ragged or sparse: estimate from one block
             count = min(self.count, BLOCK)
@@ -186,16 +168,12 @@ class Source:
 
     def _prefetch(self, batches: Any, count: int) -> Any:
         """Prefetch, and set the number of batches: without it Keras warns at the end of the data."""
-        import tensorflow as tf
-
         prefetch = self.options.settings.prefetch
         batches = batches.apply(tf.data.experimental.assert_cardinality(count))
         batches = batches.prefetch(prefetch) if prefetch else batches
         return batches.with_options(self._tf_options())
 
     def _tf_options(self) -> Any:
-        import tensorflow as tf
-
         options = tf.data.Options()
         if self.options.settings.threads:
             options.threading.private_threadpool_size = self.options.settings.threads
@@ -205,14 +183,10 @@ class Source:
 
 
 def _map(blocks: Any, function: Callable[[Any], Any]) -> Any:
-    import tensorflow as tf
-
     return blocks.map(tf.autograph.experimental.do_not_convert(function), num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _cast(values: Any, spec: TensorSpec) -> Any:
-    import tensorflow as tf
-
     if not isinstance(values, tf.Tensor):  # ragged or sparse
         return values if spec.dtype == "string" else tf.cast(values, spec.dtype)
     shape = [-1, *(size if size is not None else -1 for size in spec.shape[1:])]
@@ -225,7 +199,6 @@ def _unbatch(blocks: Any) -> Any:
     If a model takes inputs of any length, each block is padded to its own longest record, and ``tf.data`` only batches
     records of equal size. So records are taken out of their blocks as ragged tensors and padded again per batch.
     """
-    import tensorflow as tf
 
     def make_ragged(*block: Any) -> Any:
         return tf.nest.map_structure(
@@ -245,7 +218,6 @@ def _batch(records: Any, blocks: Any, size: int, *, drop_remainder: bool = False
 
     The records are those of `_unbatch`, in any order.
     """
-    import tensorflow as tf
 
     def pad(*batch: Any) -> Any:
         return tf.nest.map_structure(
@@ -260,8 +232,6 @@ def _batch(records: Any, blocks: Any, size: int, *, drop_remainder: bool = False
 
 def _last_open_axis(part: Any) -> int:
     """Return the last axis, other than that of the records, whose size differs between blocks; 0 if there is none."""
-    import tensorflow as tf
-
     if not isinstance(part, tf.Tensor | tf.TensorSpec) or part.shape.rank is None:
         return 0
     return max((axis for axis, size in enumerate(part.shape) if axis and size is None), default=0)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 
 from tfopt import keras_models
 from tfopt.artifacts.tensor_spec import TensorSpec
@@ -89,8 +90,6 @@ def _checked_columns(specs: Mapping[str, TensorSpec], columns: Mapping[str, Tens
 
 def _transform(model: Any, preprocessing: Any, targets: list[Target], label: str) -> Transform:
     def transform(inputs: Tensors, stored: Tensors) -> tuple[Any, Any]:
-        import tensorflow as tf
-
         if preprocessing is not None:
             converted = convert_inputs(preprocessing, inputs)
             inputs = preprocessing(keras_models.pack_inputs(preprocessing, converted), training=False)
