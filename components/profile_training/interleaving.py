@@ -3,10 +3,10 @@
 import contextlib
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from tfopt.processes.worker_process import CallFailed, WorkerProcess
 from tfopt.reports.training_plan import VariationResult
 
 WORKER = "tfopt.components.profile_training"
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +49,14 @@ def start_process(variation: Variation, folder: Path, number: int) -> WorkerProc
     return WorkerProcess(WORKER, log=folder / f"{number}.log", environment=environment)
 
 
+def shuffled_turns(items: Sequence[T], pace: Pace) -> Iterator[T]:
+    """Yield all items once in each round, in random order."""
+    generator, order = random.Random(pace.seed), list(items)
+    for _ in range(pace.rounds):
+        generator.shuffle(order)
+        yield from order
+
+
 def compare_variations(
     base: VariationRun, others: Sequence[Variation], pace: Pace, folder: Path
 ) -> list[VariationResult]:
@@ -60,14 +69,11 @@ def compare_variations(
             log.info("trying: %s", variation.name)
             run.call("build", variation.variant)
             runs.append(run)
-        generator, order = random.Random(pace.seed), list(runs)
         base.seconds.clear()
-        for _ in range(pace.rounds):
-            generator.shuffle(order)
-            for run in [run for run in order if not run.error]:
-                seconds = run.call("burst", "real", pace.turn_seconds)
-                if seconds is not None:
-                    run.seconds.append(seconds / run.variation.variant.batch_size)
+        for run in shuffled_turns(runs, pace):
+            seconds = None if run.error else run.call("burst", "real", pace.turn_seconds)
+            if seconds is not None:
+                run.seconds.append(seconds / run.variation.variant.batch_size)
         if base.error:
             raise ComponentError(base.error, "a training that runs", "correct what the lines above show")
         for run in runs[1:]:

@@ -1,7 +1,6 @@
 """Profile a training: measure the parts of a step, find the bottleneck, and try variations against it."""
 
 import logging
-import random
 import tempfile
 from collections.abc import Mapping
 from dataclasses import fields, replace
@@ -11,28 +10,22 @@ from typing import Any
 import numpy as np
 
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL, StepTimes, find_bottleneck
-from tfopt.components.profile_training.interleaving import VariationRun, compare_variations, start_process
+from tfopt.components.profile_training.interleaving import (
+    VariationRun,
+    compare_variations,
+    shuffled_turns,
+    start_process,
+)
 from tfopt.components.profile_training.parameters import Pace
 from tfopt.components.profile_training.report import write_findings
 from tfopt.components.profile_training.trace_events import MAX_LISTED, Loop, OperationTimes
-from tfopt.components.profile_training.training_variant import (
-    TrainingVariant,
-    Variation,
-    combine,
-    list_variations,
-)
+from tfopt.components.profile_training.training_variant import TrainingVariant, Variation, combine, list_variations
 from tfopt.errors import ComponentError
 from tfopt.measurement.machine_fingerprint import fingerprint
 from tfopt.measurement.speedup import LEVEL, hodges_lehmann
 from tfopt.processes.worker_process import CallFailed, WorkerProcess
 from tfopt.reports.evaluation_report import Estimate
-from tfopt.reports.training_plan import (
-    LoopTime,
-    PartTime,
-    StepParts,
-    TrainingPlanReport,
-    VariationResult,
-)
+from tfopt.reports.training_plan import LoopTime, PartTime, StepParts, TrainingPlanReport, VariationResult
 from tfopt.value_types import JsonObject
 
 PARTS = ("real", "model", "graph", "larger", "usual", "input")
@@ -157,19 +150,16 @@ def _winners(variations: list[Variation], results: list[VariationResult]) -> lis
 
 def _measure_parts(process: WorkerProcess, pace: Pace, parts: list[str]) -> dict[str, list[float]]:
     """Return the seconds of a step, or of a batch, by part and round. Parts that cannot be measured are left out."""
-    generator, order = random.Random(pace.seed), list(parts)
     seconds: dict[str, list[float]] = {part: [] for part in parts}
-    for _ in range(pace.rounds):
-        generator.shuffle(order)
-        for part in [part for part in order if part in seconds]:
+    for part in shuffled_turns(parts, pace):
+        if part in seconds:
             try:
                 seconds[part].append(process.call("burst", part, pace.turn_seconds))
             except CallFailed as failure:
-                if part in OPTIONAL_PARTS:
-                    log.info("the part %s cannot be measured: %s", part, str(failure).splitlines()[0])
-                    del seconds[part]
-                    continue
-                raise
+                if part not in OPTIONAL_PARTS:
+                    raise
+                log.info("the part %s cannot be measured: %s", part, str(failure).splitlines()[0])
+                del seconds[part]
     return seconds
 
 

@@ -69,14 +69,28 @@ def list_variations(
         return list(_input_variations(base, times))
     if bottleneck == "short epochs":
         return [_longer_epochs(base), *_input_variations(base, times)]
+    xla, batch_size = _xla_variation(base, facts), LARGER * base.batch_size
     if bottleneck in ("python", "loop"):
-        return [*_code_variations(base, times), *_xla_variations(base, facts)]
+        return [*_code_variations(base, times), xla]
+    note = "it changes the weights: raise the learning rate with it, and check the validation"
+    larger_batch = Variation(f"batches of {batch_size}", replace(base, batch_size=batch_size), "batch", note)
     if bottleneck == OPTIMIZER:
-        return [*_optimizer_variations(base), *_xla_variations(base, facts)]
+        note = (
+            "it is another training: check the validation; a lazy form of the module's optimizer, which changes only "
+            "the rows of a batch, avoids the same work"
+        )
+        sgd = Variation("an optimizer without state (SGD)", replace(base, sparse_updates=True), "module", note)
+        return [larger_batch, sgd, xla]
     if bottleneck in STEP_BOTTLENECKS:
-        return [*_step_variations(base), *_xla_variations(base, facts)]
-    others = *_machine_variations(base, facts), _larger_batch(base)
-    return [*_precision_variations(base, facts), *_xla_variations(base, facts), *others]
+        note = f"pass steps_per_execution={STEPS_PER_CALL} to compile()"
+        variant = replace(base, steps_per_execution=STEPS_PER_CALL)
+        return [larger_batch, Variation(f"{STEPS_PER_CALL} steps in one call", variant, "module", note), xla]
+    precisions = [
+        Variation(precision.replace("_", " "), replace(base, precision=precision), "plan")
+        for precision in facts["supported"][1:]
+        if precision != base.precision
+    ]
+    return [*precisions, xla, *_machine_variations(base, facts), larger_batch]
 
 
 def combine(base: TrainingVariant, winners: Sequence[Variation]) -> Variation | None:
@@ -120,45 +134,14 @@ def _code_variations(base: TrainingVariant, times: StepTimes) -> Iterator[Variat
             return
 
 
-def _step_variations(base: TrainingVariant) -> Iterator[Variation]:
-    yield _larger_batch(base)
-    note = f"pass steps_per_execution={STEPS_PER_CALL} to compile()"
-    variant = replace(base, steps_per_execution=STEPS_PER_CALL)
-    yield Variation(f"{STEPS_PER_CALL} steps in one call", variant, "module", note)
-
-
-def _optimizer_variations(base: TrainingVariant) -> Iterator[Variation]:
-    yield _larger_batch(base)
-    note = (
-        "it is another training: check the validation; a lazy form of the module's optimizer, which changes only the "
-        "rows of a batch, avoids the same work"
-    )
-    variant = replace(base, sparse_updates=True)
-    yield Variation("an optimizer without state (SGD)", variant, "module", note)
-
-
-def _larger_batch(base: TrainingVariant) -> Variation:
-    size = LARGER * base.batch_size
-    note = "it changes the weights: raise the learning rate with it, and check the validation"
-    return Variation(f"batches of {size}", replace(base, batch_size=size), "batch", note)
-
-
-def _xla_variations(base: TrainingVariant, facts: Mapping[str, Any]) -> Iterator[Variation]:
+def _xla_variation(base: TrainingVariant, facts: Mapping[str, Any]) -> Variation:
     if facts["jit_compile"]:
-        yield Variation("without XLA", replace(base, jit_compile="off"), "plan")
-        return
+        return Variation("without XLA", replace(base, jit_compile="off"), "plan")
     compiled = replace(base, jit_compile="on", deterministic=False)
     if not base.deterministic:
-        yield Variation("compiled by XLA", compiled, "plan")
-        return
+        return Variation("compiled by XLA", compiled, "plan")
     note = "the same seed no longer gives the same weights: pass deterministic=False"
-    yield Variation("compiled by XLA", compiled, "module", note)
-
-
-def _precision_variations(base: TrainingVariant, facts: Mapping[str, Any]) -> Iterator[Variation]:
-    for precision in facts["supported"][1:]:
-        if precision != base.precision:
-            yield Variation(precision.replace("_", " "), replace(base, precision=precision), "plan")
+    return Variation("compiled by XLA", compiled, "module", note)
 
 
 def _machine_variations(base: TrainingVariant, facts: Mapping[str, Any]) -> Iterator[Variation]:

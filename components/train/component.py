@@ -3,8 +3,7 @@
 from tfopt.artifacts import Anomalies, Examples, KerasModel, Model, PythonModule, TrainingPlan
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.train.anomalies import check_anomalies
-from tfopt.components.train.parameters import Settings
-from tfopt.components.train.training_plan import apply_plan
+from tfopt.components.train.parameters import Settings, apply_plan
 from tfopt.training import user_module
 
 

@@ -14,10 +14,9 @@ from typing import Any
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel, Model
 from tfopt.artifacts.model_card import TRAINED_ON, ParityFacts
-from tfopt.components.train.auto_settings import choose_auto_settings
+from tfopt.components.train.auto_settings import choose_auto_settings, choose_batch_size
 from tfopt.components.train.class_weights import compute_class_weights
 from tfopt.components.train.data_changes import module_digest
-from tfopt.components.train.largest_batch import choose_batch_size
 from tfopt.components.train.parameters import Settings
 from tfopt.components.train.teacher_predictions import prepare_distillation
 from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, pass_through
@@ -104,16 +103,10 @@ def train_module(
 
 
 class Training:
-    """One training of the user's module.
+    """One training of the user's module; its ``setup`` has the model that is trained and the one that is saved."""
 
-    Attributes:
-        setup: The files, the compiled model, its preprocessing, and the model to save.
-        sources: The source of each split; see `read_examples`.
-        history: The history of `fit`.
-    """
-
-    sources: dict[str, Source]
-    history: History
+    sources: dict[str, Source]  # of each split, from `read_examples`
+    history: History  # of `fit`
 
     def __init__(self, examples: Examples, module: Path, settings: Settings, strategy: Any) -> None:
         """Run the module and build its model.

@@ -5,14 +5,11 @@ from typing import Any
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples
-from tfopt.data.feature_schema import stored_features
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
-from tfopt.runtimes.saved_model import to_tensor_spec
 from tfopt.training.datasets.dataset import Source
-from tfopt.training.datasets.split_datasets import read_sources
-from tfopt.training.datasets.targets import check_label
-from tfopt.training.model_assembly import check_compiled
+from tfopt.training.model_assembly import Assembly, check_compiled
+from tfopt.training.training_setup import TrainingSetup, find_files
 from tfopt.training.user_module import UserModule
 
 SPLITS = ("train", "eval")
@@ -60,11 +57,8 @@ def read_splits(model: Any, examples: Examples, label: str, *, held_out: bool = 
     Raises:
         ComponentError: If a split is missing or damaged, or the model and the examples do not fit.
     """
-    files = {split: examples.split(split) for split in SPLITS}
-    stored = stored_features(files["train"])
-    check_label(label, stored, str(examples.path))
-    inputs = {name: to_tensor_spec(spec) for name, spec in keras_models.serving_function(model)[1].items()}
-    sources = read_sources(files, model, None, inputs, stored, label)
+    files, stored = find_files(examples, SPLITS, label)
+    sources = TrainingSetup(files, stored, label, Assembly(model, None, model)).read_sources()
     if held_out:
         sources["train"], sources[HELD_OUT] = sources["train"].hold_out()
     return sources

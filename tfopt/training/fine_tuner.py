@@ -22,12 +22,7 @@ from tfopt.value_types import JsonObject
 
 
 class FineTuner:
-    """The module, the examples and the goals that a model is fine-tuned with.
-
-    Attributes:
-        sources: The splits, see `read_splits`.
-        second: Decides whether there is a second round.
-    """
+    """The module, the examples and the goals that a model is fine-tuned with."""
 
     def __init__(
         self,
@@ -39,16 +34,10 @@ class FineTuner:
         settings: FineTuningSettings,
         seed: int,
     ) -> None:
-        """Compile the model, and evaluate it if there may be a second round.
+        """Compile the model, as loaded from the parent, and evaluate it if there may be a second round.
 
-        Args:
-            model: The loaded model, not yet changed.
-            parent: The artifact that it was loaded from.
-            user: The module that it was trained with.
-            examples: The examples to train on.
-            folder: Where ``history.json`` and ``logs/`` are written.
-            settings: How to fine-tune.
-            seed: Seed of the order of the examples; the second round uses ``seed + 1``.
+        ``history.json`` and ``logs/`` are written into the folder. The seed determines the order of the examples; the
+        second round uses ``seed + 1``.
 
         Raises:
             ComponentError: If the module, the examples, the goals and the model do not fit.

@@ -17,7 +17,7 @@ from tfopt import keras_models
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.training.checkpointing.checkpoints import Checkpoints
-from tfopt.training.compute.device_memory import find_out_of_memory
+from tfopt.training.compute.device_memory import LESS_MEMORY, find_out_of_memory
 from tfopt.training.compute.distribution import fit_data, uses_parameter_servers
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.user_module import UserModule
@@ -191,28 +191,17 @@ def _explained_errors(user: UserModule, batch_size: int, checkpoints: Checkpoint
             raise ComponentError(error.received, error.expected, error.fix + saved) from error
         raise
     except Exception as error:
-        raise (_out_of_memory_error(error, batch_size) or _training_error(error, user)) from error
-
-
-def _out_of_memory_error(error: Exception, batch_size: int) -> ComponentError | None:
-    cause = find_out_of_memory(error)
-    if cause is None:
-        return None
-    return ComponentError(
-        f"training: out of memory at batch_size={batch_size}: {first_line(cause)}",
-        "a step that fits in memory",
-        "pass batch_size=0 for the largest that fits, or a smaller one with gradient_accumulation"
-        if batch_size > 1
-        else "make the model or its inputs smaller, pass precision=mixed_bfloat16, or use a machine with more memory",
-    )
-
-
-def _training_error(error: Exception, user: UserModule) -> ComponentError:
-    traceback = user.quote(error)
-    return ComponentError(
-        f"training with {user.path} raised\n{traceback}"
-        if traceback
-        else f"training: {type(error).__name__}: {first_line(error)}",
-        "a model that trains on batches of these examples",
-        "fix the model, or its loss and metrics; --debug shows the whole traceback",
-    )
+        if cause := find_out_of_memory(error):
+            smaller = "pass batch_size=0 for the largest that fits, or a smaller one with gradient_accumulation"
+            raise ComponentError(
+                f"training: out of memory at batch_size={batch_size}: {first_line(cause)}",
+                "a step that fits in memory",
+                smaller if batch_size > 1 else LESS_MEMORY,
+            ) from error
+        traceback = user.quote(error)
+        reason = f"training: {type(error).__name__}: {first_line(error)}"
+        raise ComponentError(
+            f"training with {user.path} raised\n{traceback}" if traceback else reason,
+            "a model that trains on batches of these examples",
+            "fix the model, or its loss and metrics; --debug shows the whole traceback",
+        ) from error

@@ -31,12 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints of one training, identified by everything that determines its weights.
-
-    Attributes:
-        path: The path or address of the folder of this training.
-        position: The epoch and batch of the newest checkpoint, in words; empty if there is none.
-    """
+    """The checkpoints of one training, identified by everything that determines its weights."""
 
     def __init__(self, folder: str, identity: Mapping[str, str], every_s: float) -> None:
         """Create the folder of this training in one for all trainings: a path, or an address in an object store.
@@ -51,7 +46,7 @@ class Checkpoints:
         key = hashlib.sha256(json.dumps(self._identity, sort_keys=True).encode()).hexdigest()[:16]
         try:
             self._folder = CheckpointFolder(folder, key)
-            self.path = self._folder.address
+            self.path = self._folder.address  # of this training
             self._warn_of_others()
             self._folder.write_identity(self._identity)
         except OSError as error:
@@ -65,7 +60,7 @@ class Checkpoints:
         """Set the objects whose state is saved: the compiled model, the history, and the early stopping of one fit."""
         self._model, self._monitor, self._stopping = model, monitor, stopping
         self._epoch, self._batches, self._skip, self._saved = 0, 0, 0, time.monotonic()
-        self.position = ""
+        self.position = ""  # the epoch and batch of the newest checkpoint, in words
 
     def resume(self, batches: Any, batch: tuple[Any, Any]) -> int:
         """Restore the newest undamaged checkpoint, if there is one, and return the epoch to start with.
@@ -96,9 +91,9 @@ class Checkpoints:
     def callback(self) -> Any:
         """Return the callback that saves checkpoints; it must be the last in the list."""
         return keras_models.library(self._model).callbacks.LambdaCallback(
-            on_train_begin=lambda logs=None: self._restore_early_stopping(),
-            on_epoch_begin=lambda epoch, logs=None: self._begin_epoch(epoch),
-            on_train_batch_end=lambda batch, logs=None: self._end_call(),
+            on_train_begin=self._restore_early_stopping,
+            on_epoch_begin=self._begin_epoch,
+            on_train_batch_end=self._end_call,
             on_epoch_end=lambda epoch, logs=None: self._save(epoch + 1, 0),
         )
 
@@ -134,7 +129,7 @@ class Checkpoints:
         self._path = path
         return True
 
-    def _restore_early_stopping(self) -> None:
+    def _restore_early_stopping(self, logs: object = None) -> None:
         """Restore the state of early stopping, which it resets when training begins."""
         if not hasattr(self, "_manager"):
             return
@@ -143,7 +138,7 @@ class Checkpoints:
             setattr(self._stopping, name, progress[name])
         self._stopping.best_weights = progress["best_weights"]
 
-    def _begin_epoch(self, epoch: int) -> None:
+    def _begin_epoch(self, epoch: int, logs: object = None) -> None:
         self._epoch, self._batches = epoch, 0
         if self._skip:
             self._restore(self._path)  # again: Keras has reset the metrics of the epoch that is resumed
@@ -166,7 +161,7 @@ class Checkpoints:
 
         self._model.train_function = step
 
-    def _end_call(self) -> None:
+    def _end_call(self, batch: int, logs: object = None) -> None:
         self._batches += 1
         is_due = time.monotonic() - self._saved >= self._every_s
         calls_per_epoch = math.ceil(self._monitor.steps / self._batches_per_call())

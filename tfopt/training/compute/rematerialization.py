@@ -38,17 +38,20 @@ def rematerialized(model: Any, enabled: bool = True) -> Iterator[None]:
     if not enabled:
         yield
         return
-    graphs, refusals = _find_graphs(model), list[ComponentError]()
+    graphs = _find_graphs(model)
     for graph in graphs:
         segments = _cut(graph, keep_last=graph is graphs[0])
-        graph.call = functools.partial(_call, graph, graph.call, segments, refusals)
+        graph.call = functools.partial(_call, graph, graph.call, segments)
     model.train_function = None
     try:
         yield
     except Exception as error:
-        if refusals:  # Keras has wrapped it in another exception
-            raise refusals[0] from error
-        raise
+        refusal: BaseException | None = error
+        while refusal and not isinstance(refusal, ComponentError):  # Keras wraps it in another exception
+            refusal = refusal.__cause__ or refusal.__context__
+        if refusal is None or refusal is error:
+            raise
+        raise refusal from error
     finally:
         for graph in graphs:
             del graph.call
@@ -78,11 +81,7 @@ def _find_graphs(model: Any) -> list[Any]:
     graphs = [graph]
     for each in graphs:
         inner = (_functional(operation) for operation in each.operations)
-        graphs += [
-            inner_graph
-            for inner_graph in inner
-            if inner_graph is not None and not any(inner_graph is other for other in graphs)
-        ]
+        graphs += [other for other in inner if other is not None and other not in graphs]
     return graphs
 
 
@@ -131,7 +130,6 @@ def _call(
     graph: Any,
     original_call: Any,
     segments: Sequence[Segment],
-    refusals: list[ComponentError],
     inputs: Any,
     training: Any = None,
     mask: Any = None,
@@ -148,11 +146,7 @@ def _call(
     values = {id(symbol): tensor for symbol, tensor in zip(graph.inputs, flat, strict=True)}
     for segment in segments:
         if segment.rematerialize:
-            try:
-                values |= _run_twice(graph, segment, values, training, refusals)
-            except ComponentError as refusal:
-                refusals.append(refusal)
-                raise
+            values |= _run_twice(graph, segment, values, training)
         else:
             _run(segment, values, training)
     packed = keras.tree.pack_sequence_as(graph._outputs_struct, [values[id(symbol)] for symbol in graph.outputs])
@@ -170,9 +164,7 @@ def _run(segment: Segment, values: dict[int, Any], training: Any) -> None:
         values |= {id(symbol): tensor for symbol, tensor in zip(node.outputs, outputs, strict=True)}
 
 
-def _run_twice(
-    graph: Any, segment: Segment, values: Mapping[int, Any], training: Any, refusals: list[ComponentError]
-) -> dict[int, Any]:
+def _run_twice(graph: Any, segment: Segment, values: Mapping[int, Any], training: Any) -> dict[int, Any]:
     """Run a segment now and, for its gradients, again; return its outputs."""
     import keras
 
@@ -188,7 +180,7 @@ def _run_twice(
         local = dict(inputs)
         for key, tensor in zip(differentiable, tensors, strict=False):
             local[key] = _set_mask(tensor, _mask(inputs[key]))
-        with _refuse_tensorflow_draws(), _replay_scope(state, refusals) as scope:
+        with _refuse_tensorflow_draws(), _replay_scope(state) as scope:
             _run(segment, local, training)
         outputs = [local[id(symbol)] for symbol in segment.outputs]
         others = {id(symbol): local[id(symbol)] for symbol in segment.others}
@@ -215,12 +207,12 @@ def _set_mask(tensor: Any, mask: Any) -> Any:
     return tensor
 
 
-def _replay_scope(state: dict[int, Any], refusals: list[ComponentError]) -> Any:
+def _replay_scope(state: dict[int, Any]) -> Any:
     """Return a Keras scope in which variables that are not trained have the values of ``state``.
 
     Values that are missing in ``state`` are added to it. Assignments are recorded in the scope's ``assignments`` and
-    not carried out. Losses that layers add are recorded in ``added_losses``. An assignment to a trained variable
-    raises; as Keras wraps the ComponentError in another exception, it is also appended to ``refusals``.
+    not carried out, except those to trained variables, which raise ComponentError. Losses that layers add are recorded
+    in ``added_losses``.
     """
     import keras
 
@@ -243,13 +235,11 @@ def _replay_scope(state: dict[int, Any], refusals: list[ComponentError]) -> Any:
         def add_update(self, update: tuple[Any, Any]) -> None:
             variable, _ = update
             if variable.trainable:
-                refusal = ComponentError(
+                raise ComponentError(
                     f"rematerialize: a layer assigns {variable.path}, which is trained",
                     "layers that leave trained variables to the optimizer",
                     "leave rematerialize out",
                 )
-                refusals.append(refusal)
-                raise refusal
             self.assignments[id(variable)] = update
             super().add_update(update)
 
