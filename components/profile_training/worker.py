@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import keras
 import psutil
 import tensorflow as tf
 
@@ -182,7 +183,6 @@ def _group_steps(batches: Any, epoch: int, size: int) -> tuple[Any, int]:
 
 def _vectorize_maps() -> None:
     """Replace ``tf.map_fn`` and ``keras.ops.map`` by vectorized forms, for modules that are imported later."""
-    import keras
 
     def map_fn(fn: Any, elems: Any, *_: Any, **__: Any) -> Any:
         return tf.vectorized_map(fn, elems, fallback_to_while_loop=False)

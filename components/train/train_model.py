@@ -16,10 +16,9 @@ from tfopt.artifacts import Examples, KerasModel, Model
 from tfopt.artifacts.model_card import TRAINED_ON, ParityFacts
 from tfopt.components.train.auto_settings import choose_auto_settings, choose_batch_size
 from tfopt.components.train.class_weights import compute_class_weights
-from tfopt.components.train.data_changes import module_digest
 from tfopt.components.train.parameters import Settings
 from tfopt.components.train.teacher_predictions import prepare_distillation
-from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, pass_through
+from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, module_digest, pass_through
 from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import MANIFEST, read_manifest, rounding_notes
 from tfopt.data.sample_inputs import FEWEST_COMPARED, compared_records
@@ -30,7 +29,6 @@ from tfopt.runtimes import keras as keras_runtime
 from tfopt.storage.staging import link_tree
 from tfopt.training import user_module
 from tfopt.training.checkpointing.checkpoints import Checkpoints, savable_generators
-from tfopt.training.compile_like_module import evaluate_model
 from tfopt.training.compute.device_memory import configure_gpu_memory
 from tfopt.training.compute.distribution import TPU, build_with_whole_batch, create_strategy, scale_learning_rate
 from tfopt.training.compute.precision import AS_BUILT, FLOAT32, unaligned_layers, xla_clusters
@@ -38,7 +36,7 @@ from tfopt.training.compute.rematerialization import rematerialized
 from tfopt.training.datasets.dataset import ReadOptions, Source
 from tfopt.training.datasets.input_kinds import check_padding
 from tfopt.training.determinism import reproducible, set_seeds
-from tfopt.training.fit_loop import History, fit_model
+from tfopt.training.fit_loop import History, evaluate_model, fit_model
 from tfopt.training.model_assembly import assemble
 from tfopt.training.training_setup import prepare_training
 from tfopt.value_types import JsonObject

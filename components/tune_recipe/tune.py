@@ -14,7 +14,7 @@ from tfopt.components.tune_recipe.earlier_trials import add_earlier_trials
 from tfopt.components.tune_recipe.journal import write_journal
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, Step
-from tfopt.components.tune_recipe.report import render
+from tfopt.components.tune_recipe.report import render_report
 from tfopt.components.tune_recipe.search import Search, Trial
 from tfopt.components.tune_recipe.trial_measurement import TrialMeasurer
 from tfopt.components.tune_recipe.trial_models import ModelBuilder
@@ -75,7 +75,7 @@ def tune(
     )
     report = add_earlier_trials(report, previous)
     recipe.write(report)
-    (recipe.path / recipe.page).write_text(render(report), encoding="utf-8")
+    (recipe.path / recipe.page).write_text(render_report(report), encoding="utf-8")
     write_journal(report, recipe.path / "optuna-journal.log")
     log.info("%s", report.reason)
     return report

@@ -11,12 +11,17 @@ with reproducible(seed):
 from pathlib import Path
 from typing import Any
 
+from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.training.compile_like_module import compile_like, evaluate_model, read_splits
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
 from tfopt.training.compute.fused_batch_norm import fuse_batch_norms
+from tfopt.training.datasets.dataset import Source
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
-from tfopt.training.fit_loop import History, fit_model
-from tfopt.training.second_round import SECOND_ROUND, SecondRound
+from tfopt.training.fit_loop import History, evaluate_model, fit_model
+from tfopt.training.model_assembly import Assembly, check_compiled, check_same_keras
+from tfopt.training.second_round import HELD_OUT, SECOND_ROUND, SecondRound
+from tfopt.training.training_setup import TrainingSetup, find_files
 from tfopt.training.user_module import UserModule
 from tfopt.value_types import JsonObject
 
@@ -78,3 +83,44 @@ class FineTuner:
         history = second or first
         facts: JsonObject = {"best_epoch": history["best_epoch"], "epochs": len(history["epochs"])}
         return model, facts | ({"recovery": recovery} if recovery else {})
+
+
+def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> None:
+    """Compile a loaded model with the arguments of ``compile`` in the module's ``build_model()``; keep its weights.
+
+    A learning rate replaces the optimizer's own, which a schedule may have reduced to almost zero.
+
+    Raises:
+        ComponentError: If the module's model uses the other Keras, is not compiled, or does not fit this model.
+    """
+    built = user.call("build_model")
+    fix = "pass the module that the model was trained with"
+    check_same_keras(f"module {user.path}", built, model, "as the model to fine-tune", fix)
+    check_compiled(built, user)
+    config = {key: value for key, value in built._compile_config.config.items() if key != "steps_per_execution"}
+    optimizer = keras_models.library(model).optimizers.get(config.pop("optimizer"))
+    if learning_rate is not None:
+        optimizer = type(optimizer).from_config({**optimizer.get_config(), "learning_rate": learning_rate})
+    try:
+        model.compile(optimizer, **config)
+    except Exception as error:
+        raise ComponentError(
+            f"module {user.path}: its loss and metrics do not fit {model.name}: {first_line(error)}",
+            "the module that the model was trained with",
+            "pass that one, or name the model's outputs as the module does",
+        ) from error
+
+
+def read_splits(model: Any, examples: Examples, label: str, *, held_out: bool = False) -> dict[str, Source]:
+    """Return the sources that a compiled model reads the splits ``train`` and ``eval`` from.
+
+    With ``held_out``, every tenth example of ``train`` is in the source `HELD_OUT` instead.
+
+    Raises:
+        ComponentError: If a split is missing or damaged, or the model and the examples do not fit.
+    """
+    files, stored = find_files(examples, ("train", "eval"), label)
+    sources = TrainingSetup(files, stored, label, Assembly(model, None, model)).read_sources()
+    if held_out:
+        sources["train"], sources[HELD_OUT] = sources["train"].hold_out()
+    return sources

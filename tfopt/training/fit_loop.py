@@ -91,6 +91,17 @@ def fit_model(
     return history
 
 
+def evaluate_model(model: Any, sources: Mapping[str, Source]) -> dict[str, float]:
+    """Return the loss and metrics of a compiled model on ``eval``, named ``val_…`` as in the history of `fit_model`."""
+    return {f"val_{name}": value for name, value in evaluate_source(model, sources["eval"]).items()}
+
+
+def evaluate_source(model: Any, source: Source) -> dict[str, float]:
+    """Return the loss and metrics of a compiled model on a source."""
+    metrics = model.evaluate(source.in_order(), return_dict=True, verbose=0)
+    return {name: float(value) for name, value in metrics.items()}
+
+
 def _monitoring(model: Any, monitor: "TrainingMonitor") -> Any:
     per_batch = {} if uses_parameter_servers(model) else {"on_train_batch_end": monitor.end_batch}
     return keras_models.library(model).callbacks.LambdaCallback(

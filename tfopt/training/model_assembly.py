@@ -102,6 +102,13 @@ def check_compiled(model: Any, user: UserModule) -> None:
         )
 
 
+def check_same_keras(name: str, model: Any, other: Any, expected: str, fix: str) -> None:
+    """Raise ComponentError if one of two models is a Keras 2 model and the other a Keras 3 model."""
+    versions = ["Keras 2" if keras_models.is_keras_2(each) else "Keras 3" for each in (model, other)]
+    if versions[0] != versions[1]:
+        raise ComponentError(f"{name}: a {versions[0]} model", f"{versions[1]}, {expected}", fix)
+
+
 def _raw_specs(
     stored: Mapping[str, TensorSpec], inputs: Mapping[str, TensorSpec], shapes: Mapping[str, tuple[int | None, ...]]
 ) -> dict[str, TensorSpec]:

@@ -17,12 +17,12 @@ from tfopt.measurement.goals import QUALITY, Goal, read_goals
 from tfopt.measurement.model_measurements import ModelMeasurements, from_quality
 from tfopt.metric_table import HIGHER_IS_BETTER
 from tfopt.reports.evaluation_report import Metric
-from tfopt.training.compile_like_module import HELD_OUT, evaluate_source
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
-from tfopt.training.fit_loop import History
+from tfopt.training.fit_loop import History, evaluate_source
 from tfopt.value_types import JsonObject
 
+HELD_OUT = "held"  # the examples of `train` that are held out
 SECOND_ROUND = "second_round"  # the folder of its history
 
 log = logging.getLogger(__name__)

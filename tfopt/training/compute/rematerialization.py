@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfopt import keras_models
@@ -108,8 +109,6 @@ def _cut(graph: Any, keep_last: bool) -> list[Segment]:
 
 
 def _segment(graph: Any, nodes: list[Any], parts: list[list[Any]], keep: bool) -> Segment:
-    import keras
-
     produced = {id(tensor): tensor for node in nodes for tensor in node.outputs}
     consumed = {id(tensor): tensor for node in nodes for tensor in node.input_tensors}
     other_nodes = [node for part in parts if part is not nodes for node in part]
@@ -136,8 +135,6 @@ def _call(
     **options: Any,
 ) -> Any:
     """Replace the model's ``call``: in training, run it segment by segment."""
-    import keras
-
     if not training:
         return original_call(inputs, training=training, mask=mask, **options)
     flat = graph._standardize_inputs(inputs)
@@ -154,8 +151,6 @@ def _call(
 
 
 def _run(segment: Segment, values: dict[int, Any], training: Any) -> None:
-    import keras
-
     for node in segment.nodes:
         arguments, options = node.arguments.fill_in(values)
         if isinstance(node.operation, keras.Layer):  # in the second run, no enclosing call sets `training`
@@ -166,8 +161,6 @@ def _run(segment: Segment, values: dict[int, Any], training: Any) -> None:
 
 def _run_twice(graph: Any, segment: Segment, values: Mapping[int, Any], training: Any) -> dict[int, Any]:
     """Run a segment now and, for its gradients, again; return its outputs."""
-    import keras
-
     inputs = {id(symbol): values[id(symbol)] for symbol in segment.inputs}
     differentiable = {
         key: tensor for key, tensor in inputs.items() if isinstance(tensor, tf.Tensor) and tensor.dtype.is_floating
@@ -214,7 +207,6 @@ def _replay_scope(state: dict[int, Any]) -> Any:
     not carried out, except those to trained variables, which raise ComponentError. Losses that layers add are recorded
     in ``added_losses``.
     """
-    import keras
 
     class ReplayScope(keras.StatelessScope):  # type: ignore[misc]  # Keras is untyped
         """A Keras scope that supplies the values of variables."""
