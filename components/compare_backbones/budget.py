@@ -24,11 +24,7 @@ class Budget:
         return time.monotonic() >= self._end
 
     def remaining_seconds(self) -> float:
-        """Return the remaining seconds.
-
-        Raises:
-            ComponentError: If no time is left.
-        """
+        """Return the remaining seconds; raise ComponentError if no time is left."""
         if self.is_spent:
             raise ComponentError(
                 f"no budget left: the {self.minutes:g} minutes were used up before it",

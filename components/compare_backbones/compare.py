@@ -10,11 +10,10 @@ from tfopt.artifacts import Examples
 from tfopt.components.compare_backbones.budget import Budget
 from tfopt.components.compare_backbones.candidate import Candidate
 from tfopt.components.compare_backbones.choice import Choice, missed_cost_goals, select_backbone
-from tfopt.components.compare_backbones.cost import measure_costs
+from tfopt.components.compare_backbones.cost import measure_costs, write_random_examples
 from tfopt.components.compare_backbones.keras_modules import file_name, module_text
 from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
 from tfopt.components.compare_backbones.short_training import train_and_evaluate
-from tfopt.components.compare_backbones.untrained_models import write_random_examples
 from tfopt.keras_models.backbones import Backbone
 from tfopt.reports.comparison_report import BackboneResult, ComparisonReport, ShortTraining
 

@@ -55,11 +55,6 @@ class ResolvedSettings:
         """The formats to measure."""
         return [name for name in read_formats(self.settings.formats) if name not in self.unavailable]
 
-    @property
-    def needs_proof(self) -> bool:
-        """True if the pessimistic bound of the interval must meet a goal."""
-        return self.settings.confidence == "interval"
-
     def check(self, *, has_examples: bool) -> None:
         """Raise ComponentError if the comparison cannot be run, or a goal cannot be measured."""
         settings = self.settings

@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from tfopt.components.profile_training.bottleneck import LARGER, StepTimes
 from tfopt.components.profile_training.parameters import TrainingSettings
@@ -33,11 +32,6 @@ class TrainingVariant(TrainingSettings):
     sparse_updates: bool = False
     steps_per_execution: int = 0  # steps in one call; 0 for the module's setting
     repeated: int = 1  # how many times an epoch contains each example
-
-    @classmethod
-    def of(cls, settings: TrainingSettings, examples: Path, module: Path, seed: int) -> Self:
-        """Return the training with these settings, unchanged."""
-        return cls(**asdict(settings), examples=str(examples.resolve()), module=str(module.resolve()), seed=seed)
 
     def planned(self) -> dict[str, Any]:
         """Return the settings that a plan may contain."""

@@ -62,14 +62,16 @@ class Worker:
         self._model = setup.parts.model
         if variant.graph:
             self._model.run_eagerly = False
-        if variant.sparse_updates:
-            _use_sparse_optimizer(self._model)
+        if variant.sparse_updates:  # SGD changes only the rows of an embedding that a batch contains
+            self._model.optimizer = keras_models.library(self._model).optimizers.SGD(1e-3)
         size = variant.steps_per_execution or _steps_per_execution(self._model)
         _set_steps_per_execution(self._model, size)
         self._epoch = math.ceil(self._source.count / variant.batch_size) * variant.repeated
         self._cached = self._source.is_cached()
         batches = self._batches(self._source)
-        self._real = training_steps(self._model, *_group_steps(batches, self._epoch, size), size)
+        if size > self._epoch:  # a call takes several epochs
+            batches = batches.repeat()
+        self._real = training_steps(self._model, batches, max(1, self._epoch // size), size)
         self._parts: dict[str, Epochs] = {}
         self._memory: dict[str, int] = {}
         first = self._real.run(1)
@@ -176,11 +178,6 @@ class Worker:
         return batches
 
 
-def _group_steps(batches: Any, epoch: int, size: int) -> tuple[Any, int]:
-    """Return a dataset, and the number of calls of ``size`` steps that make an epoch of it."""
-    return (batches, epoch // size) if size <= epoch else (batches.repeat(), 1)
-
-
 def _vectorize_maps() -> None:
     """Replace ``tf.map_fn`` and ``keras.ops.map`` by vectorized forms, for modules that are imported later."""
 
@@ -227,8 +224,3 @@ def _weight_counts(model: Any) -> dict[str, int]:
     for layer in _inner_layers(model):
         counts[layer.name] = sum(math.prod(variable.shape) for variable in layer.trainable_variables)
     return dict((+counts).most_common())
-
-
-def _use_sparse_optimizer(model: Any) -> None:
-    """Replace the optimizer by SGD, which changes only the rows of an embedding that a batch contains."""
-    model.optimizer = keras_models.library(model).optimizers.SGD(1e-3)

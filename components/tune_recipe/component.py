@@ -2,8 +2,8 @@
 
 from tfopt.artifacts import Examples, Model, PythonModule, Recipe, SavedModel
 from tfopt.component import Group, Input, Output, component, find
+from tfopt.components.tune_recipe.earlier_runs import find_previous, first_trial, read_previous
 from tfopt.components.tune_recipe.parameters import SearchSettings
-from tfopt.components.tune_recipe.previous_recipe import find_previous, first_trial, read_previous
 from tfopt.components.tune_recipe.recipes import FORMATS
 from tfopt.errors import ComponentError
 

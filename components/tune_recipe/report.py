@@ -11,7 +11,7 @@ from tfopt.charts.axis import create_axis
 from tfopt.charts.bubble_chart import Bubble, BubbleChart, draw_both_widths
 from tfopt.charts.figure import COLORS, WIDTHS, draw_safely, page_theme, render
 from tfopt.charts.page_templates import report_template
-from tfopt.components.tune_recipe.earlier_trials import PARENT
+from tfopt.components.tune_recipe.earlier_runs import PARENT
 from tfopt.reports.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics, TrialReport
 from tfopt.value_types import JsonObject
 

@@ -43,11 +43,7 @@ class ModelBuilder:
     failed: dict[str, ComponentError] = field(default_factory=dict)  # errors of steps by the name of their folder
 
     def build(self, recipe: Recipe) -> Model:
-        """Run the steps of a recipe.
-
-        Raises:
-            ComponentError: If a step fails, or takes longer than the budget.
-        """
+        """Run the steps of a recipe; raise ComponentError if one fails, or takes longer than the budget."""
         model = self.model
         for count, step in enumerate(recipe.steps, 1):
             folder = self.folder / _key(recipe.steps[:count])

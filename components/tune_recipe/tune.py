@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tfopt.artifacts import Examples, Model, PythonModule
 from tfopt.artifacts import Recipe as RecipeArtifact
-from tfopt.components.tune_recipe.earlier_trials import add_earlier_trials
+from tfopt.components.tune_recipe.earlier_runs import add_earlier_trials
 from tfopt.components.tune_recipe.journal import write_journal
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, Step

@@ -21,11 +21,10 @@ from tfopt.components.compare_backbones.candidate import Candidate
 from tfopt.components.compare_backbones.choice import missed_cost_goals, select_backbone
 from tfopt.components.compare_backbones.compare import build_report, compare
 from tfopt.components.compare_backbones.component import compare_backbones
-from tfopt.components.compare_backbones.cost import measure_costs
+from tfopt.components.compare_backbones.cost import TOLERANCE, measure_costs, write_random_examples
 from tfopt.components.compare_backbones.keras_modules import file_name, module_text
 from tfopt.components.compare_backbones.report import render_html
 from tfopt.components.compare_backbones.short_training import draw_examples
-from tfopt.components.compare_backbones.untrained_models import TOLERANCE, write_random_examples
 from tfopt.dag.dag import StepOutput
 from tfopt.dag.tracing import Steps, trace
 from tfopt.data.tfrecords import read_records

@@ -10,8 +10,7 @@ from tests.components.test_push_model import changed, push
 from tests.reports import DIGITS, TRAINED, Row, make_models, parsed_reports
 from tfopt.artifacts import Model, Recipe
 from tfopt.components.tune_recipe.component import tune_recipe
-from tfopt.components.tune_recipe.earlier_trials import add_earlier_trials
-from tfopt.components.tune_recipe.previous_recipe import first_trial, read_previous
+from tfopt.components.tune_recipe.earlier_runs import add_earlier_trials, first_trial, read_previous
 from tfopt.components.tune_recipe.report import render_report
 from tfopt.errors import ComponentError
 from tfopt.model_store.run_history import measurement_conditions

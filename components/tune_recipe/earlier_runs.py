@@ -1,20 +1,87 @@
-"""Measurements of earlier runs that are comparable with those of this run, and the Pareto front of both.
+"""Earlier runs of a search: the recipe to try first, and measurements that are comparable with those of this run.
 
 Every model is measured together with the baseline of its run, so runs are compared by the gain in quality, the speedup
 and the relative size. If the baselines have different formats, or sizes that differ by more than `SIZE_TOLERANCE`, they
 are different models. A baseline with other content but the same size was trained again.
 """
 
-from collections.abc import Iterator
+import json
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from tfopt.artifacts import Recipe as RecipeArtifact
+from tfopt.components.tune_recipe import recipes
+from tfopt.components.tune_recipe.recipes import Recipe
+from tfopt.errors import ComponentError
 from tfopt.measurement.pareto import non_dominated
 from tfopt.model_store.run_history import is_comparable
+from tfopt.model_store.warm_start import load_recipe
 from tfopt.reports.decision_report import DecisionReport
 from tfopt.reports.recipe_report import EarlierTrial, RecipeReport, RelativeMetrics
 
 SIZE_TOLERANCE = 0.01  # training again changes the size of a model only by names in its graph
 PARENT = "the model itself"
+
+log = logging.getLogger(__name__)
+
+
+def find_previous(destination: str | None) -> RecipeArtifact | None:
+    """Return the recipe that is stored in a destination; None if there is none."""
+    if destination is None:
+        return None
+    stored = load_recipe(destination)
+    log.info("stored recipe in %s: %s", destination, stored.uri if stored else "none yet, so a new search starts")
+    return stored
+
+
+def read_previous(artifact: RecipeArtifact | None) -> RecipeReport | None:
+    """Read the recipe of an earlier run; None if there is none.
+
+    Raises:
+        ComponentError: If it is damaged, or has another version.
+    """
+    if artifact is None:
+        return None
+    try:
+        report = artifact.load()
+        _check_parent(report)
+    except (ComponentError, ValueError) as error:
+        reason = error.received if isinstance(error, ComponentError) else str(error)
+        raise ComponentError(
+            f"{artifact.uri}: {artifact.file} is damaged or of another version: {reason}",
+            "a recipe that this version of tune_recipe wrote",
+            "remove it, or leave previous out once, to search again",
+        ) from error
+    return report
+
+
+def first_trial(previous: RecipeReport | None, formats: Sequence[str]) -> Recipe | None:
+    """Return the winner of the earlier run; None if it was the model itself, was not served, or has another format.
+
+    Raises:
+        ComponentError: If it is not a recipe of this version, and was passed by the user, not found in a destination.
+    """
+    if previous is None:
+        return None
+    choices = previous.winner.choices if previous.winner else {}
+    if choices.get("format") not in formats:
+        log.info("the earlier run has no recipe of the requested formats to try first")
+        return None
+    if previous.served is False:
+        log.info("the model selected by the earlier run was not served, so the search starts without its recipe")
+        return None
+    recipe = Recipe(choices)
+    if recipe in recipes.all_recipes(formats):
+        return recipe
+    if previous.served:
+        log.warning("the stored recipe, %s, does not exist in this version; the search starts without it", recipe)
+        return None
+    raise ComponentError(
+        f"previous: a winner of {json.dumps(choices)}",
+        "choices of this version",
+        "leave previous out once; the next recipe has choices of this version",
+    )
 
 
 def add_earlier_trials(report: RecipeReport, previous: RecipeReport | None) -> RecipeReport:
@@ -42,6 +109,13 @@ def add_earlier_trials(report: RecipeReport, previous: RecipeReport | None) -> R
         earlier=[replace(trial, pareto=trial.name in front) for trial in earlier],
         left_out=left_out,
     )
+
+
+def _check_parent(report: RecipeReport) -> None:
+    """Raise ValueError unless the decision has the baseline, with its size and another metric."""
+    baselines = [model for model in report.decision.models if model.parent]
+    if len(baselines) != 1 or "size" not in baselines[0].metrics:
+        raise ValueError("the decision has no measured baseline")
 
 
 def _measured_trials(previous: RecipeReport) -> Iterator[EarlierTrial]:
