@@ -58,8 +58,8 @@ def profile_training(
     from tfopt.components.profile_training.profile import profile_steps  # imports Lets-Plot
     from tfopt.components.profile_training.report import render_report
 
-    files = {"examples": str(examples.path.resolve()), "module": str(module.path.resolve())}
-    base = TrainingVariant(**asdict(training), **files, seed=pace.seed)
+    examples_path, module_path = str(examples.path.resolve()), str(module.path.resolve())
+    base = TrainingVariant(**asdict(training), examples=examples_path, module=module_path, seed=pace.seed)
     report = profile_steps(base, pace, plan.path)
     plan.write(report)
     (plan.path / TrainingPlan.page).write_text(render_report(report, module.path.name), encoding="utf-8")

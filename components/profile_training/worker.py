@@ -30,7 +30,7 @@ from tfopt.components.profile_training.trace_events import Loop, OperationTimes,
 from tfopt.components.profile_training.training_variant import STEPS_PER_CALL, TrainingVariant
 from tfopt.processes.memory import peak_memory
 from tfopt.training.compute.precision import fast_precisions, unaligned_layers
-from tfopt.training.datasets.dataset import ReadOptions, Source
+from tfopt.training.datasets.dataset import Source
 from tfopt.training.determinism import reproducible
 from tfopt.training.training_setup import prepare_training
 from tfopt.training.user_module import UserModule
@@ -58,7 +58,7 @@ class Worker:
         )
         source = setup.read_sources({"train": variant.count} if variant.count else None)["train"]
         folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="tfopt-cache-")))
-        self._source = replace(source, options=ReadOptions(variant, folder))
+        self._source = replace(source, settings=variant, folder=folder)
         self._model = setup.parts.model
         if variant.graph:
             self._model.run_eagerly = False
@@ -123,7 +123,10 @@ class Worker:
         finally:
             tf.profiler.experimental.stop()
             self._real.stop()
-        return operation_times(Path(folder), calls * self._real.size, lines, _scopes(self._model))
+        optimizer, layers = self._model.optimizer, {layer.name for layer in _inner_layers(self._model)}
+        optimizers = {optimizer.name, getattr(optimizer, "inner_optimizer", optimizer).name}
+        scopes = Scopes(self._model.name, layers, optimizers)
+        return operation_times(Path(folder), calls * self._real.size, lines, scopes)
 
     def memory(self) -> dict[str, int]:
         """Return the peak memory in bytes of this process, and of each GPU."""
@@ -170,9 +173,9 @@ class Worker:
     @functools.cached_property
     def _input(self) -> Epochs:
         """Batches from a second pipeline with its own cache, which is filled."""
-        folder = self._source.options.folder / "alone"
+        folder = self._source.folder / "alone"
         folder.mkdir()
-        source = replace(self._source, options=replace(self._source.options, folder=folder))
+        source = replace(self._source, folder=folder)
         batches = Epochs(self._batches(source), next, self._epoch)
         batches.fill(MAX_FILL_S, cached=self._cached)
         return batches
@@ -201,15 +204,6 @@ def _set_steps_per_execution(model: Any, count: int) -> None:
         model._configure_steps_per_execution(count)
     else:
         model.steps_per_execution = count
-
-
-def _scopes(model: Any) -> Scopes:
-    optimizers = [model.optimizer, getattr(model.optimizer, "inner_optimizer", None)]
-    return Scopes(
-        model.name,
-        {layer.name for layer in _inner_layers(model)},
-        {optimizer.name for optimizer in optimizers if optimizer is not None},
-    )
 
 
 def _inner_layers(model: Any) -> list[Any]:

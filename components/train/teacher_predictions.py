@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Model
-from tfopt.artifacts.tensor_spec import fixed_batch
+from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch, same_shape
 from tfopt.components.train.distillation import (
     LOGITS,
     PROBABILITIES,
@@ -117,11 +117,7 @@ def match_outputs(outputs: Sequence[DistilledOutput], runtime: Runtime) -> Mappi
                 f"{nearest(each.output, runtime.outputs)}: name the module's outputs as the teacher's",
             )
         spec = runtime.outputs[name]
-        sizes = spec.shape[1:]
-        is_same_shape = len(sizes) == len(each.shape) and all(
-            size in (None, expected) for size, expected in zip(sizes, each.shape, strict=True)
-        )
-        if spec.dtype == "string" or (spec.ranked and not is_same_shape):
+        if spec.dtype == "string" or not same_shape(spec, TensorSpec(spec.dtype, (None, *each.shape))):
             raise _shape_error(each, f"{name}: {spec}")
         names[each.output] = name
     return names
@@ -135,10 +131,8 @@ def _run_batches(file: Path, runtime: Runtime) -> Any:
     for batch in read_batches([file], runtime.inputs, batch_size=fixed or BATCH):
         size = count_records(batch, runtime.inputs)
         if fixed:
-            batch = {
-                name: np.resize(array, (fixed, *array.shape[1:])) if array.ndim else array
-                for name, array in batch.items()
-            }
+            rows = {name: array for name, array in batch.items() if array.ndim}
+            batch |= {name: np.resize(array, (fixed, *array.shape[1:])) for name, array in rows.items()}
         results = runtime.run(batch)
         yield {name: result[:size] if fixed else result for name, result in results.items()}
 

@@ -33,7 +33,7 @@ from tfopt.training.compute.device_memory import configure_gpu_memory
 from tfopt.training.compute.distribution import TPU, build_with_whole_batch, create_strategy, scale_learning_rate
 from tfopt.training.compute.precision import AS_BUILT, FLOAT32, unaligned_layers, xla_clusters
 from tfopt.training.compute.rematerialization import rematerialized
-from tfopt.training.datasets.dataset import ReadOptions, Source
+from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.input_kinds import check_padding
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fit_loop import History, evaluate_model, fit_model
@@ -158,8 +158,7 @@ class Training:
         model, settings = self.setup.parts.model, self.settings
         for split, source in self.sources.items():
             (cache / split).mkdir()
-            options = ReadOptions(settings, cache / split, self.replicas)
-            self.sources[split] = replace(source, options=options)
+            self.sources[split] = replace(source, settings=settings, folder=cache / split, replicas=self.replicas)
         self.sources["train"], distillation, facts = prepare_distillation(
             teacher, model, self.sources["train"], cache / "answers", self.user.path, settings, self.class_weight
         )
@@ -228,14 +227,12 @@ class Training:
             "verified": _compare_forms(trained, self.setup.files["eval"]),
             **({"notes": self.notes} if self.notes else {}),
             **{name: value for name, value in modes.items() if value != AS_BUILT},
-            **({"distribution": self._distribution()} if self.strategy else {}),
         }
-
-    def _distribution(self) -> JsonObject:
-        batch_size = self.settings.batch_size * self.replicas
-        learning_rate = {"learning_rate": self.learning_rate} if self.learning_rate else {}
-        facts = {"kind": self.settings.distribution, "replicas": self.replicas, "batch_size": batch_size}
-        return facts | learning_rate
+        if self.strategy:
+            facts = {"kind": settings.distribution, "replicas": self.replicas}
+            facts["batch_size"] = settings.batch_size * self.replicas
+            learning_rate = {"learning_rate": self.learning_rate} if self.learning_rate else {}
+            trained.metadata["distribution"] = facts | learning_rate
 
 
 def _open_checkpoints(

@@ -55,9 +55,14 @@ def tune(
     link_tree(reports / "selected", tuned)
     shutil.copyfile(reports / "decision" / "report.html", recipe.path / "decision.html")
     shutil.rmtree(work)
+    winning_recipe = None
+    if winner:
+        steps = winner.recipe.steps
+        report_steps = [RecipeStep(step.component, step.parameters) for step in steps]
+        winning_recipe = WinningRecipe(str(winner.recipe), winner.recipe.choices, report_steps, _commands(steps))
     report = RecipeReport(
         reason=_reason(winner, decision, reused=reused, count=len(search.trials)),
-        winner=_winning_recipe(winner.recipe) if winner else None,
+        winner=winning_recipe,
         blessed=decision.blessed,
         reused=reused,
         stopped=stopped,
@@ -118,11 +123,6 @@ def _reason(winner: Trial | None, decision: DecisionReport, *, reused: bool, cou
     origin = "the recipe of the earlier run" if reused else best
     reason = decision.reason.removeprefix(f"{decision.selected}: ")  # the recipe's name is more specific
     return f"{winner.recipe} ({origin}): {reason}" if winner else f"the model itself stays: {reason}"
-
-
-def _winning_recipe(recipe: Recipe) -> WinningRecipe:
-    steps = [RecipeStep(step.component, step.parameters) for step in recipe.steps]
-    return WinningRecipe(str(recipe), recipe.choices, steps, _commands(recipe.steps))
 
 
 def _commands(steps: Sequence[Step]) -> list[str]:

@@ -22,7 +22,6 @@ from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import feature_specs, first_record
 from tfopt.errors import ComponentError
 from tfopt.training.compute.precision import fast_precisions, set_jit_compile, unaligned_layers
-from tfopt.training.datasets.dataset import ReadOptions
 from tfopt.training.determinism import reproducible
 from tfopt.training.model_assembly import assemble
 from tfopt.training.training_setup import prepare_training
@@ -189,8 +188,8 @@ def test_storage_of_examples_and_number_of_reader_threads_change_no_batch_and_no
         source = prepare_training(UserModule(module), Examples(digits_examples), **settings).read_sources()["train"]
         for name, parameters in variants.items():
             (tmp_path / name).mkdir()
-            options = ReadOptions(dataclasses.replace(SETTINGS, **parameters), tmp_path / name)
-            batches = dataclasses.replace(source, options=options).shuffled(64, seed=0)
+            options = {"settings": dataclasses.replace(SETTINGS, **parameters), "folder": tmp_path / name}
+            batches = dataclasses.replace(source, **options).shuffled(64, seed=0)
             epochs[name] = [[image.tobytes() for image, _ in batches.as_numpy_iterator()] for _ in range(2)]
     assert epochs["auto"][0] != epochs["auto"][1]
     assert epochs["disk"] == epochs["off"] == epochs["little memory"] == epochs["auto"]

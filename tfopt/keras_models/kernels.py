@@ -86,9 +86,8 @@ def report_row(kernel: Kernel, gzipped_before: int) -> dict[str, Any]:
 def table_lines(layers: Sequence[Mapping[str, Any]], column: str) -> list[str]:
     """Return a table of the layers of a report: one column, gzipped bytes before and after, and why it is unchanged.
 
-    Args:
-        layers: With ``layer``, ``gzipped_before``, ``gzipped`` and ``left``, and the fields of ``column``.
-        column: Format of the column: ``{values:5} values``.
+    Each layer has ``layer``, ``gzipped_before``, ``gzipped``, ``left``, and the fields in the format of the column,
+    such as ``{values:5} values``.
     """
     shown = layers[:MAX_LINES]
     width = max(len(layer["layer"]) for layer in shown)
@@ -102,7 +101,6 @@ def table_lines(layers: Sequence[Mapping[str, Any]], column: str) -> list[str]:
 
 
 def _layers(model: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each nested layer with its path."""
     for layer in model._flatten_layers(recursive=False, include_self=False):
         yield prefix + layer.name, layer
         yield from _layers(layer, f"{prefix}{layer.name}/")

@@ -77,7 +77,7 @@ def fit_model(
             **fit_data(model, batches, sources["eval"].in_order()),
             initial_epoch=initial_epoch,
             epochs=epochs,
-            callbacks=[*first_callbacks, _monitoring(model, monitor), stopping, *last_callbacks],
+            callbacks=[*first_callbacks, monitor.callback(model), stopping, *last_callbacks],
             class_weight=class_weight,
             shuffle=False,  # the dataset shuffles
             verbose=0,
@@ -100,13 +100,6 @@ def evaluate_source(model: Any, source: Source) -> dict[str, float]:
     """Return the loss and metrics of a compiled model on a source."""
     metrics = model.evaluate(source.in_order(), return_dict=True, verbose=0)
     return {name: float(value) for name, value in metrics.items()}
-
-
-def _monitoring(model: Any, monitor: "TrainingMonitor") -> Any:
-    per_batch = {} if uses_parameter_servers(model) else {"on_train_batch_end": monitor.end_batch}
-    return keras_models.library(model).callbacks.LambdaCallback(
-        on_epoch_begin=monitor.begin_epoch, on_epoch_end=monitor.end_epoch, **per_batch
-    )
 
 
 def _create_variables(model: Any, batches: Any) -> None:
@@ -137,33 +130,18 @@ class TrainingMonitor:
         self._epoch_start = 0.0
         self._step_ends: list[float] = []
 
+    def callback(self, model: Any) -> Any:
+        """Return the callback for `fit`. Parameter servers report no loss of a batch."""
+        per_batch = {} if uses_parameter_servers(model) else {"on_train_batch_end": self._end_batch}
+        return keras_models.library(model).callbacks.LambdaCallback(
+            on_epoch_begin=self._begin_epoch, on_epoch_end=self._end_epoch, **per_batch
+        )
+
     def replay(self, history: Sequence[dict[str, float | None]]) -> None:
         """Restore the epochs of a training that is resumed."""
         for epoch, metrics in enumerate(history):
             self.history.append(dict(metrics))
             self._write_scalars(epoch, {name: value for name, value in metrics.items() if value is not None})
-
-    def begin_epoch(self, epoch: int, logs: object = None) -> None:
-        """Start the clock."""
-        self._epoch_start = time.monotonic()
-        self._step_ends = self._step_ends or [self._epoch_start]
-
-    def end_batch(self, batch: int, logs: Mapping[str, float]) -> None:
-        """Check the running loss."""
-        self._check_loss(logs, "loss", f"epoch {len(self.history) + 1}, batch {batch + 1}")
-        if len(self._step_ends) <= TIMED_STEPS:
-            self._step_ends.append(time.monotonic())
-
-    def end_epoch(self, epoch: int, logs: Mapping[str, float]) -> None:
-        """Check the validation loss, and record and log the metrics."""
-        self._check_loss(logs, "val_loss", f"the validation after epoch {epoch + 1}")
-        loss_first = sorted(logs, key=lambda name: (name.startswith("val_"), "loss" not in name))
-        metrics = {name: float(logs[name]) for name in loss_first}
-        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        self.history.append({name: finite.get(name) for name in metrics})  # JSON has no NaN: such a metric is null
-        self._write_scalars(epoch, finite)
-        text = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-        log.info("epoch %d/%d: %s (%.1f s)", epoch + 1, self.epochs, text, time.monotonic() - self._epoch_start)
 
     def compile_seconds(self) -> float:
         """Return the time of the first step minus the median of the next ones: tracing and compilation, in seconds."""
@@ -174,6 +152,25 @@ class TrainingMonitor:
         """Close the event files."""
         for writer in self._writers.values():
             writer.close()
+
+    def _begin_epoch(self, epoch: int, logs: object = None) -> None:
+        self._epoch_start = time.monotonic()
+        self._step_ends = self._step_ends or [self._epoch_start]
+
+    def _end_batch(self, batch: int, logs: Mapping[str, float]) -> None:
+        self._check_loss(logs, "loss", f"epoch {len(self.history) + 1}, batch {batch + 1}")
+        if len(self._step_ends) <= TIMED_STEPS:
+            self._step_ends.append(time.monotonic())
+
+    def _end_epoch(self, epoch: int, logs: Mapping[str, float]) -> None:
+        self._check_loss(logs, "val_loss", f"the validation after epoch {epoch + 1}")
+        loss_first = sorted(logs, key=lambda name: (name.startswith("val_"), "loss" not in name))
+        metrics = {name: float(logs[name]) for name in loss_first}
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        self.history.append({name: finite.get(name) for name in metrics})  # JSON has no NaN: such a metric is null
+        self._write_scalars(epoch, finite)
+        text = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        log.info("epoch %d/%d: %s (%.1f s)", epoch + 1, self.epochs, text, time.monotonic() - self._epoch_start)
 
     def _write_scalars(self, epoch: int, metrics: Mapping[str, float]) -> None:
         plugin_data = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")

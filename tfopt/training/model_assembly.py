@@ -72,7 +72,9 @@ def assemble(
             "preprocessing that is fixed before training starts",
             "move those layers into build_model()",
         )
-    return Assembly(model, preprocessing, _join(keras, model, used, prepared))
+    outputs = model.call(keras_models.pack_inputs(model, prepared))  # a flat graph; calling the model would nest it
+    inputs = used if len(used) > 1 else next(iter(used.values()))
+    return Assembly(model, preprocessing, keras.Model(inputs, outputs, name=model.name))
 
 
 def _check_model(model: Any, user: UserModule, label: str) -> None:
@@ -151,13 +153,6 @@ def _check_prepared(model: Any, user: UserModule, result: Any) -> Tensors:
     return {name: result[name] for name in inputs}
 
 
-def _join(keras: Any, model: Any, features: Tensors, prepared: Tensors) -> Any:
-    """Return the model from raw features to outputs. ``call`` makes its graph flat; calling the model would nest it."""
-    outputs = model.call(keras_models.pack_inputs(model, prepared))
-    inputs = features if len(features) > 1 else next(iter(features.values()))
-    return keras.Model(inputs, outputs, name=model.name)
-
-
 def _manifest_shapes(examples: Examples) -> dict[str, tuple[int | None, ...]]:
     features = read_manifest(examples.path).features or {}
     return {name: tuple(feature.shape) for name, feature in features.items() if feature.shape is not None}
@@ -175,10 +170,6 @@ def _spec(tensor: Any) -> TensorSpec:
 
 def _fits(returned: TensorSpec, expected: TensorSpec) -> bool:
     floats = "float" in returned.dtype and "float" in expected.dtype  # under mixed precision, layers cast floats
-    same_rank = len(returned.shape) == len(expected.shape)
-    pairs = zip(returned.shape, expected.shape, strict=True) if same_rank else ()
-    return (
-        same_rank
-        and all(size in (None, other) for other, size in pairs)
-        and (floats or returned.dtype == expected.dtype)
-    )
+    if len(returned.shape) != len(expected.shape) or not (floats or returned.dtype == expected.dtype):
+        return False
+    return all(size in (None, other) for other, size in zip(returned.shape, expected.shape, strict=True))

@@ -26,16 +26,6 @@ DEFAULTS = InputSettings()
 
 
 @dataclass(frozen=True)
-class ReadOptions:
-    """Options of reading a split."""
-
-    settings: InputSettings = DEFAULTS
-    folder: Path = Path()  # where the cache on disk is written
-    # number of replicas that share each batch. No replica may get an empty part: its mean would be NaN
-    replicas: int = 1
-
-
-@dataclass(frozen=True)
 class Source:
     """The records of a split and their conversion into batches."""
 
@@ -47,7 +37,9 @@ class Source:
     transform: Callable[[Tensors, Tensors], tuple[Any, Any]]
     # all records of the files, every `HOLD_OUT_EVERY`-th one (held), or the others (rest)
     part: Literal["all", "held", "rest"] = "all"
-    options: ReadOptions = ReadOptions()  # how the records are read
+    settings: InputSettings = DEFAULTS
+    folder: Path = Path()  # where the cache on disk is written
+    replicas: int = 1  # that share each batch. None may get an empty part: its mean would be NaN
     teacher: TeacherOutputs | None = None  # the teacher's outputs for these records; None without a teacher
 
     def hold_out(self) -> tuple[Self, Self]:
@@ -67,9 +59,9 @@ class Source:
         blocks = self._blocks()
         records = _unbatch(blocks)
         fits = self._fits_in_memory(records)
-        buffer = self.options.settings.shuffle_buffer or (self.count if fits else SHUFFLE_BUFFER)
+        buffer = self.settings.shuffle_buffer or (self.count if fits else SHUFFLE_BUFFER)
         records = self._cache(records, fits, "drawn").shuffle(min(self.count, buffer), seed=seed)
-        if self.options.replicas > 1:  # another epoch's order includes the records that are dropped in this one
+        if self.replicas > 1:  # another epoch's order includes the records that are dropped in this one
             full_batches = _batch(records, blocks, batch_size, drop_remainder=True)
             return self._prefetch(full_batches, self.count // batch_size)
         return self._prefetch(_batch(records, blocks, batch_size), math.ceil(self.count / batch_size))
@@ -78,10 +70,10 @@ class Source:
         """Return a dataset of large batches in the order of the files, for validation."""
         blocks = self._blocks()
         blocks = self._cache(blocks, self._fits_in_memory(_unbatch(blocks)), "in order")
-        if self.options.replicas > 1:
+        if self.replicas > 1:
             # the largest size for which no batch, in particular the last, is smaller than the replicas
             sizes = range(BLOCK, 0, -1)
-            size = next(size for size in sizes if not 0 < self.count % size < self.options.replicas)
+            size = next(size for size in sizes if not 0 < self.count % size < self.replicas)
             batches = _batch(_unbatch(blocks), blocks, size)
             return self._prefetch(batches, math.ceil(self.count / size))
         return self._prefetch(blocks, math.ceil(self.count / BLOCK))
@@ -94,9 +86,9 @@ class Source:
 
     def is_cached(self) -> bool:
         """Return True if the prepared examples are cached after the first epoch."""
-        if self.options.settings.cache == "auto":
+        if self.settings.cache == "auto":
             return self._fits_in_memory(_unbatch(self._blocks()))
-        return self.options.settings.cache != "off"
+        return self.settings.cache != "off"
 
     def stage_datasets(self, batch_size: int) -> dict[str, Any]:
         """Return an endless dataset for each stage alone; all but ``read`` take their input from memory.
@@ -157,27 +149,27 @@ class Source:
             block = next(iter(records.batch(count).take(1)))
             specs = tf.nest.flatten(block, expand_composites=True)
         size = sum(math.prod(side or 1 for side in spec.shape) * (spec.dtype.size or 64) for spec in specs) / count
-        allowed = (self.options.settings.memory_mb << 20) or psutil.virtual_memory().available / 4
+        allowed = (self.settings.memory_mb << 20) or psutil.virtual_memory().available / 4
         return bool(size * self.count < allowed)
 
     def _cache(self, records: Any, fits: bool, name: str) -> Any:
-        cache = self.options.settings.cache
+        cache = self.settings.cache
         if cache == "disk":
-            return records.cache(str(self.options.folder / name))
+            return records.cache(str(self.folder / name))
         return records.cache() if cache == "memory" or (cache == "auto" and fits) else records
 
     def _prefetch(self, batches: Any, count: int) -> Any:
         """Prefetch, and set the number of batches: without it Keras warns at the end of the data."""
-        prefetch = self.options.settings.prefetch
+        prefetch = self.settings.prefetch
         batches = batches.apply(tf.data.experimental.assert_cardinality(count))
         batches = batches.prefetch(prefetch) if prefetch else batches
         return batches.with_options(self._tf_options())
 
     def _tf_options(self) -> Any:
         options = tf.data.Options()
-        if self.options.settings.threads:
-            options.threading.private_threadpool_size = self.options.settings.threads
-        if self.options.replicas > 1:  # each worker reads all records and uses its part of every batch
+        if self.settings.threads:
+            options.threading.private_threadpool_size = self.settings.threads
+        if self.replicas > 1:  # each worker reads all records and uses its part of every batch
             options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
         return options
 
@@ -200,17 +192,14 @@ def _unbatch(blocks: Any) -> Any:
     records of equal size. So records are taken out of their blocks as ragged tensors and padded again per batch.
     """
 
-    def make_ragged(*block: Any) -> Any:
-        return tf.nest.map_structure(
-            lambda part: (
-                tf.RaggedTensor.from_tensor(part, ragged_rank=_last_open_axis(part)) if _last_open_axis(part) else part
-            ),
-            block,
-        )
+    def make_ragged(part: Any) -> Any:
+        axis = _last_open_axis(part)
+        return tf.RaggedTensor.from_tensor(part, ragged_rank=axis) if axis else part
 
     if not any(map(_last_open_axis, tf.nest.flatten(blocks.element_spec))):
         return blocks.unbatch()
-    return blocks.map(tf.autograph.experimental.do_not_convert(make_ragged)).unbatch()
+    convert = tf.autograph.experimental.do_not_convert(lambda *block: tf.nest.map_structure(make_ragged, block))
+    return blocks.map(convert).unbatch()
 
 
 def _batch(records: Any, blocks: Any, size: int, *, drop_remainder: bool = False) -> Any:
