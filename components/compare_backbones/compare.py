@@ -21,11 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def compare(resolved: ResolvedSettings, examples: Examples | None, folder: Path, chosen: Path) -> ComparisonReport:
-    """Compare the backbones, write a module for each below ``folder`` and the selected one to ``chosen``.
-
-    Raises:
-        ComponentError: See `compare_backbones`.
-    """
+    """Compare the backbones, write a module for each below ``folder`` and the selected one to ``chosen``."""
     budget = Budget(resolved.settings.minutes)
     for reason in resolved.unavailable.values():
         log.info("%s", reason)

@@ -188,11 +188,8 @@ def _benchmark(
 
 
 def _write_random_examples(folder: Path, resolved: ResolvedSettings) -> None:
-    image, size, generator = (
-        resolved.settings.image,
-        resolved.stored_size,
-        np.random.default_rng(resolved.settings.seed),
-    )
+    image, size = resolved.settings.image, resolved.stored_size
+    generator = np.random.default_rng(resolved.settings.seed)
     for split in ("train", "eval"):
         pixels = generator.integers(0, 256, (RANDOM_RECORDS, *size))
         write_split(folder, split, serialize_records({image: pixels}))

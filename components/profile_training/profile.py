@@ -37,10 +37,8 @@ log = logging.getLogger(__name__)
 def profile_steps(base: TrainingVariant, pace: Pace, target: Path) -> TrainingPlanReport:
     """Profile a training, and return the plan with everything that was measured.
 
-    The trace of the profiler is written into the folder ``trace`` of the target.
-
-    Raises:
-        ComponentError: If the training itself cannot be run.
+    The trace of the profiler is written into the folder ``trace`` of the target. Raise ComponentError if the training
+    itself cannot be run.
     """
     with tempfile.TemporaryDirectory(prefix="tfopt-") as name:
         folder = Path(name)

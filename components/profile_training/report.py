@@ -27,11 +27,7 @@ from tfopt.components.profile_training.bottleneck import LOOP_KINDS, StepTimes
 from tfopt.reports.training_plan import Bottleneck, Finding, LoopTime, StepParts, TrainingPlanReport, VariationResult
 from tfopt.value_types import JsonObject
 
-PARTS = {
-    "wait": "waiting for data",
-    "host": "Python",
-    "device": "the model's operations",
-}
+PARTS = {"wait": "waiting for data", "host": "Python", "device": "the model's operations"}
 WHO = {
     "plan": "it is in the plan",
     "module": "only the module can set it",

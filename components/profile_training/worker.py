@@ -16,16 +16,9 @@ import tensorflow as tf
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples
+from tfopt.components.profile_training import steps
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL
 from tfopt.components.profile_training.graph_scan import scan_graphs
-from tfopt.components.profile_training.steps import (
-    ENDLESS,
-    LONG_EPOCH_S,
-    Epochs,
-    time_endless,
-    time_stages,
-    training_steps,
-)
 from tfopt.components.profile_training.trace_events import Loop, OperationTimes, Scopes, operation_times
 from tfopt.components.profile_training.training_variant import STEPS_PER_CALL, TrainingVariant
 from tfopt.processes.memory import peak_memory
@@ -71,11 +64,11 @@ class Worker:
         batches = self._batches(self._source)
         if size > self._epoch:  # a call takes several epochs
             batches = batches.repeat()
-        self._real = training_steps(self._model, batches, max(1, self._epoch // size), size)
-        self._parts: dict[str, Epochs] = {}
+        self._real = steps.training_steps(self._model, batches, max(1, self._epoch // size), size)
+        self._parts: dict[str, steps.Epochs] = {}
         self._memory: dict[str, int] = {}
         first = self._real.run(1)
-        is_slow = self._real.fill(MAX_FILL_S, cached=self._cached) > LONG_EPOCH_S and not self._cached
+        is_slow = self._real.fill(MAX_FILL_S, cached=self._cached) > steps.LONG_EPOCH_S and not self._cached
         return {
             "count": self._source.count,
             "epoch": self._epoch,
@@ -100,7 +93,7 @@ class Worker:
             return self._input.turn(seconds, whole=not self._cached)
         if part == "real":
             return self._real.turn(seconds, whole=not self._cached)
-        return time_endless(self._part(part), seconds)
+        return steps.time_endless(self._part(part), seconds)
 
     def beginning(self) -> float:
         """Return how much longer the beginning of an epoch takes, in seconds; 0 if no whole epochs were run."""
@@ -108,7 +101,7 @@ class Worker:
 
     def stages(self) -> dict[str, float]:
         """Return the seconds of a batch in each stage of the input alone, without a cache."""
-        return time_stages(self._source, self._variant.batch_size)
+        return steps.time_stages(self._source, self._variant.batch_size)
 
     def loops(self) -> list[Loop]:
         """Return loops and Python calls in the user's step and preprocessing, by line."""
@@ -142,7 +135,7 @@ class Worker:
     def _batches(self, source: Source) -> Any:
         return source.shuffled(self._variant.batch_size, self._variant.seed).repeat(self._variant.repeated)
 
-    def _part(self, part: str) -> Epochs:
+    def _part(self, part: str) -> steps.Epochs:
         if part not in self._parts:
             batch_size = self._variant.batch_size
             size = {"larger": LARGER * batch_size, "usual": USUAL}.get(part, batch_size)
@@ -150,9 +143,9 @@ class Worker:
                 self._check_memory(size)
             before = peak_memory()
             batches = tf.data.Dataset.from_tensors(self._batch(size)).repeat()
-            steps = STEPS_PER_CALL if part == "graph" else 1
-            _set_steps_per_execution(self._model, steps)
-            self._parts[part] = training_steps(self._model, batches, ENDLESS, steps)
+            count = STEPS_PER_CALL if part == "graph" else 1
+            _set_steps_per_execution(self._model, count)
+            self._parts[part] = steps.training_steps(self._model, batches, steps.ENDLESS, count)
             self._parts[part].run(1)
             self._memory[part] = peak_memory() - before
         return self._parts[part]
@@ -171,12 +164,12 @@ class Worker:
         return self._source.first_batch(size, full=True)
 
     @functools.cached_property
-    def _input(self) -> Epochs:
+    def _input(self) -> steps.Epochs:
         """Batches from a second pipeline with its own cache, which is filled."""
         folder = self._source.folder / "alone"
         folder.mkdir()
         source = replace(self._source, folder=folder)
-        batches = Epochs(self._batches(source), next, self._epoch)
+        batches = steps.Epochs(self._batches(source), next, self._epoch)
         batches.fill(MAX_FILL_S, cached=self._cached)
         return batches
 

@@ -19,10 +19,8 @@ def compute_class_weights(
     """Return the weight of each class from 0 to the highest; None if the parameter's text is empty.
 
     Balanced weights are ``examples / (classes * examples of the class)`` in the files of the split ``train``, so that
-    their mean over the examples is 1. The label is a class number or one-hot.
-
-    Raises:
-        ComponentError: If the model or the label has no classes to weight, or a class has no examples.
+    their mean over the examples is 1. The label is a class number or one-hot. Raise ComponentError if the model or the
+    label has no classes to weight, or a class has no examples.
     """
     if not text:
         return None

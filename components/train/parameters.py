@@ -178,10 +178,8 @@ def apply_plan(
     """Return the passed settings with the plan's values where they have their default, and facts for the model card.
 
     The facts are the settings taken from the plan (``planned``), and the differences between this machine and the one
-    where the plan was measured (``planned_elsewhere``); these only cause a warning.
-
-    Raises:
-        ComponentError: If the plan is damaged, has another version, or contains an unknown setting or an invalid value.
+    where the plan was measured (``planned_elsewhere``); these only cause a warning. Raise ComponentError if the plan is
+    damaged, has another version, or contains an unknown setting or an invalid value.
     """
     if plan is None:
         return settings, {}

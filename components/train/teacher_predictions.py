@@ -49,9 +49,7 @@ def prepare_distillation(
     """Return the source with the teacher's outputs, the context to train in, and facts for the model card.
 
     The model is the compiled student, of the module. The teacher's outputs are stored in the folder during training.
-
-    Raises:
-        ComponentError: If teacher and student do not fit, or the student cannot be trained by distillation.
+    Raise ComponentError if teacher and student do not fit, or the student cannot be trained by distillation.
     """
     if teacher is None:
         return source, nullcontext(), {}
@@ -70,11 +68,8 @@ def predict(
     """Return the teacher's outputs for all records, and the format of each: logits or probabilities.
 
     A model does not declare the format. Values that are all between 0 and 1 are treated as probabilities. Outputs of
-    the kind ``values`` have no format. The outputs are stored in the folder.
-
-    Raises:
-        ComponentError: If the teacher lacks an output of the student, does not take these examples, or an output is not
-            finite.
+    the kind ``values`` have no format. The outputs are stored in the folder. Raise ComponentError if the teacher lacks
+    an output of the student, does not take these examples, or an output is not finite.
     """
     folder.mkdir()
     formats = {each.output: PROBABILITIES for each in outputs if each.kind != "values"}

@@ -109,10 +109,8 @@ class Training:
     def __init__(self, examples: Examples, module: Path, settings: Settings, strategy: Any) -> None:
         """Run the module and build its model.
 
-        The settings have no ``auto``, and a batch size; without a distribution strategy, one device trains.
-
-        Raises:
-            ComponentError: If the module raises, or its model and the examples do not fit.
+        The settings have no ``auto``, and a batch size; without a distribution strategy, one device trains. Raise
+        ComponentError if the module raises, or its model and the examples do not fit.
         """
         self.examples, self.settings, self.strategy = examples, settings, strategy
         self.replicas = strategy.num_replicas_in_sync if strategy else 1
@@ -151,9 +149,7 @@ class Training:
         """Train the model, with a teacher by distillation; return the facts about the teacher for the model card.
 
         ``history.json`` and ``logs/`` are written into the folder; the cache is for examples and the teacher's outputs.
-
-        Raises:
-            ComponentError: If the loss is not finite, the model raises, or teacher and model do not fit.
+        Raise ComponentError if the loss is not finite, the model raises, or teacher and model do not fit.
         """
         model, settings = self.setup.parts.model, self.settings
         for split, source in self.sources.items():

@@ -37,10 +37,8 @@ log = logging.getLogger(__name__)
 def load_last_model(examples: Examples, settings: Settings) -> KerasModel | None:
     """Load the Keras model behind the newest version in the destination.
 
-    None if no warm start is requested, or nothing was pushed there yet.
-
-    Raises:
-        ComponentError: If it learned other numbers for the examples' class names.
+    None if no warm start is requested, or nothing was pushed there yet. Raise ComponentError if it learned other
+    numbers for the examples' class names.
     """
     if not settings.warm_start or settings.destination is None:
         return None
@@ -56,10 +54,8 @@ def load_start_weights(start: KerasModel, parts: Assembly, module: Path) -> Json
     """Copy the weights of a trained model into the module's layers; return facts for the model card.
 
     The state of ``preprocess`` (means, vocabularies) stays as the module defines it, the optimizer starts without
-    state, and random generators are seeded by this training.
-
-    Raises:
-        ComponentError: If the layers differ in number, class or size.
+    state, and random generators are seeded by this training. Raise ComponentError if the layers differ in number, class
+    or size.
     """
     start_model = keras_models.load(start)
     keras_models.check_weights(start_model)

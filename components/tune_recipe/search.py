@@ -67,11 +67,7 @@ class Search:
     start: float = field(default_factory=time.monotonic)
 
     def reuse_or_run(self, first: Recipe | None) -> tuple[bool, str]:
-        """Try the winner of an earlier run, and search only if it no longer wins.
-
-        Returns:
-            True if that recipe won, and why there were no more trials.
-        """
+        """Try the winner of an earlier run, search only if it does not win; return if it won, and why trials ended."""
         if first and self.try_recipe(first).wins:
             return True, "the recipe of the earlier run still meets the goals"
         return False, self.run()

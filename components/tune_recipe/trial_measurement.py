@@ -93,10 +93,8 @@ class TrialMeasurer:
     def measure(self, children: Sequence[Model], folder: Path, tried: int = 1) -> list[TrialMeasurement]:
         """Evaluate and benchmark models, which were selected from ``tried`` ones on the same records.
 
-        The reports are stored in ``folder``.
-
-        Raises:
-            ComponentError: If the baseline cannot be measured, or examples, label or goals do not fit.
+        The reports are stored in ``folder``. Raise ComponentError if the baseline cannot be measured, or examples,
+        label or goals do not fit.
         """
         settings, models = self.settings, [self.baseline, *children]
         arguments: Any = {"baseline": self.baseline, "candidates": list(children), "examples": self.examples}

@@ -36,11 +36,7 @@ def tune(
     recipe: RecipeArtifact,
     module: PythonModule | None,
 ) -> RecipeReport:
-    """Search, write the selected model to ``tuned`` and the files of the recipe, and return the report.
-
-    Raises:
-        ComponentError: See `tune_recipe`.
-    """
+    """Search, write the selected model to ``tuned`` and the files of the recipe, and return the report."""
     work = recipe.path / ".work"  # on the file system of the outputs, so that the winner can be linked
     work.mkdir()
     deadline = time.monotonic() + 60 * settings.minutes

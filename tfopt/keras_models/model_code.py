@@ -77,9 +77,8 @@ def is_trusted() -> bool:
 def check_code(file: Path, keras: Any) -> None:
     """Check that a Keras file contains no Python code, and names no functions outside of Keras and no other files.
 
-    Args:
-        file: A ``.keras``, ``.h5`` or ``.hdf5`` file, or the folder of a SavedModel that Keras 2 wrote.
-        keras: The package that will load it, ``keras`` or ``tf_keras``.
+    It is a ``.keras``, ``.h5`` or ``.hdf5`` file, or the folder of a SavedModel that Keras 2 wrote, and will be loaded
+    with this package, ``keras`` or ``tf_keras``.
 
     Raises:
         ModelCodeError: If it does.
