@@ -61,20 +61,20 @@ class Candidate:
 
 def measure_together(
     candidates: Sequence[Candidate], measure: Callable[[Sequence[Candidate]], Sequence[T]]
-) -> dict[str, T | str]:
-    """Measure all candidates, the first as the baseline, and return the results or errors by name.
+) -> dict[str, T | FailedMeasurement]:
+    """Measure all candidates, the first as the baseline, and return the results or failures by name.
 
     If the baseline fails, the component fails. Then its error is stored, and the next candidate is the baseline.
     """
-    errors: dict[str, T | str] = {}
+    failures: dict[str, T | FailedMeasurement] = {}
     for number, first in enumerate(candidates):
         try:
             rows = measure(candidates[number:])
         except ComponentError as error:
-            errors[first.name] = summarize_error(error)
+            failures[first.name] = FailedMeasurement(summarize_error(error))
             continue
-        return errors | {candidate.name: row for candidate, row in zip(candidates[number:], rows, strict=True)}
-    return errors
+        return failures | {candidate.name: row for candidate, row in zip(candidates[number:], rows, strict=True)}
+    return failures
 
 
 def summarize_error(error: ComponentError) -> str:

@@ -182,8 +182,7 @@ def _benchmark(
 
     rows = measure_together(candidates, measure)
     for candidate in candidates:
-        row = rows[candidate.name]
-        candidate.benchmarks[format_name] = FailedMeasurement(row) if isinstance(row, str) else row
+        candidate.benchmarks[format_name] = rows[candidate.name]
     return environment
 
 

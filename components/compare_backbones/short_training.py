@@ -19,7 +19,7 @@ from tfopt.errors import ComponentError
 from tfopt.execution.execute import run_component
 from tfopt.metric_table import HIGHER_IS_BETTER
 from tfopt.processes.subprocess_call import run_in_child
-from tfopt.reports.comparison_report import ShortTraining
+from tfopt.reports.comparison_report import FailedMeasurement, ShortTraining
 from tfopt.reports.evaluation_report import ModelEvaluation
 from tfopt.storage.staging import link_tree
 
@@ -125,9 +125,8 @@ def _evaluate(
     rows = measure_together(candidates, measure)
     for candidate in candidates:
         row = rows[candidate.name]
-        error = row if isinstance(row, str) else row.error
-        if isinstance(row, str) or row.error:
-            candidate.untrained = f"could not be evaluated: {error}"
+        if isinstance(row, FailedMeasurement) or row.error:
+            candidate.untrained = f"could not be evaluated: {row.error}"
         else:
             candidate.evaluation = row
     return training

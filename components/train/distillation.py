@@ -15,8 +15,8 @@ import tensorflow as tf
 
 from tfopt import keras_models
 from tfopt.errors import ComponentError
+from tfopt.training.datasets.dataset import LabelsAndTeacher
 from tfopt.training.datasets.targets import by_output, is_built_in, loss_name
-from tfopt.training.datasets.teacher_outputs import LabelsAndTeacher
 
 Kind = Literal["classes", "chances", "values"]
 LOGITS, PROBABILITIES = "logits", "probabilities"

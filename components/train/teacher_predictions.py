@@ -27,8 +27,7 @@ from tfopt.data.tfrecords import read_records
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.runtimes import Runtime
-from tfopt.training.datasets.dataset import Source
-from tfopt.training.datasets.teacher_outputs import TeacherOutputs
+from tfopt.training.datasets.dataset import Source, TeacherOutputs
 from tfopt.value_types import JsonObject
 
 BATCH = 256
