@@ -69,15 +69,8 @@ def draw_examples(uri: str, folder: str, max_records: int, seed: int) -> str:
 
 def _train(candidate: Candidate, settings: Settings, examples: Examples, budget: Budget) -> None:
     target, start = candidate.folder / "trained", time.monotonic()
-    arguments = {
-        "examples": examples.uri,
-        "module": str(candidate.module),
-        "trained": str(target),
-        "label": settings.label,
-        "epochs": settings.epochs,
-        "batch_size": settings.batch_size,
-        "seed": settings.seed,
-    }
+    passed = {name: getattr(settings, name) for name in ("label", "epochs", "batch_size", "seed")}
+    arguments = {"examples": examples.uri, "module": str(candidate.module), "trained": str(target), **passed}
     try:
         run_component("train", arguments, doing=f"training {candidate.name}", limit_s=budget.remaining_seconds())
     except ComponentError as error:

@@ -54,12 +54,10 @@ def _scan(where: str, function: Any, specs: Sequence[Any], module: Path) -> list
     loops = []
     for line, ops in sorted(ops_by_line.items()):
         code = text[line - 1].strip() if line <= len(text) else ""
-        total = runs.total()
-        share = runs[line] / total
-        make = functools.partial(Loop, where, line=line, code=code, runs=share, forward=forward / total, ms=None)
+        shares = {"runs": runs[line] / runs.total(), "forward": forward / runs.total()}
+        make = functools.partial(Loop, where, line=line, code=code, ms=None, **shares)
         is_in_loop = any(line in lines for lines in python_loops)
-        loop = _classify(ops, library, is_in_loop, make)
-        if loop:
+        if loop := _classify(ops, library, is_in_loop, make):
             loops.append(loop)
     return loops
 

@@ -25,7 +25,7 @@ from tfopt.processes.memory import peak_memory
 from tfopt.training.compute.precision import fast_precisions, unaligned_layers
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.determinism import reproducible
-from tfopt.training.training_setup import prepare_training
+from tfopt.training.training_setup import MODEL_SETTINGS, prepare_training
 from tfopt.training.user_module import UserModule
 from tfopt.value_types import JsonObject
 
@@ -41,14 +41,8 @@ class Worker:
         self._open.enter_context(reproducible(variant.seed, deterministic=variant.deterministic))
         if variant.vectorized:
             _vectorize_maps()
-        setup = prepare_training(
-            UserModule(Path(variant.module)),
-            Examples(variant.examples),
-            label=variant.label,
-            seed=variant.seed,
-            precision=variant.precision,
-            jit_compile=variant.jit_compile,
-        )
+        modes = {name: getattr(variant, name) for name in MODEL_SETTINGS}
+        setup = prepare_training(UserModule(Path(variant.module)), Examples(variant.examples), **modes)
         source = setup.read_sources({"train": variant.count} if variant.count else None)["train"]
         folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="tfopt-cache-")))
         self._source = replace(source, settings=variant, folder=folder)

@@ -150,7 +150,8 @@ def distillation_loss(
 def soft_loss(model: Any, output: DistilledOutput, teacher_logits: bool, temperature: float) -> Callable[..., Any]:
     """Return the loss of a student's output for the teacher's, with the reduction of the module's loss."""
     losses: Any = keras_models.library(model).losses
-    formulas = {"classes": _class_divergence, "chances": _chance_divergence}
+    divergence = {"classes": _class_divergence, "chances": _chance_divergence}
+    logits = {"classes": _log, "chances": lambda chances: _log(chances) - _log(1 - chances)}
 
     class SoftLoss(losses.Loss):  # type: ignore[misc]  # Keras is untyped
         """A loss of each example; Keras applies reduction, weights and masks."""
@@ -160,30 +161,24 @@ def soft_loss(model: Any, output: DistilledOutput, teacher_logits: bool, tempera
                 compiled = losses.get(output.loss)
                 return getattr(compiled, "call", compiled)(teacher, student)
             teacher, student = tf.cast(teacher, tf.float32), tf.cast(student, tf.float32)
-            divergence = formulas[output.kind](teacher, student, teacher_logits, output.logits, temperature)
-            return temperature**2 * divergence
+            teacher = teacher if teacher_logits else logits[output.kind](teacher)
+            student = student if output.logits else logits[output.kind](student)
+            return temperature**2 * divergence[output.kind](teacher / temperature, student / temperature)
 
     reduction = {"reduction": output.loss.reduction} if hasattr(output.loss, "reduction") else {}
     return SoftLoss(name="teacher", **reduction)
 
 
-def _class_divergence(
-    teacher: Any, student: Any, teacher_logits: bool, student_logits: bool, temperature: float
-) -> Any:
-    """Compute the Kullback-Leibler divergence of the softmax distributions at the temperature."""
-    log_p = tf.nn.log_softmax((teacher if teacher_logits else _log(teacher)) / temperature)
-    log_q = tf.nn.log_softmax((student if student_logits else _log(student)) / temperature)
+def _class_divergence(teacher: Any, student: Any) -> Any:
+    """Compute the Kullback-Leibler divergence of the softmax distributions of logits."""
+    log_p, log_q = tf.nn.log_softmax(teacher), tf.nn.log_softmax(student)
     return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), -1)
 
 
-def _chance_divergence(
-    teacher: Any, student: Any, teacher_logits: bool, student_logits: bool, temperature: float
-) -> Any:
-    """Compute the mean Kullback-Leibler divergence of independent probabilities at the temperature."""
-    p = (teacher if teacher_logits else _log(teacher) - _log(1 - teacher)) / temperature
-    q = (student if student_logits else _log(student) - _log(1 - student)) / temperature
-    positive = tf.sigmoid(p) * (tf.math.log_sigmoid(p) - tf.math.log_sigmoid(q))
-    negative = tf.sigmoid(-p) * (tf.math.log_sigmoid(-p) - tf.math.log_sigmoid(-q))
+def _chance_divergence(teacher: Any, student: Any) -> Any:
+    """Compute the mean Kullback-Leibler divergence of independent probabilities, given as logits."""
+    positive = tf.sigmoid(teacher) * (tf.math.log_sigmoid(teacher) - tf.math.log_sigmoid(student))
+    negative = tf.sigmoid(-teacher) * (tf.math.log_sigmoid(-teacher) - tf.math.log_sigmoid(-student))
     return tf.reduce_mean(positive + negative, -1)
 
 

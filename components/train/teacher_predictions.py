@@ -13,13 +13,7 @@ from numpy.typing import NDArray
 from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch, same_shape
-from tfopt.components.train.distillation import (
-    LOGITS,
-    PROBABILITIES,
-    DistilledOutput,
-    distillation_loss,
-    distilled_outputs,
-)
+from tfopt.components.train import distillation
 from tfopt.components.train.parameters import Settings
 from tfopt.data.batches import read_batches
 from tfopt.data.sample_inputs import count_records
@@ -52,17 +46,17 @@ def prepare_distillation(
     """
     if teacher is None:
         return source, nullcontext(), {}
-    outputs = distilled_outputs(model, module)
+    outputs = distillation.distilled_outputs(model, module)
     predictions, formats = predict(teacher, outputs, source.files, source.count, folder)
     parameters = {"temperature": settings.temperature, "alpha": settings.alpha}
     facts = {"name": teacher.name, "format": teacher.format, "digest": teacher.digest, **parameters, "answers": formats}
     facts |= {"component": teacher.card.component} if teacher.card.component else {}
-    context = distillation_loss(model, outputs, formats, **parameters, class_weight=class_weight)
+    context = distillation.distillation_loss(model, outputs, formats, **parameters, class_weight=class_weight)
     return replace(source, teacher=predictions), context, {"teacher": facts}
 
 
 def predict(
-    teacher: Model, outputs: Sequence[DistilledOutput], files: Sequence[Path], count: int, folder: Path
+    teacher: Model, outputs: Sequence[distillation.DistilledOutput], files: Sequence[Path], count: int, folder: Path
 ) -> tuple[TeacherOutputs, dict[str, str]]:
     """Return the teacher's outputs for all records, and the format of each: logits or probabilities.
 
@@ -71,7 +65,7 @@ def predict(
     an output of the student, does not take these examples, or an output is not finite.
     """
     folder.mkdir()
-    formats = {each.output: PROBABILITIES for each in outputs if each.kind != "values"}
+    formats = {each.output: distillation.PROBABILITIES for each in outputs if each.kind != "values"}
     row_files = [folder / str(number) for number in range(len(files))]
     done = 0
     with runtimes.load(teacher) as runtime:
@@ -83,7 +77,7 @@ def predict(
                     arrays = [_check_array(each, batch[names[each.output]], done) for each in outputs]
                     for each, array in zip(outputs, arrays, strict=True):
                         if array.min() < -ROUNDING or array.max() > 1 + ROUNDING:
-                            formats |= {each.output: LOGITS} if each.output in formats else {}
+                            formats |= {each.output: distillation.LOGITS} if each.output in formats else {}
                     done += len(arrays[0])
                     file.write(np.concatenate([array.reshape(len(array), -1) for array in arrays], 1).tobytes())
     if done != count:
@@ -93,7 +87,7 @@ def predict(
     return TeacherOutputs(row_files, {each.output: each.shape for each in outputs}), formats
 
 
-def match_outputs(outputs: Sequence[DistilledOutput], runtime: Runtime) -> Mapping[str, str]:
+def match_outputs(outputs: Sequence[distillation.DistilledOutput], runtime: Runtime) -> Mapping[str, str]:
     """Return the teacher's output name for each of the student's: the same, or the only one if both have one output.
 
     Raises:
@@ -131,7 +125,7 @@ def _run_batches(file: Path, runtime: Runtime) -> Any:
         yield {name: result[:size] if fixed else result for name, result in results.items()}
 
 
-def _check_array(output: DistilledOutput, array: NDArray[Any], first_record: int) -> NDArray[np.float32]:
+def _check_array(output: distillation.DistilledOutput, array: NDArray[Any], first_record: int) -> NDArray[np.float32]:
     if array.shape[1:] != output.shape:
         raise _shape_error(output, f"{list(array.shape[1:])} for a record")
     array = array.astype(np.float32)
@@ -146,7 +140,7 @@ def _check_array(output: DistilledOutput, array: NDArray[Any], first_record: int
     return array
 
 
-def _shape_error(output: DistilledOutput, received: str) -> ComponentError:
+def _shape_error(output: distillation.DistilledOutput, received: str) -> ComponentError:
     return ComponentError(
         f"teacher: {received}",
         f"{list(output.shape)} numbers for a record, as the student's output {output.output!r}",

@@ -38,7 +38,7 @@ from tfopt.training.datasets.input_kinds import check_padding
 from tfopt.training.determinism import reproducible, set_seeds
 from tfopt.training.fit_loop import History, evaluate_model, fit_model
 from tfopt.training.model_assembly import assemble
-from tfopt.training.training_setup import prepare_training
+from tfopt.training.training_setup import MODEL_SETTINGS, prepare_training
 from tfopt.value_types import JsonObject
 
 TOLERANCE = 1e-5  # of the output's range: both forms compute the same graph
@@ -116,15 +116,8 @@ class Training:
         self.replicas = strategy.num_replicas_in_sync if strategy else 1
         self.user = user_module.UserModule(module)
         with strategy.scope() if strategy else nullcontext():
-            self.setup = prepare_training(
-                self.user,
-                examples,
-                label=settings.label,
-                seed=settings.seed,
-                precision=settings.precision,
-                jit_compile=settings.jit_compile,
-                splits=("train", "eval"),
-            )
+            modes = {name: getattr(settings, name) for name in MODEL_SETTINGS}
+            self.setup = prepare_training(self.user, examples, **modes, splits=("train", "eval"))
             model = self.setup.parts.model
             _accumulate_gradients(model, self.user, settings.gradient_accumulation)
             self.learning_rate = scale_learning_rate(model, self.replicas, settings.learning_rate_scaling)

@@ -22,6 +22,7 @@ from tfopt.reports.recipe_report import EarlierTrial, RecipeReport, RelativeMetr
 
 SIZE_TOLERANCE = 0.01  # training again changes the size of a model only by names in its graph
 PARENT = "the model itself"
+MEASURED = ("name", "choices", "seconds", "beside_parent", "metrics")  # what a later run takes from a trial
 
 log = logging.getLogger(__name__)
 
@@ -123,19 +124,9 @@ def _measured_trials(previous: RecipeReport) -> Iterator[EarlierTrial]:
     baseline = previous.decision.parent.digest
     for trial in previous.trials:
         if trial.beside_parent:
-            yield EarlierTrial(
-                trial.name,
-                trial.choices,
-                trial.seconds,
-                trial.beside_parent,
-                trial.metrics,
-                previous.time,
-                baseline,
-                previous.examples,
-                same_parent=False,
-                same_examples=False,
-                pareto=False,
-            )
+            measured = {name: getattr(trial, name) for name in MEASURED}
+            origin = {"time": previous.time, "parent": baseline, "examples": previous.examples}
+            yield EarlierTrial(**measured, **origin, same_parent=False, same_examples=False, pareto=False)
     yield from previous.earlier
 
 

@@ -31,6 +31,8 @@ from tfopt.training.model_assembly import Assembly, assemble
 from tfopt.training.user_module import UserModule
 from tfopt.value_types import Tensors
 
+MODEL_SETTINGS = ("label", "seed", "precision", "jit_compile")  # those of a component that `prepare_training` takes
+
 
 @dataclass(frozen=True)
 class TrainingSetup:

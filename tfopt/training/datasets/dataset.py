@@ -207,10 +207,10 @@ def _map(blocks: Any, function: Callable[[Any], Any]) -> Any:
 
 
 def _cast(values: Any, spec: TensorSpec) -> Any:
+    values = values if spec.dtype == "string" else tf.cast(values, spec.dtype)
     if not isinstance(values, tf.Tensor):  # ragged or sparse
-        return values if spec.dtype == "string" else tf.cast(values, spec.dtype)
-    shape = [-1, *(size if size is not None else -1 for size in spec.shape[1:])]
-    return tf.reshape(values if spec.dtype == "string" else tf.cast(values, spec.dtype), shape)
+        return values
+    return tf.reshape(values, [-1, *(size if size is not None else -1 for size in spec.shape[1:])])
 
 
 def _unbatch(blocks: Any) -> Any:
