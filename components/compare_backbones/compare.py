@@ -17,6 +17,8 @@ from tfopt.components.compare_backbones.short_training import train_and_evaluate
 from tfopt.keras_models.backbones import Backbone
 from tfopt.reports.comparison_report import BackboneResult, ComparisonReport, ShortTraining
 
+REPORTED_SETTINGS = ("task", "image", "label", "objective", "confidence", "threads", "seed", "minutes")
+
 log = logging.getLogger(__name__)
 
 
@@ -48,28 +50,21 @@ def build_report(
     folder: Path,
 ) -> ComparisonReport:
     """Return the report; paths of modules are relative to ``folder``."""
-    settings = resolved.settings
+    settings = {name: getattr(resolved.settings, name) for name in REPORTED_SETTINGS}
     return ComparisonReport(
+        **settings,
         chosen=choice.candidate.name,
         reason=choice.reason,
         meets_goals=not choice.reasons[choice.candidate.name],
-        task=settings.task,
         classes=resolved.classes,
-        image=settings.image,
-        label=settings.label,
         stored_size=list(resolved.stored_size),
         input_size=list(resolved.input_size),
         goals=[goal.text for goal in resolved.goals],
-        objective=settings.objective,
-        confidence=settings.confidence,
         formats=resolved.formats,
         left_out=dict(resolved.unavailable),
         training=training,
         metric=choice.metric,
-        threads=settings.threads,
-        seed=settings.seed,
         backbones=[_result(candidate, choice, folder) for candidate in candidates],
-        minutes=settings.minutes,
         environment=dict(environment),
     )
 

@@ -71,21 +71,18 @@ def measure_costs(
 def build_model(
     module: Path, resolved: ResolvedSettings, examples: Examples, folder: Path, budget: Budget
 ) -> InspectionReport:
-    """Save the module's untrained model as ``folder/saved_model`` and inspect it.
+    """Save the module's untrained model as ``folder/saved_model`` and inspect it, in a child process.
 
-    Raises:
-        ComponentError: If it cannot be built, or the budget is spent.
+    Raise ComponentError if it cannot be built, or the budget is spent.
     """
-    arguments = module, resolved, examples, folder
-    limit = budget.remaining_seconds()
+    arguments, limit = (module, resolved, examples, folder), budget.remaining_seconds()
     return run_in_child(_build_model, *arguments, doing=f"building {module.stem}", limit_s=limit)
 
 
 def export_model(folder: Path, format_name: str, examples: Examples, budget: Budget) -> Path:
-    """Export the saved model in a folder to a format, and return the path of the result.
+    """Export the saved model in a folder to a format, in a child process, and return the path of the result.
 
-    Raises:
-        ComponentError: If it cannot be exported, or the budget is spent.
+    Raise ComponentError if it cannot be exported, or the budget is spent.
     """
     saved = folder / "saved_model"
     if format_name == "saved_model":

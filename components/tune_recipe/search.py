@@ -14,8 +14,14 @@ import optuna
 from tfopt.artifacts import Model
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, all_recipes, choose_recipe, first_recipes
-from tfopt.components.tune_recipe.trial_measurement import GIVEN_UP, NOT_MADE, TrialMeasurement, TrialMeasurer
-from tfopt.components.tune_recipe.trial_models import ModelBuilder, OutputDifference
+from tfopt.components.tune_recipe.trial_models import (
+    GIVEN_UP,
+    NOT_MADE,
+    ModelBuilder,
+    OutputDifference,
+    TrialMeasurement,
+    TrialMeasurer,
+)
 from tfopt.error_messages import disk_full_error
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import share_interval

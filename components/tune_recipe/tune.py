@@ -16,8 +16,7 @@ from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, Step
 from tfopt.components.tune_recipe.report import render_report
 from tfopt.components.tune_recipe.search import Search, Trial
-from tfopt.components.tune_recipe.trial_measurement import TrialMeasurer
-from tfopt.components.tune_recipe.trial_models import ModelBuilder
+from tfopt.components.tune_recipe.trial_models import ModelBuilder, TrialMeasurer
 from tfopt.errors import ComponentError
 from tfopt.reports.decision_report import DecisionReport
 from tfopt.reports.recipe_report import RecipeReport, RecipeStep, TrialReport, WinningRecipe

@@ -95,16 +95,12 @@ class Backbone:
 
 
 # costs of all counted backbones, by name, those with the fewest operations first
-COSTS: dict[str, Cost] = dict(
-    sorted(
-        (
-            (str(Backbone(builder, alpha)), cost)
-            for builder, architecture in ARCHITECTURES.items()
-            for alpha, cost in architecture.costs.items()
-        ),
-        key=lambda item: item[1].mflops,
-    )
-)
+COSTS: dict[str, Cost] = {
+    str(Backbone(builder, alpha)): cost
+    for builder, architecture in ARCHITECTURES.items()
+    for alpha, cost in architecture.costs.items()
+}
+COSTS = dict(sorted(COSTS.items(), key=lambda item: item[1].mflops))
 LIGHT_BACKBONES = tuple(name for name, cost in COSTS.items() if cost.light)
 
 
