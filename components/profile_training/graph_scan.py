@@ -54,8 +54,8 @@ def _scan(where: str, function: Any, specs: Sequence[Any], module: Path) -> list
     loops = []
     for line, ops in sorted(ops_by_line.items()):
         code = text[line - 1].strip() if line <= len(text) else ""
-        shares = {"runs": runs[line] / runs.total(), "forward": forward / runs.total()}
-        make = functools.partial(Loop, where, line=line, code=code, ms=None, **shares)
+        own_share, forward_share = runs[line] / runs.total(), forward / runs.total()
+        make = functools.partial(Loop, where, line=line, code=code, runs=own_share, forward=forward_share, ms=None)
         is_in_loop = any(line in lines for lines in python_loops)
         if loop := _classify(ops, library, is_in_loop, make):
             loops.append(loop)

@@ -151,7 +151,10 @@ def soft_loss(model: Any, output: DistilledOutput, teacher_logits: bool, tempera
     """Return the loss of a student's output for the teacher's, with the reduction of the module's loss."""
     losses: Any = keras_models.library(model).losses
     divergence = {"classes": _class_divergence, "chances": _chance_divergence}
-    logits = {"classes": _log, "chances": lambda chances: _log(chances) - _log(1 - chances)}
+    logits: dict[Kind, Callable[[Any], Any]] = {
+        "classes": _log,
+        "chances": lambda chances: _log(chances) - _log(1 - chances),
+    }
 
     class SoftLoss(losses.Loss):  # type: ignore[misc]  # Keras is untyped
         """A loss of each example; Keras applies reduction, weights and masks."""

@@ -124,9 +124,9 @@ def _measured_trials(previous: RecipeReport) -> Iterator[EarlierTrial]:
     baseline = previous.decision.parent.digest
     for trial in previous.trials:
         if trial.beside_parent:
-            measured = {name: getattr(trial, name) for name in MEASURED}
-            origin = {"time": previous.time, "parent": baseline, "examples": previous.examples}
-            yield EarlierTrial(**measured, **origin, same_parent=False, same_examples=False, pareto=False)
+            facts = {name: getattr(trial, name) for name in MEASURED}
+            facts |= {"time": previous.time, "parent": baseline, "examples": previous.examples}
+            yield EarlierTrial(**facts, same_parent=False, same_examples=False, pareto=False)
     yield from previous.earlier
 
 
