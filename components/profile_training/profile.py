@@ -103,7 +103,9 @@ def diagnose(
             "correct what the lines above show; train --debug shows the whole traceback",
         ) from failure
     medians = {part: float(np.median(each)) * 1e3 for part, each in seconds.items()}
+    known = {name: facts[name] for name in ("epoch", "cached", "eager", "weights")}
     times = StepTimes(
+        **known,
         batch_size=base.batch_size,
         prefetch=base.prefetch,
         step=medians["real"],
@@ -113,15 +115,11 @@ def diagnose(
         usual=medians.get("usual"),
         input=medians["input"],
         stages={stage: each * 1e3 for stage, each in stages.items()},
-        epoch=facts["epoch"],
         beginning=beginning * 1e3,
-        cached=facts["cached"],
-        eager=facts["eager"],
         loops=[_loop_time(loop, operations.by_line) for loop in loops],
         spent=operations.by_kind,
         forward=operations.forward,
         parts=operations.by_part,
-        weights=facts["weights"],
     )
     real = seconds["real"]
     part_times = {

@@ -62,7 +62,12 @@ def list_variations(
     if bottleneck in INPUT_BOTTLENECKS:
         return list(_input_variations(base, times))
     if bottleneck == "short epochs":
-        return [_longer_epochs(base), *_input_variations(base, times)]
+        note = (
+            f"prepare more of them, or each of them {REPEATS} times, and train for so many fewer epochs; "
+            "in a loop of your own use one iterator over dataset.repeat()"
+        )
+        longer = Variation(f"epochs {REPEATS} times as long", replace(base, repeated=REPEATS), "examples", note)
+        return [longer, *_input_variations(base, times)]
     xla, batch_size = _xla_variation(base, facts), LARGER * base.batch_size
     if bottleneck in ("python", "loop"):
         return [*_code_variations(base, times), xla]
@@ -95,14 +100,6 @@ def combine(base: TrainingVariant, winners: Sequence[Variation]) -> Variation | 
     if len(winners) < 2 or changes == winners[0].variant.changes(base):
         return None
     return Variation("together", replace(base, **changes), "plan")
-
-
-def _longer_epochs(base: TrainingVariant) -> Variation:
-    note = (
-        f"prepare more of them, or each of them {REPEATS} times, and train for so many fewer epochs; "
-        "in a loop of your own use one iterator over dataset.repeat()"
-    )
-    return Variation(f"epochs {REPEATS} times as long", replace(base, repeated=REPEATS), "examples", note)
 
 
 def _input_variations(base: TrainingVariant, times: StepTimes) -> Iterator[Variation]:

@@ -22,6 +22,7 @@ from tfopt.components.profile_training.graph_scan import scan_graphs
 from tfopt.components.profile_training.trace_events import Loop, OperationTimes, Scopes, operation_times
 from tfopt.components.profile_training.training_variant import STEPS_PER_CALL, TrainingVariant
 from tfopt.processes.memory import peak_memory
+from tfopt.training.checkpointing.checkpoints import steps_per_execution
 from tfopt.training.compute.precision import fast_precisions, unaligned_layers
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.determinism import reproducible
@@ -51,7 +52,7 @@ class Worker:
             self._model.run_eagerly = False
         if variant.sparse_updates:  # SGD changes only the rows of an embedding that a batch contains
             self._model.optimizer = keras_models.library(self._model).optimizers.SGD(1e-3)
-        size = variant.steps_per_execution or _steps_per_execution(self._model)
+        size = variant.steps_per_execution or steps_per_execution(self._model)
         _set_steps_per_execution(self._model, size)
         self._epoch = math.ceil(self._source.count / variant.batch_size) * variant.repeated
         self._cached = self._source.is_cached()
@@ -178,12 +179,6 @@ def _vectorize_maps() -> None:
         return tf.vectorized_map(f, xs, fallback_to_while_loop=False)
 
     tf.map_fn, keras.ops.map = map_fn, keras_map
-
-
-def _steps_per_execution(model: Any) -> int:
-    if keras_models.is_keras_2(model):
-        return int(model._steps_per_execution.numpy())
-    return int(model.steps_per_execution)
 
 
 def _set_steps_per_execution(model: Any, count: int) -> None:

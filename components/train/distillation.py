@@ -64,18 +64,14 @@ def distilled_outputs(model: Any, module: Path) -> list[DistilledOutput]:
         )
     losses = by_output(model, model.loss)
     weights = by_output(model, model._compile_config.config.get("loss_weights"))
-    shapes = {
-        name: tuple(tensor.shape[1:])
-        for name, tensor in zip(keras_models.served_names(model), model.outputs, strict=True)
-    }
     return [
-        _distilled_output(output, shapes[output], loss, 1.0 if weights[output] is None else float(weights[output]))
-        for output, loss in losses.items()
-        if loss is not None
+        _distilled_output(name, tuple(tensor.shape[1:]), losses[name], weights[name])
+        for name, tensor in zip(keras_models.served_names(model), model.outputs, strict=True)
+        if losses[name] is not None
     ]
 
 
-def _distilled_output(output: str, shape: tuple[int | None, ...], loss: Any, weight: float) -> DistilledOutput:
+def _distilled_output(output: str, shape: tuple[int | None, ...], loss: Any, weight: float | None) -> DistilledOutput:
     name = loss_name(loss)
     config = loss.get_config() if hasattr(loss, "get_config") else {}
     unusual = [key for key, usual in (("axis", -1), ("ignore_class", None)) if config.get(key, usual) not in (usual,)]
@@ -92,7 +88,8 @@ def _distilled_output(output: str, shape: tuple[int | None, ...], loss: Any, wei
             "set the sizes of the model's inputs, or leave the teacher out",
         )
     sizes = tuple(int(size or 0) for size in shape)
-    return DistilledOutput(output, sizes, KINDS[name], loss, bool(config.get("from_logits", False)), weight)
+    logits, weight = bool(config.get("from_logits", False)), 1.0 if weight is None else float(weight)
+    return DistilledOutput(output, sizes, KINDS[name], loss, logits, weight)
 
 
 @contextlib.contextmanager

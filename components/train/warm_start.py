@@ -190,10 +190,8 @@ def _compare_feature(
         words = [_shares({word: count for word, count in facts.top or []}) for facts in (before, after)]
         return [*changes, *(["its most frequent words"] if _total_variation(*words) > min_change else [])]
     spread = before.std or abs(before.mean or 0.0) or 1.0
-    for name, old, new in (
-        ("mean", before.mean or 0.0, after.mean or 0.0),
-        ("std", before.std or 0.0, after.std or 0.0),
-    ):
+    for name in ("mean", "std"):
+        old, new = (getattr(facts, name) or 0.0 for facts in (before, after))
         if abs(new - old) > min_change * spread:
             changes.append(f"{name} {old:.4g} became {new:.4g}")
     return changes

@@ -46,7 +46,9 @@ def read_previous(artifact: RecipeArtifact | None) -> RecipeReport | None:
         return None
     try:
         report = artifact.load()
-        _check_parent(report)
+        baselines = [model for model in report.decision.models if model.parent]
+        if len(baselines) != 1 or "size" not in baselines[0].metrics:
+            raise ValueError("the decision has no measured baseline")
     except (ComponentError, ValueError) as error:
         reason = error.received if isinstance(error, ComponentError) else str(error)
         raise ComponentError(
@@ -110,13 +112,6 @@ def add_earlier_trials(report: RecipeReport, previous: RecipeReport | None) -> R
         earlier=[replace(trial, pareto=trial.name in front) for trial in earlier],
         left_out=left_out,
     )
-
-
-def _check_parent(report: RecipeReport) -> None:
-    """Raise ValueError unless the decision has the baseline, with its size and another metric."""
-    baselines = [model for model in report.decision.models if model.parent]
-    if len(baselines) != 1 or "size" not in baselines[0].metrics:
-        raise ValueError("the decision has no measured baseline")
 
 
 def _measured_trials(previous: RecipeReport) -> Iterator[EarlierTrial]:

@@ -54,11 +54,13 @@ def assemble(
     kinds = {name: stored_kind(spec) for name, spec in stored.items()} | input_kinds(model)
     sparse = [spec for spec in stored.values() if isinstance(spec, SparseSpec)]
     hidden = {label, *(part for spec in sparse for part in (spec.positions, spec.values))}
+    manifest = read_manifest(examples.path).features or {}
+    shapes = {name: tuple(feature.shape) for name, feature in manifest.items() if feature.shape is not None}
     features = {
         name: keras.Input(
             spec.shape[1:], dtype=spec.dtype, name=name, sparse=kinds[name] == "sparse", ragged=kinds[name] == "ragged"
         )
-        for name, spec in _raw_specs(stored, _specs(model), _manifest_shapes(examples)).items()
+        for name, spec in _raw_specs(stored, _specs(model), shapes).items()
         if name not in hidden and re.fullmatch(r"\w+", name)
     }
     prepared = _check_prepared(model, user, user.call("preprocess", dict(features)))
@@ -151,11 +153,6 @@ def _check_prepared(model: Any, user: UserModule, result: Any) -> Tensors:
                 "convert and reshape it with Keras layers or keras.ops, or change the input",
             )
     return {name: result[name] for name in inputs}
-
-
-def _manifest_shapes(examples: Examples) -> dict[str, tuple[int | None, ...]]:
-    features = read_manifest(examples.path).features or {}
-    return {name: tuple(feature.shape) for name, feature in features.items() if feature.shape is not None}
 
 
 def _specs(model: Any) -> dict[str, TensorSpec]:

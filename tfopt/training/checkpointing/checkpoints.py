@@ -155,7 +155,7 @@ class Checkpoints:
                 self._skip = 0
                 self._model.train_function = train
                 return train(iterator)
-            for _ in range(self._batches_per_call()):
+            for _ in range(steps_per_execution(self._model)):
                 next(iterator)
             return {"loss": 0.0}
 
@@ -164,12 +164,9 @@ class Checkpoints:
     def _end_call(self, batch: int, logs: object = None) -> None:
         self._batches += 1
         is_due = time.monotonic() - self._saved >= self._every_s
-        calls_per_epoch = math.ceil(self._monitor.steps / self._batches_per_call())
+        calls_per_epoch = math.ceil(self._monitor.steps / steps_per_execution(self._model))
         if is_due and self._skip < self._batches < calls_per_epoch:
             self._save(self._epoch, self._batches)
-
-    def _batches_per_call(self) -> int:
-        return int(getattr(self._model, "steps_per_execution", None) or self._model._steps_per_execution)
 
     def _save(self, epoch: int, batches: int) -> None:
         if not all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in self._model.trainable_variables):
@@ -195,6 +192,11 @@ class Checkpoints:
             progress: dict[str, Any] = json.loads(str(arrays["state"]))
             count = progress.pop("weights")
             return progress | {"best_weights": None if count is None else [arrays[f"arr_{i}"] for i in range(count)]}
+
+
+def steps_per_execution(model: Any) -> int:
+    """Return the number of batches in a call of the training function of a Keras 2 or Keras 3 model."""
+    return int(getattr(model, "steps_per_execution", None) or model._steps_per_execution)
 
 
 def _serialize(progress: Mapping[str, Any], weights: list[Any] | None) -> bytes:
