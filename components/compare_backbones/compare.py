@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Examples
-from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.candidate import Candidate
+from tfopt.components.compare_backbones.candidate import Budget, Candidate
 from tfopt.components.compare_backbones.choice import Choice, missed_cost_goals, select_backbone
 from tfopt.components.compare_backbones.cost import measure_costs, write_random_examples
 from tfopt.components.compare_backbones.keras_modules import file_name, module_text

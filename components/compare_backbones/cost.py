@@ -16,8 +16,7 @@ from tfopt.artifacts import Benchmark, Examples, Inspection, Model
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.component import find
-from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.candidate import Candidate, measure_together, summarize_error
+from tfopt.components.compare_backbones.candidate import Budget, Candidate, measure_together, summarize_error
 from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
 from tfopt.data.batches import serialize_records
 from tfopt.data.feature_schema import MANIFEST

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tfopt.artifacts import Evaluation, Examples, KerasModel
 from tfopt.component import find
-from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.candidate import Candidate, measure_together, summarize_error
+from tfopt.components.compare_backbones.candidate import Budget, Candidate, measure_together, summarize_error
 from tfopt.components.compare_backbones.parameters import Settings
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.data.tfrecords import read_records, write_split

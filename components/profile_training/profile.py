@@ -84,9 +84,8 @@ def diagnose(
     """Return the step times, the facts of `Worker.build`, and the times of the parts, measured interleaved."""
     try:
         facts = process.call("build", base)
-        slow = (
-            {part: [process.call("burst", part, pace.turn_seconds)] for part in READING_PARTS} if facts["slow"] else {}
-        )
+        once = READING_PARTS if facts["slow"] else ()
+        slow = {part: [process.call("burst", part, pace.turn_seconds)] for part in once}
         loops: list[Loop] = process.call("loops")
         stages = process.call("stages")
         is_small = LARGER * base.batch_size < USUAL

@@ -111,9 +111,5 @@ def find_part(name: str, scopes: Scopes) -> str:
 def find_line(name: str, line_of_name: Mapping[str, int]) -> int:
     """Return the line of an operation, whatever functions it was inlined from; 0 if it has none."""
     parts = name.split("/")
-    for first in range(len(parts)):
-        for last in range(len(parts), first, -1):
-            line = line_of_name.get("/".join(parts[first:last]))
-            if line:
-                return line
-    return 0
+    inner = ("/".join(parts[first:last]) for first in range(len(parts)) for last in range(len(parts), first, -1))
+    return next((line_of_name[name] for name in inner if line_of_name.get(name)), 0)

@@ -84,10 +84,8 @@ class Worker:
         The parts are ``real`` steps; the model alone on a batch in memory (``model``), on a larger one (``larger``), on
         one of a usual size (``usual``), or with many steps per call (``graph``); batches without training (``input``).
         """
-        if part == "input":
-            return self._input.turn(seconds, whole=not self._cached)
-        if part == "real":
-            return self._real.turn(seconds, whole=not self._cached)
+        if part in ("input", "real"):
+            return (self._input if part == "input" else self._real).turn(seconds, whole=not self._cached)
         return steps.time_endless(self._part(part), seconds)
 
     def beginning(self) -> float:

@@ -129,9 +129,7 @@ class Training:
     def read_examples(self) -> None:
         """Compute class weights, and check the splits; raise ComponentError if the model does not fit them."""
         setup = self.setup
-        self.class_weight = compute_class_weights(
-            self.settings.class_weights, setup.parts.model, setup.files["train"], setup.stored, setup.label
-        )
+        self.class_weight = compute_class_weights(self.settings.class_weights, setup)
         self.sources = setup.read_sources()
         check_padding(setup.parts.saved, self.sources["train"], self.user)
         self.notes = rounding_notes(read_manifest(self.examples.path), setup.stored, setup.parts.inputs)

@@ -68,7 +68,16 @@ def tune_recipe(
     Reference:
         Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011 (the sampler).
     """
-    _check(examples, settings)
+    unknown = [name for name in settings.formats if name not in FORMATS]
+    if unknown or not settings.formats:
+        raise ComponentError(
+            f"tune_recipe: formats={list(settings.formats)}",
+            f"some of {', '.join(FORMATS)}",
+            "leave formats out for all of them",
+        )
+    find("benchmark").check({"batch_sizes": list(settings.batch_sizes)})
+    examples.split("train")
+    examples.split("eval")
     earlier = read_previous(previous or find_previous(settings.destination))
     first = first_trial(earlier, settings.formats)
     from tfopt.components.tune_recipe.tune import tune  # imports Optuna
@@ -80,16 +89,3 @@ def tune_recipe(
         "reused": int(report.reused),
         "reason": report.reason,
     }
-
-
-def _check(examples: Examples, settings: SearchSettings) -> None:
-    unknown = [name for name in settings.formats if name not in FORMATS]
-    if unknown or not settings.formats:
-        raise ComponentError(
-            f"tune_recipe: formats={list(settings.formats)}",
-            f"some of {', '.join(FORMATS)}",
-            "leave formats out for all of them",
-        )
-    find("benchmark").check({"batch_sizes": list(settings.batch_sizes)})
-    examples.split("train")
-    examples.split("eval")

@@ -16,8 +16,7 @@ from tests.components.train_modules import SMALL
 from tfopt.artifacts import Comparison, Examples, KerasModel, PythonModule
 from tfopt.artifacts.formats import FORMATS
 from tfopt.component import Input, find
-from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.candidate import Candidate
+from tfopt.components.compare_backbones.candidate import Budget, Candidate
 from tfopt.components.compare_backbones.choice import missed_cost_goals, select_backbone
 from tfopt.components.compare_backbones.compare import build_report, compare
 from tfopt.components.compare_backbones.component import compare_backbones

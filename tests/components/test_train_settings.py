@@ -24,7 +24,7 @@ from tfopt.errors import ComponentError
 from tfopt.training.compute.precision import fast_precisions, set_jit_compile, unaligned_layers
 from tfopt.training.determinism import reproducible
 from tfopt.training.model_assembly import assemble
-from tfopt.training.training_setup import prepare_training
+from tfopt.training.training_setup import TrainingSetup, prepare_training
 from tfopt.training.user_module import UserModule
 
 
@@ -164,7 +164,7 @@ def test_balanced_classes_count_alike_and_an_ignored_class_is_not_trained(tmp_pa
     files, label = Examples(digits_examples).split("train"), {"label": TensorSpec("int64", (None, 1))}
     counts = np.bincount(next(read_batches(files, label, batch_size=1400))["label"].ravel())
     parts = assembled(tmp_path, LINEAR, digits_examples)
-    weights = compute_class_weights("balanced", parts.model, files, label, "label")
+    weights = compute_class_weights("balanced", TrainingSetup({"train": files}, label, "label", parts))
     assert [weights[number] * count for number, count in enumerate(counts)] == pytest.approx([140] * 10)
     module = write(tmp_path / "m.py", LINEAR)
     ignoring = train(digits_examples, module, tmp_path / "out", epochs=2, class_weights="7=1e-6")["trained"]

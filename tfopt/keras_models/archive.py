@@ -28,11 +28,7 @@ def read_entry(file: Path, name: str) -> bytes:
 
 
 def check_archive(file: Path) -> None:
-    """Check that a ``.keras`` file is a zip archive that unpacks to a plausible size, within its folder.
-
-    Raises:
-        ComponentError: If it is not.
-    """
+    """Raise ComponentError unless a ``.keras`` file is a zip archive that unpacks in its folder, to a plausible size."""
     with _open_archive(file, "a .keras file, which is a zip archive") as archive:
         entries = archive.infolist()
     _check_size(sum(entry.file_size for entry in entries), file)
@@ -45,11 +41,7 @@ def check_archive(file: Path) -> None:
 
 
 def check_stored_weights(file: Path) -> None:
-    """Check the weights in a ``.keras`` file: an HDF5 file, or of Keras 3 also an NPZ file.
-
-    Raises:
-        ComponentError: See `check_weights_file`.
-    """
+    """Check the weights in a ``.keras`` file as `check_weights_file` does: HDF5, or of Keras 3 also an NPZ file."""
     with _open_archive(file, "a .keras file with weights") as archive:
         for name in archive.namelist():
             if name.endswith(".weights.h5"):

@@ -55,10 +55,8 @@ class FineTuner:
         """Compile the model, as loaded from the parent, and evaluate it if there may be a second round.
 
         ``history.json`` and ``logs/`` are written into the folder. The seed determines the order of the examples; the
-        second round uses ``seed + 1``.
-
-        Raises:
-            ComponentError: If the module, the examples, the goals and the model do not fit.
+        second round uses ``seed + 1``. Raise ComponentError if the module, the examples, the goals and the model do not
+        fit.
         """
         self.user, self.folder, self.settings, self.seed = user, folder, settings, seed
         self.compile(model)
@@ -118,10 +116,8 @@ class SecondRound:
         """Evaluate the baseline, if a second round is requested.
 
         It is the parent, loaded, compiled and not yet changed. If a component with a second round made the parent, the
-        metrics of the first baseline are used instead, from the model card.
-
-        Raises:
-            ComponentError: If none of the goals is on a metric of the module.
+        metrics of the first baseline are used instead, from the model card. Raise ComponentError if none of the goals
+        is on a metric of the module.
         """
         self.epochs, self.data = settings.recover, examples.digest if settings.recover else ""
         if self.epochs:
@@ -142,18 +138,19 @@ class SecondRound:
         first = evaluate_source(model, self.held_out)
         facts: JsonObject = {"data": self.data, "records": self.held_out.count, "baseline": self.baseline}
         facts["first"] = first
-        missed = [(goal, failure) for goal in self.goals if (failure := self._failure(goal, first))]
+        measured, count = _measured(first, _measured(self.baseline)), self.held_out.count
+        failures = [(goal, goal.failure(measured, proven=False, examples=count)) for goal in self.goals]
+        missed = [(goal, failure) for goal, failure in failures if failure]
         if not missed:
             return model, None, facts
         (goal, failure), *_ = missed
-        epochs, count = self.epochs, self.held_out.count
-        log.info("a second round of %d epochs, since on %d held-out examples it %s", epochs, count, failure)
+        log.info("a second round of %d epochs, since on %d held-out examples it %s", self.epochs, count, failure)
         weights = model.get_weights()
         tuned, history_of_second = fit_again(model)
         second = evaluate_source(tuned, self.held_out)
-        is_better = _gain(goal.metric, second, first) > 0
+        is_better = _measured(second, _measured(first)).gain(goal.metric).value > 0
         used = "second" if is_better else "first"
-        facts |= {"missed": failure, "metric": goal.metric, "second": second, "epochs": epochs, "kept": used}
+        facts |= {"missed": failure, "metric": goal.metric, "second": second, "epochs": self.epochs, "kept": used}
         before, after = first[goal.metric], second[goal.metric]
         log.info("%s %.4g -> %.4g on them: the %s model is used", goal.metric, before, after, used)
         if is_better:
@@ -161,18 +158,12 @@ class SecondRound:
         model.set_weights(weights)
         return model, None, facts
 
-    def _failure(self, goal: Goal, metrics: Metrics) -> str | None:
-        measured = _measured(metrics, _measured(self.baseline))
-        return goal.failure(measured, proven=False, examples=self.held_out.count)
-
 
 def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> None:
     """Compile a loaded model with the arguments of ``compile`` in the module's ``build_model()``; keep its weights.
 
-    A learning rate replaces the optimizer's own, which a schedule may have reduced to almost zero.
-
-    Raises:
-        ComponentError: If the module's model uses the other Keras, is not compiled, or does not fit this model.
+    A learning rate replaces the optimizer's own, which a schedule may have reduced to almost zero. Raise ComponentError
+    if the module's model uses the other Keras, is not compiled, or does not fit this model.
     """
     built = user.call("build_model")
     fix = "pass the module that the model was trained with"
@@ -195,10 +186,8 @@ def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> N
 def read_splits(model: Any, examples: Examples, label: str, *, held_out: bool = False) -> dict[str, Source]:
     """Return the sources that a compiled model reads the splits ``train`` and ``eval`` from.
 
-    With ``held_out``, every tenth example of ``train`` is in the source `HELD_OUT` instead.
-
-    Raises:
-        ComponentError: If a split is missing or damaged, or the model and the examples do not fit.
+    With ``held_out``, every tenth example of ``train`` is in the source `HELD_OUT` instead. Raise ComponentError if a
+    split is missing or damaged, or the model and the examples do not fit.
     """
     files, stored = find_files(examples, ("train", "eval"), label)
     sources = TrainingSetup(files, stored, label, Assembly(model, None, model)).read_sources()
@@ -236,7 +225,3 @@ def _metric_name(metric: str, quality: str, metrics: Metrics) -> str | None:
 def _measured(values: Metrics, baseline: ModelMeasurements | None = None) -> ModelMeasurements:
     metrics = {name: Metric(value, value, value, name.endswith(HIGHER_IS_BETTER)) for name, value in values.items()}
     return from_quality(metrics, baseline)
-
-
-def _gain(metric: str, values: Metrics, baseline: Metrics) -> float:
-    return _measured(values, _measured(baseline)).gain(metric).value

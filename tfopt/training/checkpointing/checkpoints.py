@@ -37,10 +37,8 @@ class Checkpoints:
         """Create the folder of this training in one for all trainings: a path, or an address in an object store.
 
         The identity is what determines the weights, by name: digests of examples and module, parameters, versions.
-        There is a checkpoint after each epoch, and within an epoch every ``every_s`` seconds.
-
-        Raises:
-            ComponentError: If the folder cannot be created.
+        There is a checkpoint after each epoch, and within an epoch every ``every_s`` seconds. Raise ComponentError if
+        the folder cannot be created.
         """
         self._identity, self._every_s = dict(identity), every_s
         key = hashlib.sha256(json.dumps(self._identity, sort_keys=True).encode()).hexdigest()[:16]
@@ -66,10 +64,8 @@ class Checkpoints:
         """Restore the newest undamaged checkpoint, if there is one, and return the epoch to start with.
 
         `fit` will read the batches, whose order differs in each epoch. One training step is made with the batch to
-        create all variables; the restored state replaces its effect.
-
-        Raises:
-            ComponentError: If the checkpoint belongs to another model.
+        create all variables; the restored state replaces its effect. Raise ComponentError if the checkpoint belongs to
+        another model.
         """
         state = tf.train.get_checkpoint_state(self._folder.path)
         if not state:
