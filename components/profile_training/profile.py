@@ -102,9 +102,9 @@ def diagnose(
             "correct what the lines above show; train --debug shows the whole traceback",
         ) from failure
     medians = {part: float(np.median(each)) * 1e3 for part, each in seconds.items()}
-    known = {name: facts[name] for name in ("epoch", "cached", "eager", "weights")}
+    from_build = {name: facts[name] for name in ("epoch", "cached", "eager", "weights")}
     times = StepTimes(
-        **known,
+        **from_build,
         batch_size=base.batch_size,
         prefetch=base.prefetch,
         step=medians["real"],

@@ -1,5 +1,7 @@
 """Declaration of the `tune_recipe` component, and its output."""
 
+from collections.abc import Sequence
+
 from tfopt.artifacts import Examples, Model, PythonModule, Recipe, SavedModel
 from tfopt.component import Group, Input, Output, component, find
 from tfopt.components.tune_recipe.earlier_runs import find_previous, first_trial, read_previous
@@ -68,13 +70,7 @@ def tune_recipe(
     Reference:
         Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011 (the sampler).
     """
-    unknown = [name for name in settings.formats if name not in FORMATS]
-    if unknown or not settings.formats:
-        raise ComponentError(
-            f"tune_recipe: formats={list(settings.formats)}",
-            f"some of {', '.join(FORMATS)}",
-            "leave formats out for all of them",
-        )
+    _check_formats(settings.formats)
     find("benchmark").check({"batch_sizes": list(settings.batch_sizes)})
     examples.split("train")
     examples.split("eval")
@@ -89,3 +85,12 @@ def tune_recipe(
         "reused": int(report.reused),
         "reason": report.reason,
     }
+
+
+def _check_formats(formats: Sequence[str]) -> None:
+    if not formats or not set(formats) <= set(FORMATS):
+        raise ComponentError(
+            f"tune_recipe: formats={list(formats)}",
+            f"some of {', '.join(FORMATS)}",
+            "leave formats out for all of them",
+        )

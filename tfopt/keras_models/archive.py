@@ -28,7 +28,7 @@ def read_entry(file: Path, name: str) -> bytes:
 
 
 def check_archive(file: Path) -> None:
-    """Raise ComponentError unless a ``.keras`` file is a zip archive that unpacks in its folder, to a plausible size."""
+    """Raise ComponentError unless a ``.keras`` file is a zip archive that unpacks in its folder to a plausible size."""
     with _open_archive(file, "a .keras file, which is a zip archive") as archive:
         entries = archive.infolist()
     _check_size(sum(entry.file_size for entry in entries), file)

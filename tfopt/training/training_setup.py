@@ -13,14 +13,7 @@ from tfopt import keras_models
 from tfopt.artifacts import Examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import read_batches
-from tfopt.data.feature_schema import (
-    Columns,
-    SparseSpec,
-    check_features,
-    match_features,
-    required_features,
-    stored_features,
-)
+from tfopt.data.feature_schema import SparseSpec, check_features, match_features, required_features, stored_features
 from tfopt.errors import ComponentError
 from tfopt.training.compute.precision import set_jit_compile
 from tfopt.training.datasets.dataset import Source
@@ -123,7 +116,7 @@ def _check_split(split: str, files: Sequence[Path], specs: Mapping[str, TensorSp
     return SplitSummary(count, lowest, highest)
 
 
-def _checked_columns(specs: Mapping[str, TensorSpec], columns: Mapping[str, TensorSpec]) -> Columns:
+def _checked_columns(specs: Mapping[str, TensorSpec], columns: Mapping[str, TensorSpec]) -> dict[str, TensorSpec]:
     """Return the columns to check: of a sparse feature only the stored values."""
     sparse = [spec for spec in columns.values() if isinstance(spec, SparseSpec)]
     others = {name: spec for name, spec in specs.items() if not isinstance(columns[name], SparseSpec)}
