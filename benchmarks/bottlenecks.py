@@ -14,9 +14,8 @@ from typing import Any
 from planted import ALL, Planted
 
 from tfopt.components.profile_training.bottleneck import StepTimes, find_bottleneck
-from tfopt.components.profile_training.interleaving import start_process
 from tfopt.components.profile_training.parameters import Pace
-from tfopt.components.profile_training.profile import diagnose
+from tfopt.components.profile_training.profile import diagnose, start_process
 from tfopt.components.profile_training.training_variant import TrainingVariant, Variation
 from tfopt.reports.training_plan import Bottleneck
 

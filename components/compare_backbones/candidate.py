@@ -1,5 +1,6 @@
-"""A backbone in the comparison, with its measurements so far."""
+"""A backbone in the comparison with its measurements so far, and the time budget of all."""
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,20 +62,20 @@ class Candidate:
 
 def measure_together(
     candidates: Sequence[Candidate], measure: Callable[[Sequence[Candidate]], Sequence[T]]
-) -> dict[str, T | str]:
-    """Measure all candidates, the first as the baseline, and return the results or errors by name.
+) -> dict[str, T | FailedMeasurement]:
+    """Measure all candidates, the first as the baseline, and return the results or failures by name.
 
     If the baseline fails, the component fails. Then its error is stored, and the next candidate is the baseline.
     """
-    errors: dict[str, T | str] = {}
+    failures: dict[str, T | FailedMeasurement] = {}
     for number, first in enumerate(candidates):
         try:
             rows = measure(candidates[number:])
         except ComponentError as error:
-            errors[first.name] = summarize_error(error)
+            failures[first.name] = FailedMeasurement(summarize_error(error))
             continue
-        return errors | {candidate.name: row for candidate, row in zip(candidates[number:], rows, strict=True)}
-    return errors
+        return failures | {candidate.name: row for candidate, row in zip(candidates[number:], rows, strict=True)}
+    return failures
 
 
 def summarize_error(error: ComponentError) -> str:
@@ -85,3 +86,32 @@ def summarize_error(error: ComponentError) -> str:
     """
     first, *more = error.received.strip().splitlines()
     return f"{first} {more[-1].strip()}" if more and first.endswith(" raised") else first
+
+
+class Budget:
+    """A time budget that starts when the object is created."""
+
+    def __init__(self, minutes: float) -> None:
+        """Start the clock."""
+        self.minutes = minutes
+        self._end = time.monotonic() + 60 * minutes
+
+    def __str__(self) -> str:
+        """Return the elapsed part as text."""
+        elapsed = self.minutes - (self._end - time.monotonic()) / 60
+        return f"{elapsed:.1f} of {self.minutes:g} min"
+
+    @property
+    def is_spent(self) -> bool:
+        """True if no time is left."""
+        return time.monotonic() >= self._end
+
+    def remaining_seconds(self) -> float:
+        """Return the remaining seconds; raise ComponentError if no time is left."""
+        if self.is_spent:
+            raise ComponentError(
+                f"no budget left: the {self.minutes:g} minutes were used up before it",
+                "time for each backbone",
+                "allow more minutes, or name fewer backbones",
+            )
+        return max(self._end - time.monotonic(), 0.01)

@@ -105,10 +105,8 @@ def _missed_goals(
     goals: Sequence[Goal], measurements: ModelMeasurements, resolved: ResolvedSettings, training: ShortTraining | None
 ) -> list[str]:
     examples, candidates = (training.counts.evaluated, training.interval.candidates) if training else (0, 1)
-    failures = (
-        goal.failure(measurements, proven=resolved.needs_proof, examples=examples, candidates=candidates)
-        for goal in goals
-    )
+    proven = resolved.settings.confidence == "interval"
+    failures = (goal.failure(measurements, proven=proven, examples=examples, candidates=candidates) for goal in goals)
     return [failure for failure in failures if failure]
 
 

@@ -7,26 +7,22 @@ from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Examples
-from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.candidate import Candidate
+from tfopt.components.compare_backbones.candidate import Budget, Candidate
 from tfopt.components.compare_backbones.choice import Choice, missed_cost_goals, select_backbone
-from tfopt.components.compare_backbones.cost import measure_costs
+from tfopt.components.compare_backbones.cost import measure_costs, write_random_examples
 from tfopt.components.compare_backbones.keras_modules import file_name, module_text
 from tfopt.components.compare_backbones.resolved_settings import ResolvedSettings
 from tfopt.components.compare_backbones.short_training import train_and_evaluate
-from tfopt.components.compare_backbones.untrained_models import write_random_examples
 from tfopt.keras_models.backbones import Backbone
 from tfopt.reports.comparison_report import BackboneResult, ComparisonReport, ShortTraining
+
+REPORTED_SETTINGS = ("task", "image", "label", "objective", "confidence", "threads", "seed", "minutes")
 
 log = logging.getLogger(__name__)
 
 
 def compare(resolved: ResolvedSettings, examples: Examples | None, folder: Path, chosen: Path) -> ComparisonReport:
-    """Compare the backbones, write a module for each below ``folder`` and the selected one to ``chosen``.
-
-    Raises:
-        ComponentError: See `compare_backbones`.
-    """
+    """Compare the backbones, write a module for each below ``folder`` and the selected one to ``chosen``."""
     budget = Budget(resolved.settings.minutes)
     for reason in resolved.unavailable.values():
         log.info("%s", reason)
@@ -53,28 +49,21 @@ def build_report(
     folder: Path,
 ) -> ComparisonReport:
     """Return the report; paths of modules are relative to ``folder``."""
-    settings = resolved.settings
+    settings = {name: getattr(resolved.settings, name) for name in REPORTED_SETTINGS}
     return ComparisonReport(
+        **settings,
         chosen=choice.candidate.name,
         reason=choice.reason,
         meets_goals=not choice.reasons[choice.candidate.name],
-        task=settings.task,
         classes=resolved.classes,
-        image=settings.image,
-        label=settings.label,
         stored_size=list(resolved.stored_size),
         input_size=list(resolved.input_size),
         goals=[goal.text for goal in resolved.goals],
-        objective=settings.objective,
-        confidence=settings.confidence,
         formats=resolved.formats,
         left_out=dict(resolved.unavailable),
         training=training,
         metric=choice.metric,
-        threads=settings.threads,
-        seed=settings.seed,
         backbones=[_result(candidate, choice, folder) for candidate in candidates],
-        minutes=settings.minutes,
         environment=dict(environment),
     )
 

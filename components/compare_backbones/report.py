@@ -1,7 +1,6 @@
 """The HTML report of a comparison: the selected backbone, the Pareto chart, a row for each backbone."""
 
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from tfopt import formatting
@@ -18,14 +17,10 @@ def render_html(report: ComparisonReport) -> str:
     """Return the report as a self-contained HTML document."""
     rows = sorted(report.backbones, key=lambda row: (not row.chosen, not row.passed, row.latency_ms))
     return report_template(Path(__file__).parent).render(
-        **{**_field_values(report), "backbones": [_table_row(row, report) for row in rows]},
+        **{**vars(report), "backbones": [_table_row(row, report) for row in rows]},
         metric_title=formatting.title(report.metric) if report.metric else None,
         charts=draw_safely("the chart of all backbones", lambda: _draw_charts(report)),
     )
-
-
-def _field_values(row: BackboneResult | ComparisonReport) -> JsonObject:
-    return {field.name: getattr(row, field.name) for field in fields(row)}
 
 
 def _table_row(row: BackboneResult, report: ComparisonReport) -> JsonObject:
@@ -36,7 +31,7 @@ def _table_row(row: BackboneResult, report: ComparisonReport) -> JsonObject:
         interval = formatting.change_interval(metric, delta.low, delta.high)
         difference = f"{formatting.change(metric, delta.value)} ({interval})"
     return {
-        **_field_values(row),
+        **vars(row),
         "quality": formatting.amount(metric, value.value) if metric and value else DASH,
         "difference": difference,
         "latency": formatting.amount("latency", row.latency_ms) if benchmark else DASH,

@@ -1,6 +1,7 @@
 """Settings of a comparison, completed from the examples and the installed runtimes, and checked."""
 
 import importlib.util
+import math
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,6 @@ from dataclasses import dataclass, field
 from tfopt import metric_table
 from tfopt.artifacts import Examples
 from tfopt.artifacts.formats import FORMATS
-from tfopt.components.compare_backbones.example_facts import check_features, count_classes, image_size, read_facts
 from tfopt.components.compare_backbones.parameters import (
     LAYER_NAMES,
     Settings,
@@ -18,11 +18,12 @@ from tfopt.components.compare_backbones.parameters import (
     read_formats,
     read_size,
 )
+from tfopt.data.feature_schema import feature_specs, first_record, read_manifest
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.keras_models.backbones import Backbone, read_backbones
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
-from tfopt.reports.examples_manifest import ExamplesManifest
+from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 
 COSTS = tuple(cost for cost in metric_table.COSTS if cost != "throughput")  # known before training
 TOP_K = 5  # the default of `evaluate`
@@ -53,11 +54,6 @@ class ResolvedSettings:
     def formats(self) -> list[str]:
         """The formats to measure."""
         return [name for name in read_formats(self.settings.formats) if name not in self.unavailable]
-
-    @property
-    def needs_proof(self) -> bool:
-        """True if the pessimistic bound of the interval must meet a goal."""
-        return self.settings.confidence == "interval"
 
     def check(self, *, has_examples: bool) -> None:
         """Raise ComponentError if the comparison cannot be run, or a goal cannot be measured."""
@@ -109,6 +105,83 @@ def resolve_settings(settings: Settings, examples: Examples | None) -> ResolvedS
     )
     resolved.check(has_examples=examples is not None)
     return resolved
+
+
+def read_facts(examples: Examples) -> ExamplesManifest:
+    """Return the content of ``examples.json``; without it, the features of the first record (imports TensorFlow)."""
+    for split in ("train", "eval"):
+        examples.split(split)
+    manifest = read_manifest(examples.path)
+    if manifest.features is not None:
+        return manifest
+    specs = feature_specs(first_record(examples.split("train")))
+    return ExamplesManifest(
+        features={name: FeatureStatistics(spec.dtype, [spec.shape[1]]) for name, spec in specs.items()}
+    )
+
+
+def check_features(examples: Examples, facts: ExamplesManifest, image: str, label: str) -> None:
+    """Raise ComponentError unless both features exist and contain numbers."""
+    features = facts.features or {}
+    for name, role in ((image, "image"), (label, "label")):
+        if name not in features:
+            raise ComponentError(
+                f"{examples.uri}: no feature {name!r}", f"features {', '.join(features)}", nearest(name, features)
+            )
+        if features[name].dtype == "string":
+            raise ComponentError(
+                f"{examples.uri}: {role} {name!r} is text or a file of bytes",
+                "numbers",
+                "prepare the examples with: tfopt prepare_examples, which decodes images and numbers classes",
+            )
+
+
+def image_size(facts: ExamplesManifest, image: str, input_size: Size | None) -> Size:
+    """Return the size of the images; the input size if the examples state only the number of values.
+
+    Raises:
+        ComponentError: If the input size has another number of values.
+    """
+    shape = (facts.features or {})[image].shape or [None]
+    sizes = [size for size in shape if size is not None]
+    if len(sizes) in (2, 3):
+        return sizes[0], sizes[1], sizes[2] if len(sizes) == 3 else 1
+    if input_size is None or [math.prod(input_size)] != shape:
+        raise ComponentError(
+            f"feature {image!r} has {shape[0]} values, and the examples do not state their shape",
+            "a size with as many values",
+            "pass input_size, such as 96x96x3; or prepare the examples with: tfopt prepare_examples",
+        )
+    return input_size
+
+
+def count_classes(facts: ExamplesManifest, task: str, label: str, classes: int | None) -> int:
+    """Return the number of values of the head, from the parameter ``classes`` or the examples.
+
+    Raises:
+        ComponentError: If the number is not known, or the labels do not fit it.
+    """
+    feature = (facts.features or {}).get(label)
+    if task == "regression":
+        return classes or math.prod(size or 1 for size in (feature.shape if feature and feature.shape else [1]))
+    if feature and feature.dtype != "int64":
+        raise ComponentError(
+            f"label {label!r} is {feature.dtype}", "int64 class numbers", "pass task=regression, or prepare classes"
+        )
+    highest = int(feature.max) if feature and feature.max is not None else None
+    if classes:
+        if highest is not None and highest >= classes:
+            raise ComponentError(
+                f"classes={classes}, and label {label!r} goes up to {highest}",
+                "classes numbered from 0",
+                f"pass classes={highest + 1}, or none",
+            )
+        return classes
+    if facts.classes and facts.label == label:
+        return len(facts.classes)
+    if highest is not None:
+        return highest + 1
+    raise ComponentError("classes is not given", "the number of classes", "pass classes, such as classes=10")
 
 
 def _check_input_name(image: str, label: str) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from tfopt.artifacts import Evaluation, Examples, KerasModel
 from tfopt.component import find
-from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.candidate import Candidate, measure_together, summarize_error
+from tfopt.components.compare_backbones.candidate import Budget, Candidate, measure_together, summarize_error
 from tfopt.components.compare_backbones.parameters import Settings
 from tfopt.data.feature_schema import MANIFEST
 from tfopt.data.tfrecords import read_records, write_split
@@ -19,7 +18,7 @@ from tfopt.errors import ComponentError
 from tfopt.execution.execute import run_component
 from tfopt.metric_table import HIGHER_IS_BETTER
 from tfopt.processes.subprocess_call import run_in_child
-from tfopt.reports.comparison_report import ShortTraining
+from tfopt.reports.comparison_report import FailedMeasurement, ShortTraining
 from tfopt.reports.evaluation_report import ModelEvaluation
 from tfopt.storage.staging import link_tree
 
@@ -69,15 +68,8 @@ def draw_examples(uri: str, folder: str, max_records: int, seed: int) -> str:
 
 def _train(candidate: Candidate, settings: Settings, examples: Examples, budget: Budget) -> None:
     target, start = candidate.folder / "trained", time.monotonic()
-    arguments = {
-        "examples": examples.uri,
-        "module": str(candidate.module),
-        "trained": str(target),
-        "label": settings.label,
-        "epochs": settings.epochs,
-        "batch_size": settings.batch_size,
-        "seed": settings.seed,
-    }
+    passed = {name: getattr(settings, name) for name in ("label", "epochs", "batch_size", "seed")}
+    arguments = {"examples": examples.uri, "module": str(candidate.module), "trained": str(target), **passed}
     try:
         run_component("train", arguments, doing=f"training {candidate.name}", limit_s=budget.remaining_seconds())
     except ComponentError as error:
@@ -125,9 +117,8 @@ def _evaluate(
     rows = measure_together(candidates, measure)
     for candidate in candidates:
         row = rows[candidate.name]
-        error = row if isinstance(row, str) else row.error
-        if isinstance(row, str) or row.error:
-            candidate.untrained = f"could not be evaluated: {error}"
+        if isinstance(row, FailedMeasurement) or row.error:
+            candidate.untrained = f"could not be evaluated: {row.error}"
         else:
             candidate.evaluation = row
     return training

@@ -30,43 +30,30 @@ LOOP_KINDS = {
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Milliseconds of one step, and other measured facts that determine the bottleneck.
-
-    Attributes:
-        model: The model alone, on a batch in memory.
-        graph: The same with many steps in one call, without Python; None if it cannot be measured.
-        larger: The model alone on a batch `LARGER` times as large; None if it cannot be measured.
-        usual: The model alone on a batch of `USUAL`; None if it cannot be measured, or the larger batch has this size.
-        input: A batch at full speed, without training.
-        stages: A batch in each of `STAGES` alone, without a cache.
-        epoch: Number of steps in an epoch.
-        beginning: How much longer the first step of an epoch takes than the others; its time if there are no others.
-        cached: True if prepared examples are cached after the first epoch.
-        loops: Loops found by `scan_graphs`; those of the step with their milliseconds in the profiler's trace.
-        spent: Milliseconds of operations by kind in the profiler's trace, summed over threads.
-        forward: Milliseconds of all operations except gradients in the trace.
-        parts: Milliseconds of operations by layer, and of the optimizer, in the trace.
-        weights: Number of trained weights by layer, the largest first.
-    """
+    """Milliseconds of one step, and other measured facts that determine the bottleneck."""
 
     batch_size: int
     prefetch: int
     step: float
-    model: float
-    graph: float | None
-    larger: float | None
+    model: float  # the model alone, on a batch in memory
+    graph: float | None  # the same with many steps in one call, without Python; None if it cannot be measured
+    larger: float | None  # the model alone on a batch `LARGER` times as large; None if it cannot be measured
+    # the model alone on a batch of `USUAL`; None if it cannot be measured, or the larger batch has this size
     usual: float | None
-    input: float
-    stages: Mapping[str, float]
-    epoch: int
+    input: float  # a batch at full speed, without training
+    stages: Mapping[str, float]  # a batch in each of `STAGES` alone, without a cache
+    epoch: int  # number of steps in an epoch
+    # how much longer the first step of an epoch takes than the others; its time if there are no others
     beginning: float
-    cached: bool
+    cached: bool  # True if prepared examples are cached after the first epoch
     eager: bool
+    # loops found by `scan_graphs`; those of the step with their milliseconds in the profiler's trace
     loops: Sequence[LoopTime]
-    spent: Mapping[str, float]
-    forward: float
+    spent: Mapping[str, float]  # milliseconds of operations by kind in the profiler's trace, summed over threads
+    forward: float  # milliseconds of all operations except gradients in the trace
+    # milliseconds of operations by layer, and of the optimizer, in the trace
     parts: Mapping[str, float] = field(default_factory=dict)
-    weights: Mapping[str, int] = field(default_factory=dict)
+    weights: Mapping[str, int] = field(default_factory=dict)  # number of trained weights by layer, the largest first
 
     @property
     def wait(self) -> float:

@@ -1,6 +1,7 @@
 """Declaration of the `profile_training` component: signature, documentation, input checks."""
 
 import logging
+from dataclasses import asdict
 
 from tfopt.artifacts import Examples, PythonModule, TrainingPlan
 from tfopt.component import Group, Input, Output, component
@@ -57,7 +58,8 @@ def profile_training(
     from tfopt.components.profile_training.profile import profile_steps  # imports Lets-Plot
     from tfopt.components.profile_training.report import render_report
 
-    base = TrainingVariant.of(training, examples.path, module.path, pace.seed)
+    examples_path, module_path = str(examples.path.resolve()), str(module.path.resolve())
+    base = TrainingVariant(**asdict(training), examples=examples_path, module=module_path, seed=pace.seed)
     report = profile_steps(base, pace, plan.path)
     plan.write(report)
     (plan.path / TrainingPlan.page).write_text(render_report(report, module.path.name), encoding="utf-8")

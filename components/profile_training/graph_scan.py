@@ -4,12 +4,12 @@ import ast
 import functools
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfopt.components.profile_training.trace_events import BACKWARD, PYTHON_OPS
-from tfopt.reports.training_plan import LoopTime
+import tensorflow as tf
+
+from tfopt.components.profile_training.trace_events import BACKWARD, PYTHON_OPS, Loop
 from tfopt.training.datasets.dataset import Source
 
 WHILE_OPS = ("While", "StatelessWhile")
@@ -19,20 +19,8 @@ LIST_WRITE_OPS = ("TensorListSetItem", "TensorListPushBack")
 FREE_OPS = ("Const", "Identity", "Placeholder", "NoOp")
 
 
-@dataclass(frozen=True)
-class Loop(LoopTime):
-    """A loop or a Python call whose time is not known yet, with the names of its operations in the graph.
-
-    A Python loop that added the same operations to the graph several times is ``unrolled``.
-    """
-
-    operations: Sequence[str] = ()
-
-
 def scan_graphs(model: Any, source: Source, batch: Any, module: Path) -> list[Loop]:
     """Return the loops of the step and of the preprocessing, in this order; none of a graph that cannot be traced."""
-    import tensorflow as tf
-
     loops: list[Loop] = []
     eager, model.run_eagerly = model.run_eagerly, False
     try:
@@ -48,8 +36,6 @@ def scan_graphs(model: Any, source: Source, batch: Any, module: Path) -> list[Lo
 
 
 def _scan(where: str, function: Any, specs: Sequence[Any], module: Path) -> list[Loop]:
-    import tensorflow as tf
-
     graph = tf.function(tf.autograph.experimental.do_not_convert(function)).get_concrete_function(*specs).graph
     text = module.read_text(encoding="utf-8").splitlines()
     library = {function.signature.name: function for function in graph.as_graph_def().library.function}
@@ -68,12 +54,10 @@ def _scan(where: str, function: Any, specs: Sequence[Any], module: Path) -> list
     loops = []
     for line, ops in sorted(ops_by_line.items()):
         code = text[line - 1].strip() if line <= len(text) else ""
-        total = runs.total()
-        share = runs[line] / total
-        make = functools.partial(Loop, where, line=line, code=code, runs=share, forward=forward / total, ms=None)
+        own_share, forward_share = runs[line] / runs.total(), forward / runs.total()
+        make = functools.partial(Loop, where, line=line, code=code, runs=own_share, forward=forward_share, ms=None)
         is_in_loop = any(line in lines for lines in python_loops)
-        loop = _classify(ops, library, is_in_loop, make)
-        if loop:
+        if loop := _classify(ops, library, is_in_loop, make):
             loops.append(loop)
     return loops
 
@@ -116,8 +100,6 @@ def _operations(graph: Any, path: str = "", seen: set[str] | None = None) -> Ite
 
 def _run_count(op: Any, library: Mapping[str, Any], specs: Any) -> int:
     """Return how many operations run for this one; those of a loop body count per round, if the rounds are known."""
-    import tensorflow as tf
-
     if op.type not in WHILE_OPS:
         return int(op.type not in FREE_OPS)
     limit = tf.get_static_value(op.inputs[1])

@@ -1,45 +1,35 @@
-"""Profile a training: measure the parts of a step, find the bottleneck, and try variations against it."""
+"""Profile a training: measure the parts of a step, find the bottleneck, and try variations against it, in turns."""
 
+import contextlib
 import logging
 import random
 import tempfile
-from collections.abc import Mapping
-from dataclasses import fields, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL, StepTimes, find_bottleneck
-from tfopt.components.profile_training.graph_scan import Loop
-from tfopt.components.profile_training.interleaving import VariationRun, compare_variations, start_process
 from tfopt.components.profile_training.parameters import Pace
 from tfopt.components.profile_training.report import write_findings
-from tfopt.components.profile_training.trace_events import MAX_LISTED, OperationTimes
-from tfopt.components.profile_training.training_variant import (
-    TrainingVariant,
-    Variation,
-    combine,
-    list_variations,
-)
+from tfopt.components.profile_training.trace_events import MAX_LISTED, Loop, OperationTimes
+from tfopt.components.profile_training.training_variant import TrainingVariant, Variation, combine, list_variations
 from tfopt.errors import ComponentError
 from tfopt.measurement.machine_fingerprint import fingerprint
-from tfopt.measurement.speedup import LEVEL, hodges_lehmann
+from tfopt.measurement.speedup import LEVEL, hodges_lehmann, speedup
 from tfopt.processes.worker_process import CallFailed, WorkerProcess
 from tfopt.reports.evaluation_report import Estimate
-from tfopt.reports.training_plan import (
-    LoopTime,
-    PartTime,
-    StepParts,
-    TrainingPlanReport,
-    VariationResult,
-)
+from tfopt.reports.training_plan import LoopTime, PartTime, StepParts, TrainingPlanReport, VariationResult
 from tfopt.value_types import JsonObject
 
 PARTS = ("real", "model", "graph", "larger", "usual", "input")
 OPTIONAL_PARTS = ("graph", "larger", "usual")
 READING_PARTS = ("real", "input")
 TRACED_STEPS = 20
+WORKER = "tfopt.components.profile_training"  # the module that a process runs
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -47,10 +37,8 @@ log = logging.getLogger(__name__)
 def profile_steps(base: TrainingVariant, pace: Pace, target: Path) -> TrainingPlanReport:
     """Profile a training, and return the plan with everything that was measured.
 
-    The trace of the profiler is written into the folder ``trace`` of the target.
-
-    Raises:
-        ComponentError: If the training itself cannot be run.
+    The trace of the profiler is written into the folder ``trace`` of the target. Raise ComponentError if the training
+    itself cannot be run.
     """
     with tempfile.TemporaryDirectory(prefix="tfopt-") as name:
         folder = Path(name)
@@ -96,9 +84,8 @@ def diagnose(
     """Return the step times, the facts of `Worker.build`, and the times of the parts, measured interleaved."""
     try:
         facts = process.call("build", base)
-        slow = (
-            {part: [process.call("burst", part, pace.turn_seconds)] for part in READING_PARTS} if facts["slow"] else {}
-        )
+        once = READING_PARTS if facts["slow"] else ()
+        slow = {part: [process.call("burst", part, pace.turn_seconds)] for part in once}
         loops: list[Loop] = process.call("loops")
         stages = process.call("stages")
         is_small = LARGER * base.batch_size < USUAL
@@ -115,7 +102,9 @@ def diagnose(
             "correct what the lines above show; train --debug shows the whole traceback",
         ) from failure
     medians = {part: float(np.median(each)) * 1e3 for part, each in seconds.items()}
+    from_build = {name: facts[name] for name in ("epoch", "cached", "eager", "weights")}
     times = StepTimes(
+        **from_build,
         batch_size=base.batch_size,
         prefetch=base.prefetch,
         step=medians["real"],
@@ -125,15 +114,11 @@ def diagnose(
         usual=medians.get("usual"),
         input=medians["input"],
         stages={stage: each * 1e3 for stage, each in stages.items()},
-        epoch=facts["epoch"],
         beginning=beginning * 1e3,
-        cached=facts["cached"],
-        eager=facts["eager"],
         loops=[_loop_time(loop, operations.by_line) for loop in loops],
         spent=operations.by_kind,
         forward=operations.forward,
         parts=operations.by_part,
-        weights=facts["weights"],
     )
     real = seconds["real"]
     part_times = {
@@ -149,6 +134,64 @@ def choose_settings(base: TrainingVariant, variations: list[Variation], results:
     return winners[0].variant.changes(base) if winners else {}
 
 
+@dataclass
+class VariationRun:
+    """A variation with its process: seconds per example by round, peak memory in bytes, and why it is not measured."""
+
+    variation: Variation
+    process: WorkerProcess
+    seconds: list[float] = field(default_factory=list)
+    memory: int = 0
+    error: str | None = None
+
+    def call(self, *arguments: Any) -> Any:
+        """Call a method of its worker; a failure is stored as `error`, and None is returned."""
+        try:
+            return self.process.call(*arguments)
+        except (CallFailed, ComponentError) as failure:
+            self.error = failure.received if isinstance(failure, ComponentError) else str(failure)
+            log.info("%s cannot be measured: %s", self.variation.name, self.error.splitlines()[0])
+            return None
+
+
+def start_process(variation: Variation, folder: Path, number: int) -> WorkerProcess:
+    """Start the process of a variation, which ``with`` ends; nothing is built in it yet."""
+    environment = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "TF_CPP_MIN_LOG_LEVEL": "2", **variation.environment}
+    return WorkerProcess(WORKER, log=folder / f"{number}.log", environment=environment)
+
+
+def shuffled_turns(items: Sequence[T], pace: Pace) -> Iterator[T]:
+    """Yield all items once in each round, in random order."""
+    generator, order = random.Random(pace.seed), list(items)
+    for _ in range(pace.rounds):
+        generator.shuffle(order)
+        yield from order
+
+
+def compare_variations(
+    base: VariationRun, others: Sequence[Variation], pace: Pace, folder: Path
+) -> list[VariationResult]:
+    """Measure each variation interleaved with the base, whose process is ready."""
+    with contextlib.ExitStack() as stack:
+        runs = [base]
+        for variation in others:
+            number = len(list(folder.glob("*.log")))
+            run = VariationRun(variation, stack.enter_context(start_process(variation, folder, number)))
+            log.info("trying: %s", variation.name)
+            run.call("build", variation.variant)
+            runs.append(run)
+        base.seconds.clear()
+        for run in shuffled_turns(runs, pace):
+            seconds = None if run.error else run.call("burst", "real", pace.turn_seconds)
+            if seconds is not None:
+                run.seconds.append(seconds / run.variation.variant.batch_size)
+        if base.error:
+            raise ComponentError(base.error, "a training that runs", "correct what the lines above show")
+        for run in runs[1:]:
+            run.memory = (run.call("memory") or {}).get("process", 0) if not run.error else 0
+    return [_result(run, base, pace.min_effect) for run in runs[1:]]
+
+
 def _winners(variations: list[Variation], results: list[VariationResult]) -> list[Variation]:
     """Return the faster variations that a plan may contain, the fastest first."""
     speedups = [(one, result.speedup) for one, result in zip(variations, results, strict=True) if result.speedup]
@@ -158,19 +201,16 @@ def _winners(variations: list[Variation], results: list[VariationResult]) -> lis
 
 def _measure_parts(process: WorkerProcess, pace: Pace, parts: list[str]) -> dict[str, list[float]]:
     """Return the seconds of a step, or of a batch, by part and round. Parts that cannot be measured are left out."""
-    generator, order = random.Random(pace.seed), list(parts)
     seconds: dict[str, list[float]] = {part: [] for part in parts}
-    for _ in range(pace.rounds):
-        generator.shuffle(order)
-        for part in [part for part in order if part in seconds]:
+    for part in shuffled_turns(parts, pace):
+        if part in seconds:
             try:
                 seconds[part].append(process.call("burst", part, pace.turn_seconds))
             except CallFailed as failure:
-                if part in OPTIONAL_PARTS:
-                    log.info("the part %s cannot be measured: %s", part, str(failure).splitlines()[0])
-                    del seconds[part]
-                    continue
-                raise
+                if part not in OPTIONAL_PARTS:
+                    raise
+                log.info("the part %s cannot be measured: %s", part, str(failure).splitlines()[0])
+                del seconds[part]
     return seconds
 
 
@@ -183,3 +223,20 @@ def _ratio(real: list[float], part: list[float]) -> Estimate:
     log_ratios = np.log(np.array(real)) - np.log(np.array(part))
     value, low, high = (float(end) for end in np.exp(hodges_lehmann(log_ratios)))
     return Estimate(value, low, high)
+
+
+def _result(run: VariationRun, base: VariationRun, min_effect: float) -> VariationResult:
+    ratio = None
+    if not run.error:
+        ratio = speedup(np.array(base.seconds), np.array(run.seconds), min_effect=min_effect)
+    variation = run.variation
+    return VariationResult(
+        name=variation.name,
+        where=variation.where,
+        note=variation.note,
+        settings=variation.variant.planned() | {"batch_size": variation.variant.batch_size},
+        speedup=ratio,
+        example_us=float(np.median(run.seconds)) * 1e6 if ratio else None,
+        memory_bytes=run.memory,
+        error=run.error,
+    )

@@ -24,14 +24,9 @@ from tfopt.charts.axis import Axis
 from tfopt.charts.figure import COLORS, TEXT_SIZE, WIDTHS, draw_safely, page_theme, plain, render
 from tfopt.charts.page_templates import report_template
 from tfopt.components.profile_training.bottleneck import LOOP_KINDS, StepTimes
-from tfopt.reports.training_plan import Bottleneck, Finding, LoopTime, StepParts, TrainingPlanReport, VariationResult
-from tfopt.value_types import JsonObject
+from tfopt.reports.training_plan import Bottleneck, Finding, LoopTime, TrainingPlanReport, VariationResult
 
-PARTS = {
-    "wait": "waiting for data",
-    "host": "Python",
-    "device": "the model's operations",
-}
+PARTS = {"wait": "waiting for data", "host": "Python", "device": "the model's operations"}  # by field of `StepParts`
 WHO = {
     "plan": "it is in the plan",
     "module": "only the module can set it",
@@ -55,7 +50,7 @@ def render_report(plan: TrainingPlanReport, module: str) -> str:
     return report_template(Path(__file__).parent, **filters).render(
         plan=plan,
         module=module,
-        step=_step_parts(plan.step_ms),
+        step=[(name, key, getattr(plan.step_ms, key)) for key, name in PARTS.items()],
         charts=draw_safely(
             "the chart of speeds",
             lambda: [_draw_speedups(plan, width, f"speedups-{name}") for name, width in widths.items()],
@@ -127,13 +122,6 @@ def _loop_finding(loop: LoopTime, results: Sequence[VariationResult]) -> str:
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}" + ("" if text.endswith(".") else ".")
-
-
-def _step_parts(step: StepParts) -> list[JsonObject]:
-    times = {key: getattr(step, key) for key in PARTS}
-    return [
-        {"key": key, "name": PARTS[key], "ms": time, "percent": 100 * time / step.all} for key, time in times.items()
-    ]
 
 
 def _draw_speedups(plan: TrainingPlanReport, width: int, key: str) -> str:

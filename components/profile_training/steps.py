@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import tensorflow as tf
+
 from tfopt.training.datasets.dataset import BLOCKS, Source
 
 LONG_EPOCH_S = 2.0  # a longer epoch is not run whole in each turn, if examples are cached
@@ -148,6 +150,4 @@ def _seconds_per_record(blocks: Any, multiple: int) -> float:
 
 
 def _count_records(blocks: Any) -> int:
-    import tensorflow as tf
-
     return int(tf.nest.flatten(next(blocks))[0].shape[0])

@@ -7,12 +7,24 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from tfopt.reports.training_plan import LoopTime
+
 PYTHON_OPS = ("EagerPyFunc", "PyFunc", "PyFuncStateless")
 WAITING_OPS = ("IteratorGetNext", "IteratorGetNextSync", "IteratorGetNextAsOptional")  # they only wait for input
 OPERATION = re.compile(r"(?P<name>.*[^:]):_*(?P<kind>[A-Z]\w*)")  # kinds of oneDNN begin with an underscore
 BACKWARD = "gradient_tape/"
 OPTIMIZER = "optimizer"  # the part of a step that updates the weights
 MAX_LISTED = 12
+
+
+@dataclass(frozen=True)
+class Loop(LoopTime):
+    """A loop or a Python call whose time is not known yet, with the names of its operations in the graph.
+
+    A Python loop that added the same operations to the graph several times is ``unrolled``.
+    """
+
+    operations: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -29,19 +41,12 @@ class Scopes:
 
 @dataclass(frozen=True)
 class OperationTimes:
-    """Milliseconds of operations per step, summed over threads.
+    """Milliseconds of operations per step, summed over threads."""
 
-    Attributes:
-        by_kind: By kind of operation, the longest first.
-        forward: Of all operations except gradients.
-        by_line: By line of the module.
-        by_part: By layer, with its gradient, and of `OPTIMIZER`, the longest first; the rest, such as the loss, is left
-            out.
-    """
-
-    by_kind: dict[str, float]
-    forward: float
-    by_line: dict[int, float]
+    by_kind: dict[str, float]  # by kind of operation, the longest first
+    forward: float  # of all operations except gradients
+    by_line: dict[int, float]  # by line of the module
+    # by layer, with its gradient, and of `OPTIMIZER`, the longest first; the rest, such as the loss, is left out
     by_part: dict[str, float]
 
 
@@ -106,9 +111,5 @@ def find_part(name: str, scopes: Scopes) -> str:
 def find_line(name: str, line_of_name: Mapping[str, int]) -> int:
     """Return the line of an operation, whatever functions it was inlined from; 0 if it has none."""
     parts = name.split("/")
-    for first in range(len(parts)):
-        for last in range(len(parts), first, -1):
-            line = line_of_name.get("/".join(parts[first:last]))
-            if line:
-                return line
-    return 0
+    inner = ("/".join(parts[first:last]) for first in range(len(parts)) for last in range(len(parts), first, -1))
+    return next((line_of_name[name] for name in inner if line_of_name.get(name)), 0)

@@ -2,9 +2,8 @@
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, Literal, Self
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 from tfopt.components.profile_training.bottleneck import LARGER, StepTimes
 from tfopt.components.profile_training.parameters import TrainingSettings
@@ -21,32 +20,18 @@ STEP_BOTTLENECKS = ("small batch", "tiny model")
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingVariant(TrainingSettings):
-    """The settings of one process.
-
-    Attributes:
-        seed: Seed of the weights and of the order of the examples.
-        count: Number of records of the split ``train``, if they have been counted before; 0 otherwise.
-        vectorized: True to replace ``tf.map_fn`` and ``keras.ops.map`` by their vectorized forms.
-        graph: True to compile a module that runs eagerly.
-        sparse_updates: True to use an optimizer that changes only the rows of an embedding that a batch contains.
-        steps_per_execution: Steps in one call; 0 for the module's setting.
-        repeated: How many times an epoch contains each example.
-    """
+    """The settings of one process."""
 
     examples: str
     module: str
-    seed: int
-    count: int = 0
-    vectorized: bool = False
-    graph: bool = False
+    seed: int  # seed of the weights and of the order of the examples
+    count: int = 0  # number of records of the split ``train``, if they have been counted before; 0 otherwise
+    vectorized: bool = False  # True to replace ``tf.map_fn`` and ``keras.ops.map`` by their vectorized forms
+    graph: bool = False  # True to compile a module that runs eagerly
+    # True to use an optimizer that changes only the rows of an embedding that a batch contains
     sparse_updates: bool = False
-    steps_per_execution: int = 0
-    repeated: int = 1
-
-    @classmethod
-    def of(cls, settings: TrainingSettings, examples: Path, module: Path, seed: int) -> Self:
-        """Return the training with these settings, unchanged."""
-        return cls(**asdict(settings), examples=str(examples.resolve()), module=str(module.resolve()), seed=seed)
+    steps_per_execution: int = 0  # steps in one call; 0 for the module's setting
+    repeated: int = 1  # how many times an epoch contains each example
 
     def planned(self) -> dict[str, Any]:
         """Return the settings that a plan may contain."""
@@ -59,21 +44,15 @@ class TrainingVariant(TrainingSettings):
 
 @dataclass(frozen=True)
 class Variation:
-    """A change to try.
-
-    Attributes:
-        variant: The training with the change.
-        where: Who can make the change: the ``plan``, the author of the ``module``, the ``environment``, the author of
-            the ``examples``, or the user who chooses the ``batch`` size (which changes the weights).
-        note: Why it is not in the plan.
-        environment: Environment variables of its process.
-    """
+    """A change to try."""
 
     name: str
-    variant: TrainingVariant
+    variant: TrainingVariant  # the training with the change
+    # who can make the change: the ``plan``, the author of the ``module``, the ``environment``, the author of the
+    # ``examples``, or the user who chooses the ``batch`` size (which changes the weights)
     where: Literal["plan", "module", "environment", "examples", "batch"]
-    note: str = ""
-    environment: Mapping[str, str] = field(default_factory=dict)
+    note: str = ""  # why it is not in the plan
+    environment: Mapping[str, str] = field(default_factory=dict)  # environment variables of its process
 
 
 def list_variations(
@@ -83,15 +62,34 @@ def list_variations(
     if bottleneck in INPUT_BOTTLENECKS:
         return list(_input_variations(base, times))
     if bottleneck == "short epochs":
-        return [_longer_epochs(base), *_input_variations(base, times)]
+        note = (
+            f"prepare more of them, or each of them {REPEATS} times, and train for so many fewer epochs; "
+            "in a loop of your own use one iterator over dataset.repeat()"
+        )
+        longer = Variation(f"epochs {REPEATS} times as long", replace(base, repeated=REPEATS), "examples", note)
+        return [longer, *_input_variations(base, times)]
+    xla, batch_size = _xla_variation(base, facts), LARGER * base.batch_size
     if bottleneck in ("python", "loop"):
-        return [*_code_variations(base, times), *_xla_variations(base, facts)]
+        return [*_code_variations(base, times), xla]
+    note = "it changes the weights: raise the learning rate with it, and check the validation"
+    larger_batch = Variation(f"batches of {batch_size}", replace(base, batch_size=batch_size), "batch", note)
     if bottleneck == OPTIMIZER:
-        return [*_optimizer_variations(base), *_xla_variations(base, facts)]
+        note = (
+            "it is another training: check the validation; a lazy form of the module's optimizer, which changes only "
+            "the rows of a batch, avoids the same work"
+        )
+        sgd = Variation("an optimizer without state (SGD)", replace(base, sparse_updates=True), "module", note)
+        return [larger_batch, sgd, xla]
     if bottleneck in STEP_BOTTLENECKS:
-        return [*_step_variations(base), *_xla_variations(base, facts)]
-    others = *_machine_variations(base, facts), _larger_batch(base)
-    return [*_precision_variations(base, facts), *_xla_variations(base, facts), *others]
+        note = f"pass steps_per_execution={STEPS_PER_CALL} to compile()"
+        variant = replace(base, steps_per_execution=STEPS_PER_CALL)
+        return [larger_batch, Variation(f"{STEPS_PER_CALL} steps in one call", variant, "module", note), xla]
+    precisions = [
+        Variation(precision.replace("_", " "), replace(base, precision=precision), "plan")
+        for precision in facts["supported"][1:]
+        if precision != base.precision
+    ]
+    return [*precisions, xla, *_machine_variations(base, facts), larger_batch]
 
 
 def combine(base: TrainingVariant, winners: Sequence[Variation]) -> Variation | None:
@@ -102,14 +100,6 @@ def combine(base: TrainingVariant, winners: Sequence[Variation]) -> Variation | 
     if len(winners) < 2 or changes == winners[0].variant.changes(base):
         return None
     return Variation("together", replace(base, **changes), "plan")
-
-
-def _longer_epochs(base: TrainingVariant) -> Variation:
-    note = (
-        f"prepare more of them, or each of them {REPEATS} times, and train for so many fewer epochs; "
-        "in a loop of your own use one iterator over dataset.repeat()"
-    )
-    return Variation(f"epochs {REPEATS} times as long", replace(base, repeated=REPEATS), "examples", note)
 
 
 def _input_variations(base: TrainingVariant, times: StepTimes) -> Iterator[Variation]:
@@ -135,45 +125,14 @@ def _code_variations(base: TrainingVariant, times: StepTimes) -> Iterator[Variat
             return
 
 
-def _step_variations(base: TrainingVariant) -> Iterator[Variation]:
-    yield _larger_batch(base)
-    note = f"pass steps_per_execution={STEPS_PER_CALL} to compile()"
-    variant = replace(base, steps_per_execution=STEPS_PER_CALL)
-    yield Variation(f"{STEPS_PER_CALL} steps in one call", variant, "module", note)
-
-
-def _optimizer_variations(base: TrainingVariant) -> Iterator[Variation]:
-    yield _larger_batch(base)
-    note = (
-        "it is another training: check the validation; a lazy form of the module's optimizer, which changes only the "
-        "rows of a batch, avoids the same work"
-    )
-    variant = replace(base, sparse_updates=True)
-    yield Variation("an optimizer without state (SGD)", variant, "module", note)
-
-
-def _larger_batch(base: TrainingVariant) -> Variation:
-    size = LARGER * base.batch_size
-    note = "it changes the weights: raise the learning rate with it, and check the validation"
-    return Variation(f"batches of {size}", replace(base, batch_size=size), "batch", note)
-
-
-def _xla_variations(base: TrainingVariant, facts: Mapping[str, Any]) -> Iterator[Variation]:
+def _xla_variation(base: TrainingVariant, facts: Mapping[str, Any]) -> Variation:
     if facts["jit_compile"]:
-        yield Variation("without XLA", replace(base, jit_compile="off"), "plan")
-        return
+        return Variation("without XLA", replace(base, jit_compile="off"), "plan")
     compiled = replace(base, jit_compile="on", deterministic=False)
     if not base.deterministic:
-        yield Variation("compiled by XLA", compiled, "plan")
-        return
+        return Variation("compiled by XLA", compiled, "plan")
     note = "the same seed no longer gives the same weights: pass deterministic=False"
-    yield Variation("compiled by XLA", compiled, "module", note)
-
-
-def _precision_variations(base: TrainingVariant, facts: Mapping[str, Any]) -> Iterator[Variation]:
-    for precision in facts["supported"][1:]:
-        if precision != base.precision:
-            yield Variation(precision.replace("_", " "), replace(base, precision=precision), "plan")
+    return Variation("compiled by XLA", compiled, "module", note)
 
 
 def _machine_variations(base: TrainingVariant, facts: Mapping[str, Any]) -> Iterator[Variation]:

@@ -3,38 +3,30 @@
 import contextlib
 import functools
 import math
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import keras
 import psutil
+import tensorflow as tf
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples
+from tfopt.components.profile_training import steps
 from tfopt.components.profile_training.bottleneck import LARGER, USUAL
-from tfopt.components.profile_training.graph_scan import Loop, scan_graphs
-from tfopt.components.profile_training.steps import (
-    ENDLESS,
-    LONG_EPOCH_S,
-    Epochs,
-    time_endless,
-    time_stages,
-    training_steps,
-)
-from tfopt.components.profile_training.trace_events import OperationTimes, Scopes, operation_times
+from tfopt.components.profile_training.graph_scan import scan_graphs
+from tfopt.components.profile_training.trace_events import Loop, OperationTimes, Scopes, operation_times
 from tfopt.components.profile_training.training_variant import STEPS_PER_CALL, TrainingVariant
 from tfopt.processes.memory import peak_memory
-from tfopt.processes.startup import speed_up_imports
-from tfopt.processes.worker_process import serve_calls
+from tfopt.training.checkpointing.checkpoints import steps_per_execution
 from tfopt.training.compute.precision import fast_precisions, unaligned_layers
-from tfopt.training.datasets.dataset import ReadOptions, Source
+from tfopt.training.datasets.dataset import Source
 from tfopt.training.determinism import reproducible
-from tfopt.training.training_setup import prepare_training
+from tfopt.training.training_setup import MODEL_SETTINGS, prepare_training
 from tfopt.training.user_module import UserModule
 from tfopt.value_types import JsonObject
 
@@ -46,38 +38,32 @@ class Worker:
 
     def build(self, variant: TrainingVariant) -> JsonObject:
         """Prepare the training, make a first step and, if it is short, a first epoch; return facts about it."""
-        import tensorflow as tf
-
         self._open, self._variant = contextlib.ExitStack(), variant
         self._open.enter_context(reproducible(variant.seed, deterministic=variant.deterministic))
         if variant.vectorized:
             _vectorize_maps()
-        setup = prepare_training(
-            UserModule(Path(variant.module)),
-            Examples(variant.examples),
-            label=variant.label,
-            seed=variant.seed,
-            precision=variant.precision,
-            jit_compile=variant.jit_compile,
-        )
+        modes = {name: getattr(variant, name) for name in MODEL_SETTINGS}
+        setup = prepare_training(UserModule(Path(variant.module)), Examples(variant.examples), **modes)
         source = setup.read_sources({"train": variant.count} if variant.count else None)["train"]
         folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="tfopt-cache-")))
-        self._source = replace(source, options=ReadOptions(variant, folder))
+        self._source = replace(source, settings=variant, folder=folder)
         self._model = setup.parts.model
         if variant.graph:
             self._model.run_eagerly = False
-        if variant.sparse_updates:
-            _use_sparse_optimizer(self._model)
-        size = variant.steps_per_execution or _steps_per_execution(self._model)
+        if variant.sparse_updates:  # SGD changes only the rows of an embedding that a batch contains
+            self._model.optimizer = keras_models.library(self._model).optimizers.SGD(1e-3)
+        size = variant.steps_per_execution or steps_per_execution(self._model)
         _set_steps_per_execution(self._model, size)
         self._epoch = math.ceil(self._source.count / variant.batch_size) * variant.repeated
         self._cached = self._source.is_cached()
         batches = self._batches(self._source)
-        self._real = training_steps(self._model, *_group_steps(batches, self._epoch, size), size)
-        self._parts: dict[str, Epochs] = {}
+        if size > self._epoch:  # a call takes several epochs
+            batches = batches.repeat()
+        self._real = steps.training_steps(self._model, batches, max(1, self._epoch // size), size)
+        self._parts: dict[str, steps.Epochs] = {}
         self._memory: dict[str, int] = {}
         first = self._real.run(1)
-        is_slow = self._real.fill(MAX_FILL_S, cached=self._cached) > LONG_EPOCH_S and not self._cached
+        is_slow = self._real.fill(MAX_FILL_S, cached=self._cached) > steps.LONG_EPOCH_S and not self._cached
         return {
             "count": self._source.count,
             "epoch": self._epoch,
@@ -98,11 +84,9 @@ class Worker:
         The parts are ``real`` steps; the model alone on a batch in memory (``model``), on a larger one (``larger``), on
         one of a usual size (``usual``), or with many steps per call (``graph``); batches without training (``input``).
         """
-        if part == "input":
-            return self._input.turn(seconds, whole=not self._cached)
-        if part == "real":
-            return self._real.turn(seconds, whole=not self._cached)
-        return time_endless(self._part(part), seconds)
+        if part in ("input", "real"):
+            return (self._input if part == "input" else self._real).turn(seconds, whole=not self._cached)
+        return steps.time_endless(self._part(part), seconds)
 
     def beginning(self) -> float:
         """Return how much longer the beginning of an epoch takes, in seconds; 0 if no whole epochs were run."""
@@ -110,7 +94,7 @@ class Worker:
 
     def stages(self) -> dict[str, float]:
         """Return the seconds of a batch in each stage of the input alone, without a cache."""
-        return time_stages(self._source, self._variant.batch_size)
+        return steps.time_stages(self._source, self._variant.batch_size)
 
     def loops(self) -> list[Loop]:
         """Return loops and Python calls in the user's step and preprocessing, by line."""
@@ -119,20 +103,19 @@ class Worker:
 
     def trace(self, folder: str, calls: int, lines: Mapping[int, Sequence[str]]) -> OperationTimes:
         """Save TensorFlow's trace of some real steps, and return their operation times; see `operation_times`."""
-        import tensorflow as tf
-
         tf.profiler.experimental.start(folder)
         try:
             self._real.run(calls)
         finally:
             tf.profiler.experimental.stop()
             self._real.stop()
-        return operation_times(Path(folder), calls * self._real.size, lines, _scopes(self._model))
+        optimizer, layers = self._model.optimizer, {layer.name for layer in _inner_layers(self._model)}
+        optimizers = {optimizer.name, getattr(optimizer, "inner_optimizer", optimizer).name}
+        scopes = Scopes(self._model.name, layers, optimizers)
+        return operation_times(Path(folder), calls * self._real.size, lines, scopes)
 
     def memory(self) -> dict[str, int]:
         """Return the peak memory in bytes of this process, and of each GPU."""
-        import tensorflow as tf
-
         peaks = {"process": peak_memory()}
         for device in tf.config.list_logical_devices("GPU"):
             peaks[device.name] = int(tf.config.experimental.get_memory_info(device.name)["peak"])
@@ -145,9 +128,7 @@ class Worker:
     def _batches(self, source: Source) -> Any:
         return source.shuffled(self._variant.batch_size, self._variant.seed).repeat(self._variant.repeated)
 
-    def _part(self, part: str) -> Epochs:
-        import tensorflow as tf
-
+    def _part(self, part: str) -> steps.Epochs:
         if part not in self._parts:
             batch_size = self._variant.batch_size
             size = {"larger": LARGER * batch_size, "usual": USUAL}.get(part, batch_size)
@@ -155,9 +136,9 @@ class Worker:
                 self._check_memory(size)
             before = peak_memory()
             batches = tf.data.Dataset.from_tensors(self._batch(size)).repeat()
-            steps = STEPS_PER_CALL if part == "graph" else 1
-            _set_steps_per_execution(self._model, steps)
-            self._parts[part] = training_steps(self._model, batches, ENDLESS, steps)
+            count = STEPS_PER_CALL if part == "graph" else 1
+            _set_steps_per_execution(self._model, count)
+            self._parts[part] = steps.training_steps(self._model, batches, steps.ENDLESS, count)
             self._parts[part].run(1)
             self._memory[part] = peak_memory() - before
         return self._parts[part]
@@ -176,25 +157,18 @@ class Worker:
         return self._source.first_batch(size, full=True)
 
     @functools.cached_property
-    def _input(self) -> Epochs:
+    def _input(self) -> steps.Epochs:
         """Batches from a second pipeline with its own cache, which is filled."""
-        folder = self._source.options.folder / "alone"
+        folder = self._source.folder / "alone"
         folder.mkdir()
-        source = replace(self._source, options=replace(self._source.options, folder=folder))
-        batches = Epochs(self._batches(source), next, self._epoch)
+        source = replace(self._source, folder=folder)
+        batches = steps.Epochs(self._batches(source), next, self._epoch)
         batches.fill(MAX_FILL_S, cached=self._cached)
         return batches
 
 
-def _group_steps(batches: Any, epoch: int, size: int) -> tuple[Any, int]:
-    """Return a dataset, and the number of calls of ``size`` steps that make an epoch of it."""
-    return (batches, epoch // size) if size <= epoch else (batches.repeat(), 1)
-
-
 def _vectorize_maps() -> None:
     """Replace ``tf.map_fn`` and ``keras.ops.map`` by vectorized forms, for modules that are imported later."""
-    import keras
-    import tensorflow as tf
 
     def map_fn(fn: Any, elems: Any, *_: Any, **__: Any) -> Any:
         return tf.vectorized_map(fn, elems, fallback_to_while_loop=False)
@@ -205,26 +179,11 @@ def _vectorize_maps() -> None:
     tf.map_fn, keras.ops.map = map_fn, keras_map
 
 
-def _steps_per_execution(model: Any) -> int:
-    if keras_models.is_keras_2(model):
-        return int(model._steps_per_execution.numpy())
-    return int(model.steps_per_execution)
-
-
 def _set_steps_per_execution(model: Any, count: int) -> None:
     if keras_models.is_keras_2(model):
         model._configure_steps_per_execution(count)
     else:
         model.steps_per_execution = count
-
-
-def _scopes(model: Any) -> Scopes:
-    optimizers = [model.optimizer, getattr(model.optimizer, "inner_optimizer", None)]
-    return Scopes(
-        model.name,
-        {layer.name for layer in _inner_layers(model)},
-        {optimizer.name for optimizer in optimizers if optimizer is not None},
-    )
 
 
 def _inner_layers(model: Any) -> list[Any]:
@@ -239,13 +198,3 @@ def _weight_counts(model: Any) -> dict[str, int]:
     for layer in _inner_layers(model):
         counts[layer.name] = sum(math.prod(variable.shape) for variable in layer.trainable_variables)
     return dict((+counts).most_common())
-
-
-def _use_sparse_optimizer(model: Any) -> None:
-    """Replace the optimizer by SGD, which changes only the rows of an embedding that a batch contains."""
-    model.optimizer = keras_models.library(model).optimizers.SGD(1e-3)
-
-
-if __name__ == "__main__":
-    speed_up_imports()
-    serve_calls(Connection(int(sys.argv[1])), Worker())

@@ -17,9 +17,8 @@ from tfopt import keras_models
 from tfopt.components.prune.kernels import PrunableKernel
 from tfopt.components.prune.parameters import Pattern, Settings
 from tfopt.components.prune.patterns import Schedule, draw_mask, plan_schedule
-from tfopt.training.fine_tuner import FineTuner
+from tfopt.training.fine_tuner import SECOND_ROUND, FineTuner
 from tfopt.training.fit_loop import History
-from tfopt.training.second_round import SECOND_ROUND
 from tfopt.value_types import JsonObject
 
 GRADUAL = ("magnitude", "block")  # patterns whose sparsity can grow; that of N:M is fixed

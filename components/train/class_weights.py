@@ -1,32 +1,26 @@
 """Class weights of the loss."""
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.train.parameters import read_class_weights
 from tfopt.data.batches import is_one_hot, read_batches
 from tfopt.errors import ComponentError
+from tfopt.training.training_setup import TrainingSetup
 
 
-def compute_class_weights(
-    text: str | None, model: Any, files: Sequence[Path], stored: Mapping[str, TensorSpec], label: str
-) -> dict[int, float] | None:
+def compute_class_weights(text: str | None, setup: TrainingSetup) -> dict[int, float] | None:
     """Return the weight of each class from 0 to the highest; None if the parameter's text is empty.
 
     Balanced weights are ``examples / (classes * examples of the class)`` in the files of the split ``train``, so that
-    their mean over the examples is 1. The label is a class number or one-hot.
-
-    Raises:
-        ComponentError: If the model or the label has no classes to weight, or a class has no examples.
+    their mean over the examples is 1. The label is a class number or one-hot. Raise ComponentError if the model or the
+    label has no classes to weight, or a class has no examples.
     """
     if not text:
         return None
-    spec = stored[label]
+    model, files, label, spec = setup.parts.model, setup.files["train"], setup.label, setup.stored[setup.label]
     size = spec.shape[1] or 0
     labels: NDArray[Any] = np.zeros((0, 0))
     if len(model.outputs) == 1 and (size > 1 or (size == 1 and spec.dtype == "int64")) and spec.dtype != "string":

@@ -3,8 +3,7 @@
 from tfopt.artifacts import Anomalies, Examples, KerasModel, Model, PythonModule, TrainingPlan
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.train.anomalies import check_anomalies
-from tfopt.components.train.parameters import Settings
-from tfopt.components.train.training_plan import apply_plan
+from tfopt.components.train.parameters import Settings, apply_plan
 from tfopt.training import user_module
 
 
@@ -67,9 +66,8 @@ def train(
     for split in ("train", "eval"):
         examples.split(split)
     user_module.check_syntax(module.path)
-    from tfopt.components.train.data_changes import find_changes  # imports NumPy
-    from tfopt.components.train.train_model import train_module
-    from tfopt.components.train.warm_start import load_last_model
+    from tfopt.components.train.train_model import train_module  # imports TensorFlow
+    from tfopt.components.train.warm_start import find_changes, load_last_model
 
     start = start or load_last_model(examples, settings)
     changes = find_changes(start, examples, module.path, teacher, settings) if start else []

@@ -11,10 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import tensorflow as tf
+
 from tfopt import keras_models
 from tfopt.errors import ComponentError
+from tfopt.training.datasets.dataset import LabelsAndTeacher
 from tfopt.training.datasets.targets import by_output, is_built_in, loss_name
-from tfopt.training.datasets.teacher_outputs import LabelsAndTeacher
 
 Kind = Literal["classes", "chances", "values"]
 LOGITS, PROBABILITIES = "logits", "probabilities"
@@ -35,20 +37,13 @@ KINDS: dict[str, Kind] = {
 
 @dataclass(frozen=True)
 class DistilledOutput:
-    """An output of the student that is trained on the teacher's.
-
-    Attributes:
-        shape: Its shape for one record.
-        kind: Exclusive classes, independent probabilities (chances), or values that are not probabilities.
-        loss: The loss that the module compiles it with.
-        logits: True if the student's output is logits.
-    """
+    """An output of the student that is trained on the teacher's."""
 
     output: str
-    shape: tuple[int, ...]
-    kind: Kind
-    loss: Any
-    logits: bool
+    shape: tuple[int, ...]  # its shape for one record
+    kind: Kind  # exclusive classes, independent probabilities (chances), or values that are not probabilities
+    loss: Any  # the loss that the module compiles it with
+    logits: bool  # True if the student's output is logits
     weight: float
 
 
@@ -69,18 +64,14 @@ def distilled_outputs(model: Any, module: Path) -> list[DistilledOutput]:
         )
     losses = by_output(model, model.loss)
     weights = by_output(model, model._compile_config.config.get("loss_weights"))
-    shapes = {
-        name: tuple(tensor.shape[1:])
-        for name, tensor in zip(keras_models.served_names(model), model.outputs, strict=True)
-    }
     return [
-        _distilled_output(output, shapes[output], loss, 1.0 if weights[output] is None else float(weights[output]))
-        for output, loss in losses.items()
-        if loss is not None
+        _distilled_output(name, tuple(tensor.shape[1:]), losses[name], weights[name])
+        for name, tensor in zip(keras_models.served_names(model), model.outputs, strict=True)
+        if losses[name] is not None
     ]
 
 
-def _distilled_output(output: str, shape: tuple[int | None, ...], loss: Any, weight: float) -> DistilledOutput:
+def _distilled_output(output: str, shape: tuple[int | None, ...], loss: Any, weight: float | None) -> DistilledOutput:
     name = loss_name(loss)
     config = loss.get_config() if hasattr(loss, "get_config") else {}
     unusual = [key for key, usual in (("axis", -1), ("ignore_class", None)) if config.get(key, usual) not in (usual,)]
@@ -97,7 +88,8 @@ def _distilled_output(output: str, shape: tuple[int | None, ...], loss: Any, wei
             "set the sizes of the model's inputs, or leave the teacher out",
         )
     sizes = tuple(int(size or 0) for size in shape)
-    return DistilledOutput(output, sizes, KINDS[name], loss, bool(config.get("from_logits", False)), weight)
+    logits, weight = bool(config.get("from_logits", False)), 1.0 if weight is None else float(weight)
+    return DistilledOutput(output, sizes, KINDS[name], loss, logits, weight)
 
 
 @contextlib.contextmanager
@@ -116,8 +108,6 @@ def distillation_loss(
     outputs of classes and chances, by output: logits or probabilities. The class weights are for labels and the teacher
     alike.
     """
-    import tensorflow as tf
-
     label_loss, label_metrics = model.compute_loss, model.compute_metrics
     soft = {each.output: soft_loss(model, each, formats.get(each.output) == LOGITS, temperature) for each in outputs}
 
@@ -157,58 +147,46 @@ def distillation_loss(
 def soft_loss(model: Any, output: DistilledOutput, teacher_logits: bool, temperature: float) -> Callable[..., Any]:
     """Return the loss of a student's output for the teacher's, with the reduction of the module's loss."""
     losses: Any = keras_models.library(model).losses
-    formulas = {"classes": _class_divergence, "chances": _chance_divergence}
+    divergence = {"classes": _class_divergence, "chances": _chance_divergence}
+    logits: dict[Kind, Callable[[Any], Any]] = {
+        "classes": _log,
+        "chances": lambda chances: _log(chances) - _log(1 - chances),
+    }
 
     class SoftLoss(losses.Loss):  # type: ignore[misc]  # Keras is untyped
         """A loss of each example; Keras applies reduction, weights and masks."""
 
         def call(self, teacher: Any, student: Any) -> Any:
-            import tensorflow as tf
-
             if output.kind == "values":
                 compiled = losses.get(output.loss)
                 return getattr(compiled, "call", compiled)(teacher, student)
             teacher, student = tf.cast(teacher, tf.float32), tf.cast(student, tf.float32)
-            divergence = formulas[output.kind](teacher, student, teacher_logits, output.logits, temperature)
-            return temperature**2 * divergence
+            teacher = teacher if teacher_logits else logits[output.kind](teacher)
+            student = student if output.logits else logits[output.kind](student)
+            return temperature**2 * divergence[output.kind](teacher / temperature, student / temperature)
 
     reduction = {"reduction": output.loss.reduction} if hasattr(output.loss, "reduction") else {}
     return SoftLoss(name="teacher", **reduction)
 
 
-def _class_divergence(
-    teacher: Any, student: Any, teacher_logits: bool, student_logits: bool, temperature: float
-) -> Any:
-    """Compute the Kullback-Leibler divergence of the softmax distributions at the temperature."""
-    import tensorflow as tf
-
-    log_p = tf.nn.log_softmax((teacher if teacher_logits else _log(teacher)) / temperature)
-    log_q = tf.nn.log_softmax((student if student_logits else _log(student)) / temperature)
+def _class_divergence(teacher: Any, student: Any) -> Any:
+    """Compute the Kullback-Leibler divergence of the softmax distributions of logits."""
+    log_p, log_q = tf.nn.log_softmax(teacher), tf.nn.log_softmax(student)
     return tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), -1)
 
 
-def _chance_divergence(
-    teacher: Any, student: Any, teacher_logits: bool, student_logits: bool, temperature: float
-) -> Any:
-    """Compute the mean Kullback-Leibler divergence of independent probabilities at the temperature."""
-    import tensorflow as tf
-
-    p = (teacher if teacher_logits else _log(teacher) - _log(1 - teacher)) / temperature
-    q = (student if student_logits else _log(student) - _log(1 - student)) / temperature
-    positive = tf.sigmoid(p) * (tf.math.log_sigmoid(p) - tf.math.log_sigmoid(q))
-    negative = tf.sigmoid(-p) * (tf.math.log_sigmoid(-p) - tf.math.log_sigmoid(-q))
+def _chance_divergence(teacher: Any, student: Any) -> Any:
+    """Compute the mean Kullback-Leibler divergence of independent probabilities, given as logits."""
+    positive = tf.sigmoid(teacher) * (tf.math.log_sigmoid(teacher) - tf.math.log_sigmoid(student))
+    negative = tf.sigmoid(-teacher) * (tf.math.log_sigmoid(-teacher) - tf.math.log_sigmoid(-student))
     return tf.reduce_mean(positive + negative, -1)
 
 
 def _log(probabilities: Any) -> Any:
-    import tensorflow as tf
-
     return tf.math.log(tf.maximum(probabilities, EPSILON))
 
 
 def _example_weights(class_weight: Mapping[int, float] | None, labels: Any) -> Any:
-    import tensorflow as tf
-
     if not class_weight:
         return None
     table = tf.constant([class_weight[number] for number in range(len(class_weight))], tf.float32)

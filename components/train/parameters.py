@@ -1,18 +1,28 @@
-"""Parameters of `train`, and checks of their combinations."""
+"""Parameters of `train`, checks of their combinations, and values for them from a training plan."""
 
-from dataclasses import asdict, dataclass
-from typing import Annotated, Literal
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Annotated, Any, Literal
 
-from tfopt.declaration.parameters import Between, Reads
+from tfopt.artifacts import TrainingPlan
+from tfopt.declaration.parameters import Between, Parameter, Reads
+from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
+from tfopt.measurement.machine_fingerprint import describe_differences, fingerprint
 from tfopt.model_store.warm_start import Destination
+from tfopt.reports import report_schema
+from tfopt.reports.training_plan import PlannedSettings
 from tfopt.training.compute.distribution import ONE, check_distribution
 from tfopt.training.datasets.input_settings import InputSettings
+from tfopt.value_types import JsonObject
 
 BALANCED = "balanced"
 TEMPERATURE, ALPHA = 4.0, 0.7  # defaults of distillation
 # settings that do not influence the weights of a training
 WITHOUT_EFFECT = ("checkpoints", "checkpoint_s", "min_change", "destination", "warm_start")
+
+log = logging.getLogger(__name__)
 
 
 def read_class_weights(text: str) -> dict[int, float] | None:
@@ -160,3 +170,37 @@ class Settings(InputSettings, OptimizationSettings):  # the fields of the last b
     def identity(self) -> dict[str, str]:
         """Return the settings that influence the weights, as text."""
         return {name: str(value) for name, value in asdict(self).items() if name not in WITHOUT_EFFECT}
+
+
+def apply_plan(
+    plan: TrainingPlan | None, settings: Settings, declared: Mapping[str, Parameter]
+) -> tuple[Settings, JsonObject]:
+    """Return the passed settings with the plan's values where they have their default, and facts for the model card.
+
+    The facts are the settings taken from the plan (``planned``), and the differences between this machine and the one
+    where the plan was measured (``planned_elsewhere``); these only cause a warning. Raise ComponentError if the plan is
+    damaged, has another version, or contains an unknown setting or an invalid value.
+    """
+    if plan is None:
+        return settings, {}
+    planned: dict[str, Any] = {}
+    passed = asdict(settings)
+    report = report_schema.load(PlannedSettings, plan.path / plan.file)
+    for name, value in report.settings.items():
+        if name not in passed:
+            raise ComponentError(f"plan {plan.uri}: a setting {name}", "parameters of train", nearest(name, passed))
+        declared[name].check(value, "plan")
+        if passed[name] != declared[name].default and passed[name] != value:
+            log.warning("the plan has %s=%s, but %s was passed and is used", name, value, passed[name])
+        else:
+            planned[name] = value
+    if planned:
+        log.info("from the plan: %s", ", ".join(f"{name}={value}" for name, value in planned.items()))
+    differences = ["it does not name the machine"]
+    if report.environment:
+        differences = describe_differences(report.environment, fingerprint())
+    if differences:
+        log.warning(
+            "the plan may not fit this machine: %s; measure again with profile_training", "; ".join(differences)
+        )
+    return replace(settings, **planned), {"planned": planned, "planned_elsewhere": differences}

@@ -12,14 +12,8 @@ from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Model
-from tfopt.artifacts.tensor_spec import fixed_batch
-from tfopt.components.train.distillation import (
-    LOGITS,
-    PROBABILITIES,
-    DistilledOutput,
-    distillation_loss,
-    distilled_outputs,
-)
+from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch, same_shape
+from tfopt.components.train import distillation
 from tfopt.components.train.parameters import Settings
 from tfopt.data.batches import read_batches
 from tfopt.data.sample_inputs import count_records
@@ -27,8 +21,7 @@ from tfopt.data.tfrecords import read_records
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.runtimes import Runtime
-from tfopt.training.datasets.dataset import Source
-from tfopt.training.datasets.teacher_outputs import TeacherOutputs
+from tfopt.training.datasets.dataset import Source, TeacherOutputs
 from tfopt.value_types import JsonObject
 
 BATCH = 256
@@ -49,35 +42,30 @@ def prepare_distillation(
     """Return the source with the teacher's outputs, the context to train in, and facts for the model card.
 
     The model is the compiled student, of the module. The teacher's outputs are stored in the folder during training.
-
-    Raises:
-        ComponentError: If teacher and student do not fit, or the student cannot be trained by distillation.
+    Raise ComponentError if teacher and student do not fit, or the student cannot be trained by distillation.
     """
     if teacher is None:
         return source, nullcontext(), {}
-    outputs = distilled_outputs(model, module)
+    outputs = distillation.distilled_outputs(model, module)
     predictions, formats = predict(teacher, outputs, source.files, source.count, folder)
     parameters = {"temperature": settings.temperature, "alpha": settings.alpha}
     facts = {"name": teacher.name, "format": teacher.format, "digest": teacher.digest, **parameters, "answers": formats}
     facts |= {"component": teacher.card.component} if teacher.card.component else {}
-    context = distillation_loss(model, outputs, formats, **parameters, class_weight=class_weight)
+    context = distillation.distillation_loss(model, outputs, formats, **parameters, class_weight=class_weight)
     return replace(source, teacher=predictions), context, {"teacher": facts}
 
 
 def predict(
-    teacher: Model, outputs: Sequence[DistilledOutput], files: Sequence[Path], count: int, folder: Path
+    teacher: Model, outputs: Sequence[distillation.DistilledOutput], files: Sequence[Path], count: int, folder: Path
 ) -> tuple[TeacherOutputs, dict[str, str]]:
     """Return the teacher's outputs for all records, and the format of each: logits or probabilities.
 
     A model does not declare the format. Values that are all between 0 and 1 are treated as probabilities. Outputs of
-    the kind ``values`` have no format. The outputs are stored in the folder.
-
-    Raises:
-        ComponentError: If the teacher lacks an output of the student, does not take these examples, or an output is not
-            finite.
+    the kind ``values`` have no format. The outputs are stored in the folder. Raise ComponentError if the teacher lacks
+    an output of the student, does not take these examples, or an output is not finite.
     """
     folder.mkdir()
-    formats = {each.output: PROBABILITIES for each in outputs if each.kind != "values"}
+    formats = {each.output: distillation.PROBABILITIES for each in outputs if each.kind != "values"}
     row_files = [folder / str(number) for number in range(len(files))]
     done = 0
     with runtimes.load(teacher) as runtime:
@@ -89,7 +77,7 @@ def predict(
                     arrays = [_check_array(each, batch[names[each.output]], done) for each in outputs]
                     for each, array in zip(outputs, arrays, strict=True):
                         if array.min() < -ROUNDING or array.max() > 1 + ROUNDING:
-                            formats |= {each.output: LOGITS} if each.output in formats else {}
+                            formats |= {each.output: distillation.LOGITS} if each.output in formats else {}
                     done += len(arrays[0])
                     file.write(np.concatenate([array.reshape(len(array), -1) for array in arrays], 1).tobytes())
     if done != count:
@@ -99,7 +87,7 @@ def predict(
     return TeacherOutputs(row_files, {each.output: each.shape for each in outputs}), formats
 
 
-def match_outputs(outputs: Sequence[DistilledOutput], runtime: Runtime) -> Mapping[str, str]:
+def match_outputs(outputs: Sequence[distillation.DistilledOutput], runtime: Runtime) -> Mapping[str, str]:
     """Return the teacher's output name for each of the student's: the same, or the only one if both have one output.
 
     Raises:
@@ -117,11 +105,7 @@ def match_outputs(outputs: Sequence[DistilledOutput], runtime: Runtime) -> Mappi
                 f"{nearest(each.output, runtime.outputs)}: name the module's outputs as the teacher's",
             )
         spec = runtime.outputs[name]
-        sizes = spec.shape[1:]
-        is_same_shape = len(sizes) == len(each.shape) and all(
-            size in (None, expected) for size, expected in zip(sizes, each.shape, strict=True)
-        )
-        if spec.dtype == "string" or (spec.ranked and not is_same_shape):
+        if spec.dtype == "string" or not same_shape(spec, TensorSpec(spec.dtype, (None, *each.shape))):
             raise _shape_error(each, f"{name}: {spec}")
         names[each.output] = name
     return names
@@ -135,15 +119,13 @@ def _run_batches(file: Path, runtime: Runtime) -> Any:
     for batch in read_batches([file], runtime.inputs, batch_size=fixed or BATCH):
         size = count_records(batch, runtime.inputs)
         if fixed:
-            batch = {
-                name: np.resize(array, (fixed, *array.shape[1:])) if array.ndim else array
-                for name, array in batch.items()
-            }
+            rows = {name: array for name, array in batch.items() if array.ndim}
+            batch |= {name: np.resize(array, (fixed, *array.shape[1:])) for name, array in rows.items()}
         results = runtime.run(batch)
         yield {name: result[:size] if fixed else result for name, result in results.items()}
 
 
-def _check_array(output: DistilledOutput, array: NDArray[Any], first_record: int) -> NDArray[np.float32]:
+def _check_array(output: distillation.DistilledOutput, array: NDArray[Any], first_record: int) -> NDArray[np.float32]:
     if array.shape[1:] != output.shape:
         raise _shape_error(output, f"{list(array.shape[1:])} for a record")
     array = array.astype(np.float32)
@@ -158,7 +140,7 @@ def _check_array(output: DistilledOutput, array: NDArray[Any], first_record: int
     return array
 
 
-def _shape_error(output: DistilledOutput, received: str) -> ComponentError:
+def _shape_error(output: distillation.DistilledOutput, received: str) -> ComponentError:
     return ComponentError(
         f"teacher: {received}",
         f"{list(output.shape)} numbers for a record, as the student's output {output.output!r}",

@@ -14,13 +14,11 @@ from typing import Any
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel, Model
 from tfopt.artifacts.model_card import TRAINED_ON, ParityFacts
-from tfopt.components.train.auto_settings import choose_auto_settings
+from tfopt.components.train.auto_settings import choose_auto_settings, choose_batch_size
 from tfopt.components.train.class_weights import compute_class_weights
-from tfopt.components.train.data_changes import module_digest
-from tfopt.components.train.largest_batch import choose_batch_size
 from tfopt.components.train.parameters import Settings
 from tfopt.components.train.teacher_predictions import prepare_distillation
-from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, pass_through
+from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, module_digest, pass_through
 from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import MANIFEST, read_manifest, rounding_notes
 from tfopt.data.record_hashes import trained_on_facts
@@ -31,17 +29,16 @@ from tfopt.runtimes import keras as keras_runtime
 from tfopt.storage.staging import link_tree
 from tfopt.training import user_module
 from tfopt.training.checkpointing.checkpoints import Checkpoints, savable_generators
-from tfopt.training.compile_like_module import evaluate_model
 from tfopt.training.compute.device_memory import configure_gpu_memory
 from tfopt.training.compute.distribution import TPU, build_with_whole_batch, create_strategy, scale_learning_rate
 from tfopt.training.compute.precision import AS_BUILT, FLOAT32, unaligned_layers, xla_clusters
 from tfopt.training.compute.rematerialization import rematerialized
-from tfopt.training.datasets.dataset import ReadOptions, Source
+from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.input_kinds import check_padding
 from tfopt.training.determinism import reproducible, set_seeds
-from tfopt.training.fit_loop import History, fit_model
+from tfopt.training.fit_loop import History, evaluate_model, fit_model
 from tfopt.training.model_assembly import assemble
-from tfopt.training.training_setup import prepare_training
+from tfopt.training.training_setup import MODEL_SETTINGS, prepare_training
 from tfopt.value_types import JsonObject
 
 TOLERANCE = 1e-5  # of the output's range: both forms compute the same graph
@@ -104,38 +101,23 @@ def train_module(
 
 
 class Training:
-    """One training of the user's module.
+    """One training of the user's module; its ``setup`` has the model that is trained and the one that is saved."""
 
-    Attributes:
-        setup: The files, the compiled model, its preprocessing, and the model to save.
-        sources: The source of each split; see `read_examples`.
-        history: The history of `fit`.
-    """
-
-    sources: dict[str, Source]
-    history: History
+    sources: dict[str, Source]  # of each split, from `read_examples`
+    history: History  # of `fit`
 
     def __init__(self, examples: Examples, module: Path, settings: Settings, strategy: Any) -> None:
         """Run the module and build its model.
 
-        The settings have no ``auto``, and a batch size; without a distribution strategy, one device trains.
-
-        Raises:
-            ComponentError: If the module raises, or its model and the examples do not fit.
+        The settings have no ``auto``, and a batch size; without a distribution strategy, one device trains. Raise
+        ComponentError if the module raises, or its model and the examples do not fit.
         """
         self.examples, self.settings, self.strategy = examples, settings, strategy
         self.replicas = strategy.num_replicas_in_sync if strategy else 1
         self.user = user_module.UserModule(module)
         with strategy.scope() if strategy else nullcontext():
-            self.setup = prepare_training(
-                self.user,
-                examples,
-                label=settings.label,
-                seed=settings.seed,
-                precision=settings.precision,
-                jit_compile=settings.jit_compile,
-                splits=("train", "eval"),
-            )
+            modes = {name: getattr(settings, name) for name in MODEL_SETTINGS}
+            self.setup = prepare_training(self.user, examples, **modes, splits=("train", "eval"))
             model = self.setup.parts.model
             _accumulate_gradients(model, self.user, settings.gradient_accumulation)
             self.learning_rate = scale_learning_rate(model, self.replicas, settings.learning_rate_scaling)
@@ -147,9 +129,7 @@ class Training:
     def read_examples(self) -> None:
         """Compute class weights, and check the splits; raise ComponentError if the model does not fit them."""
         setup = self.setup
-        self.class_weight = compute_class_weights(
-            self.settings.class_weights, setup.parts.model, setup.files["train"], setup.stored, setup.label
-        )
+        self.class_weight = compute_class_weights(self.settings.class_weights, setup)
         self.sources = setup.read_sources()
         check_padding(setup.parts.saved, self.sources["train"], self.user)
         self.notes = rounding_notes(read_manifest(self.examples.path), setup.stored, setup.parts.inputs)
@@ -160,15 +140,12 @@ class Training:
         """Train the model, with a teacher by distillation; return the facts about the teacher for the model card.
 
         ``history.json`` and ``logs/`` are written into the folder; the cache is for examples and the teacher's outputs.
-
-        Raises:
-            ComponentError: If the loss is not finite, the model raises, or teacher and model do not fit.
+        Raise ComponentError if the loss is not finite, the model raises, or teacher and model do not fit.
         """
         model, settings = self.setup.parts.model, self.settings
         for split, source in self.sources.items():
             (cache / split).mkdir()
-            options = ReadOptions(settings, cache / split, self.replicas)
-            self.sources[split] = replace(source, options=options)
+            self.sources[split] = replace(source, settings=settings, folder=cache / split, replicas=self.replicas)
         self.sources["train"], distillation, facts = prepare_distillation(
             teacher, model, self.sources["train"], cache / "answers", self.user.path, settings, self.class_weight
         )
@@ -237,14 +214,12 @@ class Training:
             "verified": _compare_forms(trained, self.setup.files["eval"]),
             **({"notes": self.notes} if self.notes else {}),
             **{name: value for name, value in modes.items() if value != AS_BUILT},
-            **({"distribution": self._distribution()} if self.strategy else {}),
         }
-
-    def _distribution(self) -> JsonObject:
-        batch_size = self.settings.batch_size * self.replicas
-        learning_rate = {"learning_rate": self.learning_rate} if self.learning_rate else {}
-        facts = {"kind": self.settings.distribution, "replicas": self.replicas, "batch_size": batch_size}
-        return facts | learning_rate
+        if self.strategy:
+            facts = {"kind": settings.distribution, "replicas": self.replicas}
+            facts["batch_size"] = settings.batch_size * self.replicas
+            learning_rate = {"learning_rate": self.learning_rate} if self.learning_rate else {}
+            trained.metadata["distribution"] = facts | learning_rate
 
 
 def _open_checkpoints(

@@ -1,9 +1,11 @@
 """Declaration of the `tune_recipe` component, and its output."""
 
+from collections.abc import Sequence
+
 from tfopt.artifacts import Examples, Model, PythonModule, Recipe, SavedModel
 from tfopt.component import Group, Input, Output, component, find
+from tfopt.components.tune_recipe.earlier_runs import find_previous, first_trial, read_previous
 from tfopt.components.tune_recipe.parameters import SearchSettings
-from tfopt.components.tune_recipe.previous_recipe import find_previous, first_trial, read_previous
 from tfopt.components.tune_recipe.recipes import FORMATS
 from tfopt.errors import ComponentError
 
@@ -68,7 +70,10 @@ def tune_recipe(
     Reference:
         Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011 (the sampler).
     """
-    _check(examples, settings)
+    _check_formats(settings.formats)
+    find("benchmark").check({"batch_sizes": list(settings.batch_sizes)})
+    examples.split("train")
+    examples.split("eval")
     earlier = read_previous(previous or find_previous(settings.destination))
     first = first_trial(earlier, settings.formats)
     from tfopt.components.tune_recipe.tune import tune  # imports Optuna
@@ -82,14 +87,10 @@ def tune_recipe(
     }
 
 
-def _check(examples: Examples, settings: SearchSettings) -> None:
-    unknown = [name for name in settings.formats if name not in FORMATS]
-    if unknown or not settings.formats:
+def _check_formats(formats: Sequence[str]) -> None:
+    if not formats or not set(formats) <= set(FORMATS):
         raise ComponentError(
-            f"tune_recipe: formats={list(settings.formats)}",
+            f"tune_recipe: formats={list(formats)}",
             f"some of {', '.join(FORMATS)}",
             "leave formats out for all of them",
         )
-    find("benchmark").check({"batch_sizes": list(settings.batch_sizes)})
-    examples.split("train")
-    examples.split("eval")

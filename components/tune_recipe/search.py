@@ -14,8 +14,14 @@ import optuna
 from tfopt.artifacts import Model
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, all_recipes, choose_recipe, first_recipes
-from tfopt.components.tune_recipe.trial_measurement import GIVEN_UP, NOT_MADE, TrialMeasurement, TrialMeasurer
-from tfopt.components.tune_recipe.trial_models import ModelBuilder, OutputDifference
+from tfopt.components.tune_recipe.trial_models import (
+    GIVEN_UP,
+    NOT_MADE,
+    ModelBuilder,
+    OutputDifference,
+    TrialMeasurement,
+    TrialMeasurer,
+)
 from tfopt.error_messages import disk_full_error
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import share_interval
@@ -67,11 +73,7 @@ class Search:
     start: float = field(default_factory=time.monotonic)
 
     def reuse_or_run(self, first: Recipe | None) -> tuple[bool, str]:
-        """Try the winner of an earlier run, and search only if it no longer wins.
-
-        Returns:
-            True if that recipe won, and why there were no more trials.
-        """
+        """Try the winner of an earlier run, search only if it does not win; return if it won, and why trials ended."""
         if first and self.try_recipe(first).wins:
             return True, "the recipe of the earlier run still meets the goals"
         return False, self.run()

@@ -10,14 +10,13 @@ from pathlib import Path
 
 from tfopt.artifacts import Examples, Model, PythonModule
 from tfopt.artifacts import Recipe as RecipeArtifact
-from tfopt.components.tune_recipe.earlier_trials import add_earlier_trials
+from tfopt.components.tune_recipe.earlier_runs import add_earlier_trials
 from tfopt.components.tune_recipe.journal import write_journal
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, Step
-from tfopt.components.tune_recipe.report import render
+from tfopt.components.tune_recipe.report import render_report
 from tfopt.components.tune_recipe.search import Search, Trial
-from tfopt.components.tune_recipe.trial_measurement import TrialMeasurer
-from tfopt.components.tune_recipe.trial_models import ModelBuilder
+from tfopt.components.tune_recipe.trial_models import ModelBuilder, TrialMeasurer
 from tfopt.errors import ComponentError
 from tfopt.reports.decision_report import DecisionReport
 from tfopt.reports.recipe_report import RecipeReport, RecipeStep, TrialReport, WinningRecipe
@@ -36,11 +35,7 @@ def tune(
     recipe: RecipeArtifact,
     module: PythonModule | None,
 ) -> RecipeReport:
-    """Search, write the selected model to ``tuned`` and the files of the recipe, and return the report.
-
-    Raises:
-        ComponentError: See `tune_recipe`.
-    """
+    """Search, write the selected model to ``tuned`` and the files of the recipe, and return the report."""
     work = recipe.path / ".work"  # on the file system of the outputs, so that the winner can be linked
     work.mkdir()
     deadline = time.monotonic() + 60 * settings.minutes
@@ -55,9 +50,14 @@ def tune(
     link_tree(reports / "selected", tuned)
     shutil.copyfile(reports / "decision" / "report.html", recipe.path / "decision.html")
     shutil.rmtree(work)
+    winning_recipe = None
+    if winner:
+        steps = winner.recipe.steps
+        report_steps = [RecipeStep(step.component, step.parameters) for step in steps]
+        winning_recipe = WinningRecipe(str(winner.recipe), winner.recipe.choices, report_steps, _commands(steps))
     report = RecipeReport(
         reason=_reason(winner, decision, reused=reused, count=len(search.trials)),
-        winner=_winning_recipe(winner.recipe) if winner else None,
+        winner=winning_recipe,
         blessed=decision.blessed,
         reused=reused,
         stopped=stopped,
@@ -75,7 +75,7 @@ def tune(
     )
     report = add_earlier_trials(report, previous)
     recipe.write(report)
-    (recipe.path / recipe.page).write_text(render(report), encoding="utf-8")
+    (recipe.path / recipe.page).write_text(render_report(report), encoding="utf-8")
     write_journal(report, recipe.path / "optuna-journal.log")
     log.info("%s", report.reason)
     return report
@@ -118,11 +118,6 @@ def _reason(winner: Trial | None, decision: DecisionReport, *, reused: bool, cou
     origin = "the recipe of the earlier run" if reused else best
     reason = decision.reason.removeprefix(f"{decision.selected}: ")  # the recipe's name is more specific
     return f"{winner.recipe} ({origin}): {reason}" if winner else f"the model itself stays: {reason}"
-
-
-def _winning_recipe(recipe: Recipe) -> WinningRecipe:
-    steps = [RecipeStep(step.component, step.parameters) for step in recipe.steps]
-    return WinningRecipe(str(recipe), recipe.choices, steps, _commands(recipe.steps))
 
 
 def _commands(steps: Sequence[Step]) -> list[str]:

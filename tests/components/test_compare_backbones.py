@@ -16,16 +16,14 @@ from tests.components.train_modules import SMALL
 from tfopt.artifacts import Comparison, Examples, KerasModel, PythonModule
 from tfopt.artifacts.formats import FORMATS
 from tfopt.component import Input, find
-from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.candidate import Candidate
+from tfopt.components.compare_backbones.candidate import Budget, Candidate
 from tfopt.components.compare_backbones.choice import missed_cost_goals, select_backbone
 from tfopt.components.compare_backbones.compare import build_report, compare
 from tfopt.components.compare_backbones.component import compare_backbones
-from tfopt.components.compare_backbones.cost import measure_costs
+from tfopt.components.compare_backbones.cost import TOLERANCE, measure_costs, write_random_examples
 from tfopt.components.compare_backbones.keras_modules import file_name, module_text
 from tfopt.components.compare_backbones.report import render_html
 from tfopt.components.compare_backbones.short_training import draw_examples
-from tfopt.components.compare_backbones.untrained_models import TOLERANCE, write_random_examples
 from tfopt.dag.dag import StepOutput
 from tfopt.dag.tracing import Steps, trace
 from tfopt.data.tfrecords import read_records

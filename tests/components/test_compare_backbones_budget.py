@@ -5,10 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tfopt.components.compare_backbones import budget as budget_module
+from tfopt.components.compare_backbones import candidate as candidate_module
 from tfopt.components.compare_backbones import cost
-from tfopt.components.compare_backbones.budget import Budget
-from tfopt.components.compare_backbones.candidate import Candidate
+from tfopt.components.compare_backbones.candidate import Budget, Candidate
 from tfopt.errors import ComponentError
 
 BUILD_S, MEASURE_S = 40.0, 20.0
@@ -20,7 +19,7 @@ def events(monkeypatch) -> list[tuple[str, ...]]:
     """Record what `measure_costs` does, in order; building takes 40 seconds, a measurement of a group 20."""
     clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now)
     monkeypatch.setattr(cost, "time", clock)
-    monkeypatch.setattr(budget_module, "time", clock)
+    monkeypatch.setattr(candidate_module, "time", clock)
     log: list[tuple[str, ...]] = []
 
     def build(module: Path, resolved, examples, folder: Path, budget: Budget):

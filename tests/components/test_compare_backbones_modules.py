@@ -104,7 +104,7 @@ def test_modules_are_formatted_and_pass_ruff(tmp_path):
 def test_constant_weights_become_random_and_batch_norms_get_statistics():
     import keras
 
-    from tfopt.components.compare_backbones.untrained_models import randomize_constant_weights
+    from tfopt.components.compare_backbones.cost import randomize_constant_weights
 
     keras.utils.set_random_seed(0)
     layers = [keras.layers.Conv2D(8, 3, padding="same", activation="relu"), keras.layers.BatchNormalization()]

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from tfopt.components.compare_backbones.example_facts import count_classes, image_size
+from tfopt.components.compare_backbones.resolved_settings import count_classes, image_size
 from tfopt.errors import ComponentError
 from tfopt.keras_models.backbones import read_backbones
 from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics

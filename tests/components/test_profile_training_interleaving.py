@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.components.test_profile_training import BASE
-from tfopt.components.profile_training import interleaving
-from tfopt.components.profile_training.interleaving import VariationRun, compare_variations, start_process
+from tfopt.components.profile_training import profile
 from tfopt.components.profile_training.parameters import Pace
+from tfopt.components.profile_training.profile import VariationRun, compare_variations, start_process
 from tfopt.components.profile_training.training_variant import Variation
 from tfopt.errors import ComponentError
 
@@ -24,7 +24,7 @@ def other(name: str, **settings) -> Variation:
 @pytest.fixture
 def base(tmp_path, monkeypatch):
     """The unchanged training, in a process that is ready."""
-    monkeypatch.setattr(interleaving, "WORKER", "tests.components.steady_worker")
+    monkeypatch.setattr(profile, "WORKER", "tests.components.steady_worker")
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # workers do not search the working folder
     with start_process(AS_IT_IS, tmp_path, 0) as process:
         process.call("build", AS_IT_IS.variant)

@@ -19,7 +19,7 @@ from tfopt.components.compare_backbones.compare import build_report
 from tfopt.components.compare_backbones.report import render_html as render_comparison
 from tfopt.components.inspect_model.report import render_html as render_inspection
 from tfopt.components.profile_training.report import render_report as render_plan
-from tfopt.components.tune_recipe.report import render as render_search
+from tfopt.components.tune_recipe.report import render_report as render_search
 from tfopt.reports.inspection_report import Advice, BatchNormCount, NodeCost, UnalignedKernel, UnfoldableBatchNorm
 
 WIDE = """(page, view) => [page.documentElement.scrollWidth - view.innerWidth,

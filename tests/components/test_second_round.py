@@ -17,9 +17,8 @@ from tfopt.components.cluster.component import cluster
 from tfopt.components.prune.component import prune
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
-from tfopt.training.compile_like_module import HELD_OUT, compile_like, read_splits
+from tfopt.training.fine_tuner import HELD_OUT, SecondRound, compile_like, read_splits
 from tfopt.training.fine_tuning_inputs import FineTuningSettings
-from tfopt.training.second_round import SecondRound
 from tfopt.training.user_module import UserModule
 
 STRICT, EASY = ["accuracy threshold 1.0"], ["latency threshold 5", "quality max_degradation 90%"]

@@ -9,8 +9,8 @@ import pytest
 from tests.components.train_modules import SMALL, STOPS, write
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.train.component import train
-from tfopt.components.train.data_changes import find_changes
 from tfopt.components.train.parameters import Settings
+from tfopt.components.train.warm_start import find_changes
 from tfopt.errors import ComponentError
 
 FACTS = {

@@ -7,8 +7,8 @@ import pytest
 from tests.components.test_train_settings import SETTINGS
 from tests.components.train_modules import write
 from tfopt.artifacts import Examples
+from tfopt.components.train.auto_settings import choose_batch_size
 from tfopt.components.train.component import train
-from tfopt.components.train.largest_batch import choose_batch_size
 from tfopt.errors import ComponentError
 
 # Memory that is allocated and never written: the machine's memory is not used.

@@ -11,8 +11,7 @@ from tests.components.train_modules import LINEAR, write
 from tfopt.artifacts import TrainingPlan
 from tfopt.components.profile_training.component import profile_training
 from tfopt.components.train.component import train
-from tfopt.components.train.parameters import Settings
-from tfopt.components.train.training_plan import apply_plan
+from tfopt.components.train.parameters import Settings, apply_plan
 from tfopt.measurement.machine_fingerprint import fingerprint
 
 

@@ -22,10 +22,9 @@ from tfopt.data.batches import read_batches
 from tfopt.data.feature_schema import feature_specs, first_record
 from tfopt.errors import ComponentError
 from tfopt.training.compute.precision import fast_precisions, set_jit_compile, unaligned_layers
-from tfopt.training.datasets.dataset import ReadOptions
 from tfopt.training.determinism import reproducible
 from tfopt.training.model_assembly import assemble
-from tfopt.training.training_setup import prepare_training
+from tfopt.training.training_setup import TrainingSetup, prepare_training
 from tfopt.training.user_module import UserModule
 
 
@@ -165,7 +164,7 @@ def test_balanced_classes_count_alike_and_an_ignored_class_is_not_trained(tmp_pa
     files, label = Examples(digits_examples).split("train"), {"label": TensorSpec("int64", (None, 1))}
     counts = np.bincount(next(read_batches(files, label, batch_size=1400))["label"].ravel())
     parts = assembled(tmp_path, LINEAR, digits_examples)
-    weights = compute_class_weights("balanced", parts.model, files, label, "label")
+    weights = compute_class_weights("balanced", TrainingSetup({"train": files}, label, "label", parts))
     assert [weights[number] * count for number, count in enumerate(counts)] == pytest.approx([140] * 10)
     module = write(tmp_path / "m.py", LINEAR)
     ignoring = train(digits_examples, module, tmp_path / "out", epochs=2, class_weights="7=1e-6")["trained"]
@@ -189,8 +188,8 @@ def test_storage_of_examples_and_number_of_reader_threads_change_no_batch_and_no
         source = prepare_training(UserModule(module), Examples(digits_examples), **settings).read_sources()["train"]
         for name, parameters in variants.items():
             (tmp_path / name).mkdir()
-            options = ReadOptions(dataclasses.replace(SETTINGS, **parameters), tmp_path / name)
-            batches = dataclasses.replace(source, options=options).shuffled(64, seed=0)
+            options = {"settings": dataclasses.replace(SETTINGS, **parameters), "folder": tmp_path / name}
+            batches = dataclasses.replace(source, **options).shuffled(64, seed=0)
             epochs[name] = [[image.tobytes() for image, _ in batches.as_numpy_iterator()] for _ in range(2)]
     assert epochs["auto"][0] != epochs["auto"][1]
     assert epochs["disk"] == epochs["off"] == epochs["little memory"] == epochs["auto"]

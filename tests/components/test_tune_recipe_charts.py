@@ -12,7 +12,7 @@ from optuna.trial import TrialState
 
 from tests.components.test_tune_recipe_earlier_trials import EXACT, FAST, WORSE, run
 from tfopt.components.tune_recipe.journal import STUDY, write_journal
-from tfopt.components.tune_recipe.report import render
+from tfopt.components.tune_recipe.report import render_report
 from tfopt.reports.recipe_report import RecipeReport
 
 MEASURED = {"fast": FAST, "none": None, "exact": EXACT, "worse": WORSE}
@@ -32,7 +32,7 @@ def report() -> RecipeReport:
 
 @pytest.fixture(scope="module")
 def page(report: RecipeReport) -> str:
-    return render(report)
+    return render_report(report)
 
 
 def picture(page: str, key: str) -> str:
@@ -71,7 +71,7 @@ def test_the_page_has_no_script_and_no_outside_request(page: str):
 
 
 def test_a_search_without_a_measurement_has_a_page():
-    page = render(run(None, {"none": None}))
+    page = render_report(run(None, {"none": None}))
     assert "<h2>History</h2>" not in page and "<h2>Pareto front</h2>" in page
 
 

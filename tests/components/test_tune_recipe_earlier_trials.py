@@ -10,9 +10,8 @@ from tests.components.test_push_model import changed, push
 from tests.reports import DIGITS, TRAINED, Row, make_models, parsed_reports
 from tfopt.artifacts import Model, Recipe
 from tfopt.components.tune_recipe.component import tune_recipe
-from tfopt.components.tune_recipe.earlier_trials import add_earlier_trials
-from tfopt.components.tune_recipe.previous_recipe import first_trial, read_previous
-from tfopt.components.tune_recipe.report import render
+from tfopt.components.tune_recipe.earlier_runs import add_earlier_trials, first_trial, read_previous
+from tfopt.components.tune_recipe.report import render_report
 from tfopt.errors import ComponentError
 from tfopt.model_store.run_history import measurement_conditions
 from tfopt.model_store.warm_start import load_recipe, store_recipe
@@ -117,7 +116,7 @@ def test_measurements_that_are_not_comparable_are_left_out_and_the_report_has_th
     recipe.write(content)
     report = run(recipe.load(), {"b": EXACT}, parent="p2")
     assert report.earlier == [] and reason in report.left_out
-    assert reason in render(report).partition('id="left_out"')[2]
+    assert reason in render_report(report).partition('id="left_out"')[2]
     assert front(report) == {"b"}
 
 
@@ -127,17 +126,17 @@ def test_a_model_trained_again_may_differ_by_the_names_in_its_graph():
 
 
 def test_the_report_has_the_origin_of_earlier_rows_and_their_quality_relative_to_their_own_parent():
-    same = render(run(run(None, {"a": FAST}), {"b": EXACT}))
+    same = render_report(run(run(None, {"a": FAST}), {"b": EXACT}))
     row = same.partition('class="earlier"')[2].partition("</tr>")[0]
     assert ">earlier · Pareto front<" in row and ">97.70%<" in row and "measured on 2026-10-01" in row
-    again = render(run(run(None, {"a": FAST}), {"b": EXACT}, parent="p2"))
+    again = render_report(run(run(None, {"a": FAST}), {"b": EXACT}, parent="p2"))
     row = again.partition('class="earlier"')[2].partition("</tr>")[0]
     assert ">earlier, of another training · Pareto front<" in row and ">0.40 points worse<" in row and "8.00x" in row
-    other = render(run(run(None, {"a": EXACT}), {"b": FAST}, examples="e2"))
+    other = render_report(run(run(None, {"a": EXACT}), {"b": FAST}, examples="e2"))
     row = other.partition('class="earlier"')[2].partition("</tr>")[0]
     assert ">earlier, on other examples · Pareto front<" in row and ">the same<" in row
     assert 'id="left_out"' not in same + again + other
-    assert 'id="earlier"' not in render(run(None, {"a": FAST}))
+    assert 'id="earlier"' not in render_report(run(None, {"a": FAST}))
 
 
 def won_by(choices: dict[str, str], served: bool | None = None) -> RecipeReport:

@@ -28,7 +28,7 @@ from tfopt.measurement.goals import read_goals
 from tfopt.measurement.metric_names import check_goal_metrics
 from tfopt.measurement.model_measurements import from_quality
 from tfopt.model_store.run_history import SPEED
-from tfopt.training.second_round import _measured
+from tfopt.training.fine_tuner import _measured
 
 goals = read_goals(["margin max_degradation 1%", "joules threshold 3"])
 for task in ("classification", "auto"):

@@ -1,7 +1,9 @@
 """Archives of Keras models: checks of size, names and links before a file is read."""
 
+import contextlib
 import zipfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,24 +23,14 @@ def read_entry(file: Path, name: str) -> bytes:
         ComponentError: If the file is refused by `check_archive`, or has no such entry.
     """
     check_archive(file)
-    try:
-        with zipfile.ZipFile(file) as archive:
-            return archive.read(name)
-    except (zipfile.BadZipFile, OSError, KeyError, NotImplementedError, RuntimeError) as error:
-        raise ComponentError(f"{file}: {first_line(error)}", f"a .keras file with {name}", DAMAGED) from error
+    with _open_archive(file, f"a .keras file with {name}") as archive:
+        return archive.read(name)
 
 
 def check_archive(file: Path) -> None:
-    """Check that a ``.keras`` file is a zip archive that unpacks to a plausible size, within its folder.
-
-    Raises:
-        ComponentError: If it is not.
-    """
-    try:
-        with zipfile.ZipFile(file) as archive:
-            entries = archive.infolist()
-    except (zipfile.BadZipFile, OSError) as error:
-        raise ComponentError(f"{file}: {error}", "a .keras file, which is a zip archive", DAMAGED) from error
+    """Raise ComponentError unless a ``.keras`` file is a zip archive that unpacks in its folder to a plausible size."""
+    with _open_archive(file, "a .keras file, which is a zip archive") as archive:
+        entries = archive.infolist()
     _check_size(sum(entry.file_size for entry in entries), file)
     for entry in entries:
         is_link = entry.external_attr >> 16 & 0o170000 == LINK
@@ -49,22 +41,24 @@ def check_archive(file: Path) -> None:
 
 
 def check_stored_weights(file: Path) -> None:
-    """Check the weights in a ``.keras`` file: an HDF5 file, or of Keras 3 also an NPZ file.
+    """Check the weights in a ``.keras`` file as `check_weights_file` does: HDF5, or of Keras 3 also an NPZ file."""
+    with _open_archive(file, "a .keras file with weights") as archive:
+        for name in archive.namelist():
+            if name.endswith(".weights.h5"):
+                with archive.open(name) as stream:
+                    check_weights_file(stream, file)
+            elif name.endswith(".weights.npz"):
+                with archive.open(name) as stream, zipfile.ZipFile(stream) as arrays:
+                    _check_size(sum(entry.file_size for entry in arrays.infolist()), file)
 
-    Raises:
-        ComponentError: See `check_weights_file`.
-    """
+
+@contextlib.contextmanager
+def _open_archive(file: Path, expected: str) -> Iterator[zipfile.ZipFile]:
     try:
         with zipfile.ZipFile(file) as archive:
-            for name in archive.namelist():
-                if name.endswith(".weights.h5"):
-                    with archive.open(name) as stream:
-                        check_weights_file(stream, file)
-                elif name.endswith(".weights.npz"):
-                    with archive.open(name) as stream, zipfile.ZipFile(stream) as arrays:
-                        _check_size(sum(entry.file_size for entry in arrays.infolist()), file)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:
-        raise ComponentError(f"{file}: {first_line(error)}", "a .keras file with weights", DAMAGED) from error
+            yield archive
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, KeyError, NotImplementedError, RuntimeError) as error:
+        raise ComponentError(f"{file}: {first_line(error)}", expected, DAMAGED) from error
 
 
 def _check_size(unpacked: int, file: Path) -> None:

@@ -16,35 +16,22 @@ NO_PREPROCESSING = "include_preprocessing=False"  # its layers are in the way of
 
 @dataclass(frozen=True)
 class Cost:
-    """The cost of a backbone without its head, for one image of 224x224x3.
+    """The cost of a backbone without its head, for one image of 224x224x3."""
 
-    Attributes:
-        parameters: Number of parameters.
-        mflops: Million floating-point operations.
-        light: True if `compare_backbones` measures the backbone by default.
-    """
-
-    parameters: int
-    mflops: float
-    light: bool = False
+    parameters: int  # number of parameters
+    mflops: float  # million floating-point operations
+    light: bool = False  # True if `compare_backbones` measures the backbone by default
 
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture:
-    """An architecture of ``keras.applications``.
+    """An architecture of ``keras.applications``."""
 
-    Attributes:
-        min_side: Smallest height and width of an image.
-        has_alpha: True if it has a width multiplier, ``alpha``.
-        options: Further arguments of its function, as Python source.
-        scales_pixels: True if it expects pixels from 0 to 255 and scales them; the others expect -1 to 1.
-        costs: Costs by width multiplier; empty if they were not counted.
-    """
-
-    min_side: int = 32
-    has_alpha: bool = False
-    options: str = ""
-    scales_pixels: bool = False
+    min_side: int = 32  # smallest height and width of an image
+    has_alpha: bool = False  # True if it has a width multiplier, ``alpha``
+    options: str = ""  # further arguments of its function, as Python source
+    scales_pixels: bool = False  # True if it expects pixels from 0 to 255 and scales them; the others expect -1 to 1
+    # costs by width multiplier; empty if they were not counted
     costs: Mapping[float, Cost] = field(default_factory=dict)
 
 
@@ -86,15 +73,10 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 @dataclass(frozen=True)
 class Backbone:
-    """An architecture with a width multiplier.
+    """An architecture with a width multiplier."""
 
-    Attributes:
-        builder: Name of the function in ``keras.applications``.
-        alpha: Width multiplier; 1 if the architecture has none.
-    """
-
-    builder: str
-    alpha: float = 1.0
+    builder: str  # name of the function in ``keras.applications``
+    alpha: float = 1.0  # width multiplier; 1 if the architecture has none
 
     def __str__(self) -> str:
         """Return the name: ``MobileNetV2 0.35``."""
@@ -113,16 +95,12 @@ class Backbone:
 
 
 # costs of all counted backbones, by name, those with the fewest operations first
-COSTS: dict[str, Cost] = dict(
-    sorted(
-        (
-            (str(Backbone(builder, alpha)), cost)
-            for builder, architecture in ARCHITECTURES.items()
-            for alpha, cost in architecture.costs.items()
-        ),
-        key=lambda item: item[1].mflops,
-    )
-)
+COSTS: dict[str, Cost] = {
+    str(Backbone(builder, alpha)): cost
+    for builder, architecture in ARCHITECTURES.items()
+    for alpha, cost in architecture.costs.items()
+}
+COSTS = dict(sorted(COSTS.items(), key=lambda item: item[1].mflops))
 LIGHT_BACKBONES = tuple(name for name, cost in COSTS.items() if cost.light)
 
 

@@ -20,8 +20,7 @@ MOMENTUM = 0.99  # of the moving ranges
 class FakeQuantize(keras.layers.Layer):  # type: ignore[misc]  # Keras has no types
     """Round activations to 256 levels between ``low`` and ``high``, moving averages over the training batches.
 
-    Attributes:
-        observing: While True, widen the range to the minimum and maximum of the inputs, and return the inputs.
+    While ``observing``, widen the range to the minimum and maximum of the inputs, and return the inputs.
     """
 
     def __init__(self, fixed: tuple[float, float] | None = None, **kwargs: Any) -> None:
@@ -64,10 +63,8 @@ class QuantizedKernel(keras.layers.Wrapper):  # type: ignore[misc]
     """A Dense, Conv1D, Conv2D or DepthwiseConv2D layer whose kernel is rounded to 255 levels around zero.
 
     A convolution has one scale per output channel: folding a batch norm into it changes scales only, not levels. A
-    Dense layer has one scale, since the TFLite converter supports no others here.
-
-    Attributes:
-        observing: While True, update the kernel's limits and compute with the kernel unrounded.
+    Dense layer has one scale, since the TFLite converter supports no others here. While ``observing``, update the
+    kernel's limits and compute with the kernel unrounded.
     """
 
     def __init__(self, layer: Any, one_scale: bool = False, **kwargs: Any) -> None:

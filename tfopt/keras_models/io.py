@@ -83,14 +83,9 @@ def save(
 ) -> None:
     """Save a model as ``Format-Keras/model.keras`` and ``Format-Serving/saved_model.pb`` in an artifact folder.
 
-    The SavedModel's ``serving_default`` has named inputs and outputs and any batch size, unless `keeps_state`.
-
-    Args:
-        model: A built model.
-        folder: The artifact folder.
-        output_names: As for `serving_function`.
-        records: Name and features of a single input of serialized tf.Example records, which the signature parses to
-            the model's inputs; None for a signature with the model's inputs.
+    The SavedModel's ``serving_default`` has named inputs and outputs, named as by `serving_function`, and any batch
+    size, unless `keeps_state`. With ``records``, a name and features, it has a single input instead: serialized
+    tf.Example records, which it parses to the model's inputs.
 
     Raises:
         ComponentError: If a weight is NaN, an input's name is not allowed in a signature, or Keras cannot save the
@@ -157,9 +152,8 @@ def place_saved_model(model: Model, folder: Path) -> None:
 def serving_function(model: KerasObject, output_names: list[str] | None = None) -> tuple[Callable[..., Any], Specs]:
     """Return a ``tf.function`` from named inputs to named outputs in inference mode, and its input signature.
 
-    Args:
-        model: A built model; inputs and outputs may be one tensor, a list, or a dict.
-        output_names: Names of the outputs, in the order of ``model.outputs``. When None: `served_names`.
+    The model's inputs and outputs may be one tensor, a list, or a dict. The names of the outputs are in the order of
+    ``model.outputs``; when None, they are the `served_names`.
 
     Raises:
         ComponentError: If the model was never built, so that its inputs are unknown, or the number of names is not

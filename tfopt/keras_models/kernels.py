@@ -18,21 +18,13 @@ MAX_LINES = 12  # of a table
 
 @dataclass(frozen=True)
 class Kernel:
-    """A kernel of a layer.
+    """A kernel of a layer."""
 
-    Attributes:
-        layer: The layer that owns it; in a recurrent layer, the cell.
-        path: Name of the layer, with the models and layers around it: ``block/dense``.
-        name: Attribute of the layer that holds the kernel.
-        variable: The weight.
-        left: The reason why it is not changed; None if it is changed.
-    """
-
-    layer: Any
-    path: str
-    name: str
-    variable: Any
-    left: str | None = None
+    layer: Any  # the layer that owns it; in a recurrent layer, the cell
+    path: str  # name of the layer, with the models and layers around it: ``block/dense``
+    name: str  # attribute of the layer that holds the kernel
+    variable: Any  # the weight
+    left: str | None = None  # the reason why it is not changed; None if it is changed
 
     @property
     def values(self) -> NDArray[Any]:
@@ -94,9 +86,8 @@ def report_row(kernel: Kernel, gzipped_before: int) -> dict[str, Any]:
 def table_lines(layers: Sequence[Mapping[str, Any]], column: str) -> list[str]:
     """Return a table of the layers of a report: one column, gzipped bytes before and after, and why it is unchanged.
 
-    Args:
-        layers: With ``layer``, ``gzipped_before``, ``gzipped`` and ``left``, and the fields of ``column``.
-        column: Format of the column: ``{values:5} values``.
+    Each layer has ``layer``, ``gzipped_before``, ``gzipped``, ``left``, and the fields in the format of the column,
+    such as ``{values:5} values``.
     """
     shown = layers[:MAX_LINES]
     width = max(len(layer["layer"]) for layer in shown)
@@ -110,7 +101,6 @@ def table_lines(layers: Sequence[Mapping[str, Any]], column: str) -> list[str]:
 
 
 def _layers(model: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield each nested layer with its path."""
     for layer in model._flatten_layers(recursive=False, include_self=False):
         yield prefix + layer.name, layer
         yield from _layers(layer, f"{prefix}{layer.name}/")

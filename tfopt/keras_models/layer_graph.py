@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import tensorflow as tf
+
 from tfopt.keras_models.io import is_keras_2, library
 
 Layer = Any  # a keras or tf_keras layer (or an operation of keras.ops); the two have no common base
@@ -15,21 +17,13 @@ LIBRARIES = ("keras.", "tf_keras.")
 
 @dataclass(frozen=True)
 class Call:
-    """One call of a layer.
+    """One call of a layer."""
 
-    Attributes:
-        layer: The layer, model or operation that was called.
-        args: Positional arguments; some are symbolic tensors.
-        kwargs: Keyword arguments; some are symbolic tensors.
-        inputs: The symbolic tensors among the arguments.
-        outputs: The returned symbolic tensors, flattened.
-    """
-
-    layer: Layer
-    args: tuple[Any, ...]
-    kwargs: dict[str, object]
-    inputs: list[Any]
-    outputs: list[Any]
+    layer: Layer  # the layer, model or operation that was called
+    args: tuple[Any, ...]  # positional arguments; some are symbolic tensors
+    kwargs: dict[str, object]  # keyword arguments; some are symbolic tensors
+    inputs: list[Any]  # the symbolic tensors among the arguments
+    outputs: list[Any]  # the returned symbolic tensors, flattened
 
     @property
     def training(self) -> bool:
@@ -49,8 +43,6 @@ def is_graph(layer: Layer) -> bool:
 
 def calls(model: Layer) -> Iterator[Call]:
     """Yield the calls of a graph model in topological order."""
-    import tensorflow as tf
-
     levels = _network(model)._nodes_by_depth
     for depth in sorted(levels, reverse=True):
         for node in levels[depth]:
@@ -68,21 +60,17 @@ def calls(model: Layer) -> Iterator[Call]:
 def rebuild(model: Layer, substitute: Callable[[Layer], Layer | None], inputs: Sequence[Any] = ()) -> Layer:
     """Return a model with the same graph in which some layers are replaced.
 
-    Layers that are not replaced are the same objects, with their weights and tables. So are the inputs by default.
-
-    Args:
-        model: A graph model.
-        substitute: Returns the layer to call instead of a layer (possibly the same one), or None to pass its input
-            through. A layer of another class is called on the first argument only, which is a list if inputs are
-            merged.
-        inputs: Inputs that replace the model's, in the same order.
+    Layers that are not replaced are the same objects, with their weights and tables. So are the inputs, unless
+    ``inputs`` replace them, in the same order. ``substitute`` returns the layer to call instead of a layer (possibly
+    the same one), or None to pass its input through. A layer of another class is called on the first argument only,
+    which is a list if inputs are merged.
     """
     keras = library(model)
     inputs = inputs or model.inputs
     if isinstance(model, keras.Sequential):
         remaining = [new for layer in model.layers if (new := substitute(layer)) is not None]
         return keras.Sequential([inputs[0], *remaining], name=model.name)
-    tree = _tree(model)
+    tree = tf.nest if is_keras_2(model) else keras.tree
     new_tensors = dict(zip(map(id, model.inputs), inputs, strict=True))
 
     def replacement(leaf: Any) -> Any:
@@ -96,22 +84,12 @@ def rebuild(model: Layer, substitute: Callable[[Layer], Layer | None], inputs: S
             args, kwargs = tree.map_structure(replacement, (call.args, call.kwargs))
             results = layer(*args, **kwargs)
         else:
-            results = layer(
-                tree.map_structure(replacement, call.args[0]) if call.args else new_tensors[id(call.inputs[0])]
-            )
+            first = tree.map_structure(replacement, call.args[0]) if call.args else new_tensors[id(call.inputs[0])]
+            results = layer(first)
         new_tensors |= zip(map(id, call.outputs), tree.flatten(results), strict=True)
-    return keras.Model(
-        tree.map_structure(replacement, model.input), tree.map_structure(replacement, model.output), name=model.name
-    )
+    new_inputs, new_outputs = tree.map_structure(replacement, (model.input, model.output))
+    return keras.Model(new_inputs, new_outputs, name=model.name)
 
 
 def _network(model: Layer) -> Any:
     return getattr(model, "_functional", None) or model  # where a Keras 3 Sequential keeps its graph
-
-
-def _tree(model: Layer) -> Any:
-    if is_keras_2(model):
-        import tensorflow as tf
-
-        return tf.nest
-    return library(model).tree

@@ -75,14 +75,10 @@ def is_trusted() -> bool:
 
 
 def check_code(file: Path, keras: Any) -> None:
-    """Check that a Keras file contains no Python code, and names no functions outside of Keras and no other files.
+    """Raise ModelCodeError if a Keras file contains Python code, or names functions outside of Keras or other files.
 
-    Args:
-        file: A ``.keras``, ``.h5`` or ``.hdf5`` file, or the folder of a SavedModel that Keras 2 wrote.
-        keras: The package that will load it, ``keras`` or ``tf_keras``.
-
-    Raises:
-        ModelCodeError: If it does.
+    It is a ``.keras``, ``.h5`` or ``.hdf5`` file, or the folder of a SavedModel that Keras 2 wrote, and will be loaded
+    with this package, ``keras`` or ``tf_keras``.
     """
     for configuration in _configurations(file):
         for layer, item in _find_items(configuration, "the model"):

@@ -20,7 +20,7 @@ def has_trained_ranges(model: Model) -> bool:
     """Return True if the model has ranges from quantization-aware training with any tool."""
     if model.saved_model and OP in (model.saved_model / "saved_model.pb").read_bytes():
         return True
-    configuration = _configuration(model.keras) if model.keras else b""
+    configuration = _configuration(model.keras)
     return OURS in configuration or TOOLKIT in configuration
 
 
@@ -36,7 +36,7 @@ def check_not_quantized(model: Model) -> None:
 
 def registered_layers(model: Model) -> contextlib.AbstractContextManager[None]:
     """Register the layers that quantization-aware training added to the model, so that Keras can load it."""
-    configuration = _configuration(model.keras) if model.keras else b""
+    configuration = _configuration(model.keras)
     if OURS in configuration:
         importlib.import_module("tfopt.keras_models.fake_quantization")  # registers them
     if TOOLKIT in configuration:
@@ -46,8 +46,10 @@ def registered_layers(model: Model) -> contextlib.AbstractContextManager[None]:
     return contextlib.nullcontext()
 
 
-def _configuration(file: Path) -> bytes:
+def _configuration(file: Path | None) -> bytes:
     """Return the configuration of the layers in a Keras file, or in a Keras 2 SavedModel."""
+    if file is None:
+        return b""
     if file.is_dir():
         return (file / "keras_metadata.pb").read_bytes()
     return read_entry(file, "config.json") if zipfile.is_zipfile(file) else file.read_bytes()

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import tensorflow as tf
 from numpy.typing import NDArray
 
 Array = NDArray[Any]
@@ -40,8 +41,6 @@ class Projection:
 
     def __call__(self, kernel: Any) -> Any:
         """Return the nearest kernel with the recorded zeros and groups."""
-        import tensorflow as tf
-
         values = tf.convert_to_tensor(kernel)
         if self.groups is not None and self.counts is not None:
             sums = tf.math.unsorted_segment_sum(tf.reshape(values, [-1]), self.groups, len(self.counts))
@@ -55,8 +54,6 @@ def add_projection(kernel: Any, projection: Projection) -> None:
 
     The variable is one of Keras 3 or, for Keras 2, of TensorFlow.
     """
-    import tensorflow as tf
-
     own = kernel.constraint
 
     def both(values: Any) -> Any:

@@ -11,11 +11,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
+import tensorflow as tf
+
 from tfopt import keras_models
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.training.checkpointing.checkpoints import Checkpoints
-from tfopt.training.compute.device_memory import find_out_of_memory
+from tfopt.training.compute.device_memory import LESS_MEMORY, find_out_of_memory
 from tfopt.training.compute.distribution import fit_data, uses_parameter_servers
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.user_module import UserModule
@@ -75,7 +77,7 @@ def fit_model(
             **fit_data(model, batches, sources["eval"].in_order()),
             initial_epoch=initial_epoch,
             epochs=epochs,
-            callbacks=[*first_callbacks, _monitoring(model, monitor), stopping, *last_callbacks],
+            callbacks=[*first_callbacks, monitor.callback(model), stopping, *last_callbacks],
             class_weight=class_weight,
             shuffle=False,  # the dataset shuffles
             verbose=0,
@@ -89,11 +91,15 @@ def fit_model(
     return history
 
 
-def _monitoring(model: Any, monitor: "TrainingMonitor") -> Any:
-    per_batch = {} if uses_parameter_servers(model) else {"on_train_batch_end": monitor.end_batch}
-    return keras_models.library(model).callbacks.LambdaCallback(
-        on_epoch_begin=monitor.begin_epoch, on_epoch_end=monitor.end_epoch, **per_batch
-    )
+def evaluate_model(model: Any, sources: Mapping[str, Source]) -> dict[str, float]:
+    """Return the loss and metrics of a compiled model on ``eval``, named ``val_…`` as in the history of `fit_model`."""
+    return {f"val_{name}": value for name, value in evaluate_source(model, sources["eval"]).items()}
+
+
+def evaluate_source(model: Any, source: Source) -> dict[str, float]:
+    """Return the loss and metrics of a compiled model on a source."""
+    metrics = model.evaluate(source.in_order(), return_dict=True, verbose=0)
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def _create_variables(model: Any, batches: Any) -> None:
@@ -118,41 +124,24 @@ class TrainingMonitor:
 
     def __init__(self, epochs: int, steps: int, logs: Path) -> None:
         """Set the number of epochs and the steps of an epoch, and create the event files in the folder ``logs``."""
-        import tensorflow as tf
-
         self.epochs, self.steps = epochs, steps
         self.history: list[dict[str, float | None]] = []
         self._writers = {split: tf.summary.create_file_writer(str(logs / split)) for split in ("train", "validation")}
         self._epoch_start = 0.0
         self._step_ends: list[float] = []
 
+    def callback(self, model: Any) -> Any:
+        """Return the callback for `fit`. Parameter servers report no loss of a batch."""
+        per_batch = {} if uses_parameter_servers(model) else {"on_train_batch_end": self._end_batch}
+        return keras_models.library(model).callbacks.LambdaCallback(
+            on_epoch_begin=self._begin_epoch, on_epoch_end=self._end_epoch, **per_batch
+        )
+
     def replay(self, history: Sequence[dict[str, float | None]]) -> None:
         """Restore the epochs of a training that is resumed."""
         for epoch, metrics in enumerate(history):
             self.history.append(dict(metrics))
             self._write_scalars(epoch, {name: value for name, value in metrics.items() if value is not None})
-
-    def begin_epoch(self, epoch: int, logs: object = None) -> None:
-        """Start the clock."""
-        self._epoch_start = time.monotonic()
-        self._step_ends = self._step_ends or [self._epoch_start]
-
-    def end_batch(self, batch: int, logs: Mapping[str, float]) -> None:
-        """Check the running loss."""
-        self._check_loss(logs, "loss", f"epoch {len(self.history) + 1}, batch {batch + 1}")
-        if len(self._step_ends) <= TIMED_STEPS:
-            self._step_ends.append(time.monotonic())
-
-    def end_epoch(self, epoch: int, logs: Mapping[str, float]) -> None:
-        """Check the validation loss, and record and log the metrics."""
-        self._check_loss(logs, "val_loss", f"the validation after epoch {epoch + 1}")
-        loss_first = sorted(logs, key=lambda name: (name.startswith("val_"), "loss" not in name))
-        metrics = {name: float(logs[name]) for name in loss_first}
-        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
-        self.history.append({name: finite.get(name) for name in metrics})  # JSON has no NaN: such a metric is null
-        self._write_scalars(epoch, finite)
-        text = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-        log.info("epoch %d/%d: %s (%.1f s)", epoch + 1, self.epochs, text, time.monotonic() - self._epoch_start)
 
     def compile_seconds(self) -> float:
         """Return the time of the first step minus the median of the next ones: tracing and compilation, in seconds."""
@@ -164,9 +153,26 @@ class TrainingMonitor:
         for writer in self._writers.values():
             writer.close()
 
-    def _write_scalars(self, epoch: int, metrics: Mapping[str, float]) -> None:
-        import tensorflow as tf
+    def _begin_epoch(self, epoch: int, logs: object = None) -> None:
+        self._epoch_start = time.monotonic()
+        self._step_ends = self._step_ends or [self._epoch_start]
 
+    def _end_batch(self, batch: int, logs: Mapping[str, float]) -> None:
+        self._check_loss(logs, "loss", f"epoch {len(self.history) + 1}, batch {batch + 1}")
+        if len(self._step_ends) <= TIMED_STEPS:
+            self._step_ends.append(time.monotonic())
+
+    def _end_epoch(self, epoch: int, logs: Mapping[str, float]) -> None:
+        self._check_loss(logs, "val_loss", f"the validation after epoch {epoch + 1}")
+        loss_first = sorted(logs, key=lambda name: (name.startswith("val_"), "loss" not in name))
+        metrics = {name: float(logs[name]) for name in loss_first}
+        finite = {name: value for name, value in metrics.items() if math.isfinite(value)}
+        self.history.append({name: finite.get(name) for name in metrics})  # JSON has no NaN: such a metric is null
+        self._write_scalars(epoch, finite)
+        text = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        log.info("epoch %d/%d: %s (%.1f s)", epoch + 1, self.epochs, text, time.monotonic() - self._epoch_start)
+
+    def _write_scalars(self, epoch: int, metrics: Mapping[str, float]) -> None:
         plugin_data = tf.compat.v1.SummaryMetadata.PluginData(plugin_name="scalars")
         metadata = tf.compat.v1.SummaryMetadata(plugin_data=plugin_data)
         for name, value in metrics.items():
@@ -193,28 +199,17 @@ def _explained_errors(user: UserModule, batch_size: int, checkpoints: Checkpoint
             raise ComponentError(error.received, error.expected, error.fix + saved) from error
         raise
     except Exception as error:
-        raise (_out_of_memory_error(error, batch_size) or _training_error(error, user)) from error
-
-
-def _out_of_memory_error(error: Exception, batch_size: int) -> ComponentError | None:
-    cause = find_out_of_memory(error)
-    if cause is None:
-        return None
-    return ComponentError(
-        f"training: out of memory at batch_size={batch_size}: {first_line(cause)}",
-        "a step that fits in memory",
-        "pass batch_size=0 for the largest that fits, or a smaller one with gradient_accumulation"
-        if batch_size > 1
-        else "make the model or its inputs smaller, pass precision=mixed_bfloat16, or use a machine with more memory",
-    )
-
-
-def _training_error(error: Exception, user: UserModule) -> ComponentError:
-    traceback = user.quote(error)
-    return ComponentError(
-        f"training with {user.path} raised\n{traceback}"
-        if traceback
-        else f"training: {type(error).__name__}: {first_line(error)}",
-        "a model that trains on batches of these examples",
-        "fix the model, or its loss and metrics; --debug shows the whole traceback",
-    )
+        if cause := find_out_of_memory(error):
+            smaller = "pass batch_size=0 for the largest that fits, or a smaller one with gradient_accumulation"
+            raise ComponentError(
+                f"training: out of memory at batch_size={batch_size}: {first_line(cause)}",
+                "a step that fits in memory",
+                smaller if batch_size > 1 else LESS_MEMORY,
+            ) from error
+        traceback = user.quote(error)
+        reason = f"training: {type(error).__name__}: {first_line(error)}"
+        raise ComponentError(
+            f"training with {user.path} raised\n{traceback}" if traceback else reason,
+            "a model that trains on batches of these examples",
+            "fix the model, or its loss and metrics; --debug shows the whole traceback",
+        ) from error

@@ -21,17 +21,11 @@ from tfopt.value_types import Tensors
 
 @dataclass(frozen=True)
 class Assembly:
-    """Models that share their layers, and so their weights.
+    """Models that share their layers, and so their weights."""
 
-    Attributes:
-        model: The user's compiled model, which is trained.
-        preprocessing: From raw features to the model's inputs by name; None if there is no ``preprocess``.
-        saved: From raw features to the model's outputs, one flat graph.
-    """
-
-    model: Any
-    preprocessing: Any
-    saved: Any
+    model: Any  # the user's compiled model, which is trained
+    preprocessing: Any  # from raw features to the model's inputs by name; None if there is no ``preprocess``
+    saved: Any  # from raw features to the model's outputs, one flat graph
 
     @property
     def inputs(self) -> dict[str, TensorSpec]:
@@ -60,11 +54,13 @@ def assemble(
     kinds = {name: stored_kind(spec) for name, spec in stored.items()} | input_kinds(model)
     sparse = [spec for spec in stored.values() if isinstance(spec, SparseSpec)]
     hidden = {label, *(part for spec in sparse for part in (spec.positions, spec.values))}
+    manifest = read_manifest(examples.path).features or {}
+    shapes = {name: tuple(feature.shape) for name, feature in manifest.items() if feature.shape is not None}
     features = {
         name: keras.Input(
             spec.shape[1:], dtype=spec.dtype, name=name, sparse=kinds[name] == "sparse", ragged=kinds[name] == "ragged"
         )
-        for name, spec in _raw_specs(stored, _specs(model), _manifest_shapes(examples)).items()
+        for name, spec in _raw_specs(stored, _specs(model), shapes).items()
         if name not in hidden and re.fullmatch(r"\w+", name)
     }
     prepared = _check_prepared(model, user, user.call("preprocess", dict(features)))
@@ -78,7 +74,9 @@ def assemble(
             "preprocessing that is fixed before training starts",
             "move those layers into build_model()",
         )
-    return Assembly(model, preprocessing, _join(keras, model, used, prepared))
+    outputs = model.call(keras_models.pack_inputs(model, prepared))  # a flat graph; calling the model would nest it
+    inputs = used if len(used) > 1 else next(iter(used.values()))
+    return Assembly(model, preprocessing, keras.Model(inputs, outputs, name=model.name))
 
 
 def _check_model(model: Any, user: UserModule, label: str) -> None:
@@ -106,6 +104,13 @@ def check_compiled(model: Any, user: UserModule) -> None:
             "a compiled Keras model",
             'call model.compile("adam", loss="…", metrics=[…]) before you return it',
         )
+
+
+def check_same_keras(name: str, model: Any, other: Any, expected: str, fix: str) -> None:
+    """Raise ComponentError if one of two models is a Keras 2 model and the other a Keras 3 model."""
+    versions = ["Keras 2" if keras_models.is_keras_2(each) else "Keras 3" for each in (model, other)]
+    if versions[0] != versions[1]:
+        raise ComponentError(f"{name}: a {versions[0]} model", f"{versions[1]}, {expected}", fix)
 
 
 def _raw_specs(
@@ -150,18 +155,6 @@ def _check_prepared(model: Any, user: UserModule, result: Any) -> Tensors:
     return {name: result[name] for name in inputs}
 
 
-def _join(keras: Any, model: Any, features: Tensors, prepared: Tensors) -> Any:
-    """Return the model from raw features to outputs. ``call`` makes its graph flat; calling the model would nest it."""
-    outputs = model.call(keras_models.pack_inputs(model, prepared))
-    inputs = features if len(features) > 1 else next(iter(features.values()))
-    return keras.Model(inputs, outputs, name=model.name)
-
-
-def _manifest_shapes(examples: Examples) -> dict[str, tuple[int | None, ...]]:
-    features = read_manifest(examples.path).features or {}
-    return {name: tuple(feature.shape) for name, feature in features.items() if feature.shape is not None}
-
-
 def _specs(model: Any) -> dict[str, TensorSpec]:
     names = keras_models.input_names(model)
     return {name: _spec(tensor) for name, tensor in zip(names, model.inputs, strict=True)}
@@ -174,10 +167,6 @@ def _spec(tensor: Any) -> TensorSpec:
 
 def _fits(returned: TensorSpec, expected: TensorSpec) -> bool:
     floats = "float" in returned.dtype and "float" in expected.dtype  # under mixed precision, layers cast floats
-    same_rank = len(returned.shape) == len(expected.shape)
-    pairs = zip(returned.shape, expected.shape, strict=True) if same_rank else ()
-    return (
-        same_rank
-        and all(size in (None, other) for other, size in pairs)
-        and (floats or returned.dtype == expected.dtype)
-    )
+    if len(returned.shape) != len(expected.shape) or not (floats or returned.dtype == expected.dtype):
+        return False
+    return all(size in (None, other) for other, size in zip(returned.shape, expected.shape, strict=True))

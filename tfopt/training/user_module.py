@@ -68,8 +68,6 @@ class UserModule:
             text = self.quote(error) or "".join(traceback.format_exception(error)).rstrip()
             fix = "correct the line shown above"
             if isinstance(error, ModuleNotFoundError):
-                other = (
-                    f"install {error.name}, or put everything into this one file: only it is copied to where it runs"
-                )
-                fix = install_command(error) or other
+                one_file = "put everything into this one file: only it is copied to where it runs"
+                fix = install_command(error) or f"install {error.name}, or {one_file}"
             raise ComponentError(f"module {self.path}: {action} raised\n{text}", "a module that runs", fix) from error

@@ -18,9 +18,7 @@ STATE = "checkpoint"  # TensorFlow's list of complete checkpoints
 class CheckpointFolder:
     """A folder that TensorFlow writes; files of an object store are downloaded once and uploaded after each save.
 
-    Attributes:
-        address: The path or address, for messages.
-        path: The local path.
+    ``path`` is always local. ``address`` is the same, or that of the object store.
     """
 
     def __init__(self, parent: str, name: str) -> None:

@@ -15,6 +15,9 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+import tensorflow as tf
+
 from tfopt import keras_models
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -28,27 +31,20 @@ log = logging.getLogger(__name__)
 
 
 class Checkpoints:
-    """The checkpoints of one training, identified by everything that determines its weights.
-
-    Attributes:
-        path: The path or address of the folder of this training.
-        position: The epoch and batch of the newest checkpoint, in words; empty if there is none.
-    """
+    """The checkpoints of one training, identified by everything that determines its weights."""
 
     def __init__(self, folder: str, identity: Mapping[str, str], every_s: float) -> None:
         """Create the folder of this training in one for all trainings: a path, or an address in an object store.
 
         The identity is what determines the weights, by name: digests of examples and module, parameters, versions.
-        There is a checkpoint after each epoch, and within an epoch every ``every_s`` seconds.
-
-        Raises:
-            ComponentError: If the folder cannot be created.
+        There is a checkpoint after each epoch, and within an epoch every ``every_s`` seconds. Raise ComponentError if
+        the folder cannot be created.
         """
         self._identity, self._every_s = dict(identity), every_s
         key = hashlib.sha256(json.dumps(self._identity, sort_keys=True).encode()).hexdigest()[:16]
         try:
             self._folder = CheckpointFolder(folder, key)
-            self.path = self._folder.address
+            self.path = self._folder.address  # of this training
             self._warn_of_others()
             self._folder.write_identity(self._identity)
         except OSError as error:
@@ -62,19 +58,15 @@ class Checkpoints:
         """Set the objects whose state is saved: the compiled model, the history, and the early stopping of one fit."""
         self._model, self._monitor, self._stopping = model, monitor, stopping
         self._epoch, self._batches, self._skip, self._saved = 0, 0, 0, time.monotonic()
-        self.position = ""
+        self.position = ""  # the epoch and batch of the newest checkpoint, in words
 
     def resume(self, batches: Any, batch: tuple[Any, Any]) -> int:
         """Restore the newest undamaged checkpoint, if there is one, and return the epoch to start with.
 
         `fit` will read the batches, whose order differs in each epoch. One training step is made with the batch to
-        create all variables; the restored state replaces its effect.
-
-        Raises:
-            ComponentError: If the checkpoint belongs to another model.
+        create all variables; the restored state replaces its effect. Raise ComponentError if the checkpoint belongs to
+        another model.
         """
-        import tensorflow as tf
-
         state = tf.train.get_checkpoint_state(self._folder.path)
         if not state:
             return 0
@@ -95,9 +87,9 @@ class Checkpoints:
     def callback(self) -> Any:
         """Return the callback that saves checkpoints; it must be the last in the list."""
         return keras_models.library(self._model).callbacks.LambdaCallback(
-            on_train_begin=lambda logs=None: self._restore_early_stopping(),
-            on_epoch_begin=lambda epoch, logs=None: self._begin_epoch(epoch),
-            on_train_batch_end=lambda batch, logs=None: self._end_call(),
+            on_train_begin=self._restore_early_stopping,
+            on_epoch_begin=self._begin_epoch,
+            on_train_batch_end=self._end_call,
             on_epoch_end=lambda epoch, logs=None: self._save(epoch + 1, 0),
         )
 
@@ -114,15 +106,11 @@ class Checkpoints:
 
     def _create_manager(self) -> None:
         """Create the checkpoint manager. All variables must exist."""
-        import tensorflow as tf
-
         self._progress = tf.Variable(b"", dtype=tf.string)
         checkpoint = tf.train.Checkpoint(progress=self._progress, variables=_state_variables(self._model))
         self._manager = tf.train.CheckpointManager(checkpoint, self._folder.path, max_to_keep=MAX_CHECKPOINTS)
 
     def _restore(self, path: str) -> bool:
-        import tensorflow as tf
-
         try:
             self._manager.checkpoint.restore(path).assert_consumed()
         except (tf.errors.DataLossError, tf.errors.NotFoundError, IndexError) as error:
@@ -137,7 +125,7 @@ class Checkpoints:
         self._path = path
         return True
 
-    def _restore_early_stopping(self) -> None:
+    def _restore_early_stopping(self, logs: object = None) -> None:
         """Restore the state of early stopping, which it resets when training begins."""
         if not hasattr(self, "_manager"):
             return
@@ -146,7 +134,7 @@ class Checkpoints:
             setattr(self._stopping, name, progress[name])
         self._stopping.best_weights = progress["best_weights"]
 
-    def _begin_epoch(self, epoch: int) -> None:
+    def _begin_epoch(self, epoch: int, logs: object = None) -> None:
         self._epoch, self._batches = epoch, 0
         if self._skip:
             self._restore(self._path)  # again: Keras has reset the metrics of the epoch that is resumed
@@ -163,25 +151,20 @@ class Checkpoints:
                 self._skip = 0
                 self._model.train_function = train
                 return train(iterator)
-            for _ in range(self._batches_per_call()):
+            for _ in range(steps_per_execution(self._model)):
                 next(iterator)
             return {"loss": 0.0}
 
         self._model.train_function = step
 
-    def _end_call(self) -> None:
+    def _end_call(self, batch: int, logs: object = None) -> None:
         self._batches += 1
         is_due = time.monotonic() - self._saved >= self._every_s
-        calls_per_epoch = math.ceil(self._monitor.steps / self._batches_per_call())
+        calls_per_epoch = math.ceil(self._monitor.steps / steps_per_execution(self._model))
         if is_due and self._skip < self._batches < calls_per_epoch:
             self._save(self._epoch, self._batches)
 
-    def _batches_per_call(self) -> int:
-        return int(getattr(self._model, "steps_per_execution", None) or self._model._steps_per_execution)
-
     def _save(self, epoch: int, batches: int) -> None:
-        import tensorflow as tf
-
         if not all(bool(tf.reduce_all(tf.math.is_finite(weight))) for weight in self._model.trainable_variables):
             return  # the next loss will be NaN and end the training; the last good checkpoint stays
         if not hasattr(self, "_manager"):
@@ -201,17 +184,18 @@ class Checkpoints:
         self.position = f"epoch {progress['epoch'] + bool(batch)}{batch}"
 
     def _read_progress(self) -> dict[str, Any]:
-        import numpy as np
-
         with np.load(io.BytesIO(self._progress.numpy())) as arrays:
             progress: dict[str, Any] = json.loads(str(arrays["state"]))
             count = progress.pop("weights")
             return progress | {"best_weights": None if count is None else [arrays[f"arr_{i}"] for i in range(count)]}
 
 
-def _serialize(progress: Mapping[str, Any], weights: list[Any] | None) -> bytes:
-    import numpy as np
+def steps_per_execution(model: Any) -> int:
+    """Return the number of batches in a call of the training function of a Keras 2 or Keras 3 model."""
+    return int(getattr(model, "steps_per_execution", None) or model._steps_per_execution)
 
+
+def _serialize(progress: Mapping[str, Any], weights: list[Any] | None) -> bytes:
     file = io.BytesIO()
     count = None if weights is None else len(weights)
     np.savez(file, *(weights or []), state=json.dumps({**progress, "weights": count}))

@@ -4,6 +4,7 @@ import logging
 from typing import Any
 
 OUT_OF_MEMORY = "ResourceExhaustedError"
+LESS_MEMORY = "make the model or its inputs smaller, pass precision=mixed_bfloat16, or use a machine with more memory"
 
 log = logging.getLogger(__name__)
 

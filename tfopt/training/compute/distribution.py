@@ -70,10 +70,8 @@ def create_strategy(kind: str) -> Any:
 def build_with_whole_batch(strategy: Any, model: Any, batch: tuple[Any, Any]) -> None:
     """Create the metrics and optimizer variables of a compiled model from an undivided batch.
 
-    Keras 3 would use a batch that is already divided, and fail in a process that has only one part of it.
-
-    Raises:
-        ComponentError: If it is a Keras 3 model with parameter servers, which its `fit` does not support.
+    Keras 3 would use a batch that is already divided, and fail in a process that has only one part of it. Raise
+    ComponentError if it is a Keras 3 model with parameter servers, which its `fit` does not support.
     """
     if keras_models.is_keras_2(model):
         return

@@ -9,6 +9,9 @@ https://arxiv.org/abs/1502.03167; the results differ by rounding. `docs/adr/0059
 import functools
 from typing import Any
 
+import keras
+import tensorflow as tf
+
 from tfopt import keras_models
 
 DTYPES = ("float32", "float16", "bfloat16")  # of the inputs of FusedBatchNormV3; it computes in float32
@@ -31,8 +34,6 @@ def fuse_batch_norms(model: Any) -> int:
 
 
 def _can_be_fused(layer: Any) -> bool:
-    import keras
-
     return (
         type(layer) is keras.layers.BatchNormalization
         and layer.axis in (-1, 3)
@@ -44,9 +45,6 @@ def _can_be_fused(layer: Any) -> bool:
 
 def _call(norm: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
     """Replace the ``call`` of a batch norm, for inputs ``[batch, height, width, channels]``."""
-    import keras
-    import tensorflow as tf
-
     is_image = isinstance(inputs, tf.Tensor) and inputs.shape.rank == 4 and inputs.dtype.name in DTYPES
     if not (training and norm.trainable and is_image and mask is None):
         return type(norm).call(norm, inputs, training=training, mask=mask)

@@ -7,12 +7,14 @@ Source: Micikevicius et al., Mixed Precision Training, 2018, https://arxiv.org/a
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import tensorflow as tf
+
 from tfopt.errors import ComponentError
+from tfopt.training.determinism import loaded_keras
 
 AS_BUILT = "module"  # the setting of the user's module
 FLOAT32 = "float32"
@@ -26,7 +28,7 @@ def layer_precision(precision: str, module: Path) -> Iterator[None]:
     if precision == AS_BUILT:
         yield
         return
-    libraries = [sys.modules[name] for name in ("keras", "tf_keras") if name in sys.modules]
+    libraries = loaded_keras()
     for keras in libraries:
         keras.mixed_precision.set_global_policy(precision)
     try:
@@ -45,8 +47,6 @@ def layer_precision(precision: str, module: Path) -> Iterator[None]:
 
 def fast_precisions() -> list[str]:
     """Return the precisions that this device computes in natively, float32 first."""
-    import tensorflow as tf
-
     devices = tf.config.list_physical_devices("GPU")
     if devices:
         capability = min(
@@ -98,8 +98,6 @@ def xla_clusters(mode: str) -> Iterator[None]:
     if mode != "clusters":
         yield
         return
-    import tensorflow as tf
-
     if not tf.config.list_physical_devices("GPU") and CPU_CLUSTERS_FLAG not in os.environ.get("TF_XLA_FLAGS", ""):
         raise ComponentError(
             "jit_compile=clusters without a GPU",

@@ -18,6 +18,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import keras
+import tensorflow as tf
+
 from tfopt import keras_models
 from tfopt.errors import ComponentError
 
@@ -36,17 +39,20 @@ def rematerialized(model: Any, enabled: bool = True) -> Iterator[None]:
     if not enabled:
         yield
         return
-    graphs, refusals = _find_graphs(model), list[ComponentError]()
+    graphs = _find_graphs(model)
     for graph in graphs:
         segments = _cut(graph, keep_last=graph is graphs[0])
-        graph.call = functools.partial(_call, graph, graph.call, segments, refusals)
+        graph.call = functools.partial(_call, graph, graph.call, segments)
     model.train_function = None
     try:
         yield
     except Exception as error:
-        if refusals:  # Keras has wrapped it in another exception
-            raise refusals[0] from error
-        raise
+        refusal: BaseException | None = error
+        while refusal and not isinstance(refusal, ComponentError):  # Keras wraps it in another exception
+            refusal = refusal.__cause__ or refusal.__context__
+        if refusal is None or refusal is error:
+            raise
+        raise refusal from error
     finally:
         for graph in graphs:
             del graph.call
@@ -55,20 +61,13 @@ def rematerialized(model: Any, enabled: bool = True) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Segment:
-    """Consecutive operations of a model.
-
-    Attributes:
-        inputs: Symbolic tensors of other segments that the operations take.
-        outputs: Floating-point tensors of this segment that are used outside it.
-        others: Other tensors that are used outside it; they have no gradient, such as masks.
-        rematerialize: True if it is run again in the backward pass.
-    """
+    """Consecutive operations of a model."""
 
     nodes: Sequence[Any]
-    inputs: Sequence[Any]
-    outputs: Sequence[Any]
-    others: Sequence[Any]
-    rematerialize: bool
+    inputs: Sequence[Any]  # symbolic tensors of other segments that the operations take
+    outputs: Sequence[Any]  # floating-point tensors of this segment that are used outside it
+    others: Sequence[Any]  # other tensors that are used outside it; they have no gradient, such as masks
+    rematerialize: bool  # True if it is run again in the backward pass
 
 
 def _find_graphs(model: Any) -> list[Any]:
@@ -83,11 +82,7 @@ def _find_graphs(model: Any) -> list[Any]:
     graphs = [graph]
     for each in graphs:
         inner = (_functional(operation) for operation in each.operations)
-        graphs += [
-            inner_graph
-            for inner_graph in inner
-            if inner_graph is not None and not any(inner_graph is other for other in graphs)
-        ]
+        graphs += [other for other in inner if other is not None and other not in graphs]
     return graphs
 
 
@@ -114,8 +109,6 @@ def _cut(graph: Any, keep_last: bool) -> list[Segment]:
 
 
 def _segment(graph: Any, nodes: list[Any], parts: list[list[Any]], keep: bool) -> Segment:
-    import keras
-
     produced = {id(tensor): tensor for node in nodes for tensor in node.outputs}
     consumed = {id(tensor): tensor for node in nodes for tensor in node.input_tensors}
     other_nodes = [node for part in parts if part is not nodes for node in part]
@@ -136,15 +129,12 @@ def _call(
     graph: Any,
     original_call: Any,
     segments: Sequence[Segment],
-    refusals: list[ComponentError],
     inputs: Any,
     training: Any = None,
     mask: Any = None,
     **options: Any,
 ) -> Any:
     """Replace the model's ``call``: in training, run it segment by segment."""
-    import keras
-
     if not training:
         return original_call(inputs, training=training, mask=mask, **options)
     flat = graph._standardize_inputs(inputs)
@@ -153,11 +143,7 @@ def _call(
     values = {id(symbol): tensor for symbol, tensor in zip(graph.inputs, flat, strict=True)}
     for segment in segments:
         if segment.rematerialize:
-            try:
-                values |= _run_twice(graph, segment, values, training, refusals)
-            except ComponentError as refusal:
-                refusals.append(refusal)
-                raise
+            values |= _run_twice(graph, segment, values, training)
         else:
             _run(segment, values, training)
     packed = keras.tree.pack_sequence_as(graph._outputs_struct, [values[id(symbol)] for symbol in graph.outputs])
@@ -165,8 +151,6 @@ def _call(
 
 
 def _run(segment: Segment, values: dict[int, Any], training: Any) -> None:
-    import keras
-
     for node in segment.nodes:
         arguments, options = node.arguments.fill_in(values)
         if isinstance(node.operation, keras.Layer):  # in the second run, no enclosing call sets `training`
@@ -175,13 +159,8 @@ def _run(segment: Segment, values: dict[int, Any], training: Any) -> None:
         values |= {id(symbol): tensor for symbol, tensor in zip(node.outputs, outputs, strict=True)}
 
 
-def _run_twice(
-    graph: Any, segment: Segment, values: Mapping[int, Any], training: Any, refusals: list[ComponentError]
-) -> dict[int, Any]:
+def _run_twice(graph: Any, segment: Segment, values: Mapping[int, Any], training: Any) -> dict[int, Any]:
     """Run a segment now and, for its gradients, again; return its outputs."""
-    import keras
-    import tensorflow as tf
-
     inputs = {id(symbol): values[id(symbol)] for symbol in segment.inputs}
     differentiable = {
         key: tensor for key, tensor in inputs.items() if isinstance(tensor, tf.Tensor) and tensor.dtype.is_floating
@@ -194,7 +173,7 @@ def _run_twice(
         local = dict(inputs)
         for key, tensor in zip(differentiable, tensors, strict=False):
             local[key] = _set_mask(tensor, _mask(inputs[key]))
-        with _refuse_tensorflow_draws(), _replay_scope(state, refusals) as scope:
+        with _refuse_tensorflow_draws(), _replay_scope(state) as scope:
             _run(segment, local, training)
         outputs = [local[id(symbol)] for symbol in segment.outputs]
         others = {id(symbol): local[id(symbol)] for symbol in segment.others}
@@ -221,15 +200,13 @@ def _set_mask(tensor: Any, mask: Any) -> Any:
     return tensor
 
 
-def _replay_scope(state: dict[int, Any], refusals: list[ComponentError]) -> Any:
+def _replay_scope(state: dict[int, Any]) -> Any:
     """Return a Keras scope in which variables that are not trained have the values of ``state``.
 
     Values that are missing in ``state`` are added to it. Assignments are recorded in the scope's ``assignments`` and
-    not carried out. Losses that layers add are recorded in ``added_losses``. An assignment to a trained variable
-    raises; as Keras wraps the ComponentError in another exception, it is also appended to ``refusals``.
+    not carried out, except those to trained variables, which raise ComponentError. Losses that layers add are recorded
+    in ``added_losses``.
     """
-    import keras
-    import tensorflow as tf
 
     class ReplayScope(keras.StatelessScope):  # type: ignore[misc]  # Keras is untyped
         """A Keras scope that supplies the values of variables."""
@@ -250,13 +227,11 @@ def _replay_scope(state: dict[int, Any], refusals: list[ComponentError]) -> Any:
         def add_update(self, update: tuple[Any, Any]) -> None:
             variable, _ = update
             if variable.trainable:
-                refusal = ComponentError(
+                raise ComponentError(
                     f"rematerialize: a layer assigns {variable.path}, which is trained",
                     "layers that leave trained variables to the optimizer",
                     "leave rematerialize out",
                 )
-                refusals.append(refusal)
-                raise refusal
             self.assignments[id(variable)] = update
             super().add_update(update)
 
@@ -269,8 +244,6 @@ def _replay_scope(state: dict[int, Any], refusals: list[ComponentError]) -> Any:
 @contextlib.contextmanager
 def _refuse_tensorflow_draws() -> Iterator[None]:
     """Raise if the block adds random ops of TensorFlow to the graph: their numbers would differ in the second run."""
-    import tensorflow as tf
-
     if tf.executing_eagerly():
         yield
         return

@@ -4,9 +4,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import psutil
+import tensorflow as tf
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.batches import column_name
@@ -14,9 +15,9 @@ from tfopt.data.feature_schema import parsing_specs
 from tfopt.data.tfrecords import file_dataset
 from tfopt.errors import ComponentError
 from tfopt.training.datasets.input_settings import InputSettings
-from tfopt.training.datasets.teacher_outputs import TeacherOutputs
 from tfopt.value_types import Tensors
 
+FLOAT32_BYTES = 4
 BLOCK = 256  # records parsed in one call
 BLOCKS = 2  # cached in memory to measure parsing
 HOLD_OUT_EVERY = 10  # one of this many records is held out
@@ -24,43 +25,50 @@ SHUFFLE_BUFFER = 20_000  # records, if the split does not fit in memory
 DEFAULTS = InputSettings()
 
 
+class LabelsAndTeacher(NamedTuple):
+    """The targets of a batch in distillation: labels as without a teacher, its outputs by the student's output name."""
+
+    labels: Any
+    teacher: Any
+
+
 @dataclass(frozen=True)
-class ReadOptions:
-    """Options of reading a split.
+class TeacherOutputs:
+    """The teacher's outputs for every record of a split."""
 
-    Attributes:
-        folder: Where the cache on disk is written.
-        replicas: Number of replicas that share each batch. No replica may get an empty part: its mean would be NaN.
-    """
+    files: Sequence[Path]  # one file for each TFRecord file, in the same order: rows of float32, one row per record
+    # the shape of an output, by the student's output name; a row holds one value of each, in this order
+    shapes: Mapping[str, tuple[int, ...]]
 
-    settings: InputSettings = DEFAULTS
-    folder: Path = Path()
-    replicas: int = 1
+    def open(self, records: Any, rows: Any) -> Any:
+        """Return the dataset of (record, row) pairs of one TFRecord file; tf.data calls it with the file names."""
+        length = FLOAT32_BYTES * sum(map(math.prod, self.shapes.values()))
+        return tf.data.Dataset.zip((file_dataset(records), tf.data.FixedLengthRecordDataset(rows, length)))
+
+    def attach(self, labels: Any, rows: Any) -> LabelsAndTeacher:
+        """Combine the labels of a block with the teacher's outputs, decoded from its rows."""
+        sizes = [math.prod(shape) for shape in self.shapes.values()]
+        parts = tf.split(tf.io.decode_raw(rows, tf.float32), sizes, axis=1)
+        shaped = zip(self.shapes.items(), parts, strict=True)
+        return LabelsAndTeacher(labels, {name: tf.reshape(part, [-1, *shape]) for (name, shape), part in shaped})
 
 
 @dataclass(frozen=True)
 class Source:
-    """The records of a split and their conversion into batches.
+    """The records of a split and their conversion into batches."""
 
-    Attributes:
-        files: TFRecord files, gzipped if the name ends in ``.gz``.
-        count: Number of records.
-        stored: How each feature that is read is stored.
-        inputs: The model's inputs, by name, with the features that feed them.
-        transform: Converts a block of inputs and of stored features into what `fit` takes.
-        part: All records of the files, every `HOLD_OUT_EVERY`-th one (held), or the others (rest).
-        options: How the records are read.
-        teacher: The teacher's outputs for these records; None without a teacher.
-    """
-
-    files: Sequence[Path]
-    count: int
-    stored: Mapping[str, TensorSpec]
-    inputs: Mapping[str, TensorSpec]
+    files: Sequence[Path]  # TFRecord files, gzipped if the name ends in ``.gz``
+    count: int  # number of records
+    stored: Mapping[str, TensorSpec]  # how each feature that is read is stored
+    inputs: Mapping[str, TensorSpec]  # the model's inputs, by name, with the features that feed them
+    # converts a block of inputs and of stored features into what `fit` takes
     transform: Callable[[Tensors, Tensors], tuple[Any, Any]]
+    # all records of the files, every `HOLD_OUT_EVERY`-th one (held), or the others (rest)
     part: Literal["all", "held", "rest"] = "all"
-    options: ReadOptions = ReadOptions()
-    teacher: TeacherOutputs | None = None
+    settings: InputSettings = DEFAULTS
+    folder: Path = Path()  # where the cache on disk is written
+    replicas: int = 1  # that share each batch. None may get an empty part: its mean would be NaN
+    teacher: TeacherOutputs | None = None  # the teacher's outputs for these records; None without a teacher
 
     def hold_out(self) -> tuple[Self, Self]:
         """Return the records to train on, and every `HOLD_OUT_EVERY`-th one; raise ComponentError if none are left."""
@@ -79,9 +87,9 @@ class Source:
         blocks = self._blocks()
         records = _unbatch(blocks)
         fits = self._fits_in_memory(records)
-        buffer = self.options.settings.shuffle_buffer or (self.count if fits else SHUFFLE_BUFFER)
+        buffer = self.settings.shuffle_buffer or (self.count if fits else SHUFFLE_BUFFER)
         records = self._cache(records, fits, "drawn").shuffle(min(self.count, buffer), seed=seed)
-        if self.options.replicas > 1:  # another epoch's order includes the records that are dropped in this one
+        if self.replicas > 1:  # another epoch's order includes the records that are dropped in this one
             full_batches = _batch(records, blocks, batch_size, drop_remainder=True)
             return self._prefetch(full_batches, self.count // batch_size)
         return self._prefetch(_batch(records, blocks, batch_size), math.ceil(self.count / batch_size))
@@ -90,10 +98,10 @@ class Source:
         """Return a dataset of large batches in the order of the files, for validation."""
         blocks = self._blocks()
         blocks = self._cache(blocks, self._fits_in_memory(_unbatch(blocks)), "in order")
-        if self.options.replicas > 1:
+        if self.replicas > 1:
             # the largest size for which no batch, in particular the last, is smaller than the replicas
             sizes = range(BLOCK, 0, -1)
-            size = next(size for size in sizes if not 0 < self.count % size < self.options.replicas)
+            size = next(size for size in sizes if not 0 < self.count % size < self.replicas)
             batches = _batch(_unbatch(blocks), blocks, size)
             return self._prefetch(batches, math.ceil(self.count / size))
         return self._prefetch(blocks, math.ceil(self.count / BLOCK))
@@ -106,9 +114,9 @@ class Source:
 
     def is_cached(self) -> bool:
         """Return True if the prepared examples are cached after the first epoch."""
-        if self.options.settings.cache == "auto":
+        if self.settings.cache == "auto":
             return self._fits_in_memory(_unbatch(self._blocks()))
-        return self.options.settings.cache != "off"
+        return self.settings.cache != "off"
 
     def stage_datasets(self, batch_size: int) -> dict[str, Any]:
         """Return an endless dataset for each stage alone; all but ``read`` take their input from memory.
@@ -144,8 +152,6 @@ class Source:
         return _map(self._records().batch(BLOCK), self.prepare)
 
     def _records(self) -> Any:
-        import tensorflow as tf
-
         as_is = tf.autograph.experimental.do_not_convert
         names: Any = [str(file) for file in self.files]
         names = names if self.teacher is None else (names, [str(file) for file in self.teacher.files])
@@ -162,61 +168,49 @@ class Source:
         return records
 
     def _parse(self, records: Any) -> Tensors:
-        import tensorflow as tf
-
         return tf.io.parse_example(records, parsing_specs(self.stored))  # type: ignore[no-any-return]
 
     def _fits_in_memory(self, records: Any) -> bool:
-        import tensorflow as tf
-
         specs, count = tf.nest.flatten(records.element_spec), 1
         if not all(isinstance(spec, tf.TensorSpec) for spec in specs):  # ragged or sparse: estimate from one block
             count = min(self.count, BLOCK)
             block = next(iter(records.batch(count).take(1)))
             specs = tf.nest.flatten(block, expand_composites=True)
         size = sum(math.prod(side or 1 for side in spec.shape) * (spec.dtype.size or 64) for spec in specs) / count
-        allowed = (self.options.settings.memory_mb << 20) or psutil.virtual_memory().available / 4
+        allowed = (self.settings.memory_mb << 20) or psutil.virtual_memory().available / 4
         return bool(size * self.count < allowed)
 
     def _cache(self, records: Any, fits: bool, name: str) -> Any:
-        cache = self.options.settings.cache
+        cache = self.settings.cache
         if cache == "disk":
-            return records.cache(str(self.options.folder / name))
+            return records.cache(str(self.folder / name))
         return records.cache() if cache == "memory" or (cache == "auto" and fits) else records
 
     def _prefetch(self, batches: Any, count: int) -> Any:
         """Prefetch, and set the number of batches: without it Keras warns at the end of the data."""
-        import tensorflow as tf
-
-        prefetch = self.options.settings.prefetch
+        prefetch = self.settings.prefetch
         batches = batches.apply(tf.data.experimental.assert_cardinality(count))
         batches = batches.prefetch(prefetch) if prefetch else batches
         return batches.with_options(self._tf_options())
 
     def _tf_options(self) -> Any:
-        import tensorflow as tf
-
         options = tf.data.Options()
-        if self.options.settings.threads:
-            options.threading.private_threadpool_size = self.options.settings.threads
-        if self.options.replicas > 1:  # each worker reads all records and uses its part of every batch
+        if self.settings.threads:
+            options.threading.private_threadpool_size = self.settings.threads
+        if self.replicas > 1:  # each worker reads all records and uses its part of every batch
             options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
         return options
 
 
 def _map(blocks: Any, function: Callable[[Any], Any]) -> Any:
-    import tensorflow as tf
-
     return blocks.map(tf.autograph.experimental.do_not_convert(function), num_parallel_calls=tf.data.AUTOTUNE)
 
 
 def _cast(values: Any, spec: TensorSpec) -> Any:
-    import tensorflow as tf
-
+    values = values if spec.dtype == "string" else tf.cast(values, spec.dtype)
     if not isinstance(values, tf.Tensor):  # ragged or sparse
-        return values if spec.dtype == "string" else tf.cast(values, spec.dtype)
-    shape = [-1, *(size if size is not None else -1 for size in spec.shape[1:])]
-    return tf.reshape(values if spec.dtype == "string" else tf.cast(values, spec.dtype), shape)
+        return values
+    return tf.reshape(values, [-1, *(size if size is not None else -1 for size in spec.shape[1:])])
 
 
 def _unbatch(blocks: Any) -> Any:
@@ -225,19 +219,15 @@ def _unbatch(blocks: Any) -> Any:
     If a model takes inputs of any length, each block is padded to its own longest record, and ``tf.data`` only batches
     records of equal size. So records are taken out of their blocks as ragged tensors and padded again per batch.
     """
-    import tensorflow as tf
 
-    def make_ragged(*block: Any) -> Any:
-        return tf.nest.map_structure(
-            lambda part: (
-                tf.RaggedTensor.from_tensor(part, ragged_rank=_last_open_axis(part)) if _last_open_axis(part) else part
-            ),
-            block,
-        )
+    def make_ragged(part: Any) -> Any:
+        axis = _last_open_axis(part)
+        return tf.RaggedTensor.from_tensor(part, ragged_rank=axis) if axis else part
 
     if not any(map(_last_open_axis, tf.nest.flatten(blocks.element_spec))):
         return blocks.unbatch()
-    return blocks.map(tf.autograph.experimental.do_not_convert(make_ragged)).unbatch()
+    convert = tf.autograph.experimental.do_not_convert(lambda *block: tf.nest.map_structure(make_ragged, block))
+    return blocks.map(convert).unbatch()
 
 
 def _batch(records: Any, blocks: Any, size: int, *, drop_remainder: bool = False) -> Any:
@@ -245,7 +235,6 @@ def _batch(records: Any, blocks: Any, size: int, *, drop_remainder: bool = False
 
     The records are those of `_unbatch`, in any order.
     """
-    import tensorflow as tf
 
     def pad(*batch: Any) -> Any:
         return tf.nest.map_structure(
@@ -260,8 +249,6 @@ def _batch(records: Any, blocks: Any, size: int, *, drop_remainder: bool = False
 
 def _last_open_axis(part: Any) -> int:
     """Return the last axis, other than that of the records, whose size differs between blocks; 0 if there is none."""
-    import tensorflow as tf
-
     if not isinstance(part, tf.Tensor | tf.TensorSpec) or part.shape.rank is None:
         return 0
     return max((axis for axis, size in enumerate(part.shape) if axis and size is None), default=0)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 import numpy as np
+import tensorflow as tf
 
 from tfopt import keras_models
 from tfopt.artifacts.tensor_spec import TensorSpec
@@ -60,8 +61,6 @@ def check_padding(model: Any, source: Source, user: UserModule) -> None:
 
 
 def _kind(tensor: Any) -> InputKind:
-    import tensorflow as tf
-
     type_spec = getattr(tensor, "type_spec", None)  # only in Keras 2
     if getattr(tensor, "sparse", False) or isinstance(type_spec, tf.SparseTensorSpec):
         return "sparse"
@@ -69,8 +68,6 @@ def _kind(tensor: Any) -> InputKind:
 
 
 def _convert(kind: InputKind, tensor: Any) -> Any:
-    import tensorflow as tf
-
     if kind == "dense":
         return densify(tensor)
     if kind == "sparse":
@@ -84,8 +81,6 @@ def _convert(kind: InputKind, tensor: Any) -> Any:
 
 def _pad(tensor: Any) -> Any:
     """Return a dense tensor; a ragged one gets more columns than any record needs."""
-    import tensorflow as tf
-
     padded = densify(tensor)
     if not isinstance(tensor, tf.RaggedTensor):
         return padded

@@ -26,19 +26,12 @@ class SplitSummary:
 
 @dataclass(frozen=True)
 class Target:
-    """The label as one output is trained on it.
+    """The label as one output is trained on it."""
 
-    Attributes:
-        output: The output's name.
-        shape: The shape of one label, without the batch.
-        limits: The lowest and highest value allowed; None if any value is.
-        loss: The loss in words.
-    """
-
-    output: str
-    shape: tuple[int | None, ...]
-    limits: tuple[float, float] | None
-    loss: str
+    output: str  # the output's name
+    shape: tuple[int | None, ...]  # the shape of one label, without the batch
+    limits: tuple[float, float] | None  # the lowest and highest value allowed; None if any value is
+    loss: str  # the loss in words
 
     def check(self, split: str, label: str, summary: SplitSummary) -> None:
         """Raise ComponentError if a label of the split is outside the limits."""
