@@ -1,7 +1,7 @@
 """Cluster the weights of a model, fine-tune it, save it, and compare it with its baseline."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,11 +10,12 @@ import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.components.cluster import report
 from tfopt.components.cluster.centroids import share
 from tfopt.components.cluster.parameters import Settings
 from tfopt.errors import ComponentError
-from tfopt.keras_models.kernels import Kernel, check_patterns, kernels_of, matches
+from tfopt.formatting import data_size
+from tfopt.keras_models.kernels import Kernel, check_patterns, kernels_of, matches, report_row, table_lines
+from tfopt.keras_models.layer_graph import calls, is_graph
 from tfopt.keras_models.weight_constraints import (
     MIN_WEIGHTS_PER_VALUE,
     Projection,
@@ -24,7 +25,7 @@ from tfopt.keras_models.weight_constraints import (
 )
 from tfopt.measurement import parity
 from tfopt.training.fine_tuner import FineTuner
-from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare
+from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare, wrap_layers
 from tfopt.value_types import JsonObject
 
 NAMES = ("kernel", "pointwise_kernel")  # attributes of layers with weights to cluster
@@ -54,8 +55,8 @@ def cluster_weights(
             _share(kernels, settings)
             tuned = {"reason": "no module: clustered after training, without fine-tuning"}
         verified = save_and_compare(keras_model, target, model, keras_model, examples, fix=FIX)
-    facts = report.describe(keras_model, kernels, before)
-    for line in [*report.table(facts), parity.describe_parity(verified["outputs"])]:
+    facts = _describe(keras_model, kernels, before)
+    for line in [*_table(facts), parity.describe_parity(verified["outputs"])]:
         log.info("%s", line)
     return {"name": f"clustered {settings.clusters}", "report": facts, "fine_tuned": tuned, "verified": verified}
 
@@ -125,11 +126,69 @@ def _constrained(model: Any, kernels: list[Kernel], settings: Settings) -> Any:
     """Return the model to train. Its weights stay shared by projections, or by the toolkit's wrappers (Keras 2)."""
     sparse = [settings.keep_zeros and is_sparse(kernel.values) for kernel in kernels]
     if keras_models.is_keras_2(model):
-        from tfopt.components.cluster import tfmot as toolkit  # imports Keras 2
-
-        return toolkit.wrap(model, kernels, settings.clusters, settings.initialization, keep_zeros=any(sparse))
+        return _wrapped(model, kernels, settings, keep_zeros=any(sparse))
     _share(kernels, settings)
     for kernel, zeros in zip(kernels, sparse, strict=True):
         if zeros or not kernel.left:
             add_projection(kernel.variable, Projection(kernel.values, zeros=zeros, clusters=not kernel.left))
     return model
+
+
+def _wrapped(model: Any, kernels: Sequence[Kernel], settings: Settings, *, keep_zeros: bool) -> Any:
+    """Return a Keras 2 model with the toolkit's clustering wrapper around each clustered layer."""
+    import tensorflow_model_optimization as tfmot
+    from tensorflow_model_optimization.python.core.clustering.keras.experimental import cluster as experimental
+
+    names = {"linear": "LINEAR", "kmeans_plus_plus": "KMEANS_PLUS_PLUS", "density": "DENSITY_BASED"}
+    start = getattr(tfmot.clustering.keras.CentroidInitialization, names[settings.initialization])
+    options = {
+        "number_of_clusters": settings.clusters,
+        "cluster_centroids_init": start,
+        "preserve_sparsity": keep_zeros,
+    }
+    selected = {id(kernel.layer) for kernel in kernels if not kernel.left}
+
+    def wrap_layer(layer: Any) -> Any:
+        return experimental.cluster_weights(layer, **options) if id(layer) in selected else layer
+
+    return wrap_layers(model, wrap_layer, verb="cluster", untrained="cluster untrained")
+
+
+def _describe(model: Any, kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> JsonObject:
+    """Return the report of the kernels, for the model card; ``gzipped_before`` are their bytes before clustering."""
+    layers = [
+        {**report_row(kernel, before), "values": len(np.unique(kernel.values)), "left": kernel.left}
+        for kernel, before in zip(kernels, gzipped_before, strict=True)
+    ]
+    count = sum(kernel.left is None for kernel in kernels)
+    summary = f"{count} of {len(kernels)} kernels clustered, {data_size(sum(gzipped_before))} gzipped before and "
+    summary += f"{data_size(sum(layer['gzipped'] for layer in layers))} now"
+    paths = {id(kernel.layer): kernel.path for kernel in kernels if not kernel.left}
+    folded = sorted({paths[id(layer)] for layer in _before_batch_norms(model) if id(layer) in paths})
+    return {"summary": summary, "unshared_when_folded": folded, "layers": layers}
+
+
+def _table(report: Mapping[str, Any]) -> list[str]:
+    """Return the lines to print: values and bytes of each layer, and the batch norms that would undo the sharing."""
+    rows = table_lines(report["layers"], "{values:5} values")
+    folded = report["unshared_when_folded"]
+    if folded:
+        rows.append(
+            f"  batch norms follow {', '.join(folded[:3])}{' and others' if len(folded) > 3 else ''}: exporters fold "
+            "them into the kernels, and channels no longer share weights; run fold_batch_norm before this step"
+        )
+    return [report["summary"], *rows]
+
+
+def _before_batch_norms(model: Any) -> list[Any]:
+    """Return the layers whose output is the input of a batch norm."""
+    if not is_graph(model):
+        return []
+    layers: list[Any] = []
+    makers: dict[int, Any] = {}
+    for call in calls(model):
+        makers |= {id(tensor): call.layer for tensor in call.outputs}
+        if type(call.layer).__name__ == "BatchNormalization":
+            layers += [makers[id(tensor)] for tensor in call.inputs if id(tensor) in makers]
+        layers += _before_batch_norms(call.layer)
+    return layers

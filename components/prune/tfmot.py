@@ -4,20 +4,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from tensorflow_model_optimization.sparsity import keras as sparsity
-from tf_keras import Model, Sequential, models
 
 from tfopt.components.prune.kernels import PrunableKernel
 from tfopt.components.prune.parameters import Pattern
 from tfopt.components.prune.patterns import POWER, Schedule
-from tfopt.errors import ComponentError
+from tfopt.training.weight_changes import wrap_layers
 
 
 def wrap(model: Any, kernels: Sequence[PrunableKernel], pattern: Pattern, schedule: Schedule) -> Any:
-    """Return the model with a pruning wrapper around each pruned layer. Both models share their weights.
-
-    Raises:
-        ComponentError: If it contains a subclassed model, whose layers cannot be replaced.
-    """
+    """Return the model with a pruning wrapper around each pruned layer; see `wrap_layers`."""
     options = {"pruning_schedule": _toolkit_schedule(schedule)}
     if pattern.name == "n_m":
         n, m = pattern.ratio
@@ -25,25 +20,15 @@ def wrap(model: Any, kernels: Sequence[PrunableKernel], pattern: Pattern, schedu
     if pattern.name == "block":
         options["block_size"] = pattern.block
 
-    def replace(layer: Any) -> Any:
-        if isinstance(layer, Model):
-            if not layer._is_graph_network and not isinstance(layer, Sequential):
-                raise ComponentError(
-                    f"model {layer.name}: a subclassed Keras 2 model",
-                    "Sequential and Functional models, which TensorFlow's toolkit can prune",
-                    "make it with the functional API or in Keras 3, or leave the module out to prune without training",
-                )
-            return models.clone_model(layer, clone_function=replace)
+    def wrap_layer(layer: Any) -> Any:
         inside = {id(part) for part in layer._flatten_layers()}
         pruned = [kernel.variable for kernel in kernels if id(kernel.layer) in inside and not kernel.left]
         if not pruned:
             return layer
         layer.get_prunable_weights = lambda: pruned
-        wrapper = sparsity.prune_low_magnitude(layer, **options)
-        wrapper._name = layer.name  # losses and metrics may be named by outputs
-        return wrapper
+        return sparsity.prune_low_magnitude(layer, **options)
 
-    return replace(model)
+    return wrap_layers(model, wrap_layer, verb="prune", untrained="prune without training")
 
 
 def _toolkit_schedule(schedule: Schedule) -> Any:
