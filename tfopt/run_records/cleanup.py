@@ -11,7 +11,8 @@ from pathlib import Path
 
 from tfopt.process_engine.result_cache import KEY, find_old_records, find_unfinished, output_paths
 from tfopt.run_records.metadata_cleanup import find_old_executions, remove_old_executions
-from tfopt.run_records.run_record import freed_bytes, locked_if_idle
+from tfopt.run_records.run_record import freed_bytes
+from tfopt.storage.folder_lock import lock_if_free
 from tfopt.storage.owned_files import is_below, is_own, remove_below
 from tfopt.storage.run_folder import METADATA, RECORD, SOURCES, remove_leftovers
 
@@ -76,7 +77,7 @@ def remove_old_results(root: Path, keep: int) -> bool:
     Records are removed after outputs, so that after a kill the next call finds the rest by them. A result without its
     outputs is not reused.
     """
-    with locked_if_idle(root) as is_idle:
+    with lock_if_free(root) as is_idle:
         if is_idle:
             _remove_results(root.absolute(), keep)
     return is_idle
@@ -98,7 +99,7 @@ def remove_run(root: Path) -> bool:
         False if another process has started a run there, which prevents the removal.
     """
     root = root.absolute()
-    with locked_if_idle(root) as is_idle:
+    with lock_if_free(root) as is_idle:
         if not is_idle:
             return False
         remove_leftovers(root)

@@ -21,7 +21,7 @@ from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
 from tfopt.reports import report_schema
 from tfopt.storage import staging
-from tfopt.storage.folder_lock import lock_folder
+from tfopt.storage.folder_lock import lock_if_free
 from tfopt.storage.run_folder import RECORD
 from tfopt.value_types import JsonObject
 
@@ -76,10 +76,6 @@ class RunResults(TypedDict, total=False):
     code: dict[str, str]
     python: str
     packages: dict[str, str]
-
-
-class _BusyError(Exception):
-    """Another process holds the lock of a folder."""
 
 
 @contextlib.contextmanager
@@ -176,18 +172,6 @@ def old_runs(records: Mapping[Path, RunRecord], keep: int) -> list[Path]:
     return old
 
 
-@contextlib.contextmanager
-def locked_if_idle(root: Path) -> Iterator[bool]:
-    """Hold the lock of a run's folder, and yield True; yield False, without it, if another process holds it."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(lock_folder(root, _refuse))
-            is_idle = True
-        except _BusyError:
-            is_idle = False
-        yield is_idle
-
-
 def freed_bytes(paths: Iterable[Path]) -> int:
     """Return what removing files and folders frees; a file with other links frees nothing."""
     links: dict[tuple[int, int], int] = {}
@@ -205,16 +189,12 @@ def freed_bytes(paths: Iterable[Path]) -> int:
 
 def _state(root: Path, record: RunRecord) -> State:
     """Return the state of a run now: the record of a killed run still says that it is running."""
-    with locked_if_idle(root) as is_idle:
+    with lock_if_free(root) as is_idle:
         if not is_idle:
             return "running"
     if record.state == "running" and record.host == platform.node() and not Path(f"/proc/{record.process}").exists():
         return "interrupted"
     return record.state
-
-
-def _refuse() -> None:
-    raise _BusyError
 
 
 def _read(root: Path) -> RunRecord:
