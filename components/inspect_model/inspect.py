@@ -1,7 +1,7 @@
 """Inspection of a model: simplify the graph as a server would, and count."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,6 @@ from tfopt.components.inspect_model.advice import advise
 from tfopt.components.inspect_model.called_graphs import CALLS, LOOPS, read_called_graph, simplify
 from tfopt.components.inspect_model.flops import FREE, VIEWS, count_flops
 from tfopt.components.inspect_model.lighter_backbones import list_lighter_backbones
-from tfopt.components.inspect_model.prunable import count_prunable
 from tfopt.components.inspect_model.weights import count_parameters, find_unaligned_kernels, measure_sparsity
 from tfopt.data.sample_inputs import OPEN_SIZE
 from tfopt.error_messages import nearest
@@ -40,6 +39,9 @@ from tfopt.saved_models.saved_model import opened
 SERVING_PASSES = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")  # as any server does
 NO_COMPUTATION = {"Const", "Placeholder", "NoOp", "Identity", "IdentityN"}
 BUSIEST = 12
+# operations whose kernels have channels that can be removed
+CHANNEL_OPS = {"Conv2D", "Conv3D", "MatMul", "DepthwiseConv2dNative", "BatchMatMulV2", "Einsum"}
+ENDS = {*CALLS, "TensorListFromTensor", "Shape"}  # channels are not followed into these
 
 # Ops that LiteRT computes in 8 bits, and those that its XNNPACK delegate runs (LiteRT's 8-bit quantization
 # specification and kernel registry, the XNNPACK delegate's list of operators). An Einsum becomes a matrix product. A
@@ -197,3 +199,30 @@ def _coverage(costs: Sequence[NodeCost], ops: set[str]) -> OpCoverage:
 
 def _format_spec(end: Any) -> str:
     return str(TensorSpec(end.dtype, end.shape or (), ranked=end.shape is not None))
+
+
+def count_prunable(graph: Graph, costs: Iterable[NodeCost]) -> int:
+    """Return the floating-point operations of kernels whose channels end in another kernel, or come from one.
+
+    A kernel that several nodes read is left out: its layer is called several times, as those of unrolled recurrent
+    layers. So is what functions and loops contain.
+    """
+    kernels = {node.name: kernel for node in graph.of_op(*CHANNEL_OPS) if (kernel := _kernel(graph, node))}
+    readers = Counter(kernels.values())
+    single = {name for name, kernel in kernels.items() if readers[kernel] == 1}
+    sources: dict[str, frozenset[str]] = {}  # the nearest kernels from which a tensor has its channels
+    prunable: set[str] = set()
+    for name in graph.downstream():
+        node = graph.nodes[name]
+        near = frozenset().union(*(sources.get(tensor.node, ()) for tensor in node.inputs))
+        if name in single and near:
+            prunable |= {name, *near}
+        ends = node.op in CHANNEL_OPS or node.op in ENDS
+        sources[name] = frozenset([name]) if name in single else frozenset() if ends else near
+    return sum(cost.flops or 0 for cost in costs if cost.node in prunable)
+
+
+def _kernel(graph: Graph, node: Node) -> str | None:
+    """Return the name of the constant that is the kernel of a node; None if it has none."""
+    constants = [tensor.node for tensor in node.inputs if graph.is_constant(tensor)]
+    return constants[0] if constants else None

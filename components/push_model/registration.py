@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfopt.artifacts import Decision, Model
-from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings, RegistrationSettings
-from tfopt.components.push_model.registrations.kind import PushedVersion
-from tfopt.components.push_model.registrations.target import (
+from tfopt.components.push_model.push import Choice
+from tfopt.components.push_model.registrations.kind import (
+    PushedVersion,
     Target,
     parse_name,
     parse_targets,

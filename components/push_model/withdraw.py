@@ -7,10 +7,9 @@ killed is completed by the next one, or by the next push.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from tfopt.components.push_model.registration import update_registrations
-from tfopt.components.push_model.store_versions import StoreVersions
+from tfopt.components.push_model.store_versions import StoreVersions, open_versions
 from tfopt.components.push_model.version_record import read_record
 from tfopt.components.push_model.versions import Versions, translate_errors
 from tfopt.errors import ComponentError
@@ -134,10 +133,3 @@ def _change(
         return Withdrawal(change, served, {})
     note = str(change) if change.action == "withdrawn" else None
     return Withdrawal(change, served, update_registrations(record, newest.pushed if newest else None, note))
-
-
-def open_versions(destination: str) -> Versions | StoreVersions:
-    """Return the versions of a destination whose layout is that of its last push."""
-    if remote_files.is_remote(destination):
-        return StoreVersions(destination, "plain")
-    return Versions(str(Path(destination).expanduser()), "plain")
