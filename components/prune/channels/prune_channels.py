@@ -9,14 +9,13 @@ import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.components.prune import report
 from tfopt.components.prune.channels.cost import relative_latency
 from tfopt.components.prune.channels.importance import Losses, label_free_losses, labeled_losses
 from tfopt.components.prune.channels.selection import Removal, remove_channels
 from tfopt.components.prune.kernels import NAMES, check_not_shrunk
 from tfopt.components.prune.masked_training import fine_tune
 from tfopt.components.prune.parameters import Settings
-from tfopt.components.prune.prune_weights import FIX
+from tfopt.components.prune.prune_weights import FIX, describe_channels
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
@@ -64,7 +63,7 @@ def prune_channels(
             smaller, tuned = fine_tune(tuner.compile(smaller), [], tuner, settings)
             tuned |= {"parent": before}
     verified = save_and_compare(smaller, target, model, parent, examples, fix=FIX)
-    layers = report.describe_channels(kernels_of(parent, NAMES), kernels_of(smaller, NAMES))
+    layers = describe_channels(kernels_of(parent, NAMES), kernels_of(smaller, NAMES))
     for line in [*_table(removal.report), layers["speed"], parity.describe_parity(verified["outputs"])]:
         log.info("%s", line)
     return {
