@@ -70,10 +70,10 @@ def _name(settings: Settings) -> str:
 
 def _describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -> JsonObject:
     """Return the report of a pruned model; ``gzipped_before`` are the bytes of each kernel before pruning."""
-    layers: list[JsonObject] = [
-        {**report_row(kernel, before), "left": kernel.left, "speed": _speedups(kernel, kernels[0])}
-        for kernel, before in zip(kernels, gzipped_before, strict=True)
-    ]
+    layers: list[JsonObject] = []
+    for kernel, before in zip(kernels, gzipped_before, strict=True):
+        speed = {"xnnpack": _xnnpack(kernel, kernels[0]), "tensorrt": _tensorrt(kernel), "others": OTHER_RUNTIMES}
+        layers.append({**report_row(kernel, before), "left": kernel.left, "speed": speed})
     total = sum(int(kernel.values.size) for kernel in kernels)
     zeros = sum(int(np.count_nonzero(kernel.values == 0)) for kernel in kernels)
     pruned = sum(kernel.left is None for kernel in kernels)
@@ -117,15 +117,8 @@ def _table(report: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _speedups(kernel: PrunableKernel, first: PrunableKernel) -> dict[str, str]:
-    """Return ``yes`` with a condition, or ``no`` with the reason, for each runtime.
-
-    The model's first kernel decides whether XNNPACK uses sparse kernels.
-    """
-    return {"xnnpack": _xnnpack(kernel, first), "tensorrt": _tensorrt(kernel), "others": OTHER_RUNTIMES}
-
-
 def _xnnpack(kernel: PrunableKernel, first: PrunableKernel) -> str:
+    """Return ``yes`` with a condition, or ``no`` with the reason; the model's first kernel decides, too."""
     shape, kind = tuple(kernel.variable.shape), type(kernel.layer).__name__
     if kind != "Conv2D" or shape[:2] != (1, 1):
         return "no: it has sparse 1x1 convolutions only"

@@ -72,7 +72,8 @@ def run_supervised(program: Callable[[], int]) -> "int | Death":
         status = _wait(child, awaited)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    end = _read(record)
+    text = os.pread(record, 1 << 20, 0)
+    end: Work = json.loads(text) if text.strip() else {}
     if "returned" in end:  # a crash of a library after that, when the interpreter ends, harms nothing
         return end["returned"]
     if end.get("raised") and status >= 0:
@@ -140,9 +141,3 @@ def _write(record: int, content: Work) -> None:
         return
     text = json.dumps(content).encode()
     os.pwrite(record, text.ljust(os.fstat(record).st_size), 0)
-
-
-def _read(record: int) -> Work:
-    text = os.pread(record, 1 << 20, 0)
-    content: Work = json.loads(text) if text.strip() else {}
-    return content
