@@ -10,14 +10,10 @@ MAX_ITERATIONS = 100  # k-means converges long before
 
 
 def share(weights: Array, clusters: int, initialization: str, *, keep_zeros: bool, seed: int) -> Array:
-    """Return the weights with a limited number of distinct values, each the mean of the weights that it replaces.
+    """Return weights of any shape with at most ``clusters`` distinct values, each the mean of those that it replaces.
 
-    Args:
-        weights: Of any shape.
-        clusters: Maximum number of distinct values, at least 2; zero is one of them if zeros are preserved.
-        initialization: ``linear``, ``kmeans_plus_plus`` or ``density``.
-        keep_zeros: Weights that are zero stay zero, and no others become zero.
-        seed: Seed of k-means++.
+    The initialization is ``linear``, ``kmeans_plus_plus``, which depends on the seed, or ``density``. With
+    ``keep_zeros`` weights that are zero stay zero, and no others become zero; zero is then one of the distinct values.
 
     >>> share(np.array([0.0, 0.9, 1.1, -2.0, 0.0]), 3, "linear", keep_zeros=True, seed=0)
     array([ 0.,  1.,  1., -2.,  0.])

@@ -1,8 +1,9 @@
-"""Fine-tuning of a pruned model whose zeros stay exact after every step of any optimizer (Keras 3).
+"""Fine-tuning of a pruned model whose zeros stay exact after every step of any optimizer.
 
-Before the optimizer sees them, gradients of pruned weights are set to zero, so that they influence neither momentum nor
-clipping by norm. After the step, the weights are masked again, so that weight decay cannot change them. Both happen
-inside the graph of the training step, with or without XLA, and cost one multiplication per kernel.
+In Keras 3, gradients of pruned weights are set to zero before the optimizer sees them, so that they influence neither
+momentum nor clipping by norm. After the step, the weights are masked again, so that weight decay cannot change them.
+Both happen inside the graph of the training step, with or without XLA, and cost one multiplication per kernel. Keras 2
+models are trained with the wrappers of TensorFlow's Model Optimization Toolkit.
 """
 
 import logging
@@ -16,10 +17,11 @@ import tensorflow as tf
 from tfopt import keras_models
 from tfopt.components.prune.kernels import PrunableKernel
 from tfopt.components.prune.parameters import Pattern, Settings
-from tfopt.components.prune.patterns import Schedule, draw_mask, plan_schedule
+from tfopt.components.prune.patterns import POWER, Schedule, draw_mask, plan_schedule
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.fit_loop import History
 from tfopt.training.second_round import SECOND_ROUND
+from tfopt.training.weight_changes import wrap_layers
 from tfopt.value_types import JsonObject
 
 GRADUAL = ("magnitude", "block")  # patterns whose sparsity can grow; that of N:M is fixed
@@ -131,11 +133,9 @@ def _add_masks(
     if not masks.kernels:
         return model, [], lambda: model
     if keras_models.is_keras_2(model):
-        from tensorflow_model_optimization.sparsity import keras as sparsity
+        from tensorflow_model_optimization.sparsity import keras as sparsity  # imports Keras 2
 
-        from tfopt.components.prune.tfmot import wrap  # imports Keras 2
-
-        wrapped = tuner.compile(wrap(model, kernels, settings.parsed_pattern, schedule))
+        wrapped = tuner.compile(wrap_kernels(model, kernels, settings.parsed_pattern, schedule))
         # The callback passes the step to the wrappers, and masks the weights after each epoch.
         return wrapped, [sparsity.UpdatePruningStep()], lambda: sparsity.strip_pruning(wrapped)
     masks.attach(model.optimizer)
@@ -152,3 +152,36 @@ def _masked(gradient: Any, mask: Any) -> Any:
         return gradient
     dense = tf.convert_to_tensor(gradient)
     return dense * tf.cast(mask, dense.dtype)
+
+
+def wrap_kernels(model: Any, kernels: Sequence[PrunableKernel], pattern: Pattern, schedule: Schedule) -> Any:
+    """Return a Keras 2 model with the toolkit's pruning wrapper around each pruned layer; see `wrap_layers`."""
+    from tensorflow_model_optimization.sparsity import keras as sparsity
+
+    options = {"pruning_schedule": _toolkit_schedule(schedule)}
+    if pattern.name == "n_m":
+        n, m = pattern.ratio
+        options["sparsity_m_by_n"] = (m - n, m)  # the toolkit counts zeros
+    if pattern.name == "block":
+        options["block_size"] = pattern.block
+
+    def wrap_layer(layer: Any) -> Any:
+        inside = {id(part) for part in layer._flatten_layers()}
+        pruned = [kernel.variable for kernel in kernels if id(kernel.layer) in inside and not kernel.left]
+        if not pruned:
+            return layer
+        layer.get_prunable_weights = lambda: pruned
+        return sparsity.prune_low_magnitude(layer, **options)
+
+    return wrap_layers(model, wrap_layer, verb="prune", untrained="prune without training")
+
+
+def _toolkit_schedule(schedule: Schedule) -> Any:
+    """Return the schedule as the toolkit's object, which counts steps from 1 too."""
+    from tensorflow_model_optimization.sparsity import keras as sparsity
+
+    if schedule.end == 1:
+        return sparsity.ConstantSparsity(schedule.goal, begin_step=1, end_step=1, frequency=1)
+    return sparsity.PolynomialDecay(
+        0.0, schedule.goal, begin_step=1, end_step=schedule.end, power=POWER, frequency=schedule.frequency
+    )

@@ -21,11 +21,8 @@ POWER = 3
 def draw_mask(weights: Array, pattern: Pattern, sparsity: float, axis: int) -> Array:
     """Return a float32 mask in the weights' shape: 1 for weights that remain, 0 for pruned ones.
 
-    Args:
-        weights: Of any shape; for ``block`` a matrix, apart from dimensions of size 1.
-        pattern: Positions that zeros may have.
-        sparsity: Fraction of zeros; not used by ``n_m``.
-        axis: Axis of the input channels, along which ``n_m`` groups weights.
+    For ``block`` the weights are a matrix, apart from dimensions of size 1. ``n_m`` groups weights along the axis, that
+    of the input channels; it does not use the sparsity, the fraction of zeros.
     """
     if pattern.name == "n_m":
         return n_m_mask(weights, *pattern.ratio, axis)

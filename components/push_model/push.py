@@ -25,17 +25,11 @@ from tfopt.storage.remote_files import is_remote
 
 @dataclass(frozen=True)
 class Choice:
-    """The model to push, and the reason.
+    """The model to push, and the reason."""
 
-    Attributes:
-        model: The model; None to push nothing.
-        reason: The reason of the blessing; for the fallback or None, why the requested model is not pushed.
-        fallback: True if it is the fallback.
-    """
-
-    model: Model | None
-    reason: str
-    fallback: bool = False
+    model: Model | None  # None to push nothing
+    reason: str  # of the blessing; for the fallback or None, why the requested model is not pushed
+    fallback: bool = False  # True if it is the fallback
 
 
 def choose(model: Model, blessing: Blessing, infra: InfraBlessing | None, fallback: Model | None) -> Choice:

@@ -31,21 +31,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class PushResult:
-    """The result of a push.
+    """The result of a push."""
 
-    Attributes:
-        version: Number of the version that contains the model; None if it was withdrawn.
-        previous: Number of the version that was the newest before; equal to ``version`` if nothing was added.
-        reason: ``blessed``, or why nothing was added.
-        digest: Of the version's files.
-        config: Triton's configuration of this version.
-    """
-
-    version: int | None
-    previous: int | None
-    reason: str
-    digest: str
-    config: str | None = None
+    version: int | None  # that contains the model; None if it was withdrawn
+    previous: int | None  # the newest one before; equal to ``version`` if nothing was added
+    reason: str  # ``blessed``, or why nothing was added
+    digest: str  # of the version's files
+    config: str | None = None  # Triton's configuration of this version
 
 
 class Versions:

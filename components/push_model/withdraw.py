@@ -30,17 +30,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Withdrawal:
-    """The result of a command.
+    """The result of a command."""
 
-    Attributes:
-        change: The last change of the version.
-        served: Number of the newest version that is left; None if there is none.
-        updates: What was changed where the version is registered, by target.
-    """
-
-    change: Change
-    served: int | None
-    updates: dict[str, str]
+    change: Change  # the last one of the version
+    served: int | None  # number of the newest version that is left; None if there is none
+    updates: dict[str, str]  # what was changed where the version is registered, by target
 
 
 def withdraw(destination: str, version: int | None, reason: str, *, allow: bool = False) -> Withdrawal:

@@ -74,11 +74,7 @@ def run_server(program: str, root: Path, signature: str, deadline: float) -> Ite
 
 
 def _not_ready(connection: Any, name: str) -> str | None:
-    """Return the reason why the server does not serve the model yet; None if it does.
-
-    Raises:
-        ComponentError: If the server failed to load the model, with its message.
-    """
+    """Return why the server does not serve the model yet; raise ComponentError if it failed to load it."""
     from tritonclient.utils import InferenceServerException
 
     try:

@@ -3,13 +3,13 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_model_optimization.sparsity import keras as sparsity
 
 from tfopt.components.prune import patterns
 from tfopt.components.prune.kernels import find_kernels
-from tfopt.components.prune.masked_training import Masks
+from tfopt.components.prune.masked_training import Masks, _toolkit_schedule, wrap_kernels
 from tfopt.components.prune.parameters import Pattern, parse_block, parse_ratio
 from tfopt.components.prune.patterns import plan_schedule
-from tfopt.components.prune.tfmot import _toolkit_schedule, sparsity, wrap
 from tfopt.errors import ComponentError
 
 PATTERNS = {
@@ -34,7 +34,7 @@ def test_masks_are_those_of_the_toolkit_for_the_same_weights(name):
     model = tf_keras.Sequential([tf_keras.Input((4, 4, 8)), *layers])
     kernels = find_kernels(model, Pattern("magnitude"), [])
     before = [kernel.values for kernel in kernels]
-    wrapped = wrap(model, kernels, pattern, plan_schedule("constant", 0.7, steps=1))
+    wrapped = wrap_kernels(model, kernels, pattern, plan_schedule("constant", 0.7, steps=1))
     wrapped.compile(tf_keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
     wrapped.fit(np.ones((1, 4, 4, 8)), np.ones((1, 23)), callbacks=[sparsity.UpdatePruningStep()], verbose=0)
     wrappers = [layer for layer in wrapped.layers if getattr(layer, "pruning_vars", [])]

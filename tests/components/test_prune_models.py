@@ -13,7 +13,7 @@ from tfopt.artifacts import CARD, KerasModel
 from tfopt.components.cluster.centroids import share
 from tfopt.components.prune.component import prune
 from tfopt.components.prune.kernels import find_kernels
-from tfopt.components.prune.masked_training import Masks
+from tfopt.components.prune.masked_training import Masks, wrap_kernels
 from tfopt.components.prune.parameters import Pattern
 from tfopt.components.prune.patterns import is_n_m
 from tfopt.components.quantize.fake_quant_training import Trainee
@@ -258,7 +258,6 @@ def test_fine_tuning_a_nested_subclassed_keras_2_model_is_refused(tmp_path):
     import tf_keras
 
     from tfopt.components.prune.patterns import plan_schedule
-    from tfopt.components.prune.tfmot import wrap
 
     class Inner(tf_keras.Model):
         def __init__(self):
@@ -272,7 +271,7 @@ def test_fine_tuning_a_nested_subclassed_keras_2_model_is_refused(tmp_path):
     model = tf_keras.Model(inputs, Inner()(inputs))
     kernels = find_kernels(model, Pattern("magnitude"), [])
     with pytest.raises(ComponentError, match="leave the module out"):
-        wrap(model, kernels, Pattern("magnitude"), plan_schedule("constant", 0.5, steps=1))
+        wrap_kernels(model, kernels, Pattern("magnitude"), plan_schedule("constant", 0.5, steps=1))
 
 
 def keras_of(module):

@@ -27,24 +27,16 @@ Changes = Mapping[int, Sequence["Change"]]
 
 @dataclass(frozen=True)
 class Change:
-    """One change of a version.
-
-    Attributes:
-        action: ``removed`` if somebody moved or deleted the folder without `tfopt withdraw`.
-        digest: Of the version's files.
-        time: ISO 8601 in UTC.
-        by: The user of the command; empty for ``removed``.
-        allow: True if a later run may push the same files again, under another number.
-    """
+    """One change of a version."""
 
     schema_version: ClassVar[int] = 1
     version: int
-    action: Action
-    digest: str
-    time: str
-    by: str
+    action: Action  # ``removed`` if somebody moved or deleted the folder without `tfopt withdraw`
+    digest: str  # of the version's files
+    time: str  # ISO 8601 in UTC
+    by: str  # the user of the command; empty for ``removed``
     reason: str
-    allow: bool = False
+    allow: bool = False  # True if a later run may push the same files again, under another number
 
     def __str__(self) -> str:
         """Return the change in words.

@@ -38,16 +38,11 @@ _owner = 0  # ID of the program's process: its own forks record nothing
 
 @dataclass
 class Death:
-    """The end of a program that neither returned nor raised an exception.
-
-    Attributes:
-        work: Description given to `recorded_work` of what it was working on; empty if it had not begun.
-        line: The user's line that crashed, as ``FILE, line N, in FUNCTION``; empty if unknown.
-    """
+    """The end of a program that neither returned nor raised an exception."""
 
     status: int
-    work: Work
-    line: str
+    work: Work  # given to `recorded_work` last; empty if it had not begun
+    line: str  # the user's line that crashed, as ``FILE, line N, in FUNCTION``; empty if unknown
 
 
 def run_supervised(program: Callable[[], int]) -> "int | Death":

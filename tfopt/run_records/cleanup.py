@@ -22,22 +22,13 @@ LOGS = ("run.log", "run.log.1")
 
 @dataclass(frozen=True)
 class OldResults:
-    """Results of earlier runs in a folder.
+    """Results of earlier runs in a folder."""
 
-    Attributes:
-        records: Their records, with those of killed executions.
-        executions: Their number, without killed ones.
-        outputs: Outputs that only these executions have, those of killed ones, and the folders in which TFX executed
-            them.
-        bytes: What removing the outputs frees; a file with other links frees nothing.
-        steps: Names of all steps that have a record.
-    """
-
-    records: list[Path]
-    executions: int
-    outputs: list[Path]
-    bytes: int
-    steps: set[str] = field(default_factory=set)
+    records: list[Path]  # with those of killed executions
+    executions: int  # their number, without killed ones
+    outputs: list[Path]  # that only these executions have, those of killed ones, and folders in which TFX executed them
+    bytes: int  # what removing the outputs frees; a file with other links frees nothing
+    steps: set[str] = field(default_factory=set)  # names of all steps that have a record
 
 
 def find_old_results(root: Path, keep: int) -> OldResults:

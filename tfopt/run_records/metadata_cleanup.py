@@ -16,20 +16,13 @@ COMPLETE, CACHED = 3, 5  # states of an execution whose outputs exist
 
 @dataclass(frozen=True)
 class OldExecutions:
-    """Executions that newer ones of the same step replace.
-
-    Attributes:
-        steps: Name of the step of each execution, by number, old or not.
-        artifacts: Numbers of the artifacts that no other execution has as input or output.
-        replaced: Their paths and addresses.
-        used: Paths and addresses of all other artifacts.
-    """
+    """Executions that newer ones of the same step replace."""
 
     ids: list[int]
-    steps: dict[int, str]
-    artifacts: list[int]
-    replaced: set[str]
-    used: set[str]
+    steps: dict[int, str]  # the step of each execution, old or not
+    artifacts: list[int]  # numbers of those that no other execution has as input or output
+    replaced: set[str]  # their paths and addresses
+    used: set[str]  # paths and addresses of all other artifacts
 
 
 def find_old_executions(file: Path, keep: int) -> OldExecutions:

@@ -31,37 +31,26 @@ State = Literal["running", "succeeded", "failed", "interrupted"]
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The last run in a folder.
-
-    Attributes:
-        state: ``running`` until the run ends; a killed run leaves it so.
-        started: Time in UTC.
-        ended: Time in UTC; None while it runs.
-        pushed: Folder or address of the pushed version.
-        report: Path of the report, relative to the run's folder if it is in it.
-        engine: The engine; empty, as the fields below, in records of earlier versions.
-        inputs: Digest of each source, comparable between runs of one engine; empty, as code, python and packages, if
-            the run did not succeed.
-        code: Digest of the source files of each step's component.
-    """
+    """The last run in a folder."""
 
     schema_version: ClassVar[int] = 1
     pipeline: str
-    state: State
-    started: str
+    state: State  # ``running`` until the run ends; a killed run leaves it so
+    started: str  # time in UTC
     host: str
     process: int
     version: str
-    ended: str | None = None
+    ended: str | None = None  # time in UTC
     error: str | None = None
     selected: str | None = None
-    pushed: str | None = None
-    report: str | None = None
-    engine: str = ""
+    pushed: str | None = None  # folder or address of the pushed version
+    report: str | None = None  # its path, relative to the run's folder if it is in it
+    engine: str = ""  # empty, as the fields below, in records of earlier versions
     sources: dict[str, str | None] = field(default_factory=dict)
     parameters: JsonObject = field(default_factory=dict)
-    inputs: dict[str, str | None] = field(default_factory=dict)
-    code: dict[str, str] = field(default_factory=dict)
+    # Of a run that succeeded. Digests of sources are comparable between runs of one engine.
+    inputs: dict[str, str | None] = field(default_factory=dict)  # digest of each source
+    code: dict[str, str] = field(default_factory=dict)  # digest of the source files of each step's component
     python: str = ""
     packages: dict[str, str] = field(default_factory=dict)
 

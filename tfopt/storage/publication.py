@@ -125,16 +125,11 @@ def _journal(outputs: Mapping[Path, Path]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Journal:
-    """Outputs that are renamed together.
-
-    Attributes:
-        process: A name from `staging.new_path`, which says whether its process runs where there are no locks.
-        outputs: Fingerprints by path, the first one that whose journal is removed first.
-    """
+    """Outputs that are renamed together."""
 
     token: str
-    process: str
-    outputs: dict[str, str]
+    process: str  # a name from `staging.new_path`: says without locks whether its process runs
+    outputs: dict[str, str]  # fingerprints by path; the journal of the first one is removed first
 
     def path(self, target: Path) -> Path:
         """Return the path of the journal next to an output."""

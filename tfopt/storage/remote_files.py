@@ -119,13 +119,12 @@ def content_digest(uri: str) -> str | None:
     The version of a file is its checksum (ETag) or, in stores without one, its modification time.
     """
     with contextlib.suppress(ComponentError):  # unknown scheme or no credentials: reading reports the error
-        files = _list(uri)
-        versions = {
-            file: next((facts[key] for key in VERSION_KEYS if facts.get(key)), None) for file, facts in files.items()
-        }
-        if files and all(versions.values()):
-            facts = [[file, files[file]["size"], str(version)] for file, version in versions.items()]
-            return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        rows = []
+        for file, facts in _list(uri).items():
+            version = next((str(facts[key]) for key in VERSION_KEYS if facts.get(key)), None)
+            rows.append((file, facts["size"], version))
+        if rows and all(version for _, _, version in rows):
+            return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
     return None
 
 
@@ -139,9 +138,8 @@ def local_copy(uri: str) -> str:
         return uri
     version = content_digest(uri) or uuid.uuid4().hex
     with _LOCK:
-        target = (
-            _cache() / hashlib.sha256(f"{uri} {version}".encode()).hexdigest()[:16] / uri.rstrip("/").rpartition("/")[2]
-        )
+        digest = hashlib.sha256(f"{uri} {version}".encode()).hexdigest()
+        target = _cache() / digest[:16] / uri.rstrip("/").rpartition("/")[2]
         if not target.exists():
             check_exists(uri)
             partial = Path(tempfile.mkdtemp(dir=_cache())) / target.name

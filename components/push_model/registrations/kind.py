@@ -15,19 +15,10 @@ from tfopt.errors import ComponentError
 
 @dataclass(frozen=True)
 class PushedVersion:
-    """A pushed version, as it is registered, with plain values only. `PushedReport` describes the other attributes.
+    """A pushed version, as it is registered, with plain values only. `PushedReport` describes the other attributes."""
 
-    Attributes:
-        name: The name to register under.
-        destination: The address of the destination, for readers elsewhere.
-        metrics: Its metrics by name; empty without a decision.
-        baseline_metrics: The baseline's.
-        number: Number of the version; 0 before the push.
-        path: The folder or address of the version, for this process; empty before the push.
-    """
-
-    name: str
-    destination: str
+    name: str  # to register under
+    destination: str  # its address, for readers elsewhere
     format: str
     layout: str
     model: str
@@ -35,10 +26,10 @@ class PushedVersion:
     reason: str
     fallback: bool = False
     environment: dict[str, str] = field(default_factory=dict)
-    metrics: dict[str, float] = field(default_factory=dict)
-    baseline_metrics: dict[str, float] = field(default_factory=dict)
-    number: int = 0
-    path: str = ""
+    metrics: dict[str, float] = field(default_factory=dict)  # empty without a decision
+    baseline_metrics: dict[str, float] = field(default_factory=dict)  # the metrics of the baseline
+    number: int = 0  # of the version; 0 before the push
+    path: str = ""  # folder or address of the version, for this process; empty before the push
 
     @property
     def address(self) -> str:
