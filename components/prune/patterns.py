@@ -77,12 +77,6 @@ def as_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
     return shape if len(shape) == 2 else tuple(size for size in shape if size > 1)
 
 
-def is_n_m(weights: Array, n: int, m: int, axis: int) -> bool:
-    """Return True if at most n of every m adjacent weights along an axis are not zero."""
-    last = np.moveaxis(weights, axis, -1)
-    return last.shape[-1] % m == 0 and bool((np.count_nonzero(last.reshape(-1, m), axis=1) <= n).all())
-
-
 @dataclass(frozen=True)
 class Schedule:
     """Sparsity by training step, counted from 1. After ``end`` the masks do not change.

@@ -19,8 +19,8 @@ from tfopt.artifacts import Examples, KerasModel
 from tfopt.components.prune.kernels import TRANSPOSED, PrunableKernel, check_not_shrunk, find_kernels
 from tfopt.components.prune.masked_training import Masks, fine_tune
 from tfopt.components.prune.parameters import Settings
-from tfopt.components.prune.patterns import is_n_m
 from tfopt.keras_models.kernels import Kernel, report_row, table_lines
+from tfopt.keras_models.weight_constraints import is_n_m
 from tfopt.measurement import parity
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.weight_changes import loaded_reproducibly, save_and_compare

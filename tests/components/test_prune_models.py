@@ -15,9 +15,9 @@ from tfopt.components.prune.component import prune
 from tfopt.components.prune.kernels import find_kernels
 from tfopt.components.prune.masked_training import Masks, wrap_kernels
 from tfopt.components.prune.parameters import Pattern
-from tfopt.components.prune.patterns import is_n_m
 from tfopt.components.quantize.fake_quant_training import Trainee
 from tfopt.errors import ComponentError
+from tfopt.keras_models.weight_constraints import is_n_m
 
 OWN = """
 import keras

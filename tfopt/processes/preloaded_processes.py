@@ -57,9 +57,8 @@ _runs = 0  # open contexts of runs
 def preloading(*, is_run: bool = False, will_fork: bool = False) -> Iterator[None]:
     """Fork children from servers until the context ends; within another such context, use its servers.
 
-    Args:
-        is_run: True for a run of many steps, whose work is done in forks wherever it can be (see `run_isolated`).
-        will_fork: True for a run with steps that fork: a server may be started before it is needed (`start_ahead`).
+    A run (``is_run``) does its work in forks wherever it can (`run_isolated`). With ``will_fork`` a server may be
+    started before it is needed (`start_ahead`).
     """
     global _open, _runs
     with _lock:

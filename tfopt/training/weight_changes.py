@@ -58,7 +58,7 @@ def wrap_layers(model: Any, wrap: Callable[[Any], Any], *, verb: str, untrained:
     Raises:
         ComponentError: If it contains a subclassed model, whose layers cannot be replaced.
     """
-    from tf_keras import Model, Sequential, models
+    from tf_keras import Model, Sequential, models  # Keras 2 only
 
     def replace(layer: Any) -> Any:
         if isinstance(layer, Model):
