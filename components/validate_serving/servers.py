@@ -44,18 +44,14 @@ class Server:
 
 @dataclass(frozen=True)
 class ServerProgram:
-    """A model server that runs as a process of its own, as an entry point names it.
+    """A model server that runs as a process of its own, as an entry point names it."""
 
-    Attributes:
-        find_program: Returns the path of the program; None if this machine lacks it, or what it needs for a format.
-        run: Starts the program on the folder with the versions of a model, whose name is that of the model, for its
-            signature; ready at a time of `time.monotonic` at the latest, and stopped at the end.
-        check_folder: Writes what the server reads next to the versions, and returns what is wrong with it. It is called
-            on machines without the program, too.
-    """
-
+    # Returns the path of the program; None if this machine lacks it, or what it needs for a format.
     find_program: Callable[[str], str | None]
+    # Starts the program on the folder with the versions of a model, whose name is that of the model, for its signature;
+    # ready at a time of `time.monotonic` at the latest, and stopped at the end.
     run: Callable[[str, Path, str, float], AbstractContextManager[Server]]
+    # Writes what the server reads next to the versions, and returns what is wrong with it; also without the program.
     check_folder: Callable[[Model, Path, Runtime, ServingTest], list[str]] = lambda model, root, expected, test: []
 
 

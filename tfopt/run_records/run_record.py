@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Any, ClassVar, Literal
 
 import tfopt
 from tfopt.artifacts import Artifact, Decision, Pushed
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 State = Literal["running", "succeeded", "failed", "interrupted"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunRecord:
     """The last run in a folder."""
 
@@ -55,62 +55,44 @@ class RunRecord:
     packages: dict[str, str] = field(default_factory=dict)
 
 
-class RunResults(TypedDict, total=False):
-    """Fields of `RunRecord` that are known when a run succeeded."""
-
-    selected: str
-    report: str
-    pushed: str | None
-    inputs: dict[str, str | None]
-    code: dict[str, str]
-    python: str
-    packages: dict[str, str]
-
-
 @contextlib.contextmanager
-def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[RunResults]:
-    """Record a run, at its start and at its end; the block adds the fields of a successful run to the mapping."""
-    record = RunRecord(pipeline, "running", _now(), platform.node(), os.getpid(), tfopt.__version__, **facts)
-    _write(root, record)
-    results: RunResults = {}
+def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[RunRecord]:
+    """Record a run, at its start and at its end; the block sets what is known when it succeeded."""
+    started = RunRecord(pipeline, "running", _now(), platform.node(), os.getpid(), tfopt.__version__, **facts)
+    _write(root, started)
+    record = replace(started, inputs={})  # another dict, which the block fills
     try:
-        yield results
+        yield record
     except BaseException as error:
         state: State = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         text = first_line(error).removeprefix("received: ")  # of a ComponentError
-        _write(root, replace(record, state=state, ended=_now(), error=text))
+        _write(root, replace(started, state=state, ended=_now(), error=text))
         raise
-    _write(root, replace(record, state="succeeded", ended=_now(), **results))
+    _write(root, replace(record, state="succeeded", ended=_now()))
 
 
-def run_facts(dag: Dag, values: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> RunResults:
-    """Return the fields about inputs and code of a run, without which its results cannot be explained."""
-    inputs: dict[str, str | None] = {}
+def add_inputs(record: RunRecord, dag: Dag, values: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> None:
+    """Set the fields about inputs and code of a run, without which its results cannot be explained."""
     code: dict[str, Code] = {}
     for step in dag.steps.values():
         code[step.id] = code_digest.describe(step.component, step.component.check(step.resolve(values)))
         for name, wire in step.inputs.items():
             if isinstance(wire, PipelineInput) and name in outcomes[step.id].inputs:
-                (inputs[wire.name],) = outcomes[step.id].inputs[name]
-    return {
-        "inputs": inputs,
-        "code": {step: part.sources for step, part in code.items()},
-        "python": platform.python_version(),
-        "packages": dict(sorted({item for part in code.values() for item in part.packages.items()})),
-    }
+                (record.inputs[wire.name],) = outcomes[step.id].inputs[name]
+    record.code = {step: part.sources for step, part in code.items()}
+    record.python = platform.python_version()
+    record.packages = dict(sorted({item for part in code.values() for item in part.packages.items()}))
 
 
-def decision_facts(root: Path, artifacts: Sequence[Artifact]) -> RunResults:
-    """Return the fields about the selected model and the pushed version."""
-    results: RunResults = {}
+def add_decision(record: RunRecord, root: Path, artifacts: Sequence[Artifact]) -> None:
+    """Set the fields about the selected model and the pushed version."""
     for artifact in artifacts:
         if isinstance(artifact, Decision):
             page = artifact.path / Decision.page
             path = page.relative_to(root) if page.is_relative_to(root) else page
-            results |= {"selected": artifact.load().selected, "report": str(path)}
+            record.selected, record.report = artifact.load().selected, str(path)
         if isinstance(artifact, Pushed):
-            results["pushed"] = artifact.load().path
-    return results
+            record.pushed = artifact.load().path
 
 
 def find_run(name: str, folder: Path) -> tuple[Path, RunRecord]:

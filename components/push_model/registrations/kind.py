@@ -47,25 +47,19 @@ class PushedVersion:
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of registrations, as an entry point names it.
+    """A kind of registrations, as an entry point names it."""
 
-    Attributes:
-        register: Registers a version at an address, in a child process, and returns what it wrote in a few words. It
-            must be possible to call it again after a failure.
-        package: The module that it imports, if it is to be installed before the push.
-        check_address: Raises ComponentError for an address in a form that the kind does not have.
-        check_version: Raises ComponentError for a version that cannot be registered. It is called before the push, so
-            the version has no number and path.
-        update: Changes what `register` wrote about a version that was withdrawn or restored: called with the address,
-            the version, the newest version that is left (None if there is none), and who withdrew it, when and why
-            (None if it was restored). It returns what it changed, and can be called again. Without it the registration
-            stays as it is.
-    """
-
+    # Registers a version at an address, in a child process, and returns what it wrote in a few words. It must be
+    # possible to call it again after a failure.
     register: Callable[[str, PushedVersion], str]
-    package: str | None = None
+    package: str | None = None  # the module that it imports, if it is to be installed before the push
+    # Raises ComponentError for an address in a form that the kind does not have.
     check_address: Callable[[str], None] = lambda address: None
+    # Raises ComponentError for a version that cannot be registered; called before it has a number and a path.
     check_version: Callable[[PushedVersion], None] = lambda version: None
+    # Changes what `register` wrote about a version that was withdrawn or restored. It is called with the address, the
+    # version, the newest version that is left (None if there is none), and who withdrew it, when and why (None if it
+    # was restored). It returns what it changed, and can be called again. Without it the registration stays as it is.
     update: Callable[[str, PushedVersion, PushedVersion | None, str | None], str] | None = None
 
 
