@@ -11,6 +11,7 @@ from tfopt.components.prune.masked_training import Masks, _toolkit_schedule, wra
 from tfopt.components.prune.parameters import Pattern, parse_block, parse_ratio
 from tfopt.components.prune.patterns import plan_schedule
 from tfopt.errors import ComponentError
+from tfopt.keras_models.weight_constraints import is_n_m
 
 PATTERNS = {
     "magnitude": (Pattern("magnitude"), {}),
@@ -82,9 +83,9 @@ def test_equal_weights_are_pruned_to_the_requested_sparsity():
 def test_groups_lie_along_the_axis():
     weights = np.random.default_rng(0).normal(size=(3, 3, 8, 5))
     pruned = weights * patterns.n_m_mask(weights, 2, 4, axis=2)
-    assert patterns.is_n_m(pruned, 2, 4, 2)
-    assert not patterns.is_n_m(pruned, 2, 4, 0)
-    assert not patterns.is_n_m(weights, 2, 4, 2)
+    assert is_n_m(pruned, 2, 4, 2)
+    assert not is_n_m(pruned, 2, 4, 0)
+    assert not is_n_m(weights, 2, 4, 2)
     sums = np.abs(pruned).reshape(9, 2, 4, 5).sum(2)
     np.testing.assert_allclose(sums, np.sort(np.abs(weights).reshape(9, 2, 4, 5), axis=2)[:, :, 2:].sum(2))
 

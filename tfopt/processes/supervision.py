@@ -82,19 +82,16 @@ def recorded_work(description: Work) -> Iterator[None]:
 
     Of contexts within each other the innermost one counts; threads may have contexts of their own at the same time.
     """
-    if _record is None:
-        yield
-        return
     thread = threading.get_ident()
     with _lock:
         _works.setdefault(thread, []).append(description)
-        _write(_record, _joined_works())
+        _write(_joined_works())
     try:
         yield
     finally:
         with _lock:
             _works[thread].pop()
-            _write(_record, _joined_works())
+            _write(_joined_works())
 
 
 def _joined_works() -> Work:
@@ -112,9 +109,9 @@ def _run_recorded(program: Callable[[], int], record: int) -> int:
     try:
         code = program()
     except BaseException:
-        _write(record, {"raised": True})
+        _write({"raised": True})
         raise
-    _write(record, {"returned": code})
+    _write({"returned": code})
     return code
 
 
@@ -131,8 +128,7 @@ def _wait(child: int, awaited: set[signal.Signals]) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
-def _write(record: int, content: Work) -> None:
-    if _owner != os.getpid():
-        return
-    text = json.dumps(content).encode()
-    os.pwrite(record, text.ljust(os.fstat(record).st_size), 0)
+def _write(content: Work) -> None:
+    if _record is not None and _owner == os.getpid():
+        text = json.dumps(content).encode()
+        os.pwrite(_record, text.ljust(os.fstat(_record).st_size), 0)

@@ -41,7 +41,6 @@ PATTERN = "*?[\\"  # in paths that TensorFlow or Beam read and write
 ANSWER_S = 20.0  # until a store has answered for the first time; libraries retry for minutes
 
 _LOCK = threading.Lock()
-_answered: set[str] = set()
 _addresses: dict[str, str] = {}  # by local copy
 
 
@@ -319,7 +318,7 @@ def _connected(uri: str) -> Iterator[Any]:
     _refuse_web(uri)
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs the traceback of an error that is raised anyway
     try:
-        _check_answer(uri, _options(scheme))
+        _check_answer("/".join(uri.split("/")[:3]))
         yield fsspec.core.url_to_fs(uri, **_options(scheme))[0]
     except ComponentError:
         raise
@@ -348,17 +347,14 @@ def _options(scheme: str) -> dict[str, Any]:
     return {"config_kwargs": limits | fsspec.config.conf.get(scheme, {}).get("config_kwargs", {})}
 
 
-def _check_answer(uri: str, options: dict[str, Any]) -> None:
+@cache
+def _check_answer(address: str) -> None:
     """Raise ComponentError if a store gives no answer, which can be a refusal, within `ANSWER_S` seconds."""
     import fsspec
 
-    address = "/".join(uri.split("/")[:3])
-    if address in _answered:
-        return
-
     def ask() -> None:
         with contextlib.suppress(Exception):  # the request that follows reports it
-            store, root = fsspec.core.url_to_fs(address, **options)
+            store, root = fsspec.core.url_to_fs(address, **_options(address.partition("://")[0]))
             store.exists(root)
 
     request = threading.Thread(target=ask, daemon=True)
@@ -367,7 +363,6 @@ def _check_answer(uri: str, options: dict[str, Any]) -> None:
     if request.is_alive():
         fix = "check the address, the network and its proxy"
         raise ComponentError(f"{address}: no answer in {ANSWER_S:g} s", "an object store that can be reached", fix)
-    _answered.add(address)
 
 
 def _refuse_web(uri: str) -> None:
