@@ -23,15 +23,7 @@ from tfopt.graph.matching.batch_norms import batch_norms, why_left
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 from tfopt.graph.report import Report
-from tfopt.reports.inspection_report import (
-    BatchNormCount,
-    CostBudget,
-    FlopCount,
-    InspectionReport,
-    NodeCost,
-    OpCoverage,
-    UnfoldableBatchNorm,
-)
+from tfopt.reports import inspection_report as reports
 from tfopt.saved_models.effects import find_effects
 from tfopt.saved_models.list_sizes import fix_list_sizes
 from tfopt.saved_models.saved_model import opened
@@ -64,7 +56,7 @@ Ceil Div Floor Log Neg RealDiv Round Sqrt Square
 XNNPACK = BOTH | set(_XNNPACK.split())
 
 
-def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionReport:
+def inspect(model: Model, signature: str, budget: reports.CostBudget) -> reports.InspectionReport:
     """Return the report on a signature of a model.
 
     Raises:
@@ -80,7 +72,7 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
     simplify(graph)
     costs = [cost for cost in _costs(graph) if cost.op not in NO_COMPUTATION]
     flops = replace(_sum_flops(costs), prunable=count_prunable(graph, costs))
-    report = InspectionReport(
+    report = reports.InspectionReport(
         model=model.name,
         digest=model.digest,
         signature=signature,
@@ -125,7 +117,7 @@ def _fix_to_one_example(frozen: Frozen, key: str, uri: str) -> tuple[Frozen, dic
     return replace(frozen, graph=graph, signatures={key: signature}), assumed
 
 
-def _costs(graph: Graph) -> Iterator[NodeCost]:
+def _costs(graph: Graph) -> Iterator[reports.NodeCost]:
     """Yield the costs of the nodes of a graph, and of those in functions, times the number of calls if it is known."""
     for node in graph.nodes.values():
         called = read_called_graph(graph, node)
@@ -142,13 +134,13 @@ def _count_loops(graph: Graph) -> int:
     return len(graph.of_op(*LOOPS)) + sum(_count_loops(each[0]) for each in called if each)
 
 
-def _node_cost(graph: Graph, node: Node) -> NodeCost:
+def _node_cost(graph: Graph, node: Node) -> reports.NodeCost:
     shapes = [graph.shape(tensor) for tensor in node.inputs]
     output = graph.shape(Tensor(node.name))
     is_countable = node.op in FREE or all(_is_known(shape) for shape in (*shapes, output))
     flops = count_flops(node.op, node.attr, shapes, output or ()) if is_countable else None  # type: ignore[arg-type]
     moved = 0 if node.op in VIEWS else _bytes_moved(graph, node)
-    return NodeCost(node.name, node.op, flops, moved, list(output or ()))
+    return reports.NodeCost(node.name, node.op, flops, moved, list(output or ()))
 
 
 def _bytes_moved(graph: Graph, node: Node) -> int:
@@ -167,11 +159,11 @@ def _is_known(shape: Any) -> bool:
     return shape is not None and None not in shape
 
 
-def _sum_flops(costs: Sequence[NodeCost]) -> FlopCount:
+def _sum_flops(costs: Sequence[reports.NodeCost]) -> reports.FlopCount:
     by_op: Counter[str] = Counter()
     for cost in costs:
         by_op[cost.op] += cost.flops or 0
-    return FlopCount(
+    return reports.FlopCount(
         total=by_op.total(),
         by_op={op: count for op, count in by_op.most_common() if count},
         not_counted=dict(Counter(cost.op for cost in costs if cost.flops is None)),
@@ -179,18 +171,18 @@ def _sum_flops(costs: Sequence[NodeCost]) -> FlopCount:
     )
 
 
-def _fold_batch_norms(graph: Graph, report: Report) -> BatchNormCount:
+def _fold_batch_norms(graph: Graph, report: Report) -> reports.BatchNormCount:
     before = batch_norms(graph)
     passes.run((*SERVING_PASSES, *FOLDS), graph, report)
     after = batch_norms(graph)
-    unfoldable = [UnfoldableBatchNorm(start, why_left(graph, start, report)) for start in after.values()]
-    return BatchNormCount(found=len(before), foldable=len(before) - len(after), stay=unfoldable)
+    unfoldable = [reports.UnfoldableBatchNorm(start, why_left(graph, start, report)) for start in after.values()]
+    return reports.BatchNormCount(found=len(before), foldable=len(before) - len(after), stay=unfoldable)
 
 
-def _coverage(costs: Sequence[NodeCost], ops: set[str]) -> OpCoverage:
+def _coverage(costs: Sequence[reports.NodeCost], ops: set[str]) -> reports.OpCoverage:
     total = sum(cost.flops or 0 for cost in costs)
     covered = [cost for cost in costs if cost.op in ops]
-    return OpCoverage(
+    return reports.OpCoverage(
         flops=sum(cost.flops or 0 for cost in covered) / total if total else None,
         ops=len(covered) / len(costs) if costs else None,
         left_out=dict(Counter(cost.op for cost in costs if cost.op not in ops).most_common()),
@@ -201,7 +193,7 @@ def _format_spec(end: Any) -> str:
     return str(TensorSpec(end.dtype, end.shape or (), ranked=end.shape is not None))
 
 
-def count_prunable(graph: Graph, costs: Iterable[NodeCost]) -> int:
+def count_prunable(graph: Graph, costs: Iterable[reports.NodeCost]) -> int:
     """Return the floating-point operations of kernels whose channels end in another kernel, or come from one.
 
     A kernel that several nodes read is left out: its layer is called several times, as those of unrolled recurrent

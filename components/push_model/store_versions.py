@@ -145,10 +145,7 @@ class StoreVersions:
                 return version
 
     def _remove_old(self, keep: int | None) -> None:
-        """Remove the oldest versions, each pointer first, and the files of pushes that ended without a pointer.
-
-        An error is only logged, because the new version can be served already.
-        """
+        """Remove the oldest versions, each pointer first, and the files of pushes that ended without a pointer."""
         numbers = self.numbers()
         try:
             for version in numbers[: -keep or None] if keep else ():
@@ -158,7 +155,7 @@ class StoreVersions:
             for version in {number for number, _ in self._entries()} - {*numbers, *read_changes(self.destination)}:
                 if self._is_abandoned(version):
                     remote_files.remove(self.path(version))
-        except ComponentError as error:
+        except ComponentError as error:  # the new version can be served already
             log.warning("%s: old versions are not removed: %s", self.destination, error.received)
 
     def _is_abandoned(self, version: int) -> bool:

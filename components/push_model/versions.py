@@ -192,10 +192,7 @@ class Versions:
             linked = newest
 
     def _remove(self, version: int) -> None:
-        """Rename a version to a hidden name, then delete it; a push on another machine may remove it first.
-
-        An error is only logged, because the new version is served already.
-        """
+        """Rename a version to a hidden name, then delete it; a push on another machine may remove it first."""
         hidden, path = staging.new_path(self.folder), self.path(version)
         try:
             for suffix in (*DESCRIPTIONS, RECORD):
@@ -204,7 +201,7 @@ class Versions:
             shutil.rmtree(hidden)
         except FileNotFoundError:
             pass
-        except OSError as error:
+        except OSError as error:  # the new version is served already
             log.warning("%s: version %s is not removed: %s", self.folder, version, error)
 
 
