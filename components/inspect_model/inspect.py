@@ -57,11 +57,7 @@ XNNPACK = BOTH | set(_XNNPACK.split())
 
 
 def inspect(model: Model, signature: str, budget: reports.CostBudget) -> reports.InspectionReport:
-    """Return the report on a signature of a model.
-
-    Raises:
-        ComponentError: If the model cannot be read or lacks the signature.
-    """
+    """Return the report on a signature of a model; raise ComponentError if it cannot be read or lacks the signature."""
     with opened(model, state=True, inert=True) as whole_model:
         frozen, assumed = _fix_to_one_example(whole_model, signature, model.uri)
     tensors = frozen.signatures[signature]

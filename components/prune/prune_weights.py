@@ -147,8 +147,6 @@ def _summarize_speedups(layers: Sequence[Mapping[str, Any]]) -> str:
         for runtime in ("xnnpack", "tensorrt")
     }
     faster = [f"{runtime} in {count} of {len(layers)} layers" for runtime, count in counts.items() if count]
-    return (
-        f"runtimes that can use the zeros: {', '.join(faster)}"
-        if faster
-        else "zeros make the compressed file smaller, and no runtime faster"
-    )
+    if not faster:
+        return "zeros make the compressed file smaller, and no runtime faster"
+    return f"runtimes that can use the zeros: {', '.join(faster)}"

@@ -33,11 +33,7 @@ class Choice:
 
 
 def choose(model: Model, blessing: Blessing, infra: InfraBlessing | None, fallback: Model | None) -> Choice:
-    """Choose by the blessing and the serving test of these models.
-
-    Raises:
-        ComponentError: If they are about other models.
-    """
+    """Choose by the blessing and the serving test of models; raise ComponentError if they are about other models."""
     permission = blessing.load()
     blessed_digest = permission.model_digest
     if blessed_digest not in (None, model.digest):
@@ -141,11 +137,7 @@ def push(
 def check_push(
     choice: Choice, settings: PushSettings, decision: Decision | None, trained: KerasModel | None, recipe: Recipe | None
 ) -> None:
-    """Check, before a version is added, the signing key, what will be stored, and the names it will have.
-
-    Raises:
-        ComponentError: If a report is damaged, the key cannot sign, or foreign files occupy the names.
-    """
+    """Raise ComponentError, before the push, for a damaged report, a useless key, or foreign files with its names."""
     if decision:
         decision.load()
     if recipe:

@@ -257,11 +257,7 @@ def _version_name(name: str) -> str:
 
 
 def check_name(path: Path, *, link: bool = False) -> None:
-    """Check that a path is free for a folder or link, or is one.
-
-    Raises:
-        ComponentError: If there is something else, which a link would replace.
-    """
+    """Raise ComponentError if a path exists and is no folder, or with ``link`` no link: a push would replace it."""
     if path.exists() and not (path.is_symlink() if link else path.is_dir()):
         kind = "link" if link else "folder"
         raise ComponentError(

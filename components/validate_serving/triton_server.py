@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Model
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.validate_serving.output_check import are_compatible
 from tfopt.components.validate_serving.parameters import ServingTest
+from tfopt.components.validate_serving.server_check import are_compatible
 from tfopt.components.validate_serving.servers import Client, Server, ServerProgram, free_port, start_server
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError

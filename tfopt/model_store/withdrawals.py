@@ -50,11 +50,7 @@ class Change:
 
 
 def read_changes(destination: str) -> dict[int, list[Change]]:
-    """Read the changes of each version that has some, oldest first.
-
-    Raises:
-        ComponentError: If a file is damaged.
-    """
+    """Read the changes of each version that has some, oldest first; raise ComponentError if a file is damaged."""
     folder = remote_files.join(destination, RECORDS)
     changes: dict[int, list[Change]] = {}
     names = remote_files.list_names(folder)

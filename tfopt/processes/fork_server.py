@@ -28,11 +28,7 @@ class ForkedWorker(WorkerClient):
     """A worker forked from a process that runs `serve_forks`. It is killed when that process ends."""
 
     def __init__(self, origin: WorkerProcess, log: Path) -> None:
-        """Fork the worker.
-
-        Raises:
-            WorkerDied: If the fork server has ended.
-        """
+        """Fork the worker; raise WorkerDied if the fork server has ended."""
         ours, theirs = socket.socketpair()
         super().__init__(Connection(ours.detach()), log)
         with theirs:

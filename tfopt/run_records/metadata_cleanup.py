@@ -2,7 +2,6 @@
 
 import contextlib
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
@@ -77,14 +76,10 @@ STATEMENTS = (
 )
 
 
-@contextlib.contextmanager
-def _connected(file: Path) -> Iterator[sqlite3.Connection]:
+def _connected(file: Path) -> contextlib.closing[sqlite3.Connection]:
     """Open an existing file; after a killed run SQLite first removes what that left, so it must be writable."""
-    database = sqlite3.connect(f"file:{quote(str(file.absolute()))}?mode=rw", uri=True, isolation_level=None)
-    try:
-        yield database
-    finally:
-        database.close()
+    address = f"file:{quote(str(file.absolute()))}?mode=rw"
+    return contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None))
 
 
 def _find(database: sqlite3.Connection, file: Path, keep: int) -> OldExecutions:

@@ -96,11 +96,7 @@ def add_decision(record: RunRecord, root: Path, artifacts: Sequence[Artifact]) -
 
 
 def find_run(name: str, folder: Path) -> tuple[Path, RunRecord]:
-    """Return the folder of a run, by its path or by its name in a folder, and its record.
-
-    Raises:
-        ComponentError: If there is none.
-    """
+    """Return folder and record of a run by its path, or its name in a folder; raise ComponentError without one."""
     for path in (Path(name), folder / name):
         if (path / RECORD).is_file():
             return path, _read(path)

@@ -179,11 +179,7 @@ def upload(source: Path, uri: str) -> None:
 
 @contextlib.contextmanager
 def open_file(uri: str, mode: str = "rb") -> Iterator[IO[bytes]]:
-    """Open the file at an address to read (``rb``) or write (``wb``) its bytes.
-
-    Raises:
-        ComponentError: If the store has no such file.
-    """
+    """Open a file to read (``rb``) or write (``wb``) its bytes; raise ComponentError if the store has no such file."""
     if not is_remote(uri):
         if mode == "wb":
             Path(uri).parent.mkdir(parents=True, exist_ok=True)
@@ -234,11 +230,7 @@ def create_file(uri: str, content: bytes) -> bool:
 
 
 def check_conditional_writes(uri: str) -> None:
-    """Check, with a small file below an address, that the store itself writes a new file only if there is none.
-
-    Raises:
-        ComponentError: If it does not, or the store cannot be written.
-    """
+    """Raise ComponentError unless the store itself writes a file, tried below an address, only if there is none."""
     from fsspec import AbstractFileSystem
 
     with _connected(uri) as store:

@@ -20,6 +20,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import kernels_of
+from tfopt.keras_models.layer_graph import Layer
 from tfopt.measurement import parity
 from tfopt.runtimes.keras import input_specs
 from tfopt.training.fine_tuner import FineTuner
@@ -79,19 +80,17 @@ def _verify(removal: Removal, inputs: Batch) -> dict[str, float]:
     import tensorflow as tf
 
     records = {name: tf.constant(array[:COMPARED]) for name, array in inputs.items()}
-    expected, received = (
-        [
-            np.asarray(result, np.float64)
-            for result in tf.nest.flatten(model(keras_models.pack_inputs(model, records), training=False))
-        ]
-        for model in (removal.parent, removal.model)
-    )
+
+    def outputs_of(model: Layer) -> list[Any]:
+        results = model(keras_models.pack_inputs(model, records), training=False)
+        return [np.asarray(result, np.float64) for result in tf.nest.flatten(results)]
+
     is_half_precision = any(
         "16" in str(getattr(layer, "compute_dtype", "")) for layer in removal.model._flatten_layers()
     )
     tolerance = 5e-2 if is_half_precision else 1e-4  # of the largest output: terms are added in another order
     facts = {"difference": 0.0, "records": float(len(next(iter(records.values()))))}
-    for before, after in zip(expected, received, strict=True):
+    for before, after in zip(outputs_of(removal.parent), outputs_of(removal.model), strict=True):
         difference = float(np.abs(before - after).max(initial=0) / max(np.abs(before).max(initial=0), 1e-12))
         facts["difference"] = max(facts["difference"], difference)
         if not difference <= tolerance:

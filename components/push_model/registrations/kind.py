@@ -87,11 +87,7 @@ class Target:
         return f"{self.kind}={self.address}"
 
     def check(self, version: PushedVersion) -> None:
-        """Check, before a version is added, what can be checked without the system.
-
-        Raises:
-            ComponentError: If the version cannot be registered, or the package of the kind is not installed.
-        """
+        """Raise ComponentError if a version cannot be registered, or the package of the kind is not installed."""
         kind = KINDS[self.kind]
         if kind.package and not importlib.util.find_spec(kind.package):
             missing = ModuleNotFoundError(f"register={self}: no package {kind.package}", name=kind.package)
@@ -100,13 +96,10 @@ class Target:
 
 
 def parse_targets(texts: Sequence[str]) -> list[Target]:
-    """Parse targets of the form ``KIND=ADDRESS``.
+    """Parse targets of the form ``KIND=ADDRESS``; raise ComponentError for other kinds and addresses.
 
     >>> parse_targets(["tensorboard=runs/boards"])
     [Target(kind='tensorboard', address='runs/boards')]
-
-    Raises:
-        ComponentError: If a kind is unknown, or an address is missing or not one of its kind.
     """
     targets = []
     for text in texts:
@@ -121,13 +114,10 @@ def parse_targets(texts: Sequence[str]) -> list[Target]:
 
 
 def parse_name(text: str) -> str:
-    """Return a name that is a valid name of a folder, too.
+    """Return a name that is a valid name of a folder, too; raise ComponentError if it is not.
 
     >>> parse_name("digits 8x8")
     'digits 8x8'
-
-    Raises:
-        ComponentError: If it is not.
     """
     if not re.fullmatch(r"\w[\w. -]*", text):
         raise ComponentError(
