@@ -195,7 +195,10 @@ def count_prunable(graph: Graph, costs: Iterable[reports.NodeCost]) -> int:
     A kernel that several nodes read is left out: its layer is called several times, as those of unrolled recurrent
     layers. So is what functions and loops contain.
     """
-    kernels = {node.name: kernel for node in graph.of_op(*CHANNEL_OPS) if (kernel := _kernel(graph, node))}
+    kernels: dict[str, str] = {}  # the constant that is the kernel of a node
+    for node in graph.of_op(*CHANNEL_OPS):
+        if constants := [tensor.node for tensor in node.inputs if graph.is_constant(tensor)]:
+            kernels[node.name] = constants[0]
     readers = Counter(kernels.values())
     single = {name for name, kernel in kernels.items() if readers[kernel] == 1}
     sources: dict[str, frozenset[str]] = {}  # the nearest kernels from which a tensor has its channels
@@ -208,9 +211,3 @@ def count_prunable(graph: Graph, costs: Iterable[reports.NodeCost]) -> int:
         ends = node.op in CHANNEL_OPS or node.op in ENDS
         sources[name] = frozenset([name]) if name in single else frozenset() if ends else near
     return sum(cost.flops or 0 for cost in costs if cost.node in prunable)
-
-
-def _kernel(graph: Graph, node: Node) -> str | None:
-    """Return the name of the constant that is the kernel of a node; None if it has none."""
-    constants = [tensor.node for tensor in node.inputs if graph.is_constant(tensor)]
-    return constants[0] if constants else None

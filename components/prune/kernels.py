@@ -1,7 +1,7 @@
 """Find the kernels of a model that are pruned, and the reasons why others are not."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from tfopt import keras_models
@@ -15,24 +15,7 @@ NAMES = ("kernel", "recurrent_kernel", "pointwise_kernel")
 TRANSPOSED = ("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
 
 
-@dataclass(frozen=True)
-class PrunableKernel(Kernel):
-    """A kernel with the axis of its input channels."""
-
-    @property
-    def axis(self) -> int:
-        """Return the axis of the input channels: weights along it are multiplied and summed into one output value."""
-        layer, rank = self.layer, len(self.variable.shape)
-        if type(layer).__name__ in TRANSPOSED:
-            return rank - 1
-        if type(layer).__name__ == "EinsumDense":
-            terms, output = layer.equation.replace(" ", "").split("->")
-            summed = [axis for axis, letter in enumerate(terms.split(",")[1]) if letter not in output]
-            return summed[-1] if summed else rank - 2
-        return rank - 2
-
-
-def find_kernels(model: Any, pattern: Pattern, names: Sequence[str]) -> list[PrunableKernel]:
+def find_kernels(model: Any, pattern: Pattern, names: Sequence[str]) -> list[Kernel]:
     """Return every kernel of the model once, nested layers included.
 
     ``names`` are those of the layers to prune, with ``*`` and ``?``; all when empty.
@@ -41,8 +24,7 @@ def find_kernels(model: Any, pattern: Pattern, names: Sequence[str]) -> list[Pru
         ComponentError: If there is none to prune, a name matches no layer, or a named layer does not fit the pattern.
     """
     toolkit = keras_models.is_keras_2(model)
-    kernels = [PrunableKernel(**vars(kernel)) for kernel in kernels_of(model, NAMES)]
-    kernels = [replace(kernel, left=_reason(kernel, pattern, names, toolkit)) for kernel in kernels]
+    kernels = [replace(kernel, left=_reason(kernel, pattern, names, toolkit)) for kernel in kernels_of(model, NAMES)]
     check_patterns(names, kernels)
     for name in names:
         refused = next((kernel for kernel in kernels if kernel.left and matches(kernel.path, [name])), None)
@@ -78,15 +60,27 @@ def check_not_shrunk(kernels: Sequence[Kernel]) -> None:
             )
 
 
-def _reason(kernel: PrunableKernel, pattern: Pattern, names: Sequence[str], toolkit: bool) -> str | None:
+def input_axis(kernel: Kernel) -> int:
+    """Return the axis of the input channels: weights along it are multiplied and summed into one output value."""
+    layer, rank = kernel.layer, len(kernel.variable.shape)
+    if type(layer).__name__ in TRANSPOSED:
+        return rank - 1
+    if type(layer).__name__ == "EinsumDense":
+        terms, output = layer.equation.replace(" ", "").split("->")
+        summed = [axis for axis, letter in enumerate(terms.split(",")[1]) if letter not in output]
+        return summed[-1] if summed else rank - 2
+    return rank - 2
+
+
+def _reason(kernel: Kernel, pattern: Pattern, names: Sequence[str], toolkit: bool) -> str | None:
     layer, shape = kernel.layer, tuple(kernel.variable.shape)
     if names and not matches(kernel.path, names):
         return "not one of the selected layers"
     n, m = pattern.ratio
     if pattern.name == "n_m" and type(layer).__name__ in TRANSPOSED:
         return "a transposed convolution, for which no runtime has sparse groups"
-    if pattern.name == "n_m" and shape[kernel.axis] % m:
-        return f"{shape[kernel.axis]} input channels are not divisible by {m}, of {n}:{m}"
+    if pattern.name == "n_m" and (inputs := shape[input_axis(kernel)]) % m:
+        return f"{inputs} input channels are not divisible by {m}, of {n}:{m}"
     if pattern.name == "n_m" and toolkit and len(shape) not in (2, 4):
         return f"a kernel of {len(shape)} dimensions, for which the toolkit for Keras 2 has no groups"
     if pattern.name == "block" and len(shape if toolkit else as_matrix(shape)) != 2:

@@ -15,9 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfopt import keras_models
-from tfopt.components.prune.kernels import PrunableKernel
+from tfopt.components.prune.kernels import input_axis
 from tfopt.components.prune.parameters import Pattern, Settings
 from tfopt.components.prune.patterns import POWER, Schedule, draw_mask, plan_schedule
+from tfopt.keras_models.kernels import Kernel
 from tfopt.training.fine_tuner import FineTuner
 from tfopt.training.fit_loop import History
 from tfopt.training.second_round import SECOND_ROUND
@@ -32,7 +33,7 @@ log = logging.getLogger(__name__)
 class Masks:
     """The masks of a model's kernels."""
 
-    def __init__(self, kernels: Sequence[PrunableKernel], pattern: Pattern) -> None:
+    def __init__(self, kernels: Sequence[Kernel], pattern: Pattern) -> None:
         """Create masks of ones."""
         self.kernels = [kernel for kernel in kernels if not kernel.left]
         self.pattern = pattern
@@ -41,7 +42,7 @@ class Masks:
     def update(self, sparsity: float) -> None:
         """Compute every mask from the current weights, and apply it."""
         for kernel, mask in zip(self.kernels, self._masks, strict=True):
-            mask.assign(draw_mask(kernel.values.astype(np.float32), self.pattern, sparsity, kernel.axis))
+            mask.assign(draw_mask(kernel.values.astype(np.float32), self.pattern, sparsity, input_axis(kernel)))
         self.apply()
 
     def apply(self) -> None:
@@ -89,9 +90,7 @@ class Masks:
         return keras.callbacks.LambdaCallback(on_train_batch_begin=begin)
 
 
-def fine_tune(
-    model: Any, kernels: Sequence[PrunableKernel], tuner: FineTuner, settings: Settings
-) -> tuple[Any, JsonObject]:
+def fine_tune(model: Any, kernels: Sequence[Kernel], tuner: FineTuner, settings: Settings) -> tuple[Any, JsonObject]:
     """Return the model without wrappers, with its best weights at the final sparsity, and facts for its model card.
 
     The model is compiled, and its weights change. Without kernels it is trained without masks. A second round uses the
@@ -126,7 +125,7 @@ def fine_tune(
 
 
 def _add_masks(
-    model: Any, kernels: Sequence[PrunableKernel], tuner: FineTuner, schedule: Schedule, settings: Settings
+    model: Any, kernels: Sequence[Kernel], tuner: FineTuner, schedule: Schedule, settings: Settings
 ) -> tuple[Any, list[Any], Callable[[], Any]]:
     """Return the model to train, the callbacks that prune it, and a function that returns it without wrappers."""
     masks = Masks(kernels, settings.parsed_pattern)
@@ -154,7 +153,7 @@ def _masked(gradient: Any, mask: Any) -> Any:
     return dense * tf.cast(mask, dense.dtype)
 
 
-def wrap_kernels(model: Any, kernels: Sequence[PrunableKernel], pattern: Pattern, schedule: Schedule) -> Any:
+def wrap_kernels(model: Any, kernels: Sequence[Kernel], pattern: Pattern, schedule: Schedule) -> Any:
     """Return a Keras 2 model with the toolkit's pruning wrapper around each pruned layer; see `wrap_layers`."""
     from tensorflow_model_optimization.sparsity import keras as sparsity
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.components.prune.kernels import TRANSPOSED, PrunableKernel, check_not_shrunk, find_kernels
+from tfopt.components.prune.kernels import TRANSPOSED, check_not_shrunk, find_kernels, input_axis
 from tfopt.components.prune.masked_training import Masks, fine_tune
 from tfopt.components.prune.parameters import Settings
 from tfopt.keras_models.kernels import Kernel, report_row, table_lines
@@ -68,7 +68,7 @@ def _name(settings: Settings) -> str:
     return f"pruned {settings.sparsity:.0%}{shape}"
 
 
-def _describe(kernels: Sequence[PrunableKernel], gzipped_before: Sequence[int]) -> JsonObject:
+def _describe(kernels: Sequence[Kernel], gzipped_before: Sequence[int]) -> JsonObject:
     """Return the report of a pruned model; ``gzipped_before`` are the bytes of each kernel before pruning."""
     layers: list[JsonObject] = []
     for kernel, before in zip(kernels, gzipped_before, strict=True):
@@ -117,7 +117,7 @@ def _table(report: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _xnnpack(kernel: PrunableKernel, first: PrunableKernel) -> str:
+def _xnnpack(kernel: Kernel, first: Kernel) -> str:
     """Return ``yes`` with a condition, or ``no`` with the reason; the model's first kernel decides, too."""
     shape, kind = tuple(kernel.variable.shape), type(kernel.layer).__name__
     if kind != "Conv2D" or shape[:2] != (1, 1):
@@ -131,11 +131,11 @@ def _xnnpack(kernel: PrunableKernel, first: PrunableKernel) -> str:
     return "yes: if the file is exported sparse in float32; measure it"
 
 
-def _tensorrt(kernel: PrunableKernel) -> str:
+def _tensorrt(kernel: Kernel) -> str:
     kind: str = type(kernel.layer).__name__
     if kind in TRANSPOSED or not any(word in kind for word in ("Conv", "Dense")):
         return "no: it has sparse convolutions and matrix products only"
-    if not is_n_m(kernel.values, 2, 4, kernel.axis):
+    if not is_n_m(kernel.values, 2, 4, input_axis(kernel)):
         return "no: it needs 2 zeros in every 4 input channels (pattern='n_m')"
     return "yes: in float16 or int8, on a GPU of compute capability 8.0 or later"
 

@@ -49,11 +49,7 @@ class StoreVersions:
 
     @contextlib.contextmanager
     def staged(self) -> Iterator[Path]:
-        """Yield an empty folder for the files of a version.
-
-        Raises:
-            ComponentError: If the store cannot be written, or has no conditional writes.
-        """
+        """Yield an empty folder for a version's files; raise ComponentError if the store has no conditional writes."""
         remote_files.check_conditional_writes(self.destination)
         with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
             stage = Path(folder, "version")

@@ -25,11 +25,7 @@ class VersionRecord:
 
 
 def write_record(destination: str, record: VersionRecord) -> None:
-    """Write the record of a version, with the targets of earlier pushes of it.
-
-    Raises:
-        ComponentError: If the destination cannot be written.
-    """
+    """Write the record of a version, with targets of earlier pushes; raise ComponentError if it cannot be written."""
     address = _address(destination, record.pushed.number)
     before = read_record(destination, record.pushed.number)
     targets = list(dict.fromkeys([*(before.targets if before else ()), *record.targets]))

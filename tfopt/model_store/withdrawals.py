@@ -63,11 +63,7 @@ def read_changes(destination: str) -> dict[int, list[Change]]:
 
 
 def write_change(destination: str, change: Change) -> None:
-    """Add a change of a version.
-
-    Raises:
-        ComponentError: If another process changes the version at this moment, or the destination cannot be written.
-    """
+    """Add a change of a version; raise ComponentError if another process changes the version at this moment."""
     number = len(read_changes(destination).get(change.version, ())) + 1
     text = json.dumps(report_schema.dump(change), indent=1, ensure_ascii=False) + "\n"
     name = f"{RECORDS}/{change.version}-change-{number}.json"

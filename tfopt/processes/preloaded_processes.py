@@ -151,7 +151,9 @@ class PreloadedProcesses:
         late, key = late_variables(environment), _server_key(environment)
         server = self._servers.pop(key, None)
         if server is None or server.has_ended():
-            self._end_idle_servers()
+            for idle in list(self._servers)[: max(0, len(self._servers) + 1 - MOST_SERVERS)]:  # not used for longest
+                if all(fork.is_finished for fork in self._forks.get(idle, [])):
+                    self._servers.pop(idle).__exit__()
             server = self._start(environment)
         self._servers[key] = server
         if self.is_ended:  # meanwhile
@@ -178,12 +180,6 @@ class PreloadedProcesses:
             server.__exit__()
         self._folder.cleanup()
 
-    def _end_idle_servers(self) -> None:
-        """End the servers that were not used for longest, so that there is room for another one."""
-        for key in list(self._servers)[: max(0, len(self._servers) + 1 - MOST_SERVERS)]:
-            if all(fork.is_finished for fork in self._forks.get(key, [])):
-                self._servers.pop(key).__exit__()
-
     def _start(self, environment: Mapping[str, str]) -> WorkerProcess:
         log = Path(tempfile.mkstemp(dir=self._folder.name, suffix=".log")[1])
         return WorkerProcess("tfopt.processes.preloaded_processes", log=log, environment=environment)
@@ -206,11 +202,7 @@ class ForkedCall(ForkedWorker):
         super().__exit__()
 
     def run(self, call: Path, answer: Path, limit_s: float | None) -> int:
-        """Make the call and return the exit status, negative for a signal.
-
-        Raises:
-            TimeoutExpired: If the process does not end within the limit; it is killed.
-        """
+        """Return the exit status of the call, negative for a signal; kill it and raise TimeoutExpired at the limit."""
         try:
             with contextlib.suppress(OSError), self._end_of_process() as end:
                 self._pipe.send(("run", (call, answer)))
