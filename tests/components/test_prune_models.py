@@ -10,7 +10,7 @@ from tests.components.train_modules import DIGITS, LINEAR, write
 from tests.conftest import small_digits_model
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, KerasModel
-from tfopt.components.cluster.centroids import share
+from tfopt.components.cluster.cluster_weights import share
 from tfopt.components.prune.component import prune
 from tfopt.components.prune.kernels import find_kernels, input_axis
 from tfopt.components.prune.masked_training import Masks, wrap_kernels

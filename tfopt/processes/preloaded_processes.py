@@ -14,7 +14,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -204,9 +204,14 @@ class ForkedCall(ForkedWorker):
     def run(self, call: Path, answer: Path, limit_s: float | None) -> int:
         """Return the exit status of the call, negative for a signal; kill it and raise TimeoutExpired at the limit."""
         try:
-            with contextlib.suppress(OSError), self._end_of_process() as end:
+            with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+                ends: list[Connection | int] = [self._pipe]
+                with contextlib.suppress(OSError):  # not every kernel has it
+                    end_of_process = os.pidfd_open(self._pid)  # a child of the process may keep the pipe open
+                    stack.callback(os.close, end_of_process)
+                    ends.append(end_of_process)
                 self._pipe.send(("run", (call, answer)))
-                if not wait([self._pipe, *end], limit_s):
+                if not wait(ends, limit_s):
                     raise subprocess.TimeoutExpired("the call", limit_s or 0)
             return self.wait()
         except WorkerDied:  # the server was killed, and with it the process
@@ -214,19 +219,6 @@ class ForkedCall(ForkedWorker):
         finally:
             with contextlib.suppress(WorkerDied):
                 self.__exit__()
-
-    @contextlib.contextmanager
-    def _end_of_process(self) -> Iterator[list[int]]:
-        """Yield a descriptor that is ready when the process has ended: a child of it may keep the pipe open."""
-        try:
-            descriptor = os.pidfd_open(self._pid)
-        except OSError:  # not every kernel has it
-            yield []
-            return
-        try:
-            yield [descriptor]
-        finally:
-            os.close(descriptor)
 
 
 class _Caller:
