@@ -72,7 +72,8 @@ def find_old_results(root: Path, keep: int) -> OldResults:
     named = {path for record in (*records, *unfinished) for path in output_paths(root, record)}
     executions = len(records)
     if is_own(root / METADATA):
-        stored = _find_old_executions(root / METADATA, keep)
+        with _connected(root / METADATA) as database:
+            stored = _find_old_executions(database, root / METADATA, keep)
         steps |= set(stored.steps.values())
         executions += len(stored.ids)
         used |= {_place(Path(uri)) for uri in stored.used}
@@ -165,21 +166,12 @@ class _OldExecutions:
     used: set[str]  # paths and addresses of all other artifacts
 
 
-def _find_old_executions(file: Path, keep: int) -> _OldExecutions:
-    """Find the executions of each step that are neither among its last ones nor among its last successful ones.
-
-    `keep` of each remain. The numbers of executions give their order; the machine's clock may be wrong.
-    """
-    with _connected(file) as database:
-        return _find(database, file, keep)
-
-
 def _remove_old_executions(file: Path, keep: int) -> None:
-    """Remove what `_find_old_executions` finds, and what belongs to it only, in one transaction; then shrink the file."""
+    """Remove old executions, and what belongs to them only, in one transaction; then shrink the file."""
     with _connected(file) as database:
         with database:
             database.execute("BEGIN IMMEDIATE")
-            old = _find(database, file, keep)
+            old = _find_old_executions(database, file, keep)
             if not old.ids:
                 return
             _fill(database, "old_execution", old.ids)
@@ -195,7 +187,11 @@ def _connected(file: Path) -> contextlib.closing[sqlite3.Connection]:
     return contextlib.closing(sqlite3.connect(address, uri=True, isolation_level=None))
 
 
-def _find(database: sqlite3.Connection, file: Path, keep: int) -> _OldExecutions:
+def _find_old_executions(database: sqlite3.Connection, file: Path, keep: int) -> _OldExecutions:
+    """Find the executions of each step that are neither among its last ones nor among its last successful ones.
+
+    `keep` of each remain. The numbers of executions give their order; the machine's clock may be wrong.
+    """
     _check_schema(database, file)
     rows = database.execute(
         "SELECT Context.name, Execution.id, Execution.last_known_state FROM Execution "
