@@ -8,10 +8,9 @@ from typing import Any
 from tfopt.artifacts import Model
 from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.inspect_model.advice import advise
+from tfopt.components.inspect_model.advice import advise, list_lighter_backbones
 from tfopt.components.inspect_model.called_graphs import CALLS, LOOPS, read_called_graph, simplify
 from tfopt.components.inspect_model.flops import FREE, VIEWS, count_flops
-from tfopt.components.inspect_model.lighter_backbones import list_lighter_backbones
 from tfopt.components.inspect_model.weights import count_parameters, find_unaligned_kernels, measure_sparsity
 from tfopt.data.sample_inputs import OPEN_SIZE
 from tfopt.error_messages import nearest
