@@ -1,7 +1,6 @@
 """Make a trained model smaller by pruning, clustering and quantization, alone and combined, and select the best."""
 
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from tfopt.artifacts import Examples, KerasModel, PythonModule
@@ -67,11 +66,14 @@ def shrink(
         "recover": shrinking.recover,
         "goals": selection.goals,
     }
+    variants = {"trained": model}
 
-    @cache  # one step for each variant
     def variant(name: str) -> Any:
-        if name == "trained":
-            return model
+        if name not in variants:
+            variants[name] = make(name)
+        return variants[name]
+
+    def make(name: str) -> Any:
         if name == "pruned":
             step = steps.prune(id="prune_weights", model=model, sparsity=shrinking.sparsity, **fine_tuning)
             return step.outputs["pruned"]
