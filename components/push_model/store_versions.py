@@ -80,7 +80,7 @@ class StoreVersions:
         else:
             version, reason = self._add(stage, digest, upload_config), "blessed"
         self._remove_old(keep)
-        return PushResult(version, previous, reason, digest, config)
+        return PushResult(version, previous, reason, digest, config or None)
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """A store has no locks: of two changes at the same time one is refused."""

@@ -88,7 +88,7 @@ class Versions:
             self.show_newest()
             for old in self.numbers()[: -keep or None] if keep else ():
                 self._remove(old)
-        return PushResult(version, previous, reason, digest, config)
+        return PushResult(version, previous, reason, digest, config or None)
 
     @contextlib.contextmanager
     def _written_config(self, make_config: MakeConfig | None) -> Iterator[str | None]:
