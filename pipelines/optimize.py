@@ -85,14 +85,11 @@ def optimize(
 def make_candidates(
     steps: Steps, model: Any, examples: Any, names: tuple[str, ...], loading: Loading | None = None
 ) -> list[Any]:
-    """Make candidates; one that cannot be made is reported and does not end the run.
+    """Make candidates from a model; one that cannot be made is reported and does not end the run.
 
-    Args:
-        steps: Adds the steps.
-        model: The model they are made from.
-        examples: Examples for calibration and verification.
-        names: Any of `CANDIDATES`, or ``cast``, ``compiled`` (after that cast) and ``tensorrt`` with a precision.
-        loading: The values of ``signature`` and ``trust_model_code`` of each step; None for the defaults.
+    The names are any of `CANDIDATES`, or ``cast``, ``compiled`` (after that cast) and ``tensorrt`` with a precision.
+    The examples are for calibration and verification. ``loading`` has the values of ``signature`` and
+    ``trust_model_code`` of each step.
     """
     loading = loading or {}
     options = {"examples": examples, "on_failure": "row", **loading}
@@ -133,17 +130,9 @@ def select_and_push(
 ) -> dict[str, object]:
     """Measure candidates against the baseline, select one, load it as its server would, and push it.
 
-    If the selected model cannot be served, the baseline is pushed instead. Return the outputs of the selection.
-
-    Args:
-        steps: Adds the steps.
-        model: The baseline.
-        candidates: The models to select from.
-        examples: Examples for measurement.
-        selection: As for `optimize`.
-        loading: As for `make_candidates`.
-        module: The Python file with functions for ``metrics``.
-        warm_start: ``trained`` and ``recipe``: artifacts that `push_model` stores for the next run.
+    If the selected model cannot be served, the baseline is pushed instead. Return the outputs of the selection. The
+    module has functions for ``metrics``. ``warm_start`` are the artifacts ``trained`` and ``recipe``, which
+    `push_model` stores for the next run.
     """
     compared = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
     quality = values_of(selection, "label", "output", "metrics", "slices", "max_skipped")

@@ -63,15 +63,7 @@ def retrain(
 def prepare_and_train(
     steps: Steps, data: Any, training: Training, selection: Selection, **inputs: Any
 ) -> tuple[Any, Any]:
-    """Prepare the examples and train the model; return both.
-
-    Args:
-        steps: Adds the steps.
-        data: The raw data.
-        training: As for `retrain`.
-        selection: As for `retrain`: the label, and the destination for a warm start.
-        inputs: The other inputs of `train`.
-    """
+    """Prepare the examples and train the model, with the other ``inputs`` of `train`; return both."""
     prepared = steps.prepare_examples(
         data=data,
         **values_of(training, "files", "columns", "rename", "missing", "pack", "classes", "splits"),

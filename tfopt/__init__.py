@@ -22,17 +22,10 @@ if sys.platform != "linux":  # file locks, the fork server and the death signal 
 # of a step fail for lack of it. Children inherit the variable, which TensorFlow reads when it first uses a GPU.
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
-PUBLIC = {  # with types in __init__.pyi
-    "Between": "tfopt.component",
+_OF_COMPONENT = ("Between", "Group", "Input", "Output", "Reads", "SameOutput", "component", "find")
+PUBLIC = dict.fromkeys(_OF_COMPONENT, "tfopt.component") | {  # with types in __init__.pyi
     "ComponentError": "tfopt.errors",
-    "Group": "tfopt.component",
-    "Input": "tfopt.component",
-    "Output": "tfopt.component",
-    "Reads": "tfopt.component",
-    "SameOutput": "tfopt.component",
     "Steps": "tfopt.dag.tracing",
-    "component": "tfopt.component",
-    "find": "tfopt.component",
     "optimize": "tfopt.optimization",
 }
 

@@ -11,31 +11,21 @@ TWO_OR_MORE, ALL_CLASSES = (CLASSIFICATION, BINARY), (CLASSIFICATION, BINARY, MU
 
 @dataclass(frozen=True)
 class MetricRow:
-    """A metric.
+    """A metric."""
 
-    Attributes:
-        name: Its name in goals and reports; ``{k}`` stands for the k of top-k accuracy.
-        kind: ``share``: each record has 0 or 1, and the intervals are exact; ``mean``: of a number of each record;
-            ``counts``: from counts of classes, with ``macro_`` for the mean over several; ``area``: under a curve of
-            two classes; ``parity``: from the baseline's outputs; ``files``, ``process`` and ``clock``: costs. ``clock``
-            depends on the load of the machine, ``process`` on the machine.
-        higher_is_better: True if a higher value is better.
-        tasks: The tasks of `evaluate` that have it. The first metric of a task is its main one, ``quality`` in goals.
-        unit: ``%`` for a number from 0 to 1 that is shown in percent and compared in points; ``bytes``, ``ms``, ``s``,
-            ``/s``; empty for a plain number.
-        title: Its name in prose, if that is not its name with spaces.
-        keras: Other names that Keras has for it.
-        scale: What a value without a unit counts, with ``{label}`` for the label.
-    """
-
-    name: str
+    name: str  # in goals and reports; ``{k}`` stands for the k of top-k accuracy
+    # ``share``: each record has 0 or 1, and the intervals are exact; ``mean``: of a number of each record; ``counts``:
+    # from counts of classes, with ``macro_`` for the mean over several; ``area``: under a curve of two classes;
+    # ``parity``: from the baseline's outputs; ``files``, ``process`` (depends on the machine) and ``clock`` (depends on
+    # its load, too): costs.
     kind: Literal["share", "mean", "counts", "area", "parity", "files", "process", "clock"]
     higher_is_better: bool = False
-    tasks: tuple[str, ...] = ()
+    tasks: tuple[str, ...] = ()  # of `evaluate`. The first metric of a task is its main one, ``quality`` in goals
+    # ``%`` for a number from 0 to 1 that is shown in percent and compared in points; empty for a plain number
     unit: Literal["", "%", "bytes", "ms", "s", "/s"] = ""
-    title: str = ""
-    keras: tuple[str, ...] = ()
-    scale: str = ""
+    title: str = ""  # its name in prose, if that is not its name with spaces
+    keras: tuple[str, ...] = ()  # other names that Keras has for it
+    scale: str = ""  # what a value without a unit counts, with ``{label}`` for the label
 
     def names(self, task: str, top_k: int) -> list[str]:
         """Return the names that it has in evaluations of a task."""

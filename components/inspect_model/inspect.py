@@ -1,18 +1,16 @@
 """Inspection of a model: simplify the graph as a server would, and count."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.inspect_model.advice import advise
+from tfopt.components.inspect_model.advice import advise, list_lighter_backbones
 from tfopt.components.inspect_model.called_graphs import CALLS, LOOPS, read_called_graph, simplify
 from tfopt.components.inspect_model.flops import FREE, VIEWS, count_flops
-from tfopt.components.inspect_model.lighter_backbones import list_lighter_backbones
-from tfopt.components.inspect_model.prunable import count_prunable
 from tfopt.components.inspect_model.weights import count_parameters, find_unaligned_kernels, measure_sparsity
 from tfopt.data.sample_inputs import OPEN_SIZE
 from tfopt.error_messages import nearest
@@ -24,15 +22,7 @@ from tfopt.graph.matching.batch_norms import batch_norms, why_left
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 from tfopt.graph.report import Report
-from tfopt.reports.inspection_report import (
-    BatchNormCount,
-    CostBudget,
-    FlopCount,
-    InspectionReport,
-    NodeCost,
-    OpCoverage,
-    UnfoldableBatchNorm,
-)
+from tfopt.reports import inspection_report as reports
 from tfopt.saved_models.effects import find_effects
 from tfopt.saved_models.list_sizes import fix_list_sizes
 from tfopt.saved_models.saved_model import opened
@@ -40,6 +30,9 @@ from tfopt.saved_models.saved_model import opened
 SERVING_PASSES = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")  # as any server does
 NO_COMPUTATION = {"Const", "Placeholder", "NoOp", "Identity", "IdentityN"}
 BUSIEST = 12
+# operations whose kernels have channels that can be removed
+CHANNEL_OPS = {"Conv2D", "Conv3D", "MatMul", "DepthwiseConv2dNative", "BatchMatMulV2", "Einsum"}
+ENDS = {*CALLS, "TensorListFromTensor", "Shape"}  # channels are not followed into these
 
 # Ops that LiteRT computes in 8 bits, and those that its XNNPACK delegate runs (LiteRT's 8-bit quantization
 # specification and kernel registry, the XNNPACK delegate's list of operators). An Einsum becomes a matrix product. A
@@ -62,12 +55,8 @@ Ceil Div Floor Log Neg RealDiv Round Sqrt Square
 XNNPACK = BOTH | set(_XNNPACK.split())
 
 
-def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionReport:
-    """Return the report on a signature of a model.
-
-    Raises:
-        ComponentError: If the model cannot be read or lacks the signature.
-    """
+def inspect(model: Model, signature: str, budget: reports.CostBudget) -> reports.InspectionReport:
+    """Return the report on a signature of a model; raise ComponentError if it cannot be read or lacks the signature."""
     with opened(model, state=True, inert=True) as whole_model:
         frozen, assumed = _fix_to_one_example(whole_model, signature, model.uri)
     tensors = frozen.signatures[signature]
@@ -78,7 +67,7 @@ def inspect(model: Model, signature: str, budget: CostBudget) -> InspectionRepor
     simplify(graph)
     costs = [cost for cost in _costs(graph) if cost.op not in NO_COMPUTATION]
     flops = replace(_sum_flops(costs), prunable=count_prunable(graph, costs))
-    report = InspectionReport(
+    report = reports.InspectionReport(
         model=model.name,
         digest=model.digest,
         signature=signature,
@@ -123,7 +112,7 @@ def _fix_to_one_example(frozen: Frozen, key: str, uri: str) -> tuple[Frozen, dic
     return replace(frozen, graph=graph, signatures={key: signature}), assumed
 
 
-def _costs(graph: Graph) -> Iterator[NodeCost]:
+def _costs(graph: Graph) -> Iterator[reports.NodeCost]:
     """Yield the costs of the nodes of a graph, and of those in functions, times the number of calls if it is known."""
     for node in graph.nodes.values():
         called = read_called_graph(graph, node)
@@ -140,13 +129,13 @@ def _count_loops(graph: Graph) -> int:
     return len(graph.of_op(*LOOPS)) + sum(_count_loops(each[0]) for each in called if each)
 
 
-def _node_cost(graph: Graph, node: Node) -> NodeCost:
+def _node_cost(graph: Graph, node: Node) -> reports.NodeCost:
     shapes = [graph.shape(tensor) for tensor in node.inputs]
     output = graph.shape(Tensor(node.name))
     is_countable = node.op in FREE or all(_is_known(shape) for shape in (*shapes, output))
     flops = count_flops(node.op, node.attr, shapes, output or ()) if is_countable else None  # type: ignore[arg-type]
     moved = 0 if node.op in VIEWS else _bytes_moved(graph, node)
-    return NodeCost(node.name, node.op, flops, moved, list(output or ()))
+    return reports.NodeCost(node.name, node.op, flops, moved, list(output or ()))
 
 
 def _bytes_moved(graph: Graph, node: Node) -> int:
@@ -165,11 +154,11 @@ def _is_known(shape: Any) -> bool:
     return shape is not None and None not in shape
 
 
-def _sum_flops(costs: Sequence[NodeCost]) -> FlopCount:
+def _sum_flops(costs: Sequence[reports.NodeCost]) -> reports.FlopCount:
     by_op: Counter[str] = Counter()
     for cost in costs:
         by_op[cost.op] += cost.flops or 0
-    return FlopCount(
+    return reports.FlopCount(
         total=by_op.total(),
         by_op={op: count for op, count in by_op.most_common() if count},
         not_counted=dict(Counter(cost.op for cost in costs if cost.flops is None)),
@@ -177,18 +166,18 @@ def _sum_flops(costs: Sequence[NodeCost]) -> FlopCount:
     )
 
 
-def _fold_batch_norms(graph: Graph, report: Report) -> BatchNormCount:
+def _fold_batch_norms(graph: Graph, report: Report) -> reports.BatchNormCount:
     before = batch_norms(graph)
     passes.run((*SERVING_PASSES, *FOLDS), graph, report)
     after = batch_norms(graph)
-    unfoldable = [UnfoldableBatchNorm(start, why_left(graph, start, report)) for start in after.values()]
-    return BatchNormCount(found=len(before), foldable=len(before) - len(after), stay=unfoldable)
+    unfoldable = [reports.UnfoldableBatchNorm(start, why_left(graph, start, report)) for start in after.values()]
+    return reports.BatchNormCount(found=len(before), foldable=len(before) - len(after), stay=unfoldable)
 
 
-def _coverage(costs: Sequence[NodeCost], ops: set[str]) -> OpCoverage:
+def _coverage(costs: Sequence[reports.NodeCost], ops: set[str]) -> reports.OpCoverage:
     total = sum(cost.flops or 0 for cost in costs)
     covered = [cost for cost in costs if cost.op in ops]
-    return OpCoverage(
+    return reports.OpCoverage(
         flops=sum(cost.flops or 0 for cost in covered) / total if total else None,
         ops=len(covered) / len(costs) if costs else None,
         left_out=dict(Counter(cost.op for cost in costs if cost.op not in ops).most_common()),
@@ -197,3 +186,27 @@ def _coverage(costs: Sequence[NodeCost], ops: set[str]) -> OpCoverage:
 
 def _format_spec(end: Any) -> str:
     return str(TensorSpec(end.dtype, end.shape or (), ranked=end.shape is not None))
+
+
+def count_prunable(graph: Graph, costs: Iterable[reports.NodeCost]) -> int:
+    """Return the floating-point operations of kernels whose channels end in another kernel, or come from one.
+
+    A kernel that several nodes read is left out: its layer is called several times, as those of unrolled recurrent
+    layers. So is what functions and loops contain.
+    """
+    kernels: dict[str, str] = {}  # the constant that is the kernel of a node
+    for node in graph.of_op(*CHANNEL_OPS):
+        if constants := [tensor.node for tensor in node.inputs if graph.is_constant(tensor)]:
+            kernels[node.name] = constants[0]
+    readers = Counter(kernels.values())
+    single = {name for name, kernel in kernels.items() if readers[kernel] == 1}
+    sources: dict[str, frozenset[str]] = {}  # the nearest kernels from which a tensor has its channels
+    prunable: set[str] = set()
+    for name in graph.downstream():
+        node = graph.nodes[name]
+        near = frozenset().union(*(sources.get(tensor.node, ()) for tensor in node.inputs))
+        if name in single and near:
+            prunable |= {name, *near}
+        ends = node.op in CHANNEL_OPS or node.op in ENDS
+        sources[name] = frozenset([name]) if name in single else frozenset() if ends else near
+    return sum(cost.flops or 0 for cost in costs if cost.node in prunable)

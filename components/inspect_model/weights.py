@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.keras_models.weight_constraints import is_n_m
 from tfopt.reports.inspection_report import KernelSparsity, NonFiniteWeight, ParameterCount, Sparsity, UnalignedKernel
 
 # The axes of input and output channels of an op's kernel, which is its second input.
@@ -39,7 +40,7 @@ def measure_sparsity(graph: Graph) -> Sparsity:
     kernels = []
     for node, kernel, input_axis, _ in _kernels(graph):
         zeros = int(kernel.size - np.count_nonzero(kernel))
-        kernels.append(KernelSparsity(node.name, kernel.size, zeros, _is_two_of_four(kernel, input_axis)))
+        kernels.append(KernelSparsity(node.name, kernel.size, zeros, is_n_m(kernel, 2, 4, input_axis)))
     size, zeros = sum(kernel.size for kernel in kernels), sum(kernel.zeros for kernel in kernels)
     sparse = [kernel for kernel in kernels if kernel.zeros >= kernel.size / 10]
     return Sparsity(
@@ -70,11 +71,3 @@ def _kernels(graph: Graph) -> Iterator[tuple[Node, NDArray[Any], int, int | None
             is_transposed = any(node.attr[key].b for key in ("transpose_b", "adj_y") if key in node.attr)
             axes = (outputs or -1, inputs) if is_transposed else (inputs, outputs)
             yield node, graph.array(node.inputs[1]), *axes
-
-
-def _is_two_of_four(kernel: NDArray[Any], axis: int) -> bool:
-    rows = np.moveaxis(kernel, axis, -1)
-    if rows.shape[-1] % 4:
-        return False
-    groups = rows.reshape(-1, 4)
-    return bool(((groups != 0).sum(1) <= 2).all())

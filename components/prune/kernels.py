@@ -1,7 +1,7 @@
 """Find the kernels of a model that are pruned, and the reasons why others are not."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 from tfopt import keras_models
@@ -15,14 +15,7 @@ NAMES = ("kernel", "recurrent_kernel", "pointwise_kernel")
 TRANSPOSED = ("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose")
 
 
-@dataclass(frozen=True)
-class PrunableKernel(Kernel):
-    """A kernel, and the axis of its input channels."""
-
-    axis: int = 0
-
-
-def find_kernels(model: Any, pattern: Pattern, names: Sequence[str]) -> list[PrunableKernel]:
+def find_kernels(model: Any, pattern: Pattern, names: Sequence[str]) -> list[Kernel]:
     """Return every kernel of the model once, nested layers included.
 
     ``names`` are those of the layers to prune, with ``*`` and ``?``; all when empty.
@@ -31,7 +24,7 @@ def find_kernels(model: Any, pattern: Pattern, names: Sequence[str]) -> list[Pru
         ComponentError: If there is none to prune, a name matches no layer, or a named layer does not fit the pattern.
     """
     toolkit = keras_models.is_keras_2(model)
-    kernels = [_prunable(kernel, pattern, names, toolkit) for kernel in kernels_of(model, NAMES)]
+    kernels = [replace(kernel, left=_reason(kernel, pattern, names, toolkit)) for kernel in kernels_of(model, NAMES)]
     check_patterns(names, kernels)
     for name in names:
         refused = next((kernel for kernel in kernels if kernel.left and matches(kernel.path, [name])), None)
@@ -67,30 +60,9 @@ def check_not_shrunk(kernels: Sequence[Kernel]) -> None:
             )
 
 
-def _prunable(kernel: Kernel, pattern: Pattern, names: Sequence[str], toolkit: bool) -> PrunableKernel:
-    shape = tuple(kernel.variable.shape)
-    axis = _input_axis(kernel.layer, len(shape))
-    is_selected = not names or matches(kernel.path, names)
-    left = _mismatch(kernel.layer, shape, axis, pattern, toolkit) if is_selected else "not one of the selected layers"
-    return PrunableKernel(kernel.layer, kernel.path, kernel.name, kernel.variable, left, axis)
-
-
-def _mismatch(layer: Any, shape: tuple[int, ...], axis: int, pattern: Pattern, toolkit: bool) -> str | None:
-    n, m = pattern.ratio
-    if pattern.name == "n_m" and type(layer).__name__ in TRANSPOSED:
-        return "a transposed convolution, for which no runtime has sparse groups"
-    if pattern.name == "n_m" and shape[axis] % m:
-        return f"{shape[axis]} input channels are not divisible by {m}, of {n}:{m}"
-    if pattern.name == "n_m" and toolkit and len(shape) not in (2, 4):
-        return f"a kernel of {len(shape)} dimensions, for which the toolkit for Keras 2 has no groups"
-    if pattern.name == "block" and len(shape if toolkit else as_matrix(shape)) != 2:
-        matrices = "Dense" if toolkit else "Dense or a 1x1 convolution"
-        return f"a kernel of {'x'.join(map(str, shape))}, and blocks need a matrix ({matrices})"
-    return None
-
-
-def _input_axis(layer: Any, rank: int) -> int:
+def input_axis(kernel: Kernel) -> int:
     """Return the axis of the input channels: weights along it are multiplied and summed into one output value."""
+    layer, rank = kernel.layer, len(kernel.variable.shape)
     if type(layer).__name__ in TRANSPOSED:
         return rank - 1
     if type(layer).__name__ == "EinsumDense":
@@ -98,3 +70,20 @@ def _input_axis(layer: Any, rank: int) -> int:
         summed = [axis for axis, letter in enumerate(terms.split(",")[1]) if letter not in output]
         return summed[-1] if summed else rank - 2
     return rank - 2
+
+
+def _reason(kernel: Kernel, pattern: Pattern, names: Sequence[str], toolkit: bool) -> str | None:
+    layer, shape = kernel.layer, tuple(kernel.variable.shape)
+    if names and not matches(kernel.path, names):
+        return "not one of the selected layers"
+    n, m = pattern.ratio
+    if pattern.name == "n_m" and type(layer).__name__ in TRANSPOSED:
+        return "a transposed convolution, for which no runtime has sparse groups"
+    if pattern.name == "n_m" and (inputs := shape[input_axis(kernel)]) % m:
+        return f"{inputs} input channels are not divisible by {m}, of {n}:{m}"
+    if pattern.name == "n_m" and toolkit and len(shape) not in (2, 4):
+        return f"a kernel of {len(shape)} dimensions, for which the toolkit for Keras 2 has no groups"
+    if pattern.name == "block" and len(shape if toolkit else as_matrix(shape)) != 2:
+        matrices = "Dense" if toolkit else "Dense or a 1x1 convolution"
+        return f"a kernel of {'x'.join(map(str, shape))}, and blocks need a matrix ({matrices})"
+    return None

@@ -1,8 +1,9 @@
-"""Fine-tuning of a pruned model whose zeros stay exact after every step of any optimizer (Keras 3).
+"""Fine-tuning of a pruned model whose zeros stay exact after every step of any optimizer.
 
-Before the optimizer sees them, gradients of pruned weights are set to zero, so that they influence neither momentum nor
-clipping by norm. After the step, the weights are masked again, so that weight decay cannot change them. Both happen
-inside the graph of the training step, with or without XLA, and cost one multiplication per kernel.
+In Keras 3, gradients of pruned weights are set to zero before the optimizer sees them, so that they influence neither
+momentum nor clipping by norm. After the step, the weights are masked again, so that weight decay cannot change them.
+Both happen inside the graph of the training step, with or without XLA, and cost one multiplication per kernel. Keras 2
+models are trained with the wrappers of TensorFlow's Model Optimization Toolkit.
 """
 
 import logging
@@ -14,11 +15,13 @@ import numpy as np
 import tensorflow as tf
 
 from tfopt import keras_models
-from tfopt.components.prune.kernels import PrunableKernel
+from tfopt.components.prune.kernels import input_axis
 from tfopt.components.prune.parameters import Pattern, Settings
-from tfopt.components.prune.patterns import Schedule, draw_mask, plan_schedule
+from tfopt.components.prune.patterns import POWER, Schedule, draw_mask, plan_schedule
+from tfopt.keras_models.kernels import Kernel
 from tfopt.training.fine_tuner import SECOND_ROUND, FineTuner
 from tfopt.training.fit_loop import History
+from tfopt.training.weight_changes import wrap_layers
 from tfopt.value_types import JsonObject
 
 GRADUAL = ("magnitude", "block")  # patterns whose sparsity can grow; that of N:M is fixed
@@ -29,7 +32,7 @@ log = logging.getLogger(__name__)
 class Masks:
     """The masks of a model's kernels."""
 
-    def __init__(self, kernels: Sequence[PrunableKernel], pattern: Pattern) -> None:
+    def __init__(self, kernels: Sequence[Kernel], pattern: Pattern) -> None:
         """Create masks of ones."""
         self.kernels = [kernel for kernel in kernels if not kernel.left]
         self.pattern = pattern
@@ -38,7 +41,7 @@ class Masks:
     def update(self, sparsity: float) -> None:
         """Compute every mask from the current weights, and apply it."""
         for kernel, mask in zip(self.kernels, self._masks, strict=True):
-            mask.assign(draw_mask(kernel.values.astype(np.float32), self.pattern, sparsity, kernel.axis))
+            mask.assign(draw_mask(kernel.values.astype(np.float32), self.pattern, sparsity, input_axis(kernel)))
         self.apply()
 
     def apply(self) -> None:
@@ -86,9 +89,7 @@ class Masks:
         return keras.callbacks.LambdaCallback(on_train_batch_begin=begin)
 
 
-def fine_tune(
-    model: Any, kernels: Sequence[PrunableKernel], tuner: FineTuner, settings: Settings
-) -> tuple[Any, JsonObject]:
+def fine_tune(model: Any, kernels: Sequence[Kernel], tuner: FineTuner, settings: Settings) -> tuple[Any, JsonObject]:
     """Return the model without wrappers, with its best weights at the final sparsity, and facts for its model card.
 
     The model is compiled, and its weights change. Without kernels it is trained without masks. A second round uses the
@@ -123,18 +124,16 @@ def fine_tune(
 
 
 def _add_masks(
-    model: Any, kernels: Sequence[PrunableKernel], tuner: FineTuner, schedule: Schedule, settings: Settings
+    model: Any, kernels: Sequence[Kernel], tuner: FineTuner, schedule: Schedule, settings: Settings
 ) -> tuple[Any, list[Any], Callable[[], Any]]:
     """Return the model to train, the callbacks that prune it, and a function that returns it without wrappers."""
     masks = Masks(kernels, settings.parsed_pattern)
     if not masks.kernels:
         return model, [], lambda: model
     if keras_models.is_keras_2(model):
-        from tensorflow_model_optimization.sparsity import keras as sparsity
+        from tensorflow_model_optimization.sparsity import keras as sparsity  # imports Keras 2
 
-        from tfopt.components.prune.tfmot import wrap  # imports Keras 2
-
-        wrapped = tuner.compile(wrap(model, kernels, settings.parsed_pattern, schedule))
+        wrapped = tuner.compile(wrap_kernels(model, kernels, settings.parsed_pattern, schedule))
         # The callback passes the step to the wrappers, and masks the weights after each epoch.
         return wrapped, [sparsity.UpdatePruningStep()], lambda: sparsity.strip_pruning(wrapped)
     masks.attach(model.optimizer)
@@ -151,3 +150,36 @@ def _masked(gradient: Any, mask: Any) -> Any:
         return gradient
     dense = tf.convert_to_tensor(gradient)
     return dense * tf.cast(mask, dense.dtype)
+
+
+def wrap_kernels(model: Any, kernels: Sequence[Kernel], pattern: Pattern, schedule: Schedule) -> Any:
+    """Return a Keras 2 model with the toolkit's pruning wrapper around each pruned layer; see `wrap_layers`."""
+    from tensorflow_model_optimization.sparsity import keras as sparsity
+
+    options = {"pruning_schedule": _toolkit_schedule(schedule)}
+    if pattern.name == "n_m":
+        n, m = pattern.ratio
+        options["sparsity_m_by_n"] = (m - n, m)  # the toolkit counts zeros
+    if pattern.name == "block":
+        options["block_size"] = pattern.block
+
+    def wrap_layer(layer: Any) -> Any:
+        inside = {id(part) for part in layer._flatten_layers()}
+        pruned = [kernel.variable for kernel in kernels if id(kernel.layer) in inside and not kernel.left]
+        if not pruned:
+            return layer
+        layer.get_prunable_weights = lambda: pruned
+        return sparsity.prune_low_magnitude(layer, **options)
+
+    return wrap_layers(model, wrap_layer, verb="prune", untrained="prune without training")
+
+
+def _toolkit_schedule(schedule: Schedule) -> Any:
+    """Return the schedule as the toolkit's object, which counts steps from 1 too."""
+    from tensorflow_model_optimization.sparsity import keras as sparsity
+
+    if schedule.end == 1:
+        return sparsity.ConstantSparsity(schedule.goal, begin_step=1, end_step=1, frequency=1)
+    return sparsity.PolynomialDecay(
+        0.0, schedule.goal, begin_step=1, end_step=schedule.end, power=POWER, frequency=schedule.frequency
+    )

@@ -18,13 +18,10 @@ class Pattern:
 
 
 def parse_ratio(text: str) -> tuple[int, int]:
-    """Parse ``2:4``: how many weights remain of how many adjacent ones.
+    """Parse ``2:4``: how many weights remain of how many adjacent ones; raise ComponentError for other texts.
 
     >>> parse_ratio("2:4")
     (2, 4)
-
-    Raises:
-        ComponentError: If the text is not a ratio.
     """
     n, _, m = text.partition(":")
     if not (n.isdecimal() and m.isdecimal() and 0 < int(n) < int(m)):
@@ -33,13 +30,10 @@ def parse_ratio(text: str) -> tuple[int, int]:
 
 
 def parse_block(text: str) -> tuple[int, int]:
-    """Parse ``1x4``: input channels and output channels of a block.
+    """Parse ``1x4``: input channels and output channels of a block; raise ComponentError for other texts.
 
     >>> parse_block("1x4")
     (1, 4)
-
-    Raises:
-        ComponentError: If the text is not a shape.
     """
     height, _, width = text.partition("x")
     if not (height.isdecimal() and width.isdecimal() and int(height) * int(width) > 1):

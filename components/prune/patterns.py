@@ -21,11 +21,8 @@ POWER = 3
 def draw_mask(weights: Array, pattern: Pattern, sparsity: float, axis: int) -> Array:
     """Return a float32 mask in the weights' shape: 1 for weights that remain, 0 for pruned ones.
 
-    Args:
-        weights: Of any shape; for ``block`` a matrix, apart from dimensions of size 1.
-        pattern: Positions that zeros may have.
-        sparsity: Fraction of zeros; not used by ``n_m``.
-        axis: Axis of the input channels, along which ``n_m`` groups weights.
+    For ``block`` the weights are a matrix, apart from dimensions of size 1. ``n_m`` groups weights along the axis, that
+    of the input channels; it does not use the sparsity, the fraction of zeros.
     """
     if pattern.name == "n_m":
         return n_m_mask(weights, *pattern.ratio, axis)
@@ -78,12 +75,6 @@ def as_matrix(shape: tuple[int, ...]) -> tuple[int, ...]:
     ((8, 16), (8, 1), (3, 3, 8, 16))
     """
     return shape if len(shape) == 2 else tuple(size for size in shape if size > 1)
-
-
-def is_n_m(weights: Array, n: int, m: int, axis: int) -> bool:
-    """Return True if at most n of every m adjacent weights along an axis are not zero."""
-    last = np.moveaxis(weights, axis, -1)
-    return last.shape[-1] % m == 0 and bool((np.count_nonzero(last.reshape(-1, m), axis=1) <= n).all())
 
 
 @dataclass(frozen=True)

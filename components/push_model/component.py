@@ -59,8 +59,7 @@ def push_model(
             the model, or the destination cannot be written. The served versions are then unchanged. Also if a
             registration fails; the version is then pushed.
     """
-    from tfopt.components.push_model.choice import choose  # imports NumPy
-    from tfopt.components.push_model.push import check_push, push, store_for_next_run
+    from tfopt.components.push_model.push import check_push, choose, push, store_for_next_run  # imports NumPy
     from tfopt.components.push_model.registration import plan_registration, register_version
     from tfopt.components.push_model.version_record import VersionRecord
 

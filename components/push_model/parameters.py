@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from tfopt.component import Between, Reads
-from tfopt.components.push_model.registrations.target import parse_name, parse_targets
+from tfopt.components.push_model.registrations.kind import parse_name, parse_targets
 from tfopt.declaration.parameters import Location
 from tfopt.model_store.warm_start import Destination
 

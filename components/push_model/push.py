@@ -1,24 +1,81 @@
-"""Push a chosen model as a version, and store what the next run starts from next to the versions."""
+"""Choose what to push, push it as a version, and store what the next run starts from next to the versions."""
 
-from contextlib import nullcontext
-from dataclasses import replace
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from tfopt.artifacts import Decision, Examples, KerasModel, Model, Recipe
-from tfopt.components.push_model.choice import Choice
+from tfopt.artifacts import CARD, Blessing, Decision, Examples, InfraBlessing, KerasModel, Model, Recipe
 from tfopt.components.push_model.parameters import PushSettings
-from tfopt.components.push_model.store_versions import StoreVersions
+from tfopt.components.push_model.store_versions import open_versions
 from tfopt.components.push_model.version_record import VersionRecord, write_record
-from tfopt.components.push_model.versions import Versions, WriteConfig, check_name, translate_errors
+from tfopt.components.push_model.versions import check_name, translate_errors
+from tfopt.errors import ComponentError
 from tfopt.model_store import run_history, warm_start
 from tfopt.reports.pushed_report import PushedReport
+from tfopt.reports.serving_report import ServedModel
 from tfopt.runtimes import environment
 from tfopt.serving import version_manifest
 from tfopt.serving.layouts import resolve_layout, version_files, write_version
-from tfopt.serving.triton_config import written_config
+from tfopt.serving.triton_config import make_config
 from tfopt.serving.triton_scheduler import Scheduling
 from tfopt.storage.remote_files import is_remote
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The model to push, and the reason."""
+
+    model: Model | None  # None to push nothing
+    reason: str  # of the blessing; for the fallback or None, why the requested model is not pushed
+    fallback: bool = False  # True if it is the fallback
+
+
+def choose(model: Model, blessing: Blessing, infra: InfraBlessing | None, fallback: Model | None) -> Choice:
+    """Choose by the blessing and the serving test of models; raise ComponentError if they are about other models."""
+    permission = blessing.load()
+    blessed_digest = permission.model_digest
+    if blessed_digest not in (None, model.digest):
+        raise ComponentError(
+            f"{blessing.uri} blesses the model {str(blessed_digest)[:12]}, but {model.uri} is {model.digest[:12]}",
+            "the blessing of this very model",
+            "pass selected and blessing of the same select_model step",
+        )
+    tests = {row.digest: row for row in infra.load().models} if infra else {}
+    if infra and model.digest not in tests:
+        digests = ", ".join(digest[:12] for digest in tests)
+        raise ComponentError(
+            f"{infra.uri} is about {digests}, but {model.uri} is {model.digest[:12]}",
+            "the infra_blessing of this very model",
+            "pass the model to validate_serving that is passed here",
+        )
+    test = tests.get(model.digest)
+    if permission.blessed and (test is None or test.blessed):
+        return Choice(model, permission.reason)
+    refusal = f"it cannot be served: {test.reason}" if permission.blessed and test else permission.reason
+    choice = _choose_fallback(model, fallback, tests, f"not blessed: {refusal}")
+    if choice.fallback and permission.parent_blessed is False:
+        return Choice(None, f"not blessed: {refusal}; its parent does not meet the thresholds either")
+    return choice
+
+
+def _choose_fallback(model: Model, fallback: Model | None, tests: Mapping[str, ServedModel], refusal: str) -> Choice:
+    if fallback is None or _deployed_files(fallback) == _deployed_files(model):  # the refused model is the parent
+        return Choice(None, refusal)
+    if tests:
+        test = tests.get(fallback.digest)
+        if test is None:
+            return Choice(None, f"{refusal}; {fallback.name} has no serving test")
+        if not test.blessed:
+            return Choice(None, f"{refusal}; {fallback.name} cannot be served either: {test.reason}")
+    return Choice(fallback, f"{fallback.name} instead of {model.name}, which is {refusal}", fallback=True)
+
+
+def _deployed_files(model: Model) -> dict[str, str]:
+    """Return the digests of the deployed files: equal for a bare model and the artifact made from it."""
+    files = version_files(model, "plain")
+    return {name: hashlib.sha256(file.read_bytes()).hexdigest() for name, file in files.items() if name != CARD}
 
 
 def push(
@@ -34,8 +91,7 @@ def push(
     The record has what is known before the push.
     """
     model = choice.model or requested
-    versions_class = StoreVersions if is_remote(settings.destination) else Versions
-    versions = versions_class(settings.destination, resolve_layout(model, settings.layout), settings.signing_key)
+    versions = open_versions(settings.destination, resolve_layout(model, settings.layout), settings.signing_key)
     report = PushedReport(
         pushed=False,
         destination=versions.destination,
@@ -53,13 +109,11 @@ def push(
     if choice.model is None:
         return replace(report, previous=versions.newest())
     version_files(model, versions.layout)
-    write_config: WriteConfig = nullcontext
-    if versions.layout == "triton":
-        parameters = {"tfopt_digest": model.digest, "tfopt_reason": choice.reason}
-        write_config = partial(written_config, model, scheduling=scheduling, parameters=parameters)
+    parameters = {"tfopt_digest": model.digest, "tfopt_reason": choice.reason}
+    config = partial(make_config, model, scheduling=scheduling, parameters=parameters)
     with versions.staged() as stage:
         facts = write_version(model, versions.layout, stage, examples, settings.warm_up_requests)
-        result = versions.add(stage, settings.keep, write_config)
+        result = versions.add(stage, settings.keep, config if versions.layout == "triton" else None)
     if result.version is None:
         return replace(report, previous=result.previous, reason=result.reason)
     reason = result.reason
@@ -83,11 +137,7 @@ def push(
 def check_push(
     choice: Choice, settings: PushSettings, decision: Decision | None, trained: KerasModel | None, recipe: Recipe | None
 ) -> None:
-    """Check, before a version is added, the signing key, what will be stored, and the names it will have.
-
-    Raises:
-        ComponentError: If a report is damaged, the key cannot sign, or foreign files occupy the names.
-    """
+    """Raise ComponentError, before the push, for a damaged report, a useless key, or foreign files with its names."""
     if decision:
         decision.load()
     if recipe:

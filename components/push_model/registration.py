@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfopt.artifacts import Decision, Model
-from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings, RegistrationSettings
-from tfopt.components.push_model.registrations.kind import PushedVersion
-from tfopt.components.push_model.registrations.target import (
+from tfopt.components.push_model.push import Choice
+from tfopt.components.push_model.registrations.kind import (
+    PushedVersion,
     Target,
     parse_name,
     parse_targets,
@@ -81,10 +81,7 @@ def register_version(report: PushedReport, version: PushedVersion, targets: Sequ
 def update_registrations(record: VersionRecord, served: PushedVersion | None, withdrawn: str | None) -> dict[str, str]:
     """Update where a version is registered after it was withdrawn or restored, and return what was changed.
 
-    Args:
-        record: Of the version.
-        served: The newest version that is left.
-        withdrawn: Who withdrew it, when and why; None for a version that was restored.
+    ``served`` is the newest version that is left; ``withdrawn`` says who withdrew it, when and why.
 
     Raises:
         ComponentError: If some fail, after all were tried. Repeating the command completes what is missing.

@@ -17,12 +17,13 @@ from tfopt.components.push_model.version_record import RECORD
 from tfopt.components.push_model.versions import (
     ALREADY_NEWEST,
     POINTER,
+    MakeConfig,
     PushResult,
-    WriteConfig,
+    Versions,
     complete_changes,
-    describe_withdrawn,
-    find_withdrawn,
+    read_config,
     replace_config,
+    why_withdrawn,
 )
 from tfopt.errors import ComponentError
 from tfopt.model_store.withdrawals import read_changes
@@ -48,50 +49,38 @@ class StoreVersions:
 
     @contextlib.contextmanager
     def staged(self) -> Iterator[Path]:
-        """Yield an empty folder for the files of a version.
-
-        Raises:
-            ComponentError: If the store cannot be written, or has no conditional writes.
-        """
+        """Yield an empty folder for a version's files; raise ComponentError if the store has no conditional writes."""
         remote_files.check_conditional_writes(self.destination)
         with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-            stage = Path(folder, "stage", "version")
-            stage.mkdir(parents=True)
+            stage = Path(folder, "version")
+            stage.mkdir()
             yield stage
 
-    def add(
-        self, stage: Path, keep: int | None = None, write_config: WriteConfig = contextlib.nullcontext
-    ) -> PushResult:
+    def add(self, stage: Path, keep: int | None = None, make_config: MakeConfig | None = None) -> PushResult:
         """Add a version as the newest one, unless it is that already; see `Versions.add`."""
-        config = stage.parents[1] / "config" / self.destination.rpartition("/")[2] / CONFIG
-        config.parent.mkdir(parents=True)
         self.complete_changes()
         digest, previous = Version(stage).digest, self.newest()
         is_newest = previous is not None and self.digest(previous) == digest
-        if not is_newest and (change := find_withdrawn(self.destination, digest)):
-            return PushResult(None, previous, describe_withdrawn(change, self.destination), digest)
+        if not is_newest and (refusal := why_withdrawn(self.destination, digest)):
+            return PushResult(None, previous, refusal, digest)
         address = remote_files.join(self.destination, CONFIG)
-        before = remote_files.read_file(address)
-        if before is not None:
-            config.write_bytes(before)
+        before = read_config(address)
+        config = make_config(self.destination.rpartition("/")[2], before) if make_config else before
 
         def upload_config() -> None:
-            content = remote_files.read_file(str(config))
-            if content is not None and content != before:
-                remote_files.write_file(address, content)
+            if config and config != before:
+                remote_files.write_file(address, config.encode())
 
-        with write_config(config.parent):
-            if is_newest and previous is not None:
-                upload_config()
-                version, reason = previous, ALREADY_NEWEST
-                if self._signing_key:
-                    local = Path(remote_files.local_copy(self.path(version)))
-                    write_description(local, self.destination, self._signing_key)
-            else:
-                version, reason = self._add(stage, digest, upload_config), "blessed"
-            written = (remote_files.read_file(str(config)) or b"").decode(errors="replace")
+        if is_newest and previous is not None:
+            upload_config()
+            version, reason = previous, ALREADY_NEWEST
+            if self._signing_key:
+                local = Path(remote_files.local_copy(self.path(version)))
+                write_description(local, self.destination, self._signing_key)
+        else:
+            version, reason = self._add(stage, digest, upload_config), "blessed"
         self._remove_old(keep)
-        return PushResult(version, previous, reason, digest, written or None)
+        return PushResult(version, previous, reason, digest, config or None)
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """A store has no locks: of two changes at the same time one is refused."""
@@ -152,10 +141,7 @@ class StoreVersions:
                 return version
 
     def _remove_old(self, keep: int | None) -> None:
-        """Remove the oldest versions, each pointer first, and the files of pushes that ended without a pointer.
-
-        An error is only logged, because the new version can be served already.
-        """
+        """Remove the oldest versions, each pointer first, and the files of pushes that ended without a pointer."""
         numbers = self.numbers()
         try:
             for version in numbers[: -keep or None] if keep else ():
@@ -165,7 +151,7 @@ class StoreVersions:
             for version in {number for number, _ in self._entries()} - {*numbers, *read_changes(self.destination)}:
                 if self._is_abandoned(version):
                     remote_files.remove(self.path(version))
-        except ComponentError as error:
+        except ComponentError as error:  # the new version can be served already
             log.warning("%s: old versions are not removed: %s", self.destination, error.received)
 
     def _is_abandoned(self, version: int) -> bool:
@@ -189,3 +175,9 @@ class StoreVersions:
 
 def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
+
+
+def open_versions(destination: str, layout: str = "plain", signing_key: str | None = None) -> Versions | StoreVersions:
+    """Return the versions of a destination. A withdrawal needs no layout: it changes what the last push wrote."""
+    versions = StoreVersions if remote_files.is_remote(destination) else Versions
+    return versions(destination, layout, signing_key)

@@ -14,30 +14,18 @@ RECORD = ".pushed.json"
 
 @dataclass(frozen=True)
 class VersionRecord:
-    """The content of the file.
-
-    Attributes:
-        digest: Of the version's files.
-        pushed: The version, as it is registered.
-        targets: Where it was registered, each as KIND=ADDRESS.
-        trained: Digest of the Keras model that was stored for the next run with it.
-        config: The ``config.pbtxt`` of Triton, which is next to the versions and fits the newest one.
-    """
+    """The content of the file."""
 
     schema_version: ClassVar[int] = 1
-    digest: str
-    pushed: PushedVersion
-    targets: list[str]
-    trained: str | None = None
-    config: str | None = None
+    digest: str  # of the version's files
+    pushed: PushedVersion  # as it is registered
+    targets: list[str]  # where it was registered, each as KIND=ADDRESS
+    trained: str | None = None  # digest of the Keras model that was stored for the next run with it
+    config: str | None = None  # the ``config.pbtxt`` of Triton, which fits this version
 
 
 def write_record(destination: str, record: VersionRecord) -> None:
-    """Write the record of a version, with the targets of earlier pushes of it.
-
-    Raises:
-        ComponentError: If the destination cannot be written.
-    """
+    """Write the record of a version, with targets of earlier pushes; raise ComponentError if it cannot be written."""
     address = _address(destination, record.pushed.number)
     before = read_record(destination, record.pushed.number)
     targets = list(dict.fromkeys([*(before.targets if before else ()), *record.targets]))

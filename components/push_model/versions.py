@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tfopt.components.push_model.version_record import RECORD, read_record
 from tfopt.errors import ComponentError
-from tfopt.model_store.withdrawals import WITHDRAWN, Change, is_withdrawn, new_change, read_changes, write_change
+from tfopt.model_store.withdrawals import WITHDRAWN, is_withdrawn, new_change, read_changes, write_change
 from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
 from tfopt.serving.triton_config import HEADER
@@ -24,28 +24,20 @@ from tfopt.storage.publication import NAME_IN_USE
 LATEST = "latest"
 POINTER = ".json"  # in an object store: the version exists
 ALREADY_NEWEST = "the newest version is this very model already"
-WriteConfig = Callable[[Path], AbstractContextManager[object]]
+MakeConfig = Callable[[str, str | None], str]  # from the model's name in Triton and the configuration before
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class PushResult:
-    """The result of a push.
+    """The result of a push."""
 
-    Attributes:
-        version: Number of the version that contains the model; None if it was withdrawn.
-        previous: Number of the version that was the newest before; equal to ``version`` if nothing was added.
-        reason: ``blessed``, or why nothing was added.
-        digest: Of the version's files.
-        config: Triton's configuration of this version.
-    """
-
-    version: int | None
-    previous: int | None
-    reason: str
-    digest: str
-    config: str | None = None
+    version: int | None  # that contains the model; None if it was withdrawn
+    previous: int | None  # the newest one before; equal to ``version`` if nothing was added
+    reason: str  # ``blessed``, or why nothing was added
+    digest: str  # of the version's files
+    config: str | None = None  # Triton's configuration of this version
 
 
 class Versions:
@@ -70,12 +62,10 @@ class Versions:
         with translate_errors(self.folder), staging.staged_folder(self.folder) as stage:
             yield stage
 
-    def add(
-        self, stage: Path, keep: int | None = None, write_config: WriteConfig = contextlib.nullcontext
-    ) -> PushResult:
+    def add(self, stage: Path, keep: int | None = None, make_config: MakeConfig | None = None) -> PushResult:
         """Add a version, in a folder of `staged`, as the newest one, unless it is that already, or was withdrawn.
 
-        Before that, ``write_config`` writes the files next to the versions; it restores them if adding the version
+        ``make_config`` returns Triton's configuration, which is written before that, and restored if adding the version
         fails. After it, ``keep`` versions remain; all with None or 0.
         """
         staging.sync_tree(stage)
@@ -84,14 +74,13 @@ class Versions:
             self.complete_changes()
             previous, reason = self.newest(), ALREADY_NEWEST
             is_newest = previous is not None and self.digest(previous) == digest
-            if not is_newest and (change := find_withdrawn(self.destination, digest)):
-                return PushResult(None, previous, describe_withdrawn(change, self.destination), digest)
-            with write_config(self.folder):
+            if not is_newest and (refusal := why_withdrawn(self.destination, digest)):
+                return PushResult(None, previous, refusal, digest)
+            with self._written_config(make_config) as config:
                 if is_newest and previous is not None:
                     version = previous  # what a killed push did not do after the rename is done below
                 else:
                     version, reason = self._rename(stage), "blessed"
-                config = (remote_files.read_file(str(self.folder / CONFIG)) or b"").decode(errors="replace")
             staging.sync(self.folder)
             write_description(self.path(version), self.destination, self._signing_key)
             if self.layout == "plain":
@@ -102,10 +91,23 @@ class Versions:
         return PushResult(version, previous, reason, digest, config or None)
 
     @contextlib.contextmanager
-    def locked(self) -> Iterator[None]:
+    def _written_config(self, make_config: MakeConfig | None) -> Iterator[str | None]:
+        """Write Triton's configuration and yield it; if the body of the ``with`` statement fails, restore it."""
+        address = str(self.folder / CONFIG)
+        before = read_config(address)
+        config = make_config(self.folder.name, before) if make_config else before
+        if config and config != before:
+            remote_files.write_file(address, config.encode())
+        try:
+            yield config
+        except BaseException:
+            if config != before:
+                remote_files.write_file(address, before.encode()) if before else remote_files.remove(address)
+            raise
+
+    def locked(self) -> AbstractContextManager[None]:
         """Hold the lock of the destination against other processes of this machine."""
-        with lock_folder(self.folder):
-            yield
+        return lock_folder(self.folder)
 
     def complete_changes(self) -> None:
         """Move the files of withdrawn and restored versions that are not moved yet; record folders moved by hand.
@@ -190,10 +192,7 @@ class Versions:
             linked = newest
 
     def _remove(self, version: int) -> None:
-        """Rename a version to a hidden name, then delete it; a push on another machine may remove it first.
-
-        An error is only logged, because the new version is served already.
-        """
+        """Rename a version to a hidden name, then delete it; a push on another machine may remove it first."""
         hidden, path = staging.new_path(self.folder), self.path(version)
         try:
             for suffix in (*DESCRIPTIONS, RECORD):
@@ -202,7 +201,7 @@ class Versions:
             shutil.rmtree(hidden)
         except FileNotFoundError:
             pass
-        except OSError as error:
+        except OSError as error:  # the new version is served already
             log.warning("%s: version %s is not removed: %s", self.folder, version, error)
 
 
@@ -229,21 +228,25 @@ def _move(number: int, source: str, target: str, parts: Sequence[str]) -> None:
         remote_files.move(remote_files.join(source, path), remote_files.join(target, path))
 
 
-def find_withdrawn(destination: str, digest: str) -> Change | None:
-    """Return the withdrawal of a version with these files, unless it was restored or may be pushed again."""
-    last = [changes[-1] for changes in read_changes(destination).values() if is_withdrawn(changes)]
-    return next((change for change in last if change.digest == digest and not change.allow), None)
+def why_withdrawn(destination: str, digest: str) -> str | None:
+    """Return that a version with these files was withdrawn, and how to push it; None if it may be pushed."""
+    for number, changes in read_changes(destination).items():
+        last = changes[-1]
+        if is_withdrawn(changes) and last.digest == digest and not last.allow:
+            return f"{last}; to push it again: tfopt restore {destination} {number}, or tfopt withdraw with --allow"
+    return None
 
 
-def describe_withdrawn(change: Change, destination: str) -> str:
-    """Return why a model that was withdrawn is not pushed, and how to push it."""
-    return f"{change}; to push it again: tfopt restore {destination} {change.version}, or tfopt withdraw with --allow"
+def read_config(address: str) -> str | None:
+    """Read Triton's configuration; None if there is none."""
+    content = remote_files.read_file(address)
+    return None if content is None else content.decode(errors="replace")
 
 
 def replace_config(address: str, config: str) -> None:
     """Write Triton's configuration, unless the file is the user's."""
-    before = (remote_files.read_file(address) or b"").decode(errors="replace")
-    if before.startswith(HEADER) and before != config:
+    before = read_config(address)
+    if before and before.startswith(HEADER) and before != config:
         remote_files.write_file(address, config.encode())
 
 
@@ -254,11 +257,7 @@ def _version_name(name: str) -> str:
 
 
 def check_name(path: Path, *, link: bool = False) -> None:
-    """Check that a path is free for a folder or link, or is one.
-
-    Raises:
-        ComponentError: If there is something else, which a link would replace.
-    """
+    """Raise ComponentError if a path exists and is no folder, or with ``link`` no link: a push would replace it."""
     if path.exists() and not (path.is_symlink() if link else path.is_dir()):
         kind = "link" if link else "folder"
         raise ComponentError(

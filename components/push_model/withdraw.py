@@ -7,10 +7,9 @@ killed is completed by the next one, or by the next push.
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
 from tfopt.components.push_model.registration import update_registrations
-from tfopt.components.push_model.store_versions import StoreVersions
+from tfopt.components.push_model.store_versions import StoreVersions, open_versions
 from tfopt.components.push_model.version_record import read_record
 from tfopt.components.push_model.versions import Versions, translate_errors
 from tfopt.errors import ComponentError
@@ -31,17 +30,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Withdrawal:
-    """The result of a command.
+    """The result of a command."""
 
-    Attributes:
-        change: The last change of the version.
-        served: Number of the newest version that is left; None if there is none.
-        updates: What was changed where the version is registered, by target.
-    """
-
-    change: Change
-    served: int | None
-    updates: dict[str, str]
+    change: Change  # the last one of the version
+    served: int | None  # number of the newest version that is left; None if there is none
+    updates: dict[str, str]  # what was changed where the version is registered, by target
 
 
 def withdraw(destination: str, version: int | None, reason: str, *, allow: bool = False) -> Withdrawal:
@@ -134,10 +127,3 @@ def _change(
         return Withdrawal(change, served, {})
     note = str(change) if change.action == "withdrawn" else None
     return Withdrawal(change, served, update_registrations(record, newest.pushed if newest else None, note))
-
-
-def open_versions(destination: str) -> Versions | StoreVersions:
-    """Return the versions of a destination whose layout is that of its last push."""
-    if remote_files.is_remote(destination):
-        return StoreVersions(destination, "plain")
-    return Versions(str(Path(destination).expanduser()), "plain")

@@ -41,7 +41,7 @@ def validate_serving(
         ComponentError: If a version differs from its manifest or signature, the layout cannot hold the format, the
             examples do not fit the model, or the disk is full.
     """
-    from tfopt.components.validate_serving.validate import validate  # imports NumPy
+    from tfopt.components.validate_serving.server_check import validate  # imports NumPy
 
     if test.verify or test.public_key:
         verify_version(model.path, test.public_key)

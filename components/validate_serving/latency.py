@@ -35,14 +35,11 @@ def sweep(clients: Sequence[Client], batches: list[Batch], seconds: float) -> Cl
 def _measure(
     clients: Sequence[Client], batches: list[Batch], seconds: float, counts: list[int], rounds: int
 ) -> tuple[list[ServedLatency], dict[int, NDArray[np.float64]]]:
-    """Return the latency with each number of clients, and the requests per second in each round.
-
-    The numbers take turns. Every second round goes from the most clients to the fewest, so that drift cancels.
-    """
+    """Return the latency with each number of clients, and the requests per second in each round."""
     durations: dict[int, list[float]] = {count: [] for count in counts}
     rates = {count: np.zeros(rounds) for count in counts}
     for number in range(rounds):
-        for count in counts[::-1] if number % 2 else counts:
+        for count in counts[::-1] if number % 2 else counts:  # in turns, back and forth, so that drift cancels
             round_durations, total = _send_requests(clients[:count], batches, seconds / rounds)
             durations[count] += round_durations
             rates[count][number] = len(round_durations) / total

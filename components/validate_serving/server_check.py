@@ -1,26 +1,90 @@
-"""Check of a served model, in a process of its own: load it from the layout, send requests, compare the outputs."""
+"""Serving test of a model, in a process of its own: load it from the layout, send requests, compare the outputs."""
 
+import tempfile
+import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.saved_model_proto import read_meta_graph
-from tfopt.artifacts.tensor_spec import fixed_batch
+from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch
 from tfopt.components.validate_serving.latency import measure, sweep
-from tfopt.components.validate_serving.output_check import compare_outputs, compare_signatures
 from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.components.validate_serving.servers import Server, find_server, serve
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
-from tfopt.error_messages import first_line
+from tfopt.error_messages import disk_full_error, first_line
 from tfopt.errors import ComponentError
+from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.serving_report import ServedModel
-from tfopt.runtimes import Runtime
+from tfopt.runtimes import Runtime, environment
 from tfopt.serving import warm_up
-from tfopt.serving.layouts import write_version
+from tfopt.serving.layouts import resolve_layout, version_files, write_version
+
+Outputs = Mapping[str, NDArray[Any]]
 
 MAX_FAULTS = 8  # in the report
+NAME = "model"  # the served name if there is no destination
+LOADING = 0.9  # of the time limit: the log of a server that is still loading then can be reported before the limit
+
+
+def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_fallback: bool = False) -> ServedModel:
+    """Return the entry of a model in the report.
+
+    Raises:
+        ComponentError: If the test cannot be made: examples that do not fit, a full disk, or a layout that cannot hold
+            the format. The latter is a reason in the row of a fallback, which may never be needed.
+    """
+    layout = resolve_layout(model, test.layout)
+    row = ServedModel(
+        *(model.name, model.digest, model.format, layout), server="", blessed=False, reason="", latency=None, sweep=None
+    )
+    try:
+        version_files(model, layout)
+    except ComponentError as error:
+        if not is_fallback:
+            raise
+        return replace(row, reason=error.received)
+    if test.destination:
+        test = replace(test, destination=str(Path(test.destination).expanduser().absolute()))
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        root = Path(folder, Path(test.destination or NAME).name)
+        try:
+            result = run_in_child(
+                check_server,
+                *(model, examples, test, row, root, time.monotonic() + LOADING * test.max_seconds),
+                doing="serving the model",
+                environment=environment.read_variables(model),
+                limit_s=test.max_seconds,
+            )
+        except ComponentError as error:
+            if full := disk_full_error(error):  # not a property of the model
+                raise full from error
+            return replace(row, reason=error.received)
+    if isinstance(result, ComponentError):
+        raise result
+    served, faults = result
+    limit = test.max_p99_ms
+    if limit is not None and served.latency and served.latency.p99_ms > limit:
+        p99 = served.latency.p99_ms
+        faults.append(f"99% of the requests take up to {p99:.3g} ms with {test.concurrency} clients, not {limit:g} ms")
+    return replace(served, blessed=not faults, reason="; ".join(faults) or _summary(served))
+
+
+def _summary(served: ServedModel) -> str:
+    latency, sweep = served.latency, served.sweep
+    assert latency  # measured, unless there are faults
+    text = (
+        f"served by {served.server}: {served.requests} requests with the expected outputs; "
+        f"p50 {latency.p50_ms:.3g} ms, p99 {latency.p99_ms:.3g} ms with {latency.concurrency} clients"
+    )
+    return f"{text}; by the number of clients {sweep.saturation.summary}" if sweep and sweep.saturation else text
 
 
 def check_server(
@@ -87,3 +151,71 @@ def _check_responses(
     if test.sweep:
         row = replace(row, sweep=sweep(clients[: test.sweep], requests, test.seconds))
     return row, []
+
+
+def compare_signatures(
+    expected: Runtime, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]
+) -> list[str]:
+    """Return the differences between the signature of the model and the loaded one, one line each."""
+    differences = []
+    for side, ours, theirs in (("input", expected.inputs, inputs), ("output", expected.outputs, outputs)):
+        if set(ours) != set(theirs):
+            differences.append(f"{side}s {', '.join(sorted(theirs))} are served, not {', '.join(sorted(ours))}")
+            continue
+        differences += [
+            f"{side} {name!r} is served as {theirs[name]}, not {spec}"
+            for name, spec in ours.items()
+            if not are_compatible(spec, theirs[name])
+        ]
+    return differences
+
+
+def compare_outputs(
+    expected: Outputs, served: Outputs, specs: Mapping[str, TensorSpec], tolerance: float
+) -> tuple[list[str], float]:
+    """Return the faults of a response, one line for each output, and the largest difference.
+
+    The difference is a fraction of the output's range (at least of its largest absolute value).
+    """
+    faults, largest = [], 0.0
+    for name, array in expected.items():
+        if name not in served:
+            faults.append(f"output {name!r} is not in the response")
+            continue
+        fault, error = _compare(array, np.asarray(served[name]), specs[name], tolerance)
+        largest = max(largest, error)
+        if fault:
+            faults.append(f"output {name!r}: {fault}")
+    return faults, largest
+
+
+def _compare(expected: NDArray[Any], served: NDArray[Any], spec: TensorSpec, tolerance: float) -> tuple[str, float]:
+    dtype = "string" if served.dtype.kind in "OSU" else served.dtype.name
+    if dtype != spec.dtype:
+        return f"{dtype}, not {spec.dtype}", 0.0
+    if not are_compatible(spec, TensorSpec(dtype, served.shape)):
+        return f"of shape {list(served.shape)}, not {spec}", 0.0
+    if served.shape != expected.shape:
+        return f"of shape {list(served.shape)}, not {list(expected.shape)}", 0.0
+    if dtype in ("string", "bool"):
+        return ("" if np.array_equal(served, expected) else "differs from the model's own output"), 0.0
+    values, reference = served.astype(np.float64), expected.astype(np.float64)
+    if not np.isfinite(values).all():
+        return f"NaN or infinity in {int((~np.isfinite(values)).sum())} of {values.size} values", 0.0
+    if not values.size:
+        return "", 0.0
+    spread = max(float(np.ptp(reference)), float(np.abs(reference).max()), 1e-12)
+    error = float(np.abs(values - reference).max()) / spread
+    matches = error <= tolerance  # False for NaN, if the model's own output has it
+    return ("" if matches else f"differs by {error:.2g} of its range from the model's own output"), error
+
+
+def are_compatible(one: TensorSpec, other: TensorSpec) -> bool:
+    """Return True if dtypes and sizes are the same, or a shape or size is unknown on one side."""
+    if one.dtype != other.dtype:
+        return False
+    if not one.ranked or not other.ranked:
+        return True
+    return len(one.shape) == len(other.shape) and all(
+        None in pair or pair[0] == pair[1] for pair in zip(one.shape, other.shape, strict=True)
+    )

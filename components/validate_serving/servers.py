@@ -4,6 +4,10 @@ Servers are those of tfopt, and the entry points ``tfopt.servers`` of other pack
 """
 
 import contextlib
+import socket
+import subprocess
+import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -20,6 +24,8 @@ from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.declaration.extensions import Extensions
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
+from tfopt.processes.exit_status import last_lines
+from tfopt.processes.parent_death import bound_command
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.serving.layouts import open_version
 
@@ -38,18 +44,14 @@ class Server:
 
 @dataclass(frozen=True)
 class ServerProgram:
-    """A model server that runs as a process of its own, as an entry point names it.
+    """A model server that runs as a process of its own, as an entry point names it."""
 
-    Attributes:
-        find_program: Returns the path of the program; None if this machine lacks it, or what it needs for a format.
-        run: Starts the program on the folder with the versions of a model, whose name is that of the model, for its
-            signature; ready at a time of `time.monotonic` at the latest, and stopped at the end.
-        check_folder: Writes what the server reads next to the versions, and returns what is wrong with it. It is called
-            on machines without the program, too.
-    """
-
+    # Returns the path of the program; None if this machine lacks it, or what it needs for a format.
     find_program: Callable[[str], str | None]
+    # Starts the program on the folder with the versions of a model, whose name is that of the model, for its signature;
+    # ready at a time of `time.monotonic` at the latest, and stopped at the end.
     run: Callable[[str, Path, str, float], AbstractContextManager[Server]]
+    # Writes what the server reads next to the versions, and returns what is wrong with it; also without the program.
     check_folder: Callable[[Model, Path, Runtime, ServingTest], list[str]] = lambda model, root, expected, test: []
 
 
@@ -136,3 +138,40 @@ def tensor_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
         sizes = tuple(shape.as_list()) if shape.rank is not None else (None,)
         specs[name] = TensorSpec(tf.as_dtype(info.dtype).name, sizes, ranked=shape.rank is not None)
     return specs
+
+
+@contextlib.contextmanager
+def start_server(*command: str, not_ready: Callable[[], str | None], deadline: float) -> Iterator[None]:
+    """Start a server, wait until it serves the model, and stop it at the end.
+
+    Until the deadline, by `time.monotonic`, ``not_ready`` must return None, and before the reason why it does not serve
+    the model yet.
+
+    Raises:
+        ComponentError: If it ends or does not serve the model in time, with its last lines.
+    """
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            bound_command(*command), stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT
+        )
+        try:
+            while (reason := not_ready()) is not None:
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise ComponentError(
+                        f"{Path(command[0]).name} does not serve it: {reason}\n"
+                        f"{last_lines(Path('/proc/self/fd', str(log.fileno())))}",
+                        "a version that becomes available",
+                        "see its last lines above",
+                    )
+                time.sleep(0.1)
+            yield
+        finally:
+            process.kill()
+            process.wait()
+
+
+def free_port() -> int:
+    """Return a free port of this machine."""
+    with socket.socket() as listener:
+        listener.bind(("localhost", 0))
+        return int(listener.getsockname()[1])

@@ -13,7 +13,7 @@ from tfopt.cli.main import main
 from tfopt.cli.run_diff import Difference, print_differences
 from tfopt.components.select_model.component import select_model
 from tfopt.execution import code_digest
-from tfopt.run_records.run_record import decision_facts, recorded_run
+from tfopt.run_records.run_record import add_decision, recorded_run
 
 COUNT = '''
 from tests.toys import count
@@ -114,8 +114,8 @@ def decided(root: Path, rows) -> None:
     evaluation, benchmark = write_reports(rows, models, root, samples=False)
     folders = (root / "artifacts" / name for name in ("selected", "decision", "blessing"))
     outputs = select_model(models[0], models[1:], evaluation, benchmark, *folders)
-    with recorded_run(root, "retrain", engine="process") as results:
-        results |= decision_facts(root, [Decision(outputs["decision"].path)])
+    with recorded_run(root, "retrain", engine="process") as record:
+        add_decision(record, root, [Decision(outputs["decision"].path)])
 
 
 def test_metrics_and_decisions_are_compared_by_model(folder, capsys):

@@ -14,9 +14,9 @@ import pytest
 from tfopt.artifacts import Decision, Pushed
 from tfopt.cli.main import main
 from tfopt.run_records import cleanup
-from tfopt.run_records.run_record import decision_facts, recorded_run
+from tfopt.run_records.run_record import add_decision, recorded_run
 from tfopt.storage.folder_lock import lock_folder
-from tfopt.storage.run_folder import CONTENT
+from tfopt.storage.run_folder import METADATA, RECORD, SOURCES
 
 COUNT = '''
 from tests.toys import count, fail
@@ -95,8 +95,8 @@ def test_the_selected_model_and_the_pushed_version_are_listed(folder, capsys, mo
     monkeypatch.setattr(Decision, "load", lambda self: type("Report", (), {"selected": "tflite int8"}))
     monkeypatch.setattr(Pushed, "load", lambda self: type("Report", (), {"path": "/served/3"}))
     root.mkdir(parents=True)
-    with recorded_run(root, "retrain") as results:
-        results |= decision_facts(root, [decision, pushed])
+    with recorded_run(root, "retrain") as record:
+        add_decision(record, root, [decision, pushed])
     record = records(capsys)["runs/r"]
     assert (record["selected"], record["pushed"]) == ("tflite int8", "/served/3")
     assert record["report"] == "artifacts/decision/report.html"
@@ -179,7 +179,7 @@ def test_clean_keeps_the_newest_of_each_pipeline(folder, capsys):
 def test_clean_removes_only_what_runs_have_written(folder, capsys):
     assert run("counting", "a") == 0
     written = {path.name for path in Path("runs/a").iterdir()}
-    assert written <= set(CONTENT)
+    assert written <= {"artifacts", "executions", SOURCES, METADATA, "run.log", "run.log.1", RECORD}
     version = Path("runs/a/pushed/1/model.tflite")
     version.parent.mkdir(parents=True)
     version.write_text("served")

@@ -11,7 +11,7 @@ from tests.components.train_modules import DENSE
 from tests.lite_files import kernels
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel
-from tfopt.components.cluster.centroids import INITIALIZATIONS, share
+from tfopt.components.cluster.cluster_weights import INITIALIZATIONS, share
 from tfopt.components.cluster.component import cluster
 from tfopt.components.export_onnx.component import export_onnx
 from tfopt.components.export_tflite.component import export_tflite

@@ -151,7 +151,7 @@ def test_model_and_lighter_backbones_are_compared_with_the_budget(mixed):
 
 
 def test_lighter_backbones_are_listed_only_for_image_classifiers():
-    from tfopt.components.inspect_model.lighter_backbones import list_lighter_backbones
+    from tfopt.components.inspect_model.advice import list_lighter_backbones
     from tfopt.graph.frozen_model import Endpoint, Signature
 
     image, scores = Endpoint("x:0", "float32", (None, 112, 112, 3)), Endpoint("y:0", "float32", (None, 10))

@@ -16,9 +16,9 @@ from tfopt.components.prune.component import prune
 from tfopt.components.prune.kernels import find_kernels
 from tfopt.components.prune.masked_training import Masks
 from tfopt.components.prune.parameters import Pattern
-from tfopt.components.prune.patterns import is_n_m
 from tfopt.components.train.component import train
 from tfopt.data.batches import read_batches
+from tfopt.keras_models.weight_constraints import is_n_m
 from tfopt.training.user_module import UserModule
 
 KERAS_2 = DIGITS.replace("keras", "tf_keras").replace("tf_tf_", "tf_")

@@ -3,14 +3,15 @@ import itertools
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow_model_optimization.sparsity import keras as sparsity
 
 from tfopt.components.prune import patterns
 from tfopt.components.prune.kernels import find_kernels
-from tfopt.components.prune.masked_training import Masks
+from tfopt.components.prune.masked_training import Masks, _toolkit_schedule, wrap_kernels
 from tfopt.components.prune.parameters import Pattern, parse_block, parse_ratio
 from tfopt.components.prune.patterns import plan_schedule
-from tfopt.components.prune.tfmot import _toolkit_schedule, sparsity, wrap
 from tfopt.errors import ComponentError
+from tfopt.keras_models.weight_constraints import is_n_m
 
 PATTERNS = {
     "magnitude": (Pattern("magnitude"), {}),
@@ -34,7 +35,7 @@ def test_masks_are_those_of_the_toolkit_for_the_same_weights(name):
     model = tf_keras.Sequential([tf_keras.Input((4, 4, 8)), *layers])
     kernels = find_kernels(model, Pattern("magnitude"), [])
     before = [kernel.values for kernel in kernels]
-    wrapped = wrap(model, kernels, pattern, plan_schedule("constant", 0.7, steps=1))
+    wrapped = wrap_kernels(model, kernels, pattern, plan_schedule("constant", 0.7, steps=1))
     wrapped.compile(tf_keras.optimizers.SGD(0.0), "mse", run_eagerly=True)
     wrapped.fit(np.ones((1, 4, 4, 8)), np.ones((1, 23)), callbacks=[sparsity.UpdatePruningStep()], verbose=0)
     wrappers = [layer for layer in wrapped.layers if getattr(layer, "pruning_vars", [])]
@@ -82,9 +83,9 @@ def test_equal_weights_are_pruned_to_the_requested_sparsity():
 def test_groups_lie_along_the_axis():
     weights = np.random.default_rng(0).normal(size=(3, 3, 8, 5))
     pruned = weights * patterns.n_m_mask(weights, 2, 4, axis=2)
-    assert patterns.is_n_m(pruned, 2, 4, 2)
-    assert not patterns.is_n_m(pruned, 2, 4, 0)
-    assert not patterns.is_n_m(weights, 2, 4, 2)
+    assert is_n_m(pruned, 2, 4, 2)
+    assert not is_n_m(pruned, 2, 4, 0)
+    assert not is_n_m(weights, 2, 4, 2)
     sums = np.abs(pruned).reshape(9, 2, 4, 5).sum(2)
     np.testing.assert_allclose(sums, np.sort(np.abs(weights).reshape(9, 2, 4, 5), axis=2)[:, :, 2:].sum(2))
 

@@ -10,14 +10,14 @@ from tests.components.train_modules import DIGITS, LINEAR, write
 from tests.conftest import small_digits_model
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import CARD, KerasModel
-from tfopt.components.cluster.centroids import share
+from tfopt.components.cluster.cluster_weights import share
 from tfopt.components.prune.component import prune
-from tfopt.components.prune.kernels import find_kernels
-from tfopt.components.prune.masked_training import Masks
+from tfopt.components.prune.kernels import find_kernels, input_axis
+from tfopt.components.prune.masked_training import Masks, wrap_kernels
 from tfopt.components.prune.parameters import Pattern
-from tfopt.components.prune.patterns import is_n_m
 from tfopt.components.quantize.fake_quant_training import Trainee
 from tfopt.errors import ComponentError
+from tfopt.keras_models.weight_constraints import is_n_m
 
 OWN = """
 import keras
@@ -102,7 +102,7 @@ def test_recurrent_attention_and_convolution_kernels_are_found_with_their_input_
     flow = layers.Bidirectional(layers.LSTM(4, name="lstm"), name="both")(flow)
     model = keras.Model(words, layers.Dense(3, name="out")(flow))
     kernels = {f"{k.path}.{k.name}": k for k in find_kernels(model, Pattern("n_m"), [])}
-    axes = {name: (tuple(kernel.variable.shape), kernel.axis) for name, kernel in kernels.items()}
+    axes = {name: (tuple(kernel.variable.shape), input_axis(kernel)) for name, kernel in kernels.items()}
     assert axes["attention/query.kernel"] == ((8, 2, 8), 0)
     assert axes["attention/attention_output.kernel"] == ((2, 8, 8), 1)
     assert axes["separable.pointwise_kernel"] == ((1, 8, 8), 1)
@@ -111,7 +111,7 @@ def test_recurrent_attention_and_convolution_kernels_are_found_with_their_input_
     assert kernels["transposed.kernel"].left == "a transposed convolution, for which no runtime has sparse groups"
     Masks(list(kernels.values()), Pattern("n_m")).update(0.5)
     for kernel in kernels.values():
-        assert kernel.left or is_n_m(kernel.values, 2, 4, kernel.axis)
+        assert kernel.left or is_n_m(kernel.values, 2, 4, input_axis(kernel))
 
 
 def test_a_layer_shared_by_two_models_is_one_kernel():
@@ -258,7 +258,6 @@ def test_fine_tuning_a_nested_subclassed_keras_2_model_is_refused(tmp_path):
     import tf_keras
 
     from tfopt.components.prune.patterns import plan_schedule
-    from tfopt.components.prune.tfmot import wrap
 
     class Inner(tf_keras.Model):
         def __init__(self):
@@ -272,7 +271,7 @@ def test_fine_tuning_a_nested_subclassed_keras_2_model_is_refused(tmp_path):
     model = tf_keras.Model(inputs, Inner()(inputs))
     kernels = find_kernels(model, Pattern("magnitude"), [])
     with pytest.raises(ComponentError, match="leave the module out"):
-        wrap(model, kernels, Pattern("magnitude"), plan_schedule("constant", 0.5, steps=1))
+        wrap_kernels(model, kernels, Pattern("magnitude"), plan_schedule("constant", 0.5, steps=1))
 
 
 def keras_of(module):

@@ -17,8 +17,7 @@ from tfopt.artifacts.formats import FORMATS
 from tfopt.component import find
 from tfopt.components.push_model.registration import pushed_metrics
 from tfopt.components.push_model.registrations import kserve
-from tfopt.components.push_model.registrations.kind import KINDS, PushedVersion
-from tfopt.components.push_model.registrations.target import parse_targets, register_with
+from tfopt.components.push_model.registrations.kind import KINDS, PushedVersion, parse_targets, register_with
 from tfopt.dag.tracing import load
 from tfopt.errors import ComponentError, MachineError
 from tfopt.kfp.compiler import compile_pipeline

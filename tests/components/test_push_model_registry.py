@@ -12,7 +12,7 @@ import pytest
 
 from tests.components.test_push_model_registrations import version
 from tests.model_registry import ModelRegistryServer
-from tfopt.components.push_model.registrations.target import parse_targets, register_with
+from tfopt.components.push_model.registrations.kind import parse_targets, register_with
 from tfopt.errors import ComponentError
 
 REAL = os.environ.get("MODEL_REGISTRY_URL")

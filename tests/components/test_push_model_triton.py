@@ -17,13 +17,13 @@ from tests.components.test_validate_serving import FACTOR, product
 from tfopt import runtimes
 from tfopt.artifacts import Model, SavedModel
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.push_model.choice import Choice
 from tfopt.components.push_model.parameters import PushSettings
+from tfopt.components.push_model.push import Choice
 from tfopt.components.push_model.push import push as push_version
 from tfopt.components.push_model.version_record import VersionRecord
 from tfopt.components.push_model.versions import Versions
 from tfopt.components.push_model.withdraw import restore, withdraw
-from tfopt.components.validate_serving.triton_check import check_config
+from tfopt.components.validate_serving.triton_server import check_config
 from tfopt.errors import ComponentError
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.serving.layouts import version_files

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tfopt import keras_models
-from tfopt.components.cluster.centroids import share
 from tfopt.components.cluster.cluster_weights import find_kernels as cluster_kernels
+from tfopt.components.cluster.cluster_weights import share
 from tfopt.components.prune.channels.selection import remove_channels
 from tfopt.components.prune.kernels import find_kernels
 from tfopt.components.prune.masked_training import Masks

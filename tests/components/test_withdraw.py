@@ -16,7 +16,7 @@ from tests.components.test_select_model_history import earlier, three_runs  # no
 from tests.model_registry import ModelRegistryServer
 from tfopt.artifacts import KerasModel
 from tfopt.cli.main import main
-from tfopt.components.push_model.registrations.target import parse_targets, register_with, update_with
+from tfopt.components.push_model.registrations.kind import parse_targets, register_with, update_with
 from tfopt.components.push_model.versions import Versions
 from tfopt.components.push_model.withdraw import open_versions, restore, withdraw
 from tfopt.errors import ComponentError

@@ -20,8 +20,7 @@ from tfopt import runtimes
 from tfopt.artifacts import Blessing, Model
 from tfopt.component import find
 from tfopt.components.push_model.component import push_model
-from tfopt.components.push_model.registrations.kind import KINDS
-from tfopt.components.push_model.registrations.target import parse_targets, register_with
+from tfopt.components.push_model.registrations.kind import KINDS, parse_targets, register_with
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "serving.md").read_text()

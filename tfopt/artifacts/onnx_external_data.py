@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
-from tfopt.storage.protobuf_wire import read_fields
+from tfopt.storage.protobuf_messages import read_fields
 
 # For each message the numbers of the fields that may contain tensors; for a tensor its key-value entries.
 ENTRY = "entry"

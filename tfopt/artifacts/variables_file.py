@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from tfopt.storage.protobuf_wire import read_fields, read_varint
+from tfopt.storage.protobuf_messages import read_fields, read_varint
 
 DATA = re.compile(r"variables\.data-(\d{5})-of-\d{5}")
 FOOTER, MAGIC = 48, 0xDB4775248B80FB57

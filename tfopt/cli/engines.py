@@ -13,7 +13,7 @@ from tfopt.dag.dag import Dag
 from tfopt.dag.outcome import Outcome
 from tfopt.dag.planned_step import PlannedStep
 from tfopt.errors import ComponentError
-from tfopt.run_records.run_record import decision_facts, recorded_run, run_facts
+from tfopt.run_records.run_record import add_decision, add_inputs, recorded_run
 
 ENGINES = {
     "beam": "TFX's Beam runner, with ML Metadata",
@@ -58,10 +58,11 @@ def run_recorded(
         "sources": {name: values[name] for name in dag.sources},
         "parameters": {name: values[name] for name in dag.parameters},
     }
-    with redirect_library_logs(root / "run.log", len(dag.steps)), recorded_run(root, dag.name, **facts) as results:
+    with redirect_library_logs(root / "run.log", len(dag.steps)), recorded_run(root, dag.name, **facts) as record:
         outcomes = load_engine(engine)(dag, values, root, **options)
         artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
-        results |= decision_facts(root, artifacts) | run_facts(dag, values, outcomes)
+        add_decision(record, root, artifacts)
+        add_inputs(record, dag, values, outcomes)
     return outcomes
 
 

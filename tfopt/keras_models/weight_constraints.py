@@ -24,6 +24,12 @@ def is_sparse(kernel: Array) -> bool:
     return MIN_ZEROS <= zeros < 1
 
 
+def is_n_m(weights: Array, n: int, m: int, axis: int) -> bool:
+    """Return True if at most n of every m adjacent weights along an axis are not zero."""
+    last = np.moveaxis(weights, axis, -1)
+    return last.shape[-1] % m == 0 and bool((np.count_nonzero(last.reshape(-1, m), axis=1) <= n).all())
+
+
 class Projection:
     """A weight constraint that restores zeros and shared values of a kernel after each training step.
 

@@ -36,17 +36,13 @@ MAD_TO_DEVIATION = 1.4826  # scales the median absolute deviation to the standar
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """The metrics of one model of a run.
-
-    Attributes:
-        disturbed: Metrics of speed that other processes disturbed: later runs are not compared with them.
-    """
+    """The metrics of one model of a run."""
 
     name: str
     digest: str
     format: str
     metrics: dict[str, float]
-    disturbed: list[str] = field(default_factory=list)
+    disturbed: list[str] = field(default_factory=list)  # metrics of speed, by other processes: not compared later
 
     def undisturbed(self, metric: str) -> float | None:
         """Return the value of a metric; None if it was not measured, or other processes disturbed it."""
@@ -55,25 +51,17 @@ class ModelRecord:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """The content of one file of the run history.
-
-    Attributes:
-        decision: SHA-256 of ``decision.json``.
-        time: When the run was recorded, ISO 8601 in UTC.
-        blessed: True if the selected model was blessed and pushed.
-        version: The version that it was pushed as, or None.
-        reason: Why the selected model was pushed or not; empty in records of earlier versions.
-    """
+    """The content of one file of the run history."""
 
     schema_version: ClassVar[int] = 1
-    decision: str
-    time: str
-    blessed: bool
-    version: int | None
+    decision: str  # SHA-256 of ``decision.json``
+    time: str  # when the run was recorded, ISO 8601 in UTC
+    blessed: bool  # True if the selected model was blessed and pushed
+    version: int | None  # that the selected model was pushed as
     conditions: MeasurementConditions
     winner: ModelRecord
     parent: ModelRecord
-    reason: str = ""
+    reason: str = ""  # why it was pushed or not; empty in records of earlier versions
 
     def model(self, role: Role) -> ModelRecord:
         """Return the model with this role."""

@@ -56,9 +56,7 @@ def load_model(destination: str | Path) -> KerasModel | None:
         ComponentError: If somebody has replaced the link to it by one that leads out of the destination.
     """
     if remote_files.is_remote(str(destination)):
-        pointer = remote_files.join(str(destination), POINTER)
-        content = remote_files.read_file(pointer)
-        name = report_schema.decode(content, pointer).get("model") if content else None
+        name, _ = _read_pointer(str(destination))
         return KerasModel.open(remote_files.local_copy(remote_files.join(str(destination), name))) if name else None
     link = Path(destination).expanduser() / LINK
     path = link.resolve()
@@ -79,11 +77,9 @@ def forget_model(destination: str, digest: str) -> bool:
     """
     name = f"{LINK}-{digest[:16]}"
     if remote_files.is_remote(destination):
-        pointer = remote_files.join(destination, POINTER)
-        content = remote_files.read_file(pointer)
-        is_stored = bool(content) and report_schema.decode(content or b"", pointer).get("model") == name
+        is_stored = _read_pointer(destination)[0] == name
         if is_stored:
-            remote_files.remove(pointer)
+            remote_files.remove(remote_files.join(destination, POINTER))
         return is_stored
     link = Path(destination) / LINK
     is_stored = link.is_symlink() and link.readlink().name == f".{name}"
@@ -119,18 +115,24 @@ def _copy_name(trained: KerasModel) -> str:
     return f"{LINK}-{trained.digest[:16]}"
 
 
+def _read_pointer(destination: str) -> tuple[str | None, str | None]:
+    """Return the names of the model that is stored in an object store, and of the one before it."""
+    pointer = remote_files.join(destination, POINTER)
+    content = remote_files.read_file(pointer)
+    names = report_schema.decode(content, pointer) if content else {}
+    return names.get("model"), names.get("previous")
+
+
 def _upload_model(destination: str, trained: KerasModel) -> str:
     """Upload a model, then point to it; the previous model stays for readers that know the previous pointer."""
     pointer, name = remote_files.join(destination, POINTER), _copy_name(trained)
-    content = remote_files.read_file(pointer)
-    previous = report_schema.decode(content, pointer) if content else {}
-    if previous.get("model") == name:
+    previous, oldest = _read_pointer(destination)
+    if previous == name:
         return pointer
     remote_files.upload(trained.path, remote_files.join(destination, name))
-    text = json.dumps({"model": name, "previous": previous.get("model")}) + "\n"
+    text = json.dumps({"model": name, "previous": previous}) + "\n"
     remote_files.write_file(pointer, text.encode())
-    oldest = previous.get("previous")
-    if oldest and oldest not in (name, previous["model"]):
+    if oldest and oldest not in (name, previous):
         remote_files.remove(remote_files.join(destination, oldest))
     return pointer
 

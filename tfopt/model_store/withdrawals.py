@@ -27,24 +27,16 @@ Changes = Mapping[int, Sequence["Change"]]
 
 @dataclass(frozen=True)
 class Change:
-    """One change of a version.
-
-    Attributes:
-        action: ``removed`` if somebody moved or deleted the folder without `tfopt withdraw`.
-        digest: Of the version's files.
-        time: ISO 8601 in UTC.
-        by: The user of the command; empty for ``removed``.
-        allow: True if a later run may push the same files again, under another number.
-    """
+    """One change of a version."""
 
     schema_version: ClassVar[int] = 1
     version: int
-    action: Action
-    digest: str
-    time: str
-    by: str
+    action: Action  # ``removed`` if somebody moved or deleted the folder without `tfopt withdraw`
+    digest: str  # of the version's files
+    time: str  # ISO 8601 in UTC
+    by: str  # the user of the command; empty for ``removed``
     reason: str
-    allow: bool = False
+    allow: bool = False  # True if a later run may push the same files again, under another number
 
     def __str__(self) -> str:
         """Return the change in words.
@@ -58,11 +50,7 @@ class Change:
 
 
 def read_changes(destination: str) -> dict[int, list[Change]]:
-    """Read the changes of each version that has some, oldest first.
-
-    Raises:
-        ComponentError: If a file is damaged.
-    """
+    """Read the changes of each version that has some, oldest first; raise ComponentError if a file is damaged."""
     folder = remote_files.join(destination, RECORDS)
     changes: dict[int, list[Change]] = {}
     names = remote_files.list_names(folder)
@@ -75,11 +63,7 @@ def read_changes(destination: str) -> dict[int, list[Change]]:
 
 
 def write_change(destination: str, change: Change) -> None:
-    """Add a change of a version.
-
-    Raises:
-        ComponentError: If another process changes the version at this moment, or the destination cannot be written.
-    """
+    """Add a change of a version; raise ComponentError if another process changes the version at this moment."""
     number = len(read_changes(destination).get(change.version, ())) + 1
     text = json.dumps(report_schema.dump(change), indent=1, ensure_ascii=False) + "\n"
     name = f"{RECORDS}/{change.version}-change-{number}.json"

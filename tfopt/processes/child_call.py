@@ -4,7 +4,6 @@ The child is a plain ``python -m tfopt.processes.child_call``, or a fork of one 
 method of `multiprocessing` would run the caller's own script again.
 """
 
-import contextlib
 import faulthandler
 import importlib
 import logging
@@ -12,7 +11,8 @@ import os
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from logging.handlers import BufferingHandler
 from pathlib import Path
 from typing import Any
 
@@ -47,39 +47,23 @@ def perform(call: Path, answer: Path) -> None:
         sys.path[:], folder = pickle.load(stream)
         os.chdir(folder)
         module, name, arguments = pickle.load(stream)
-    with _collected_messages() as messages:
-        try:
-            result = True, getattr(importlib.import_module(module), name)(*arguments)
-        except Exception as error:
-            lacked = machine_error(error)
-            if lacked is None and not isinstance(error, ComponentError):
-                traceback.print_exc()
-                sys.exit(f"{type(error).__name__}: {first_line(error)}")  # printed last, for `last_line`
-            result = False, lacked or error
-            result[1].__cause__ = result[1].__context__ = None  # libraries make them be pickled; TensorFlow's cannot
-    part = answer.with_suffix(".partial")
-    part.write_bytes(pickle.dumps((*result, messages)))
-    part.rename(answer)
-
-
-@contextlib.contextmanager
-def _collected_messages() -> Iterator[list[Message]]:
-    """Collect what tfopt logs, which otherwise only appears in the child's own output."""
-    messages: list[Message] = []
-
-    class Collector(logging.Handler):
-        def emit(self, record: logging.LogRecord) -> None:
-            messages.append((record.name, record.levelno, record.getMessage()))
-
-    log, collector = logging.getLogger("tfopt"), Collector(logging.INFO)
-    level = log.level
+    collector = BufferingHandler(sys.maxsize)  # what tfopt logs otherwise only appears in the child's own output
+    log = logging.getLogger("tfopt")
     log.addHandler(collector)
     log.setLevel(logging.INFO)
     try:
-        yield messages
-    finally:
-        log.removeHandler(collector)
-        log.setLevel(level)
+        result = True, getattr(importlib.import_module(module), name)(*arguments)
+    except Exception as error:
+        lacked = machine_error(error)
+        if lacked is None and not isinstance(error, ComponentError):
+            traceback.print_exc()
+            sys.exit(f"{type(error).__name__}: {first_line(error)}")  # printed last, for `last_line`
+        result = False, lacked or error
+        result[1].__cause__ = result[1].__context__ = None  # libraries make them be pickled; TensorFlow's cannot
+    messages = [(record.name, record.levelno, record.getMessage()) for record in collector.buffer]
+    part = answer.with_suffix(".partial")
+    part.write_bytes(pickle.dumps((*result, messages)))
+    part.rename(answer)
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
 """Fork server: a process that imports a framework once and forks workers.
 
-Importing TensorFlow takes seconds; forking a process that has imported it takes milliseconds. A fork has its own
-memory, threads and devices, like any new process, if the server itself runs nothing. Of environment variables it can
-have its own values where libraries read them when they need them (`READ_LATE`). All others may have been read by the
-import, so that another value needs another process.
+A fork has its own memory, threads and devices, like any new process, if the server itself runs nothing
+(docs/adr/0025-fork-server.md). It can have own values of the environment variables that libraries read when they need
+them (`READ_LATE`). All others may have been read by the import, so that another value needs another server.
 """
 
 import gc
@@ -29,11 +28,7 @@ class ForkedWorker(WorkerClient):
     """A worker forked from a process that runs `serve_forks`. It is killed when that process ends."""
 
     def __init__(self, origin: WorkerProcess, log: Path) -> None:
-        """Fork the worker.
-
-        Raises:
-            WorkerDied: If the fork server has ended.
-        """
+        """Fork the worker; raise WorkerDied if the fork server has ended."""
         ours, theirs = socket.socketpair()
         super().__init__(Connection(ours.detach()), log)
         with theirs:

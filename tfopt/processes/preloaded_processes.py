@@ -14,7 +14,7 @@ import tempfile
 import threading
 import traceback
 from collections.abc import Iterator, Mapping
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
@@ -57,9 +57,8 @@ _runs = 0  # open contexts of runs
 def preloading(*, is_run: bool = False, will_fork: bool = False) -> Iterator[None]:
     """Fork children from servers until the context ends; within another such context, use its servers.
 
-    Args:
-        is_run: True for a run of many steps, whose work is done in forks wherever it can be (see `run_isolated`).
-        will_fork: True for a run with steps that fork: a server may be started before it is needed (`start_ahead`).
+    A run (``is_run``) does its work in forks wherever it can (`run_isolated`). With ``will_fork`` a server may be
+    started before it is needed (`start_ahead`).
     """
     global _open, _runs
     with _lock:
@@ -152,7 +151,9 @@ class PreloadedProcesses:
         late, key = late_variables(environment), _server_key(environment)
         server = self._servers.pop(key, None)
         if server is None or server.has_ended():
-            self._end_idle_servers()
+            for idle in list(self._servers)[: max(0, len(self._servers) + 1 - MOST_SERVERS)]:  # not used for longest
+                if all(fork.is_finished for fork in self._forks.get(idle, [])):
+                    self._servers.pop(idle).__exit__()
             server = self._start(environment)
         self._servers[key] = server
         if self.is_ended:  # meanwhile
@@ -179,12 +180,6 @@ class PreloadedProcesses:
             server.__exit__()
         self._folder.cleanup()
 
-    def _end_idle_servers(self) -> None:
-        """End the servers that were not used for longest, so that there is room for another one."""
-        for key in list(self._servers)[: max(0, len(self._servers) + 1 - MOST_SERVERS)]:
-            if all(fork.is_finished for fork in self._forks.get(key, [])):
-                self._servers.pop(key).__exit__()
-
     def _start(self, environment: Mapping[str, str]) -> WorkerProcess:
         log = Path(tempfile.mkstemp(dir=self._folder.name, suffix=".log")[1])
         return WorkerProcess("tfopt.processes.preloaded_processes", log=log, environment=environment)
@@ -207,15 +202,16 @@ class ForkedCall(ForkedWorker):
         super().__exit__()
 
     def run(self, call: Path, answer: Path, limit_s: float | None) -> int:
-        """Make the call and return the exit status, negative for a signal.
-
-        Raises:
-            TimeoutExpired: If the process does not end within the limit; it is killed.
-        """
+        """Return the exit status of the call, negative for a signal; kill it and raise TimeoutExpired at the limit."""
         try:
-            with contextlib.suppress(OSError), self._end_of_process() as end:
+            with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+                ends: list[Connection | int] = [self._pipe]
+                with contextlib.suppress(OSError):  # not every kernel has it
+                    end_of_process = os.pidfd_open(self._pid)  # a child of the process may keep the pipe open
+                    stack.callback(os.close, end_of_process)
+                    ends.append(end_of_process)
                 self._pipe.send(("run", (call, answer)))
-                if not wait([self._pipe, *end], limit_s):
+                if not wait(ends, limit_s):
                     raise subprocess.TimeoutExpired("the call", limit_s or 0)
             return self.wait()
         except WorkerDied:  # the server was killed, and with it the process
@@ -223,19 +219,6 @@ class ForkedCall(ForkedWorker):
         finally:
             with contextlib.suppress(WorkerDied):
                 self.__exit__()
-
-    @contextlib.contextmanager
-    def _end_of_process(self) -> Iterator[list[int]]:
-        """Yield a descriptor that is ready when the process has ended: a child of it may keep the pipe open."""
-        try:
-            descriptor = os.pidfd_open(self._pid)
-        except OSError:  # not every kernel has it
-            yield []
-            return
-        try:
-            yield [descriptor]
-        finally:
-            os.close(descriptor)
 
 
 class _Caller:

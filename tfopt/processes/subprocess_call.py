@@ -121,9 +121,7 @@ def run_isolated(function: Callable[..., T], *arguments: Any, doing: str) -> T:
 
     TensorFlow keeps gigabytes of graphs and compiled programs until its process ends, and a run has many steps. Outside
     of a run, another process would import TensorFlow again, and lack classes that the caller registered with Keras.
-
-    Raises:
-        ComponentError: See `run_in_child`.
+    Errors are those of `run_in_child`.
     """
     if not is_in_run():
         return function(*arguments)

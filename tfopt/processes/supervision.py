@@ -38,16 +38,11 @@ _owner = 0  # ID of the program's process: its own forks record nothing
 
 @dataclass
 class Death:
-    """The end of a program that neither returned nor raised an exception.
-
-    Attributes:
-        work: Description given to `recorded_work` of what it was working on; empty if it had not begun.
-        line: The user's line that crashed, as ``FILE, line N, in FUNCTION``; empty if unknown.
-    """
+    """The end of a program that neither returned nor raised an exception."""
 
     status: int
-    work: Work
-    line: str
+    work: Work  # given to `recorded_work` last; empty if it had not begun
+    line: str  # the user's line that crashed, as ``FILE, line N, in FUNCTION``; empty if unknown
 
 
 def run_supervised(program: Callable[[], int]) -> "int | Death":
@@ -72,7 +67,8 @@ def run_supervised(program: Callable[[], int]) -> "int | Death":
         status = _wait(child, awaited)
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    end = _read(record)
+    text = os.pread(record, 1 << 20, 0)
+    end: Work = json.loads(text) if text.strip() else {}
     if "returned" in end:  # a crash of a library after that, when the interpreter ends, harms nothing
         return end["returned"]
     if end.get("raised") and status >= 0:
@@ -86,19 +82,16 @@ def recorded_work(description: Work) -> Iterator[None]:
 
     Of contexts within each other the innermost one counts; threads may have contexts of their own at the same time.
     """
-    if _record is None:
-        yield
-        return
     thread = threading.get_ident()
     with _lock:
         _works.setdefault(thread, []).append(description)
-        _write(_record, _joined_works())
+        _write(_joined_works())
     try:
         yield
     finally:
         with _lock:
             _works[thread].pop()
-            _write(_record, _joined_works())
+            _write(_joined_works())
 
 
 def _joined_works() -> Work:
@@ -116,9 +109,9 @@ def _run_recorded(program: Callable[[], int], record: int) -> int:
     try:
         code = program()
     except BaseException:
-        _write(record, {"raised": True})
+        _write({"raised": True})
         raise
-    _write(record, {"returned": code})
+    _write({"returned": code})
     return code
 
 
@@ -135,14 +128,7 @@ def _wait(child: int, awaited: set[signal.Signals]) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
-def _write(record: int, content: Work) -> None:
-    if _owner != os.getpid():
-        return
-    text = json.dumps(content).encode()
-    os.pwrite(record, text.ljust(os.fstat(record).st_size), 0)
-
-
-def _read(record: int) -> Work:
-    text = os.pread(record, 1 << 20, 0)
-    content: Work = json.loads(text) if text.strip() else {}
-    return content
+def _write(content: Work) -> None:
+    if _record is not None and _owner == os.getpid():
+        text = json.dumps(content).encode()
+        os.pwrite(_record, text.ljust(os.fstat(_record).st_size), 0)

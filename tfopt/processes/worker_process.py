@@ -58,14 +58,14 @@ class WorkerClient(abc.ABC):
                 if not self._pipe.poll(TIMEOUT_S):
                     self.kill()
                     raise WorkerDied(f"gave no answer to {name!r} in {TIMEOUT_S:g} seconds, and was stopped")
-                worked, serve_calls = self._pipe.recv()
+                worked, result = self._pipe.recv()
         except (EOFError, OSError):
             code = self.wait()
             output = last_lines(self.log)
             raise WorkerDied(f"the process {describe_exit(code)}" + (f"\n{output}" if output else "")) from None
         if not worked:
-            raise serve_calls if isinstance(serve_calls, ComponentError) else CallFailed(serve_calls)
-        return serve_calls
+            raise result if isinstance(result, ComponentError) else CallFailed(result)
+        return result
 
     def __enter__(self) -> Self:
         """Use as a context manager."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypedDict
+from typing import Any, ClassVar, Literal
 
 import tfopt
 from tfopt.artifacts import Artifact, Decision, Pushed
@@ -21,7 +21,7 @@ from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
 from tfopt.reports import report_schema
 from tfopt.storage import staging
-from tfopt.storage.folder_lock import lock_folder
+from tfopt.storage.folder_lock import lock_if_free
 from tfopt.storage.run_folder import RECORD
 from tfopt.value_types import JsonObject
 
@@ -29,111 +29,74 @@ log = logging.getLogger(__name__)
 State = Literal["running", "succeeded", "failed", "interrupted"]
 
 
-@dataclass(frozen=True)
+@dataclass
 class RunRecord:
-    """The last run in a folder.
-
-    Attributes:
-        state: ``running`` until the run ends; a killed run leaves it so.
-        started: Time in UTC.
-        ended: Time in UTC; None while it runs.
-        pushed: Folder or address of the pushed version.
-        report: Path of the report, relative to the run's folder if it is in it.
-        engine: The engine; empty, as the fields below, in records of earlier versions.
-        inputs: Digest of each source, comparable between runs of one engine; empty, as code, python and packages, if
-            the run did not succeed.
-        code: Digest of the source files of each step's component.
-    """
+    """The last run in a folder."""
 
     schema_version: ClassVar[int] = 1
     pipeline: str
-    state: State
-    started: str
+    state: State  # ``running`` until the run ends; a killed run leaves it so
+    started: str  # time in UTC
     host: str
     process: int
     version: str
-    ended: str | None = None
+    ended: str | None = None  # time in UTC
     error: str | None = None
     selected: str | None = None
-    pushed: str | None = None
-    report: str | None = None
-    engine: str = ""
+    pushed: str | None = None  # folder or address of the pushed version
+    report: str | None = None  # its path, relative to the run's folder if it is in it
+    engine: str = ""  # empty, as the fields below, in records of earlier versions
     sources: dict[str, str | None] = field(default_factory=dict)
     parameters: JsonObject = field(default_factory=dict)
-    inputs: dict[str, str | None] = field(default_factory=dict)
-    code: dict[str, str] = field(default_factory=dict)
+    # Of a run that succeeded. Digests of sources are comparable between runs of one engine.
+    inputs: dict[str, str | None] = field(default_factory=dict)  # digest of each source
+    code: dict[str, str] = field(default_factory=dict)  # digest of the source files of each step's component
     python: str = ""
     packages: dict[str, str] = field(default_factory=dict)
 
 
-class RunResults(TypedDict, total=False):
-    """Fields of `RunRecord` that are known when a run succeeded."""
-
-    selected: str
-    report: str
-    pushed: str | None
-    inputs: dict[str, str | None]
-    code: dict[str, str]
-    python: str
-    packages: dict[str, str]
-
-
-class _BusyError(Exception):
-    """Another process holds the lock of a folder."""
-
-
 @contextlib.contextmanager
-def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[RunResults]:
-    """Record a run, at its start and at its end; the block adds the fields of a successful run to the mapping."""
-    record = RunRecord(pipeline, "running", _now(), platform.node(), os.getpid(), tfopt.__version__, **facts)
-    _write(root, record)
-    results: RunResults = {}
+def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[RunRecord]:
+    """Record a run, at its start and at its end; the block sets what is known when it succeeded."""
+    started = RunRecord(pipeline, "running", _now(), platform.node(), os.getpid(), tfopt.__version__, **facts)
+    _write(root, started)
+    record = replace(started, inputs={})  # another dict, which the block fills
     try:
-        yield results
+        yield record
     except BaseException as error:
         state: State = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         text = first_line(error).removeprefix("received: ")  # of a ComponentError
-        _write(root, replace(record, state=state, ended=_now(), error=text))
+        _write(root, replace(started, state=state, ended=_now(), error=text))
         raise
-    _write(root, replace(record, state="succeeded", ended=_now(), **results))
+    _write(root, replace(record, state="succeeded", ended=_now()))
 
 
-def run_facts(dag: Dag, values: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> RunResults:
-    """Return the fields about inputs and code of a run, without which its results cannot be explained."""
-    inputs: dict[str, str | None] = {}
+def add_inputs(record: RunRecord, dag: Dag, values: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> None:
+    """Set the fields about inputs and code of a run, without which its results cannot be explained."""
     code: dict[str, Code] = {}
     for step in dag.steps.values():
         code[step.id] = code_digest.describe(step.component, step.component.check(step.resolve(values)))
         for name, wire in step.inputs.items():
             if isinstance(wire, PipelineInput) and name in outcomes[step.id].inputs:
-                (inputs[wire.name],) = outcomes[step.id].inputs[name]
-    return {
-        "inputs": inputs,
-        "code": {step: part.sources for step, part in code.items()},
-        "python": platform.python_version(),
-        "packages": dict(sorted({item for part in code.values() for item in part.packages.items()})),
-    }
+                (record.inputs[wire.name],) = outcomes[step.id].inputs[name]
+    record.code = {step: part.sources for step, part in code.items()}
+    record.python = platform.python_version()
+    record.packages = dict(sorted({item for part in code.values() for item in part.packages.items()}))
 
 
-def decision_facts(root: Path, artifacts: Sequence[Artifact]) -> RunResults:
-    """Return the fields about the selected model and the pushed version."""
-    results: RunResults = {}
+def add_decision(record: RunRecord, root: Path, artifacts: Sequence[Artifact]) -> None:
+    """Set the fields about the selected model and the pushed version."""
     for artifact in artifacts:
         if isinstance(artifact, Decision):
             page = artifact.path / Decision.page
             path = page.relative_to(root) if page.is_relative_to(root) else page
-            results |= {"selected": artifact.load().selected, "report": str(path)}
+            record.selected, record.report = artifact.load().selected, str(path)
         if isinstance(artifact, Pushed):
-            results["pushed"] = artifact.load().path
-    return results
+            record.pushed = artifact.load().path
 
 
 def find_run(name: str, folder: Path) -> tuple[Path, RunRecord]:
-    """Return the folder of a run, by its path or by its name in a folder, and its record.
-
-    Raises:
-        ComponentError: If there is none.
-    """
+    """Return folder and record of a run by its path, or its name in a folder; raise ComponentError without one."""
     for path in (Path(name), folder / name):
         if (path / RECORD).is_file():
             return path, _read(path)
@@ -176,18 +139,6 @@ def old_runs(records: Mapping[Path, RunRecord], keep: int) -> list[Path]:
     return old
 
 
-@contextlib.contextmanager
-def locked_if_idle(root: Path) -> Iterator[bool]:
-    """Hold the lock of a run's folder, and yield True; yield False, without it, if another process holds it."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(lock_folder(root, _refuse))
-            is_idle = True
-        except _BusyError:
-            is_idle = False
-        yield is_idle
-
-
 def freed_bytes(paths: Iterable[Path]) -> int:
     """Return what removing files and folders frees; a file with other links frees nothing."""
     links: dict[tuple[int, int], int] = {}
@@ -205,16 +156,12 @@ def freed_bytes(paths: Iterable[Path]) -> int:
 
 def _state(root: Path, record: RunRecord) -> State:
     """Return the state of a run now: the record of a killed run still says that it is running."""
-    with locked_if_idle(root) as is_idle:
+    with lock_if_free(root) as is_idle:
         if not is_idle:
             return "running"
     if record.state == "running" and record.host == platform.node() and not Path(f"/proc/{record.process}").exists():
         return "interrupted"
     return record.state
-
-
-def _refuse() -> None:
-    raise _BusyError
 
 
 def _read(root: Path) -> RunRecord:

@@ -1,5 +1,6 @@
 """The files of a version folder, for each kind of model server."""
 
+import json
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,9 +9,12 @@ from typing import TypedDict
 from tfopt.artifacts import CARD, Artifact, Examples, Model
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.models import PREPROCESSING, TAG
+from tfopt.data.feature_schema import read_manifest
 from tfopt.errors import ComponentError
-from tfopt.serving import tflite_metadata, warm_up
+from tfopt.runtimes.tflite import stored_tensors
+from tfopt.serving import warm_up
 
+METADATA, LABELS = "metadata.json", "labels.txt"  # next to a plain LiteRT file
 SAVED_MODEL = {"tf_serving": "", "triton": "model.savedmodel/", "plain": "saved_model/"}
 # The formats that a layout can hold, in words too; a layout that is not here can hold every format.
 SUPPORTED_FORMATS = {
@@ -117,8 +121,31 @@ def write_version(model: Model, layout: str, folder: Path, examples: Examples | 
     copy_model(model, layout, folder)
     facts: VersionFacts = {"warm_up": warm_up.record_requests(model, layout, folder, examples, requests)}
     if layout == "plain" and model.format == "tflite":
-        facts["labels"] = tflite_metadata.write_metadata(model, folder, examples)
+        facts["labels"] = _write_tflite_metadata(model, folder, examples)
     return facts
+
+
+def _write_tflite_metadata(model: Model, folder: Path, examples: Examples | None) -> str:
+    """Write metadata for apps, and the class names if they are known; return their source, or why there are none.
+
+    LiteRT could hold such metadata inside the file, but tflite-support, the library for it, is no longer maintained.
+    With separate files the pushed model is identical, bit by bit, to the measured one. They depend on the LiteRT file
+    and the class names only, so that one model is one version under every name.
+    """
+    signature, inputs, outputs = stored_tensors(model)
+    classes = read_manifest(examples.path).classes or [] if examples else []
+    labelled = [name for name, facts in outputs.items() if classes and facts["shape"][-1:] == [len(classes)]]
+    if labelled:
+        (folder / LABELS).write_text("".join(f"{name}\n" for name in classes))
+    metadata = {
+        "signature": signature,
+        "inputs": inputs,
+        "outputs": {name: facts | {"labels": LABELS if name in labelled else None} for name, facts in outputs.items()},
+    }
+    (folder / METADATA).write_text(json.dumps(metadata, indent=1, ensure_ascii=False) + "\n")
+    if labelled:
+        return f"{len(classes)} classes of the examples, for {', '.join(labelled)}"
+    return f"none: no output has {len(classes)} values" if classes else "none: no examples that name their classes"
 
 
 def open_version(model: Model, layout: str, folder: Path) -> Model:

@@ -3,9 +3,8 @@
 Reference: NVIDIA Triton Inference Server, "Model Configuration" (`inference.ModelConfig`).
 """
 
-import contextlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -27,50 +26,43 @@ TYPES |= {f"{sign}int{bits}": f"{sign.upper()}INT{bits}" for sign in ("", "u") f
 TYPES |= {"string": "STRING"}
 
 
-@contextlib.contextmanager
-def written_config(model: Model, folder: Path, scheduling: Scheduling, parameters: Mapping[str, str]) -> Iterator[None]:
-    """Call `write_config`; if the body of the ``with`` statement fails, restore the previous file."""
+def write_config(model: Model, folder: Path, scheduling: Scheduling) -> None:
+    """Write the configuration into the folder of a model, by one rename; see `make_config`."""
     target = folder / FILE
-    before = target.read_text() if target.exists() else None
-    write_config(model, folder, scheduling, parameters)
-    try:
-        yield
-    except BaseException:
-        if before is None:
-            target.unlink(missing_ok=True)
-        elif before != target.read_text():
-            staging.replace_file(target, before.encode())
-        raise
+    previous = target.read_text() if target.exists() else None
+    text = make_config(model, folder.name, previous, scheduling)
+    if text != previous:  # a server that watches the file would load the model again
+        staging.replace_file(target, text.encode())
 
 
-def write_config(
-    model: Model, folder: Path, scheduling: Scheduling, parameters: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    """Write ``config.pbtxt`` into the folder of a model, by one rename; a file without `HEADER` is not changed.
+def make_config(
+    model: Model,
+    name: str,
+    previous: str | None,
+    scheduling: Scheduling,
+    parameters: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """Return the content of ``config.pbtxt``; a previous one without `HEADER`, which a user wrote, stays.
 
-    The name of the folder of versions is the model's name in Triton. ``parameters`` are texts that Triton returns with
-    the configuration.
+    ``name`` is that of the folder of versions, and of the model in Triton. ``parameters`` are texts that Triton returns
+    with the configuration.
 
     Raises:
         ComponentError: If Triton cannot express the signature.
     """
-    target = folder / FILE
-    previous = target.read_text() if target.exists() else HEADER
-    if not previous.startswith(HEADER):
-        return
+    if previous is not None and not previous.startswith(HEADER):
+        return previous
     with runtimes.load(model) as runtime:
         max_batch_size = min(scheduling.max_batch_size, largest_batch(model) or scheduling.max_batch_size)
         scheduling = replace(scheduling, max_batch_size=max_batch_size)
-        config = config_text(folder.name, model.format, runtime.inputs, runtime.outputs, scheduling)
+        config = config_text(name, model.format, runtime.inputs, runtime.outputs, scheduling)
     if model.format == "saved_model" and model.signature != SERVING_DEFAULT:
         parameters = {**parameters, "TF_SIGNATURE_DEF": model.signature}  # of Triton's TensorFlow backend
     entries = (
         f"parameters {{ key: {_quoted(key)} value {{ string_value: {_quoted(text)} }} }}\n"
         for key, text in parameters.items()
     )
-    text = HEADER + config + "".join(entries)
-    if text != previous:  # a server that watches the file would load the model again
-        staging.replace_file(target, text.encode())
+    return HEADER + config + "".join(entries)
 
 
 def largest_batch(model: Model) -> int | None:

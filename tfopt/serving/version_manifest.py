@@ -116,11 +116,7 @@ def _line(file: Path, name: str) -> str:
 
 
 def _digests(manifest: str, version: str) -> dict[str, str]:
-    """Return the digest of each file by its name in the manifest.
-
-    Raises:
-        ComponentError: If a line is no digest and path of this version.
-    """
+    """Return the digest of each file by its name in the manifest; raise ComponentError for other lines."""
     digests = {}
     for line in manifest.removesuffix("\n").split("\n"):  # splitlines would cut names at U+2028 and others
         digest, separator, name = line.partition("  ")

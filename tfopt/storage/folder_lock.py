@@ -30,14 +30,35 @@ def lock_file(file: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def lock_if_free(folder: Path) -> Iterator[bool]:
+    """Hold the lock of `lock_folder` and yield True; yield False, without it, if another process holds it."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        yield try_lock(descriptor) is not False
+    finally:
+        os.close(descriptor)
+
+
+def try_lock(descriptor: int) -> bool | None:
+    """Lock an open file or folder until it is closed by this process and its forks.
+
+    Return False if another process holds the lock, and None on a file system without locks.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
+@contextlib.contextmanager
 def _locked(descriptor: int, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     try:
-        with contextlib.suppress(OSError):
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                on_wait()
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+        if try_lock(descriptor) is False:
+            on_wait()
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
     finally:
         os.close(descriptor)

@@ -5,11 +5,13 @@ import errno
 import os
 import shutil
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 
-def open_own(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a regular file or a folder of this user, not through a link, and return its descriptor.
+@contextlib.contextmanager
+def opened_own(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
+    """Open a regular file or a folder of this user, not through a link, and yield its descriptor.
 
     Every file that decides what is removed, renamed or reused is opened here. A pipe does not block.
 
@@ -17,20 +19,20 @@ def open_own(path: Path, flags: int = os.O_RDONLY) -> int:
         OSError: If there is none, or it is a link, something else, or another user's.
     """
     descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
-    status = os.fstat(descriptor)
-    if status.st_uid == os.geteuid() and (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
-        return descriptor
-    os.close(descriptor)
-    raise PermissionError(errno.EPERM, "neither a file nor a folder of this user", str(path))
+    try:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.geteuid() or not (stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode)):
+            raise PermissionError(errno.EPERM, "neither a file nor a folder of this user", str(path))
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def is_own(path: Path) -> bool:
     """Return True if a path is a regular file or a folder of this user, and no link."""
-    try:
-        os.close(open_own(path))
-    except OSError:
-        return False
-    return True
+    with contextlib.suppress(OSError), opened_own(path):
+        return True
+    return False
 
 
 def is_below(root: Path, path: Path) -> bool:

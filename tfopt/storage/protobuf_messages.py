@@ -1,9 +1,16 @@
-"""Build classes of protobuf messages at run time, from the fields that are needed, without a package that has them."""
+"""Protobuf messages without the package that has their classes.
+
+Classes are built at run time, from the fields that are needed. One field of a large file is read from the wire format
+(protobuf's documentation, "Encoding").
+"""
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
+Buffer = TypeVar("Buffer", bytes, memoryview)
+VARINT, FIXED_64, DELIMITED, FIXED_32 = 0, 1, 2, 5  # the wire types
+MAX_NUMBER = 2**29 - 1  # of a field; protobuf drops further bits and reads another field
 FIELD = re.compile(
     r"(?P<repeated>repeated )?(?:map<string, (?P<of>[.\w]+)>|(?P<type>[.\w]+)) (?P<name>\w+) = (?P<number>\d+)"
 )
@@ -73,3 +80,44 @@ def _add_field(message: Any, text: str, package: str, enums: Mapping[str, Any]) 
         field.type = field.TYPE_ENUM if type_name in enums else field.TYPE_MESSAGE
         field.type_name = type_name if type_name.startswith(".") else f".{package}.{type_name}"
     return field
+
+
+def read_varint(data: bytes | memoryview, offset: int) -> tuple[int, int]:
+    r"""Return a number that is stored in seven bits a byte, and the offset after it.
+
+    >>> read_varint(b"\x96\x01", 0)
+    (150, 2)
+    """
+    value = shift = 0
+    while data[offset] & 0x80:
+        value |= (data[offset] & 0x7F) << shift
+        offset, shift = offset + 1, shift + 7
+    return value | data[offset] << shift, offset + 1
+
+
+def read_fields(data: Buffer) -> Iterator[tuple[int, int | Buffer]]:
+    """Yield the numbers and values of a message's varint and length-delimited fields; others are skipped.
+
+    Raises:
+        ValueError: If the message is damaged.
+        IndexError: If it is truncated.
+    """
+    offset = 0
+    while offset < len(data):
+        key, offset = read_varint(data, offset)
+        number, wire_type = key >> 3, key & 7
+        if not 0 < number <= MAX_NUMBER:
+            raise ValueError(f"field number {number}")
+        if wire_type == VARINT:
+            value, offset = read_varint(data, offset)
+            yield number, value
+        elif wire_type == DELIMITED:
+            size, offset = read_varint(data, offset)
+            if offset + size > len(data):
+                raise ValueError("a field that ends after its message")
+            yield number, data[offset : offset + size]
+            offset += size
+        elif wire_type in (FIXED_64, FIXED_32):
+            offset += 8 if wire_type == FIXED_64 else 4
+        else:
+            raise ValueError(f"wire type {wire_type}")

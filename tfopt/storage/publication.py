@@ -20,7 +20,8 @@ from pathlib import Path
 
 from tfopt.errors import ComponentError
 from tfopt.storage import remote_files, staging
-from tfopt.storage.owned_files import open_own
+from tfopt.storage.folder_lock import try_lock
+from tfopt.storage.owned_files import opened_own
 
 NAME_IN_USE = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)  # errors of renaming to an existing name
 
@@ -124,16 +125,11 @@ def _journal(outputs: Mapping[Path, Path]) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class _Journal:
-    """Outputs that are renamed together.
-
-    Attributes:
-        process: A name from `staging.new_path`, which says whether its process runs where there are no locks.
-        outputs: Fingerprints by path, the first one that whose journal is removed first.
-    """
+    """Outputs that are renamed together."""
 
     token: str
-    process: str
-    outputs: dict[str, str]
+    process: str  # a name from `staging.new_path`: says without locks whether its process runs
+    outputs: dict[str, str]  # fingerprints by path; the journal of the first one is removed first
 
     def path(self, target: Path) -> Path:
         """Return the path of the journal next to an output."""
@@ -153,23 +149,14 @@ def _read(descriptor: int) -> _Journal | None:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[_Journal | None]:
     """Open, lock and read a journal; yield None if it is not one of this user, or its process is running."""
-    try:
-        descriptor = open_own(path, os.O_RDWR)
-    except OSError:  # another user's, a link, or removed meanwhile
-        yield None
-        return
-    try:
-        journal = _read(descriptor)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            has_ended = True
-        except BlockingIOError:
-            has_ended = False
-        except OSError:  # a file system without locks
-            has_ended = journal is not None and staging.has_ended(journal.process)
-        yield journal if has_ended else None
-    finally:
-        os.close(descriptor)
+    with contextlib.ExitStack() as stack:
+        journal = None
+        with contextlib.suppress(OSError):  # another user's, a link, or removed meanwhile
+            descriptor = stack.enter_context(opened_own(path, os.O_RDWR))
+            journal, is_free = _read(descriptor), try_lock(descriptor)
+        if journal and is_free is None:  # a file system without locks
+            is_free = staging.has_ended(journal.process)
+        yield journal if journal and is_free else None
 
 
 def _roll_back(journal: _Journal) -> None:
@@ -191,14 +178,9 @@ def _roll_back(journal: _Journal) -> None:
 
 
 def _is_next_to(journal: _Journal, target: Path) -> bool:
-    try:
-        descriptor = open_own(journal.path(target))
-    except OSError:
-        return False
-    try:
+    with contextlib.suppress(OSError), opened_own(journal.path(target)) as descriptor:
         return _read(descriptor) == journal
-    finally:
-        os.close(descriptor)
+    return False
 
 
 def _discard(target: Path) -> None:

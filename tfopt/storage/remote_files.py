@@ -41,7 +41,6 @@ PATTERN = "*?[\\"  # in paths that TensorFlow or Beam read and write
 ANSWER_S = 20.0  # until a store has answered for the first time; libraries retry for minutes
 
 _LOCK = threading.Lock()
-_answered: set[str] = set()
 _addresses: dict[str, str] = {}  # by local copy
 
 
@@ -119,13 +118,12 @@ def content_digest(uri: str) -> str | None:
     The version of a file is its checksum (ETag) or, in stores without one, its modification time.
     """
     with contextlib.suppress(ComponentError):  # unknown scheme or no credentials: reading reports the error
-        files = _list(uri)
-        versions = {
-            file: next((facts[key] for key in VERSION_KEYS if facts.get(key)), None) for file, facts in files.items()
-        }
-        if files and all(versions.values()):
-            facts = [[file, files[file]["size"], str(version)] for file, version in versions.items()]
-            return hashlib.sha256(json.dumps(facts).encode()).hexdigest()
+        rows = []
+        for file, facts in _list(uri).items():
+            version = next((str(facts[key]) for key in VERSION_KEYS if facts.get(key)), None)
+            rows.append((file, facts["size"], version))
+        if rows and all(version for _, _, version in rows):
+            return hashlib.sha256(json.dumps(rows).encode()).hexdigest()
     return None
 
 
@@ -139,9 +137,8 @@ def local_copy(uri: str) -> str:
         return uri
     version = content_digest(uri) or uuid.uuid4().hex
     with _LOCK:
-        target = (
-            _cache() / hashlib.sha256(f"{uri} {version}".encode()).hexdigest()[:16] / uri.rstrip("/").rpartition("/")[2]
-        )
+        digest = hashlib.sha256(f"{uri} {version}".encode()).hexdigest()
+        target = _cache() / digest[:16] / uri.rstrip("/").rpartition("/")[2]
         if not target.exists():
             check_exists(uri)
             partial = Path(tempfile.mkdtemp(dir=_cache())) / target.name
@@ -182,11 +179,7 @@ def upload(source: Path, uri: str) -> None:
 
 @contextlib.contextmanager
 def open_file(uri: str, mode: str = "rb") -> Iterator[IO[bytes]]:
-    """Open the file at an address to read (``rb``) or write (``wb``) its bytes.
-
-    Raises:
-        ComponentError: If the store has no such file.
-    """
+    """Open a file to read (``rb``) or write (``wb``) its bytes; raise ComponentError if the store has no such file."""
     if not is_remote(uri):
         if mode == "wb":
             Path(uri).parent.mkdir(parents=True, exist_ok=True)
@@ -237,11 +230,7 @@ def create_file(uri: str, content: bytes) -> bool:
 
 
 def check_conditional_writes(uri: str) -> None:
-    """Check, with a small file below an address, that the store itself writes a new file only if there is none.
-
-    Raises:
-        ComponentError: If it does not, or the store cannot be written.
-    """
+    """Raise ComponentError unless the store itself writes a file, tried below an address, only if there is none."""
     from fsspec import AbstractFileSystem
 
     with _connected(uri) as store:
@@ -321,7 +310,7 @@ def _connected(uri: str) -> Iterator[Any]:
     _refuse_web(uri)
     logging.getLogger("gcsfs").setLevel(logging.CRITICAL)  # it logs the traceback of an error that is raised anyway
     try:
-        _check_answer(uri, _options(scheme))
+        _check_answer("/".join(uri.split("/")[:3]))
         yield fsspec.core.url_to_fs(uri, **_options(scheme))[0]
     except ComponentError:
         raise
@@ -350,17 +339,14 @@ def _options(scheme: str) -> dict[str, Any]:
     return {"config_kwargs": limits | fsspec.config.conf.get(scheme, {}).get("config_kwargs", {})}
 
 
-def _check_answer(uri: str, options: dict[str, Any]) -> None:
+@cache
+def _check_answer(address: str) -> None:
     """Raise ComponentError if a store gives no answer, which can be a refusal, within `ANSWER_S` seconds."""
     import fsspec
 
-    address = "/".join(uri.split("/")[:3])
-    if address in _answered:
-        return
-
     def ask() -> None:
         with contextlib.suppress(Exception):  # the request that follows reports it
-            store, root = fsspec.core.url_to_fs(address, **options)
+            store, root = fsspec.core.url_to_fs(address, **_options(address.partition("://")[0]))
             store.exists(root)
 
     request = threading.Thread(target=ask, daemon=True)
@@ -369,7 +355,6 @@ def _check_answer(uri: str, options: dict[str, Any]) -> None:
     if request.is_alive():
         fix = "check the address, the network and its proxy"
         raise ComponentError(f"{address}: no answer in {ANSWER_S:g} s", "an object store that can be reached", fix)
-    _answered.add(address)
 
 
 def _refuse_web(uri: str) -> None:

@@ -14,8 +14,6 @@ log = logging.getLogger(__name__)
 RECORD = "run.json"  # of the command
 METADATA = "metadata.sqlite"  # of TFX
 SOURCES = "sources"  # models and data that `tfopt.optimize` saved
-# What a run writes into its folder.
-CONTENT = ("artifacts", "executions", SOURCES, METADATA, "run.log", "run.log.1", RECORD)
 
 
 @contextlib.contextmanager

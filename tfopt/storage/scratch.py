@@ -2,7 +2,6 @@
 
 import atexit
 import contextlib
-import fcntl
 import os
 import re
 import shutil
@@ -13,7 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tfopt.errors import ComponentError
-from tfopt.storage.owned_files import open_own
+from tfopt.storage.folder_lock import try_lock
+from tfopt.storage.owned_files import opened_own
 
 NAME = re.compile(r"tfopt-\d+-[0-9a-f]{8}")  # short: the path of a socket has 107 bytes at most
 
@@ -92,9 +92,7 @@ def _new_folder(parent: Path) -> Path:
             descriptor = os.open(folder, os.O_RDONLY)  # stays open
         except FileNotFoundError:  # another process removed it before it was locked
             continue
-        with contextlib.suppress(OSError):  # a file system without locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        if folder.is_dir():  # otherwise it was removed here
+        if try_lock(descriptor) is not False and folder.is_dir():  # otherwise another process removes or removed it
             return folder
         os.close(descriptor)
 
@@ -103,13 +101,9 @@ def _remove_abandoned(parent: Path) -> None:
     """Remove the folders of ended processes: those that are not locked."""
     for folder in parent.iterdir():
         if NAME.fullmatch(folder.name):
-            with contextlib.suppress(OSError):  # it is locked, another user's, or there are no locks
-                descriptor = open_own(folder, os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            with contextlib.suppress(OSError), opened_own(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+                if try_lock(descriptor):  # and not None, where there are no locks
                     shutil.rmtree(folder, ignore_errors=True)
-                finally:
-                    os.close(descriptor)
 
 
 def _remove(folder: Path, owner: int) -> None:

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import fcntl
 import glob
 import os
 import re
@@ -10,10 +9,11 @@ import shutil
 import socket
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
-from tfopt.storage.owned_files import open_own
+from tfopt.storage.folder_lock import try_lock
+from tfopt.storage.owned_files import opened_own
 
 NO_SYNC = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
 STALE_S = 86_400.0  # age from which a staging path of another machine is abandoned: its processes cannot be checked
@@ -74,17 +74,9 @@ def _is_abandoned(path: Path) -> bool:
 
 def _is_unlocked(folder: Path) -> bool | None:
     """Return True if a folder is not locked; None if it was removed, or the file system has no locks on folders."""
-    try:
-        descriptor = open_own(folder)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        finally:
-            os.close(descriptor)
-    except BlockingIOError:
-        return False
-    except OSError:
-        return None
+    with contextlib.suppress(OSError), opened_own(folder) as descriptor:
+        return try_lock(descriptor)
+    return None
 
 
 def _prefix(target: str = "") -> str:
@@ -110,38 +102,32 @@ def staged_folder(folder: Path) -> Iterator[Path]:
 
 def replace_file(file: Path, content: bytes) -> None:
     """Write a file to the disk, which appears complete, and replaces an existing one."""
-    _write_staged(file, content, Path.replace)
+    with _complete_file(file, content) as stage:
+        stage.replace(file)
 
 
 def create_file(file: Path, content: bytes) -> bool:
     """Write a new file to the disk, which appears complete; return False if there is a file already."""
-    try:
-        _write_staged(file, content, _place_new)
-    except FileExistsError:
-        return False
+    with _complete_file(file, content) as stage:
+        try:
+            os.link(stage, file)  # atomic, and never replaces an existing file
+        except OSError:
+            if os.path.lexists(file):
+                return False
+            stage.rename(file)  # a file system without hard links
     return True
 
 
-def _place_new(stage: Path, file: Path) -> None:
-    """Give a file its name, or raise FileExistsError if there is a file already."""
-    try:
-        os.link(stage, file)  # atomic, and never replaces an existing file
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        if os.path.lexists(file):
-            raise FileExistsError(str(file)) from None
-        stage.rename(file)
-
-
-def _write_staged(file: Path, content: bytes, place: Callable[[Path, Path], object]) -> None:
+@contextlib.contextmanager
+def _complete_file(file: Path, content: bytes) -> Iterator[Path]:
+    """Yield a hidden file next to the given one, with the content and on the disk; it is removed at the end."""
     file.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(file.parent)
     stage = new_path(file.parent)
     try:
         stage.write_bytes(content)
         sync(stage)
-        place(stage, file)
+        yield stage
     finally:
         stage.unlink(missing_ok=True)
 

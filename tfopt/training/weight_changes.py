@@ -1,13 +1,14 @@
 """Load a Keras model whose weights a component changes, and save and compare the result."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, KerasModel
 from tfopt.artifacts.model_card import Verification
+from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import check_not_quantized
 from tfopt.measurement.parity import measure_parity
 from tfopt.runtimes.keras_parity import save_as_served
@@ -46,3 +47,30 @@ def save_and_compare(
     with runtimes.load(model) as baseline:
         save_as_served(changed, target, model, baseline, keras_model)
         return measure_parity(baseline, KerasModel(target), examples, fix=fix)
+
+
+def wrap_layers(model: Any, wrap: Callable[[Any], Any], *, verb: str, untrained: str) -> Any:
+    """Return a Keras 2 model with wrappers of TensorFlow's toolkit around its layers. Both models share their weights.
+
+    ``wrap`` returns the wrapper of a layer, nested layers included, or the layer itself. The error message says what
+    the toolkit does (``verb``), and what the component does without it (``untrained``).
+
+    Raises:
+        ComponentError: If it contains a subclassed model, whose layers cannot be replaced.
+    """
+    from tf_keras import Model, Sequential, models  # Keras 2 only
+
+    def replace(layer: Any) -> Any:
+        if isinstance(layer, Model):
+            if not layer._is_graph_network and not isinstance(layer, Sequential):
+                raise ComponentError(
+                    f"model {layer.name}: a subclassed Keras 2 model",
+                    f"Sequential and Functional models, which TensorFlow's toolkit can {verb}",
+                    f"make it with the functional API or in Keras 3, or leave the module out to {untrained}",
+                )
+            return models.clone_model(layer, clone_function=replace)
+        wrapper = wrap(layer)
+        wrapper._name = layer.name  # losses and metrics may be named by outputs
+        return wrapper
+
+    return replace(model)

@@ -33,11 +33,7 @@ class ChannelGroup:
 
 
 def follow_channels(model: Layer) -> ChannelGraph:
-    """Follow the channels through a model and its nested models.
-
-    Raises:
-        ComponentError: If its graph is unknown: a subclassed model, or one with its own ``call``.
-    """
+    """Follow the channels through a model and its nested models; raise ComponentError if its graph is unknown."""
     if not is_graph(model):
         raise ComponentError(
             f"{model.name}: {type(model).__name__}, a model with its own call()",

@@ -72,11 +72,7 @@ class ChannelGraph:
         return np.arange(start, start + count)
 
     def tie(self, one: Labels, other: Labels) -> None:
-        """Unite the bundles of labels at the same index.
-
-        Raises:
-            UnsupportedLayerError: If the numbers of labels differ.
-        """
+        """Unite the bundles of labels at the same index; raise UnsupportedLayerError if their numbers differ."""
         if len(one) != len(other):
             raise UnsupportedLayerError(f"{len(one)} channels meet {len(other)}")
         for a, b in zip(one.tolist(), other.tolist(), strict=True):

@@ -28,11 +28,7 @@ NORMALIZING = "it normalizes over all of its channels, so that removing one woul
 
 
 def rule_of(layer: Layer) -> Rule:
-    """Return the rule of a layer or an operation.
-
-    Raises:
-        UnsupportedLayerError: If there is none.
-    """
+    """Return the rule of a layer or an operation; raise UnsupportedLayerError if there is none."""
     kind = type(layer).__name__
     symbol = str(getattr(layer, "symbol", "")).rpartition(".")[2] if kind == "TFOpLambda" else ""
     rule = RULES.get(kind) or FUNCTIONS.get(symbol)

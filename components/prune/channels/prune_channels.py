@@ -9,18 +9,18 @@ import numpy as np
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples, KerasModel
-from tfopt.components.prune import report
 from tfopt.components.prune.channels.cost import relative_latency
 from tfopt.components.prune.channels.importance import Losses, label_free_losses, labeled_losses
 from tfopt.components.prune.channels.selection import Removal, remove_channels
 from tfopt.components.prune.kernels import NAMES, check_not_shrunk
 from tfopt.components.prune.masked_training import fine_tune
 from tfopt.components.prune.parameters import Settings
-from tfopt.components.prune.prune_weights import FIX
+from tfopt.components.prune.prune_weights import FIX, describe_channels
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
 from tfopt.keras_models.kernels import kernels_of
+from tfopt.keras_models.layer_graph import Layer
 from tfopt.measurement import parity
 from tfopt.runtimes.keras import input_specs
 from tfopt.training.fine_tuner import FineTuner
@@ -64,7 +64,7 @@ def prune_channels(
             smaller, tuned = fine_tune(tuner.compile(smaller), [], tuner, settings)
             tuned |= {"parent": before}
     verified = save_and_compare(smaller, target, model, parent, examples, fix=FIX)
-    layers = report.describe_channels(kernels_of(parent, NAMES), kernels_of(smaller, NAMES))
+    layers = describe_channels(kernels_of(parent, NAMES), kernels_of(smaller, NAMES))
     for line in [*_table(removal.report), layers["speed"], parity.describe_parity(verified["outputs"])]:
         log.info("%s", line)
     return {
@@ -80,19 +80,17 @@ def _verify(removal: Removal, inputs: Batch) -> dict[str, float]:
     import tensorflow as tf
 
     records = {name: tf.constant(array[:COMPARED]) for name, array in inputs.items()}
-    expected, received = (
-        [
-            np.asarray(result, np.float64)
-            for result in tf.nest.flatten(model(keras_models.pack_inputs(model, records), training=False))
-        ]
-        for model in (removal.parent, removal.model)
-    )
+
+    def outputs_of(model: Layer) -> list[Any]:
+        results = model(keras_models.pack_inputs(model, records), training=False)
+        return [np.asarray(result, np.float64) for result in tf.nest.flatten(results)]
+
     is_half_precision = any(
         "16" in str(getattr(layer, "compute_dtype", "")) for layer in removal.model._flatten_layers()
     )
     tolerance = 5e-2 if is_half_precision else 1e-4  # of the largest output: terms are added in another order
     facts = {"difference": 0.0, "records": float(len(next(iter(records.values()))))}
-    for before, after in zip(expected, received, strict=True):
+    for before, after in zip(outputs_of(removal.parent), outputs_of(removal.model), strict=True):
         difference = float(np.abs(before - after).max(initial=0) / max(np.abs(before).max(initial=0), 1e-12))
         facts["difference"] = max(facts["difference"], difference)
         if not difference <= tolerance:

@@ -7,6 +7,7 @@ the whole model, and every group retains at least a tenth. Numbers of channels a
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -68,17 +69,10 @@ def remove_channels(
         return float(getattr(count_cost(model, graph, remaining), settings.measure))
 
     before = cost(all_channels)
-    remaining = select_remaining(
-        groups,
-        roots,
-        scores,
-        cost,
-        budget=before * (1 - settings.sparsity),
-        settings=settings,
-        steps=LATENCY_STEPS if latency else STEPS,
-    )
+    select = partial(select_remaining, groups, roots, scores, cost, settings=settings)
+    remaining = select(budget=before * (1 - settings.sparsity), steps=LATENCY_STEPS if latency else STEPS)
     if remaining is None:
-        smallest = select_remaining(groups, roots, scores, cost, budget=np.inf, settings=settings, steps=0)
+        smallest = select(budget=np.inf, steps=0)
         raise _unreachable(groups, settings, 0.0 if smallest is None else 1 - cost(smallest) / before)
     report = _report(model, graph, groups, all_channels, remaining)
     ratio = cost(remaining) / before

@@ -4,6 +4,7 @@ Layers retain their names, and the model its inputs and outputs. Layers through 
 change in size; they are the same objects in both models, as in `tfopt.keras_models.layer_graph.rebuild`.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,26 +19,30 @@ OBJECTS = ("activation", "_initializer", "_regularizer", "_constraint")
 
 def build_smaller_model(model: Layer, graph: ChannelGraph, remaining: Remaining) -> Layer:
     """Return the model with the remaining channels only; the original model does not change."""
-    copies: dict[int, Layer] = {}
-    result = _copy_model(model, graph, remaining, copies)
-    _set_weights(graph, copies, lambda array, axis, mask: np.compress(mask, array, axis), remaining)
-    return result
+    return _changed_copy(model, graph, remaining, lambda array, axis, mask: np.compress(mask, array, axis), remaining)
 
 
 def zero_channels(model: Layer, graph: ChannelGraph, remaining: Remaining, roles: tuple[str, ...] = ()) -> Layer:
     """Return a copy of the model with zeros for the weights of the other channels, of these roles; all when empty."""
-    copies: dict[int, Layer] = {}
-    result = _copy_model(model, graph, np.ones_like(remaining), copies)
 
     def zero(array: Any, axis: int, mask: Remaining) -> Any:
         shape = [-1 if index == axis else 1 for index in range(array.ndim)]
         return array * mask.reshape(shape).astype(array.dtype)
 
-    _set_weights(graph, copies, zero, remaining, roles)
-    return result
+    return _changed_copy(model, graph, np.ones_like(remaining), zero, remaining, roles)
 
 
-def _copy_model(model: Layer, graph: ChannelGraph, remaining: Remaining, copies: dict[int, Layer]) -> Layer:
+def _changed_copy(
+    model: Layer,
+    graph: ChannelGraph,
+    sizes: Remaining,
+    change: Callable[[Any, int, Remaining], Any],
+    remaining: Remaining,
+    roles: tuple[str, ...] = (),
+) -> Layer:
+    """Copy a model to layers of these sizes, and change the weights of the original layers along each cut axis."""
+    copies: dict[int, Layer] = {}
+
     def substitute(layer: Layer) -> Layer:
         if id(layer) not in copies:
             copies[id(layer)] = copy(layer)
@@ -45,12 +50,21 @@ def _copy_model(model: Layer, graph: ChannelGraph, remaining: Remaining, copies:
 
     def copy(layer: Layer) -> Layer:
         if is_graph(layer) and id(layer) in graph.entries:
-            return rebuild(layer, substitute, _new_inputs(layer, graph.entries[id(layer)], remaining))
+            return rebuild(layer, substitute, _new_inputs(layer, graph.entries[id(layer)], sizes))
         if id(layer) in graph.followed and isinstance(layer, keras_models.library(model).layers.Layer):
-            return type(layer).from_config(_config(layer, graph, remaining))
+            return type(layer).from_config(_config(layer, graph, sizes))
         return layer
 
-    return rebuild(model, substitute)
+    result = rebuild(model, substitute)
+    for key, layer in graph.followed.items():
+        if not getattr(layer, "weights", None) or copies[key] is layer:
+            continue
+        arrays = layer.get_weights()
+        for cut in (cut for (owner, _, _), cut in graph.cuts.items() if owner == key):
+            if not roles or cut.role in roles:
+                arrays[cut.weight] = change(arrays[cut.weight], cut.axis, remaining[cut.labels])
+        copies[key].set_weights(arrays)
+    return result
 
 
 def _new_inputs(model: Layer, entries: list[Channels], remaining: Remaining) -> list[Any]:
@@ -78,17 +92,3 @@ def _config(layer: Layer, graph: ChannelGraph, remaining: Remaining) -> JsonObje
             sizes = list(config[key])
             config[key] = [width if at == index and size != -1 else size for at, size in enumerate(sizes)]
     return config
-
-
-def _set_weights(
-    graph: ChannelGraph, copies: dict[int, Layer], change: Any, remaining: Remaining, roles: tuple[str, ...] = ()
-) -> None:
-    """Set the weights of the copied layers to those of the original layers, changed along each cut axis."""
-    for key, layer in graph.followed.items():
-        if not getattr(layer, "weights", None) or copies[key] is layer:
-            continue
-        arrays = layer.get_weights()
-        for cut in (cut for (owner, _, _), cut in graph.cuts.items() if owner == key):
-            if not roles or cut.role in roles:
-                arrays[cut.weight] = change(arrays[cut.weight], cut.axis, remaining[cut.labels])
-        copies[key].set_weights(arrays)

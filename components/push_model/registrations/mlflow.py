@@ -22,10 +22,16 @@ def register(address: str, version: PushedVersion) -> str:
     is completed.
     """
     client = _client(address)
-    run = _find_or_create_run(client, version)
+    experiment = client.get_experiment_by_name(version.name)
+    experiment_id = experiment.experiment_id if experiment else client.create_experiment(version.name)
+    run = _find_run(client, experiment_id, version)
+    run = run or client.create_run(experiment_id, tags=version.tags, run_name=f"{version.name} {version.number}")
     run_id = run.info.run_id
     if run.info.status != "FINISHED":
-        _write_run(client, run_id, version)
+        baseline = {f"baseline/{metric}": value for metric, value in version.baseline_metrics.items()}
+        for metric, value in {**version.metrics, **baseline}.items():
+            client.log_metric(run_id, metric, value, step=version.number)
+        client.log_artifacts(run_id, remote_files.local_copy(version.path), FOLDER)
     _register_version(client, run_id, version)
     client.set_terminated(run_id, "FINISHED")
     return f"run {run_id} of the experiment {version.name}"
@@ -58,27 +64,11 @@ def _client(address: str) -> Any:
     return MlflowClient(tracking_uri=address, registry_uri=address)
 
 
-def _find_or_create_run(client: Any, version: PushedVersion) -> Any:
-    experiment = client.get_experiment_by_name(version.name)
-    experiment_id = experiment.experiment_id if experiment else client.create_experiment(version.name)
-    name = f"{version.name} {version.number}"
-    run = _find_run(client, experiment_id, version)
-    return run or client.create_run(experiment_id, tags=version.tags, run_name=name)
-
-
 def _find_run(client: Any, experiment_id: str, version: PushedVersion) -> Any:
     keys = ("tfopt.version", "tfopt.digest", "tfopt.destination")
     quoted = {key: version.tags[key].replace("'", "\\'") for key in keys}
     condition = " and ".join(f"tags.`{key}` = '{value}'" for key, value in quoted.items())
     return next(iter(client.search_runs([experiment_id], condition, max_results=1)), None)
-
-
-def _write_run(client: Any, run_id: str, version: PushedVersion) -> None:
-    for metric, value in version.metrics.items():
-        client.log_metric(run_id, metric, value, step=version.number)
-    for metric, value in version.baseline_metrics.items():
-        client.log_metric(run_id, f"baseline/{metric}", value, step=version.number)
-    client.log_artifacts(run_id, remote_files.local_copy(version.path), FOLDER)
 
 
 def _register_version(client: Any, run_id: str, version: PushedVersion) -> None:
