@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.cast_precision.insert_casts import changed_attributes
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
@@ -64,6 +63,20 @@ def _refusal(graph: Graph, node: Node, precision: str, largest: float) -> str | 
             if values.dtype == np.float32 and values.size and not np.abs(values).max() <= largest:
                 return f"has a constant out of the range of {precision}"
     return None
+
+
+def changed_attributes(node: Node, precision: str) -> list[str]:
+    """Return the type attributes of a node that are float32 and allow this precision."""
+    dtype = data_type(precision)
+    op_def = definition(node.op)
+    return [
+        entry.name
+        for entry in (op_def.attr if op_def else ())
+        if entry.type == "type"
+        and entry.name in node.attr
+        and node.attr[entry.name].type == FLOAT
+        and (not entry.HasField("allowed_values") or dtype in entry.allowed_values.list.type)
+    ]
 
 
 def _has_list(node: Node) -> bool:

@@ -11,10 +11,10 @@ from tfopt import keras_models
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.artifacts.model_card import Verification
 from tfopt.components.convert_tensorrt import int8_scales
-from tfopt.components.convert_tensorrt.checks import is_quantized
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.conversion import calibration, onnx_export, onnx_float16, onnx_int8, onnx_qat
 from tfopt.conversion.conversion_facts import ConversionFacts
+from tfopt.conversion.convert import is_quantized
 from tfopt.conversion.verification import verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
@@ -49,11 +49,7 @@ def write_network(
 ) -> tuple[ConversionFacts, Batch | None]:
     """Write the ONNX file in the requested precision; return metadata for the model card, and the calibration inputs.
 
-    With the calibrator ``entropy`` the file stays in floats, and TensorRT calibrates on the returned inputs.
-
-    Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the file do not match its parent's outputs.
-    """
+    With the calibrator ``entropy`` the file stays in floats, and TensorRT calibrates on the returned inputs."""
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".onnx-") as scratch:
         network = _load_network(model, Path(scratch))
         facts: ConversionFacts = {}

@@ -18,11 +18,7 @@ from tfopt.processes.memory import trim_heap
 
 
 def export(model: Model, examples: Examples | None, target: Path, parameters: OnnxConversion) -> ConversionFacts:
-    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
-
-    Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the file do not match its parent's outputs.
-    """
+    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     import onnx
 
     from tfopt.conversion import onnx_export, onnx_float16, onnx_int8, onnx_qat  # import TensorFlow, in the child only

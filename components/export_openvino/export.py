@@ -21,11 +21,7 @@ BATCH = 32
 
 
 def export(model: Model, examples: Examples | None, target: Path, parameters: OpenVINOConversion) -> ConversionFacts:
-    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
-
-    Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the files do not match its parent's outputs.
-    """
+    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     from tfopt.components.export_openvino import openvino_graph  # imports OpenVINO, only in the child process
     from tfopt.runtimes.openvino_import import openvino
 
@@ -65,7 +61,7 @@ def _convert(model: Model, target: Path) -> Any:
 def _quantize(
     converted: Any, parent: runtimes.Runtime, examples: Examples, sampled: Batch, parameters: OpenVINOConversion
 ) -> tuple[Any, ConversionFacts]:
-    from tfopt.components.export_openvino import accuracy_control, quantization  # import NNCF and OpenVINO
+    from tfopt.components.export_openvino import quantization  # imports NNCF
     from tfopt.runtimes.openvino import OpenVINORuntime, compile_model
 
     feed = list(split_batches(sampled, parent.inputs, 1))
@@ -80,7 +76,7 @@ def _quantize(
     quantized, settings, facts = quantization.quantize(converted, feed, parameters, measure_error)
     if parameters.max_degradation is None:
         return quantized, facts
-    controlled, control_facts = accuracy_control.quantize(
+    controlled, control_facts = quantization.quantize_within_limit(
         *(converted, quantized, feed, list(split_batches(held_out, parent.inputs, 1)), parent),
         limit=parameters.max_degradation,
         settings=settings,

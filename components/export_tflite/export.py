@@ -3,6 +3,7 @@
 import logging
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,11 +29,7 @@ if TYPE_CHECKING:
 
 
 def export(model: Model, examples: Examples | None, target: Path, parameters: TFLiteConversion) -> ConversionFacts:
-    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
-
-    Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the file do not match its parent's outputs.
-    """
+    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     from tfopt.components.export_tflite import (  # import TensorFlow, only in the child process
         batch_of_one,
         flatbuffer,
@@ -61,7 +58,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
             if calibrated or not batch_of_one.is_open(parent.inputs):
                 raise
             log.warning("LiteRT has no loops over lists with an open batch size: the file takes one record a call")
-            parent.inputs = batch_of_one.with_batch_of_one(parent.inputs)
+            parent.inputs = {name: replace(spec, shape=(1, *spec.shape[1:])) for name, spec in parent.inputs.items()}
             batch_of_one.write_with_batch_of_one(SavedModel(source), fixed)
             content, quantization_facts = quantize.quantize(fixed, parameters, feed, calibrated, measure)
             facts["batch_size"] = 1

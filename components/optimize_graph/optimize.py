@@ -30,11 +30,7 @@ log = logging.getLogger(__name__)
 
 
 def optimize(model: SavedModel, target: Path, examples: Examples | None, optimization: Optimization) -> JsonObject:
-    """Write the optimized model into the staging folder ``target`` and return the content of its model card.
-
-    Raises:
-        ComponentError: If the model cannot be frozen or run, or the outputs of the written model differ.
-    """
+    """Write the optimized model into the staging folder ``target`` and return the content of its model card."""
     passes = read_passes(optimization.passes, fast_math=optimization.fast_math)
     with tempfile.TemporaryDirectory() as folder:
         source = _exported(model, Path(folder), optimization)

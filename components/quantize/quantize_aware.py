@@ -24,11 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def quantize_model(model: KerasModel, examples: Examples, module: Path, target: Path, settings: Settings) -> JsonObject:
-    """Write the quantized model into the staging folder ``target`` and return the facts for its model card.
-
-    Raises:
-        ComponentError: If nothing can be quantized, or module, examples and model do not fit.
-    """
+    """Write the quantized model into the staging folder ``target`` and return the facts for its model card."""
     with loaded_reproducibly(model, module, settings.seed) as (keras_model, user):
         _check_layers(keras_model, settings.keep_float)
         with runtimes.load(model) as parent:

@@ -41,11 +41,7 @@ log = logging.getLogger(__name__)
 
 
 def quantize(model: SavedModel, target: Path, examples: Examples, parameters: GraphQuantization) -> JsonObject:
-    """Write the quantized model into the staging folder ``target``, and return the content of its model card.
-
-    Raises:
-        ComponentError: See `quantize_graph`.
-    """
+    """Write the quantized model into the staging folder ``target``, and return the content of its model card."""
     from tensorflow.python.framework import kernels
 
     for name in parameters.operations:

@@ -55,12 +55,10 @@ class CannotFreezeError(ComponentError):
 def freeze(frozen: Frozen, session: Any, *, state: bool = False, python: bool = False) -> Frozen:
     """Return the model with constants instead of variables, inlined calls, and a separate Identity for each output.
 
-    Variables that the model writes, and mutable tables, stay if ``state`` is true; the initialization op sets them.
-
     Args:
         frozen: A model whose graph may have variables and calls. The graph is changed in place.
         session: A ``tf.compat.v1.Session`` in which that graph is loaded and restored; None when it has no variables.
-        state: Allow variables that the model writes, and mutable tables.
+        state: Allow variables that the model writes, and mutable tables, which the initialization op then sets.
         python: Allow calls of Python code, for a graph that is not run.
 
     Raises:
@@ -81,7 +79,11 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False, python: bool = 
     lowered = _set_lowering(frozen.graph, to=False)  # otherwise inlining would turn While into Switch and Merge
     _return_effects(frozen.graph)
     unmark(frozen.graph, functions_to_inline(frozen.graph))
-    frozen = _inlined(frozen)
+    try:
+        frozen = grappler.run(frozen, ["function"])
+    except ComponentError:  # Grappler does not read graphs with some dtypes of 8 bits
+        if frozen.graph.library.function:
+            raise
     _inline_tables(frozen.graph)
     states = state_nodes(frozen.graph) if state else []
     names = [node.name for node in states]
@@ -101,16 +103,6 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False, python: bool = 
     frozen = _name_outputs(frozen)
     frozen.state = users_of(frozen.graph, states)
     return frozen
-
-
-def _inlined(frozen: Frozen) -> Frozen:
-    """Return the model with inlined calls. Grappler does not read graphs with some dtypes of 8 bits, and fails."""
-    try:
-        return grappler.run(frozen, ["function"])
-    except ComponentError:
-        if frozen.graph.library.function:
-            raise
-        return frozen
 
 
 def _keep_state(frozen: Frozen, states: list[Any], session: Any) -> None:
@@ -243,7 +235,9 @@ def _name_outputs(frozen: Frozen) -> Frozen:
     for key, signature in frozen.signatures.items():
         outputs = {}
         for name, end in signature.outputs.items():
-            node = frozen.graph.node.add(op="Identity", name=_new_name(f"{key}_{name}", used_names))
+            base = re.sub(r"[^A-Za-z0-9_.]", "_", f"{key}_{name}").lstrip("_.") or "output"
+            node = frozen.graph.node.add(op="Identity", name=unused_name(base, used_names))
+            used_names.add(node.name)
             node.input.append(_source(end, producers))
             node.attr["T"].type = data_type(end.dtype)
             outputs[name] = replace(end, tensor=f"{node.name}:0")
@@ -260,10 +254,3 @@ def _source(end: Endpoint, producers: dict[str, NodeDef]) -> str:
         tensor = node.input[int(index)]
         return _source(replace(end, tensor=tensor if ":" in tensor else f"{tensor}:0"), producers)
     return name if index == "0" else end.tensor
-
-
-def _new_name(text: str, used_names: set[str]) -> str:
-    base = re.sub(r"[^A-Za-z0-9_.]", "_", text).lstrip("_.") or "output"
-    name = unused_name(base, used_names)
-    used_names.add(name)
-    return name

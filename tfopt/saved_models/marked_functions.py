@@ -17,15 +17,11 @@ XLA, NO_INLINE = "_XlaMustCompile", "_noinline"  # attributes of a function; the
 COMPILED = "compiled_by_tfopt"  # part of the names of the functions that `compile_xla` adds
 
 
-@contextlib.contextmanager
-def inlinable(saved_model: Path) -> Iterator[Path]:
-    """Yield the folder of a SavedModel for a converter, or of a copy without marks that exists until the block ends."""
+def inlinable(saved_model: Path) -> contextlib.AbstractContextManager[Path]:
+    """Return the folder of a SavedModel for a converter, or of a copy without marks, until the block ends."""
     meta_graph = read_meta_graph(saved_model)
-    if not unmark(meta_graph.graph_def, marked_functions(meta_graph.graph_def)):
-        yield saved_model
-        return
-    with replaced_graph(saved_model, meta_graph) as folder:
-        yield folder
+    is_marked = unmark(meta_graph.graph_def, marked_functions(meta_graph.graph_def))
+    return replaced_graph(saved_model, meta_graph) if is_marked else contextlib.nullcontext(saved_model)
 
 
 @contextlib.contextmanager
