@@ -49,7 +49,8 @@ def write_network(
 ) -> tuple[ConversionFacts, Batch | None]:
     """Write the ONNX file in the requested precision; return metadata for the model card, and the calibration inputs.
 
-    With the calibrator ``entropy`` the file stays in floats, and TensorRT calibrates on the returned inputs."""
+    With the calibrator ``entropy`` the file stays in floats, and TensorRT calibrates on the returned inputs.
+    """
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".onnx-") as scratch:
         network = _load_network(model, Path(scratch))
         facts: ConversionFacts = {}
