@@ -133,7 +133,9 @@ def revert(
     """
     if error(chosen) <= allowed:
         return {}, {}
-    layers = _layers(chosen)
+    layers: dict[str, set[str]] = defaultdict(set)
+    for name in chosen:
+        layers[name.rpartition("/")[0] or name].add(name)  # a layer is the scope of names
     alone = {name: error(nodes) for name, nodes in layers.items()}
     order = sorted(layers, key=lambda name: (-alone[name], name))
     low, high = 0, len(order)  # reverting `low` layers is too few; `high` is enough, or all
@@ -142,14 +144,6 @@ def revert(
         left = set().union(*(layers[name] for name in order[middle:]))
         low, high = (low, middle) if error(left) <= allowed else (middle, high)
     return {name: layers[name] for name in order[:high]}, {name: alone[name] for name in order}
-
-
-def _layers(nodes: set[str]) -> dict[str, set[str]]:
-    """Group nodes by layer: the scope of their name."""
-    layers: dict[str, set[str]] = defaultdict(set)
-    for name in nodes:
-        layers[name.rpartition("/")[0] or name].add(name)
-    return dict(layers)
 
 
 def _error(child: Frozen, comparison: Comparison) -> float:

@@ -50,7 +50,8 @@ def _computes_in_float(node: Node) -> bool:
 def _refusal(graph: Graph, node: Node, precision: str, largest: float) -> str | None:
     if not is_pure(node):
         return "has effects or draws random numbers"
-    if _has_list(node):
+    op_def = definition(node.op)
+    if any(argument.type == VARIANT for argument in (*op_def.input_arg, *op_def.output_arg)):
         return "reads or writes a list, which a loop or a branch reads in float32"
     attributes = changed_attributes(node, precision)
     if not attributes:
@@ -77,12 +78,6 @@ def changed_attributes(node: Node, precision: str) -> list[str]:
         and node.attr[entry.name].type == FLOAT
         and (not entry.HasField("allowed_values") or dtype in entry.allowed_values.list.type)
     ]
-
-
-def _has_list(node: Node) -> bool:
-    op_def = definition(node.op)
-    arguments = [*op_def.input_arg, *op_def.output_arg] if op_def else []
-    return any(argument.type == VARIANT for argument in arguments)
 
 
 def _has_kernel(node: Node, attributes: list[str], precision: str) -> bool:

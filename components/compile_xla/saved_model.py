@@ -20,7 +20,7 @@ from tfopt.saved_models.marked_functions import COMPILED
 from tfopt.value_types import Tensors
 
 RENAMED = "_compiled"  # the end of the names of functions
-MUST_COMPILE, MAY_COMPILE = "_XlaMustCompile", "_XlaCompile"  # attributes of a function and of a node
+MAY_COMPILE = "_XlaCompile"  # attribute of a node
 
 
 def write_clustered(frozen: Frozen, folder: Path) -> int:

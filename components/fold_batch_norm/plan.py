@@ -1,14 +1,19 @@
-"""Plan of the folding: the layer that each batch norm is folded into, or the reason why it stays."""
+"""Plan of the folding: the layer that each batch norm is folded into, or the reason why it stays.
+
+Each function ``check_…`` checks a condition of `algebra`, and returns the reason for a refusal, or None.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from tfopt.components.fold_batch_norm import conditions
 from tfopt.components.fold_batch_norm.algebra import CHANNEL_AXES, Affine, Weights, batch_norm_affine, fold
-from tfopt.keras_models.layer_graph import Call, Layer, calls, is_graph
+from tfopt.keras_models.layer_graph import LIBRARIES, Call, Layer, calls, is_graph
+
+BATCH_NORMS = ("BatchNormalization", "BatchNormalizationBase")
 
 
 @dataclass(frozen=True)
@@ -26,17 +31,11 @@ class FoldResult:
 
 @dataclass
 class Plan:
-    """The planned changes of a model.
+    """The planned changes of a model."""
 
-    Attributes:
-        results: One for each batch norm.
-        folded: The ids of the batch norms to remove.
-        weights: The new weights, float64, of each layer that a batch norm is folded into, by the layer's id.
-    """
-
-    results: list[FoldResult] = field(default_factory=list)
-    folded: set[int] = field(default_factory=set)
-    weights: dict[int, Weights] = field(default_factory=dict)
+    results: list[FoldResult] = field(default_factory=list)  # one for each batch norm
+    folded: set[int] = field(default_factory=set)  # the ids of the batch norms to remove
+    weights: dict[int, Weights] = field(default_factory=dict)  # new ones, float64, by the id of the layer folded into
 
 
 def make_plan(model: Layer) -> Plan:
@@ -55,19 +54,12 @@ def make_plan(model: Layer) -> Plan:
 
 @dataclass
 class _Graph:
-    """A model or nested model; there is one entry for all of its calls.
-
-    Attributes:
-        model: The model.
-        path: The names of the enclosing models and its own, each followed by a slash; empty for the outermost.
-        training: True if it is called with training=True somewhere.
-        calls: The calls of its layers.
-    """
+    """A model or nested model; there is one entry for all of its calls."""
 
     model: Layer
-    path: str
-    training: bool
-    calls: list[Call]
+    path: str  # the names of the enclosing models and its own, each followed by a slash; empty for the outermost
+    training: bool  # True if it is called with training=True somewhere
+    calls: list[Call]  # of its layers
 
 
 def _collect(graphs: dict[int, _Graph], model: Layer, path: str, *, training: bool) -> None:
@@ -101,7 +93,7 @@ class _GraphPlanner:
             if id(call.layer) in planned:
                 continue
             planned.add(id(call.layer))
-            if conditions.is_batch_norm(call.layer):
+            if is_batch_norm(call.layer):
                 self.plan.results.append(self._plan(call))
             elif not is_graph(call.layer):
                 self.plan.results.extend(_unreachable(call.layer, self.graph.path))
@@ -116,7 +108,7 @@ class _GraphPlanner:
         folded = fold(
             self.plan.weights.get(id(layer)) or _weights(layer), _affine(norm), CHANNEL_AXES[type(layer).__name__]
         )
-        reason = conditions.check_weights(layer, folded)
+        reason = check_weights(layer, folded)
         if reason:
             return FoldResult(name, refused=reason)
         self.plan.weights[id(layer)] = folded
@@ -132,10 +124,10 @@ class _GraphPlanner:
             return "it follows an input"
         others = [reader.layer.name for reader in self.readers[id(tensor)] if reader is not call]
         return (
-            conditions.check_batch_norm(norm, self.times[id(norm)])
-            or conditions.check_layer(layer, self.times[id(layer)])
-            or conditions.check_tensor(layer, others, is_output=id(tensor) in self.outputs)
-            or conditions.check_pair(norm, layer, len(tensor.shape))
+            check_batch_norm(norm, self.times[id(norm)])
+            or check_layer(layer, self.times[id(layer)])
+            or check_tensor(layer, others, is_output=id(tensor) in self.outputs)
+            or check_pair(norm, layer, len(tensor.shape))
         )
 
 
@@ -143,8 +135,8 @@ def _unreachable(layer: Layer, path: str) -> Iterator[FoldResult]:
     """Yield the batch norms inside a layer or model that Keras calls as a whole."""
     flatten = getattr(layer, "_flatten_layers", None)  # operations of keras.ops have no layers
     for inner in flatten(include_self=False) if flatten else ():
-        if conditions.is_batch_norm(inner):
-            reason = f"it is inside {conditions.describe(layer)}, which has no graph of Keras layers"
+        if is_batch_norm(inner):
+            reason = f"it is inside {describe(layer)}, which has no graph of Keras layers"
             yield FoldResult(f"{path}{layer.name}/{inner.name}", refused=reason)
 
 
@@ -162,3 +154,78 @@ def _weights(layer: Layer) -> Weights:
     """Return the layer's weights with a bias; a zero if it has none, which broadcasts over the channels."""
     arrays: Weights = layer.get_weights()
     return arrays if layer.use_bias else [*arrays, np.zeros(1)]
+
+
+def is_batch_norm(layer: Layer) -> bool:
+    """Return True for a batch norm of Keras 2 or 3, or a class derived from one."""
+    return any(base.__name__ in BATCH_NORMS and _is_library(base) for base in type(layer).__mro__)
+
+
+def describe(layer: Layer) -> str:
+    """Return the name and class of a layer."""
+    return f"{layer.name!r} ({type(layer).__name__})"
+
+
+def check_batch_norm(norm: Layer, times: int) -> str | None:
+    """Check the batch norm, which is called ``times`` times."""
+    if not _is_library(type(norm)):
+        return f"{type(norm).__name__} is derived from BatchNormalization and may compute something else"
+    if times > 1:
+        return f"it is shared: called {times} times"
+    if getattr(norm, "virtual_batch_size", None) is not None:
+        return f"virtual_batch_size={norm.virtual_batch_size} lets it take only some batch sizes"
+    if len(_axes(norm)) > 1:
+        return f"it normalizes axes {_axes(norm)} together, not one axis of channels"
+    broken = int(np.sum(norm.moving_variance.numpy().astype(np.float64) + norm.epsilon <= 0))
+    return f"its variance plus epsilon is not above zero in {broken} channels" if broken else None
+
+
+def check_layer(layer: Layer, times: int) -> str | None:
+    """Check the layer before it, which is called ``times`` times."""
+    if is_batch_norm(layer):
+        return f"it follows {layer.name!r}, which could not be folded itself"
+    if type(layer).__name__ not in CHANNEL_AXES or not _is_library(type(layer)):
+        return f"it follows {describe(layer)}, which is no convolution or dense layer"
+    activation = getattr(layer.activation, "__name__", str(layer.activation))
+    if layer.activation is not None and activation != "linear":
+        return f"{layer.name!r} applies its activation {activation} first"
+    if times > 1:
+        return f"{layer.name!r} is shared: called {times} times"
+    if getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False):
+        return f"{layer.name!r} is quantized or has LoRA weights"
+    return None
+
+
+def check_tensor(layer: Layer, others: Sequence[str], *, is_output: bool) -> str | None:
+    """Check that only the batch norm reads the tensor between the two."""
+    if is_output:
+        return f"the output of {layer.name!r} is also an output of the model"
+    return f"the output of {layer.name!r} also goes to {', '.join(map(repr, others))}" if others else None
+
+
+def check_pair(norm: Layer, layer: Layer, rank: int) -> str | None:
+    """Check that both have the same channel axis and compute dtype."""
+    axis, channels = _axes(norm)[0] % rank, 1 if getattr(layer, "data_format", None) == "channels_first" else rank - 1
+    if axis != channels:
+        return f"it normalizes axis {axis}, but the channels of {layer.name!r} are axis {channels}"
+    if norm.compute_dtype != layer.compute_dtype:
+        return f"it computes in {norm.compute_dtype}, but {layer.name!r} in {layer.compute_dtype}"
+    return None
+
+
+def check_weights(layer: Layer, folded: Weights) -> str | None:
+    """Check that the new weights are in the range of the layer's dtypes."""
+    import tensorflow as tf
+
+    limit = min(float(tf.as_dtype(dtype).max) for dtype in (layer.compute_dtype, layer.variable_dtype))
+    fits = all(bool((np.abs(array.astype(np.float64)) <= limit).all()) for array in folded)
+    return None if fits else f"the weights of {layer.name!r} would leave the range of {layer.compute_dtype}"
+
+
+def _is_library(kind: type) -> bool:
+    return kind.__module__.startswith(LIBRARIES)
+
+
+def _axes(norm: Layer) -> list[int]:
+    axis: Any = norm.axis
+    return [int(axis)] if isinstance(axis, int) else [int(number) for number in axis]

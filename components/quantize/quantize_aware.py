@@ -39,11 +39,9 @@ def quantize_model(model: KerasModel, examples: Examples, module: Path, target: 
             fix = "lower the learning rate, or name layers in keep_float"
             verified = measure_parity(parent, KerasModel(target), examples, fix=fix)
     report = trainee.report()
-    for line in (
-        report["summary"],
-        *(f"  {name} stays in floats: {reason}" for name, reason in report["left"].items()),
-    ):
-        log.info("%s", line)
+    log.info("%s", report["summary"])
+    for name, reason in report["left"].items():
+        log.info("  %s stays in floats: %s", name, reason)
     log.info("%s", parity.describe_parity(verified["outputs"]))
     return {"name": "quantized", "report": report, "fine_tuned": tuned, "verified": verified}
 

@@ -4,7 +4,7 @@ An 8-bit tensor has one scale and no zero point. If no value is negative, ``valu
 ``quint8``, else ``value = integer * limit / 127`` in ``qint8``. Operations take limits as the scalars ``min``, ``max``.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +44,8 @@ class Int8Writer:
         self._levels = REDUCED_LEVELS if reduced else LEVELS
         self._ends = {layer.end for layer in layers}
         self._tensors: dict[Tensor, Int8] = {}
-        sources = [producer(graph, self._ends, tensor) for layer in layers for tensor in _read(layer)]
+        tensors = [tensor for layer in layers for tensor in (layer.source, layer.residual) if tensor]
+        sources = [producer(graph, self._ends, tensor) for tensor in tensors]
         self._read_in_8_bits = {end for end in sources if end}
 
     def replace_layers(self) -> None:
@@ -213,7 +214,3 @@ def quantized_weights(
     scale = np.where(largest > 0, largest, 1).astype(np.float64) / levels
     integers = np.clip(np.rint(weights / scale), -levels, levels).astype(np.int8)
     return integers, (scale * LEVELS).astype(np.float32).reshape(-1)
-
-
-def _read(layer: Layer) -> Collection[Tensor]:
-    return (layer.source,) if layer.residual is None else (layer.source, layer.residual)

@@ -31,7 +31,10 @@ def quantize(
         ComponentError: If the quantizer fails.
     """
     prepared = target.with_name("prepared.onnx")
-    feed = [_with_decoded_texts(batch) for batch in feed]
+    feed = [
+        {name: decode_text(name, array) if array.dtype.kind in "OS" else array for name, array in batch.items()}
+        for batch in feed
+    ]
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)  # the quantizer recommends the preprocessing that was just done
@@ -70,10 +73,6 @@ def quantize(
         onnx_float_part.restore_inputs(quantized, set(floating.operations))
         onnx.save(quantized, target)
     return {"reduce_range": reduced, "stability": stable, **floating.facts()}
-
-
-def _with_decoded_texts(batch: Batch) -> Batch:
-    return {name: decode_text(name, array) if array.dtype.kind in "OS" else array for name, array in batch.items()}
 
 
 class _Reader:

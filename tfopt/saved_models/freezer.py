@@ -89,7 +89,9 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False, python: bool = 
     names = [node.name for node in states]
     if session is not None:
         frozen.graph = _constants(frozen.graph, session, keep, names)
-    _leave_training(frozen)
+    graph = Graph.of(frozen.graph, fed=frozen.inputs)
+    if run_law("freeze_learning_phase", graph, Report()):  # without a value the graph cannot be run
+        frozen.graph = graph.to_graph_def()
     for ops in (VARIABLE,) if states else (VARIABLE, READS):
         _refuse(
             frozen.graph, ops, "has a variable that could not be frozen", "variables read by ReadVariableOp", but=names
@@ -116,13 +118,6 @@ def _keep_state(frozen: Frozen, states: list[Any], session: Any) -> None:
             f"state that cannot be read: {first_line(error)}", "variables with values", "export the model again"
         ) from error
     frozen.initializer = add_initializer(frozen.graph, states, values, frozen.initializer)
-
-
-def _leave_training(frozen: Frozen) -> None:
-    """Set learning-phase placeholders that are no inputs to inference: without a value the graph cannot be run."""
-    graph = Graph.of(frozen.graph, fed=frozen.inputs)
-    if run_law("freeze_learning_phase", graph, Report()):
-        frozen.graph = graph.to_graph_def()
 
 
 def _open_assets(frozen: Frozen) -> None:
@@ -177,7 +172,6 @@ def _inline_tables(graph: Any) -> None:
 
 
 def _refuse(graph: GraphDef, ops: re.Pattern[str], problem: str, expected: str, but: Collection[str] = ()) -> None:
-    """Refuse operations, but for nodes of some names."""
     matching = (node for node in nodes(graph) if ops.search(node.op) and node.name not in but)
     refused = sorted({f"{node.name} ({node.op})" for node in matching})
     if refused:

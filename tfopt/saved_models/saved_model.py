@@ -79,11 +79,6 @@ def read(model_path: Path, *, state: bool = False, inert: bool = False) -> Froze
         return freezing.freeze(frozen, session, state=state, python=bool(effects))
 
 
-def has_removed_operations(model_path: Path) -> bool:
-    """Return whether a SavedModel has operations that TensorFlow has removed, and that `read` replaces."""
-    return has_successors(read_meta_graph(model_path).graph_def)
-
-
 def _make_inert(proto: Any, effects: list[OutsideOperator], where: Path) -> None:
     """Remove the initialization of a MetaGraphDef, and keep TensorFlow from computing operators with effects."""
     restoring = find_effects(saver_only(proto))
