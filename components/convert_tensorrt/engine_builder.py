@@ -71,7 +71,7 @@ def _parse(builder: Any, messages: Messages, source: Path, *, implicit: bool) ->
     if strongly_typed is not None and not implicit:
         flags |= 1 << int(strongly_typed)
     network = builder.create_network(flags)
-    parser = trt.OnnxParser(network, messages.logger)
+    parser = trt.OnnxParser(network, messages)
     if not parser.parse_from_file(str(source)):
         # As text an error names its node and operator; desc() is only the condition that failed, such as "false".
         errors = [" ".join(str(parser.get_error(index)).split()) for index in range(parser.num_errors)]

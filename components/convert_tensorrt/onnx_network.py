@@ -12,7 +12,7 @@ from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.artifacts.model_card import Verification
 from tfopt.components.convert_tensorrt import int8_scales
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
-from tfopt.conversion import calibration, onnx_export, onnx_float16, onnx_int8, onnx_qat
+from tfopt.conversion import calibration, onnx_export, onnx_float16, onnx_int8
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.convert import is_quantized
 from tfopt.conversion.verification import verify
@@ -93,7 +93,7 @@ def _quantize(
     if not is_quantized(model):
         onnx.save(network, source)
     if has_trained_ranges(model):
-        facts = onnx_qat.quantize(source, target)
+        facts = onnx_int8.quantize_trained(source, target)
     elif not is_quantized(model):
         assert examples
         sampled, description = calibration.sample_inputs(examples, parent.inputs, parameters)

@@ -80,7 +80,6 @@ class Int8Writer:
         self._become_float(layer.end, self._tensors[Tensor(layer.end)])
 
     def _add_float_product(self, layer: Layer) -> None:
-        """Add a product that returns float32."""
         limits = self._limits(layer.end, self._limit(Tensor(layer.end)), signed=True)  # not used for float32
         fused = ["BiasAdd", *(["Relu"] if layer.activation else []), "Dequantize"]
         inputs, options = self._operation(layer, None, limits, FLOAT, fused)
@@ -151,7 +150,6 @@ class Int8Writer:
         return integers
 
     def _passed_on(self, node: Node, source: Int8) -> Int8:
-        """Add an operation that passes on 8-bit values."""
         op, others = node.op, node.inputs[1:]
         if op == "MaxPool":
             op, others = "QuantizedMaxPool", [source.low, source.high]
@@ -167,7 +165,6 @@ class Int8Writer:
                 )
 
     def _limit(self, tensor: Tensor) -> float:
-        """Return the largest absolute value of a tensor."""
         return max(*map(abs, self._ranges[tensor]), SMALLEST)
 
     def _limits(self, name: str, limit: float, *, signed: bool) -> tuple[Tensor, Tensor]:
@@ -175,7 +172,6 @@ class Int8Writer:
         return self._constant(f"{name}/min", low), self._constant(f"{name}/max", high)
 
     def _become_float(self, name: str, source: Int8) -> None:
-        """Replace a node by the conversion of 8-bit values to float32."""
         options = {"T": source.dtype, "dtype": FLOAT, "mode": "SCALED"}
         made = attributes("Dequantize", {}, {**options, "narrow_range": source.dtype == QINT8})
         self._replace(name, "Dequantize", [source.tensor, source.low, source.high], made)

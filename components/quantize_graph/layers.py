@@ -20,21 +20,13 @@ Stays = dict[str, dict[str, int]]  # operations that stay, with their counts, by
 
 @dataclass(frozen=True)
 class Layer:
-    """Operations that become one 8-bit operation.
+    """Operations that become one 8-bit operation."""
 
-    Attributes:
-        kernel: The convolution or product.
-        bias: The constant that is added, or None.
-        residual: The tensor that is added to the result, before the activation, or None.
-        activation: ``Relu``, ``Relu6``, or None.
-        end: The name of the last operation, whose value the layer computes.
-    """
-
-    kernel: Node
-    bias: Tensor | None
-    residual: Tensor | None
-    activation: str | None
-    end: str
+    kernel: Node  # the convolution or product
+    bias: Tensor | None  # the constant that is added
+    residual: Tensor | None  # the tensor that is added to the result, before the activation
+    activation: str | None  # ``Relu`` or ``Relu6``
+    end: str  # the name of the last operation, whose value the layer computes
 
     @property
     def source(self) -> Tensor:
@@ -102,7 +94,6 @@ def _refusal(graph: Graph, node: Node, operations: Collection[str], within: Coll
 
 
 def _channels(node: Node, weights: NDArray[np.float32]) -> int:
-    """Return the number of channels that a kernel computes."""
     if node.op == DEPTHWISE:
         return int(np.prod(weights.shape[2:]))
     return int(weights.shape[0 if node.op == PRODUCT and attr(node, "transpose_b") else -1])

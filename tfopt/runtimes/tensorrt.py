@@ -126,7 +126,6 @@ class TensorRTRuntime(Runtime):
         return results
 
     def _result(self, name: str) -> NDArray[Any]:
-        """Allocate one output on the host and on the device."""
         shape = tuple(self._context.get_tensor_shape(name))
         if min(shape, default=0) < 0:
             raise ComponentError(

@@ -52,19 +52,12 @@ ELEMENTWISE = re.compile(
 
 @dataclass(frozen=True)
 class Cut:
-    """The parts of a model.
+    """The parts of a model."""
 
-    Attributes:
-        core: The part of numbers, with the outputs of the model.
-        preprocessing: The part before it, whose outputs are inputs of the core; None if the core takes features.
-        features: The features that the core takes, if there is no preprocessing.
-        ops: Number of ops in the preprocessing by type.
-    """
-
-    core: Frozen
-    preprocessing: Frozen | None
-    features: Mapping[str, ParsedFeature]
-    ops: Mapping[str, int]
+    core: Frozen  # the part of numbers, with the outputs of the model
+    preprocessing: Frozen | None  # before it; its outputs are inputs of the core. None if the core takes features
+    features: Mapping[str, ParsedFeature]  # that the core takes, if there is no preprocessing
+    ops: Mapping[str, int]  # number of ops in the preprocessing by type
 
 
 def has_preprocessing(frozen: Frozen) -> bool:
@@ -144,7 +137,6 @@ class _Cutter:
         return [node.name for node in self.graph.node if is_text(node)]
 
     def _ancestors(self, names: Iterable[str]) -> set[str]:
-        """Return nodes and all that they depend on."""
         reached = reach(names, lambda name: map(node_of, self.nodes[name].input))
         ends = {name: end.dtype for name, end in self.signature.outputs.items() if end.node in reached}
         if ends:
@@ -267,7 +259,6 @@ class _Cutter:
         return replace(frozen, graph=graph, signatures={self.key: signature}, assets=assets)
 
     def _inputs(self, graph: GraphDef) -> dict[str, Endpoint]:
-        """Return the inputs of the signature that a part of the graph has."""
         remaining = {node.name for node in graph.node}
         return {name: end for name, end in self.signature.inputs.items() if end.node in remaining}
 
