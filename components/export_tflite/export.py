@@ -2,8 +2,8 @@
 
 import logging
 import tempfile
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,7 @@ from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.measurement.comparison_budget import ComparisonBudget
 from tfopt.measurement.parity import compare, degradation
+from tfopt.runtimes import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
         sampled, description = calibration.sample_inputs(examples, parent.inputs, parameters)
         feed = list(split_batches(sampled, parent.inputs, 1))
         facts |= {"calibration": description} if calibrated else {}
-    measure = _degradation_of(parent, examples, sampled, parameters)
+    measure = partial(_measure_degradation, parent, examples, sampled, parameters)
     with tempfile.TemporaryDirectory(dir=target, prefix=".tflite-") as folder:
         source, fixed = Path(folder, "saved_model"), Path(folder, "batch_of_one")
         keras_models.place_saved_model(model, source)
@@ -75,25 +76,20 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
     return {"precision": parameters.precision, "ranges": "trained" if trained else None, **facts}
 
 
-def _degradation_of(
-    parent: runtimes.Runtime, examples: Examples | None, sampled: Batch | None, parameters: TFLiteConversion
-) -> Callable[[bytes], float]:
-    """Return a function that measures the degradation of a file on records it was not calibrated on."""
-
-    def measure(content: bytes) -> float:
-        inputs, _ = draw_held_out(examples, parent, sampled, parameters)
-        with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
-            Path(file.name).write_bytes(content)
-            with _load(TFLiteModel(file.name), parameters) as child:
-                batches = split_batches(inputs, parent.inputs, 1, 3, 32)
-                budget = ComparisonBudget(parent.inputs)
-                return degradation(compare(parent, child, batches, budget=budget).values())
-
-    return measure
+def _measure_degradation(
+    parent: Runtime, examples: Examples | None, sampled: Batch | None, parameters: TFLiteConversion, content: bytes
+) -> float:
+    """Return the degradation of a file on records it was not calibrated on."""
+    inputs, _ = draw_held_out(examples, parent, sampled, parameters)
+    with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
+        Path(file.name).write_bytes(content)
+        with _load(TFLiteModel(file.name), parameters) as child:
+            batches, budget = split_batches(inputs, parent.inputs, 1, 3, 32), ComparisonBudget(parent.inputs)
+            return degradation(compare(parent, child, batches, budget=budget).values())
 
 
 def _verify(
-    parent: runtimes.Runtime,
+    parent: Runtime,
     child: TFLiteModel,
     examples: Examples | None,
     sampled: Batch | None,
@@ -113,7 +109,7 @@ def _verify(
         return verify(parent, loaded, examples, sampled, parameters, parameters.precision)
 
 
-def _load(child: TFLiteModel, parameters: TFLiteConversion) -> runtimes.Runtime:
+def _load(child: TFLiteModel, parameters: TFLiteConversion) -> Runtime:
     try:
         return runtimes.load(child)
     except ComponentError as error:

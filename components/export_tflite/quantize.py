@@ -86,10 +86,8 @@ def choose_dense_scales(
 
     The scale and zero point of a channel take 12 bytes, and those of its bias another 12. LiteRT loads no file without
     the zero points, although all are 0. In a network of dense layers that is a thirteenth of the 8-bit file.
-    Convolutions are not changed: their channels differ more, and have more weights each.
-
-    Returns:
-        The chosen file, and metadata for the model card, which is empty if there was no choice.
+    Convolutions are not changed: their channels differ more, and have more weights each. Returned is also metadata for
+    the model card, which is empty if there was no choice.
     """
     if flatbuffer.dense_scale_bytes(content) < max(MIN_SAVING * len(content), MIN_SAVED_BYTES):
         return content, {}

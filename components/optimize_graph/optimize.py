@@ -7,8 +7,7 @@ from pathlib import Path
 from tfopt import keras_models
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.artifacts.saved_model_proto import read_meta_graph
-from tfopt.components.optimize_graph.parameters import Optimization
-from tfopt.components.optimize_graph.pass_names import read_passes
+from tfopt.components.optimize_graph.parameters import Optimization, read_passes
 from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TypedDict
 
-from tfopt.components.optimize_graph.pass_names import GRAPPLER
+from tfopt.components.optimize_graph.parameters import GRAPPLER
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler

@@ -135,9 +135,7 @@ class _Converter:
             core = Model(scratch / "core")
             with runtimes.load(model) as whole, runtimes.load(core) as numbers:
                 before = _load_preprocessing(whole, cut, scratch)
-                core_examples, sampled, described = _write_examples(
-                    self.examples, scratch / "examples", (whole, before, numbers), self.parameters
-                )
+                core_examples, sampled, described = self.write_examples(scratch / "examples", whole, before, numbers)
                 facts = self.convert(core, core_examples, self.target, self.parameters)
                 if "calibration" in facts:
                     facts["calibration"] |= {"digest": described["digest"], "records": described["records"]}
@@ -152,33 +150,31 @@ class _Converter:
         placed = PREPROCESSING if cut.preprocessing else None
         return facts | {"cut": {"core_inputs": taken, "preprocessing": placed, "ops": cut.ops}}
 
+    def write_examples(
+        self, folder: Path, whole: Runtime, before: Runtime, core: Runtime
+    ) -> tuple[Examples | None, Batch | None, CalibrationFacts]:
+        """Write inputs of the core, computed by the whole model and its preprocessing: to calibrate and to compare on.
 
-def _write_examples(
-    examples: Examples | None, folder: Path, models: tuple[Runtime, Runtime, Runtime], parameters: Conversion
-) -> tuple[Examples | None, Batch | None, CalibrationFacts]:
-    """Write inputs of the core, computed by the whole model and its preprocessing: to calibrate and to compare on.
-
-    Without examples they are computed from random inputs: what the core takes, such as a number of a class, is not
-    random. Returned are also the inputs of the whole model to calibrate on, if there are any, and their description.
-    """
-    sampled, described = None, CalibrationFacts()
-    whole, before, core = models
-    batches: dict[str, Batch] = {}
-    if examples and parameters.needs_inputs:
-        sampled, described = calibration.sample_inputs(examples, whole.inputs, parameters)
-        batches[parameters.split] = sampled
-    try:
-        batches[HELD_OUT], _ = draw_held_out(examples, whole, sampled, parameters)
-    except ComponentError:
-        if examples:
-            raise
-        return None, sampled, described  # text without a vocabulary, which only examples have
-    for split, batch in batches.items():
-        size = fixed_batch(whole.inputs) or count_records(batch, whole.inputs)
-        chunks = [core_inputs(before, core, chunk) for chunk in split_batches(batch, whole.inputs, size)]
-        columns = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in core.inputs}
-        write_split(folder, split, serialize_records(columns))
-    return Examples(folder), sampled, described
+        Without examples they are computed from random inputs: what the core takes, such as a number of a class, is not
+        random. Also return the inputs of the whole model to calibrate on, if there are any, and their description.
+        """
+        sampled, described = None, CalibrationFacts()
+        batches: dict[str, Batch] = {}
+        if self.examples and self.parameters.needs_inputs:
+            sampled, described = calibration.sample_inputs(self.examples, whole.inputs, self.parameters)
+            batches[self.parameters.split] = sampled
+        try:
+            batches[HELD_OUT], _ = draw_held_out(self.examples, whole, sampled, self.parameters)
+        except ComponentError:
+            if self.examples:
+                raise
+            return None, sampled, described  # text without a vocabulary, which only examples have
+        for split, batch in batches.items():
+            size = fixed_batch(whole.inputs) or count_records(batch, whole.inputs)
+            chunks = [core_inputs(before, core, chunk) for chunk in split_batches(batch, whole.inputs, size)]
+            columns = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in core.inputs}
+            write_split(folder, split, serialize_records(columns))
+        return Examples(folder), sampled, described
 
 
 def _load_preprocessing(whole: Runtime, cut: Cut, folder: Path) -> Runtime:
