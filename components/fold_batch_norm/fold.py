@@ -61,7 +61,10 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     names = output_names(model, parent, keras_model)
     keras_models.save(rebuild_folded(keras_model, plan), target, names)
     copy_assets(model, target / "Format-Serving")
-    allowed = _tolerance(keras_model) if tolerance is None else tolerance
+    kernels = sum(len(weight.shape) > 1 for weight in keras_model.weights)
+    dtypes = {getattr(layer, "compute_dtype", None) for layer in keras_model._flatten_layers()}
+    default = max([min(PER_KERNEL * kernels, AT_MOST), *(TOLERANCE[name] for name in TOLERANCE if name in dtypes)])
+    allowed = default if tolerance is None else tolerance
     verified = _verify(model, parent, SavedModel(target), examples, allowed)
     log.info("%s", describe_parity(verified["outputs"]))
     return {**_facts(plan.results, summary), "verified": verified}
@@ -204,9 +207,3 @@ def _compare(key: str, parent: Runtime, child: SavedModel, examples: Examples | 
     verified = comparison.verify(lambda _: runtimes.load(child), tolerance, what="folded", fix=FIX)
     outputs = {name.removeprefix(f"{key}/"): facts for name, facts in verified["outputs"].items()}
     return {**verified, "outputs": outputs}
-
-
-def _tolerance(model: Layer) -> float:
-    kernels = sum(len(weight.shape) > 1 for weight in model.weights)
-    dtypes = {getattr(layer, "compute_dtype", None) for layer in model._flatten_layers()}
-    return max([min(PER_KERNEL * kernels, AT_MOST), *(TOLERANCE[name] for name in TOLERANCE if name in dtypes)])

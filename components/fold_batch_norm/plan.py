@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.fold_batch_norm.algebra import CHANNEL_AXES, Affine, Weights, batch_norm_affine, fold
+from tfopt.components.fold_batch_norm.algebra import CHANNEL_AXES, Weights, batch_norm_affine, fold
 from tfopt.keras_models.layer_graph import LIBRARIES, Call, Layer, calls, is_graph
 
 BATCH_NORMS = ("BatchNormalization", "BatchNormalizationBase")
@@ -106,7 +106,15 @@ class _GraphPlanner:
         if reason or layer is None:
             return FoldResult(name, refused=reason)
         folded = fold(
-            self.plan.weights.get(id(layer)) or _weights(layer), _affine(norm), CHANNEL_AXES[type(layer).__name__]
+            self.plan.weights.get(id(layer)) or _weights(layer),
+            batch_norm_affine(
+                gamma=norm.gamma.numpy() if norm.scale else None,
+                beta=norm.beta.numpy() if norm.center else None,
+                mean=norm.moving_mean.numpy(),
+                variance=norm.moving_variance.numpy(),
+                epsilon=norm.epsilon,
+            ),
+            CHANNEL_AXES[type(layer).__name__],
         )
         reason = check_weights(layer, folded)
         if reason:
@@ -138,16 +146,6 @@ def _unreachable(layer: Layer, path: str) -> Iterator[FoldResult]:
         if is_batch_norm(inner):
             reason = f"it is inside {describe(layer)}, which has no graph of Keras layers"
             yield FoldResult(f"{path}{layer.name}/{inner.name}", refused=reason)
-
-
-def _affine(norm: Layer) -> Affine:
-    return batch_norm_affine(
-        gamma=norm.gamma.numpy() if norm.scale else None,
-        beta=norm.beta.numpy() if norm.center else None,
-        mean=norm.moving_mean.numpy(),
-        variance=norm.moving_variance.numpy(),
-        epsilon=norm.epsilon,
-    )
 
 
 def _weights(layer: Layer) -> Weights:

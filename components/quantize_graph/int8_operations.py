@@ -77,7 +77,8 @@ class Int8Writer:
         inputs, options = self._operation(layer, residual, (low, high), kind, fused)
         integers = self._add(f"{layer.end}/int8", FUSED[layer.kernel.op], inputs, layer.kernel, options)
         self._tensors[Tensor(layer.end)] = Int8(integers, low, high, kind)
-        self._become_float(layer.end, self._tensors[Tensor(layer.end)])
+        options = {"T": kind, "dtype": FLOAT, "mode": "SCALED", "narrow_range": kind == QINT8}
+        self._replace(layer.end, "Dequantize", [integers, low, high], attributes("Dequantize", {}, options))
 
     def _add_float_product(self, layer: Layer) -> None:
         limits = self._limits(layer.end, self._limit(Tensor(layer.end)), signed=True)  # not used for float32
@@ -170,11 +171,6 @@ class Int8Writer:
     def _limits(self, name: str, limit: float, *, signed: bool) -> tuple[Tensor, Tensor]:
         low, high = (np.asarray(value, np.float32) for value in (-limit if signed else 0.0, limit))
         return self._constant(f"{name}/min", low), self._constant(f"{name}/max", high)
-
-    def _become_float(self, name: str, source: Int8) -> None:
-        options = {"T": source.dtype, "dtype": FLOAT, "mode": "SCALED"}
-        made = attributes("Dequantize", {}, {**options, "narrow_range": source.dtype == QINT8})
-        self._replace(name, "Dequantize", [source.tensor, source.low, source.high], made)
 
     def _replace(self, name: str, op: str, inputs: list[Tensor], attributes: dict[str, object]) -> None:
         self._graph.replace(self._graph.nodes[name], op=op, inputs=inputs, controls=[], attr=attributes)

@@ -5,7 +5,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tfopt.graph.law import attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
@@ -93,17 +92,13 @@ def _refusal(graph: Graph, node: Node, operations: Collection[str], within: Coll
     return None
 
 
-def _channels(node: Node, weights: NDArray[np.float32]) -> int:
-    if node.op == DEPTHWISE:
-        return int(np.prod(weights.shape[2:]))
-    return int(weights.shape[0 if node.op == PRODUCT and attr(node, "transpose_b") else -1])
-
-
 def _layer(graph: Graph, kernel: Node, ends: set[str]) -> Layer:
     bias = residual = activation = None
-    end, count = kernel, _channels(kernel, graph.array(kernel.inputs[1]))
+    end, shape = kernel, graph.array(kernel.inputs[1]).shape
+    transposed = kernel.op == PRODUCT and attr(kernel, "transpose_b")
+    channels = int(np.prod(shape[2:])) if kernel.op == DEPTHWISE else shape[0 if transposed else -1]
     node = _only_reader(graph, end)
-    if node is not None and (bias := _bias(graph, node, end, count)):
+    if node is not None and (bias := _bias(graph, node, end, channels)):
         end, node = node, _only_reader(graph, node)
     if kernel.op == CONVOLUTION and node is not None and (residual := _residual(graph, node, end)):
         rectified = _only_reader(graph, node)

@@ -122,7 +122,11 @@ def quantize_trained(source: Path, target: Path) -> ConversionFacts:
     Raises:
         ComponentError: If no kernel was quantized.
     """
-    _fold(source, target)
+    options = SessionOptions()  # for ONNX Runtime to fold remaining batch norms into convolutions, without rounding
+    options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.optimized_model_filepath = str(target)
+    options.add_session_config_entry("session.disable_quant_qdq", "1")
+    InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
     model = onnx.load(target)
     stored = _store(model.graph)
     if not stored:
@@ -151,15 +155,6 @@ def find_scales(kernel: Floats, axis: int) -> Floats | None:
             if scales.all():
                 return scales.astype(np.float32)
     return None
-
-
-def _fold(source: Path, target: Path) -> None:
-    """Let ONNX Runtime fold remaining batch norms into convolutions, without rounding kernels."""
-    options = SessionOptions()
-    options.graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.optimized_model_filepath = str(target)
-    options.add_session_config_entry("session.disable_quant_qdq", "1")
-    InferenceSession(str(source), options, providers=["CPUExecutionProvider"])
 
 
 def _store(graph: onnx.GraphProto) -> list[str]:
