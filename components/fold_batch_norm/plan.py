@@ -48,65 +48,60 @@ def make_plan(model: Layer) -> Plan:
     _collect(graphs, model, "", training=False)
     times = Counter(id(call.layer) for graph in graphs.values() for call in graph.calls)
     for graph in graphs.values():
-        _GraphPlanner(plan, graph, times).plan_all()
+        graph.plan_all(plan, times)
     return plan
 
 
-@dataclass
-class _Graph:
-    """A model or nested model; there is one entry for all of its calls."""
-
-    model: Layer
-    path: str  # the names of the enclosing models and its own, each followed by a slash; empty for the outermost
-    training: bool  # True if it is called with training=True somewhere
-    calls: list[Call]  # of its layers
-
-
-def _collect(graphs: dict[int, _Graph], model: Layer, path: str, *, training: bool) -> None:
+def _collect(graphs: dict[int, "_Graph"], model: Layer, path: str, *, training: bool) -> None:
     earlier = graphs.get(id(model))
     if earlier and (earlier.training or not training):
         return
-    graph = graphs.setdefault(id(model), _Graph(model, path, training, list(calls(model))))
+    graph = graphs.setdefault(id(model), _Graph(model, path))
     graph.training |= training
     for call in graph.calls:
         if is_graph(call.layer):
             _collect(graphs, call.layer, f"{path}{call.layer.name}/", training=training or call.training)
 
 
-class _GraphPlanner:
-    """Plans one graph in the order of its calls, so that a chain of batch norms is folded into one layer."""
+class _Graph:
+    """A model or nested model, for all of its calls.
 
-    def __init__(self, plan: Plan, graph: _Graph, times: Counter[int]) -> None:
-        self.plan, self.graph, self.times = plan, graph, times
-        self.producers = {id(tensor): call.layer for call in graph.calls for tensor in call.outputs}
+    It is planned in the order of its calls, so that a chain of batch norms is folded into one layer.
+    """
+
+    def __init__(self, model: Layer, path: str) -> None:
+        self.calls = list(calls(model))
+        self.path = path  # names of the enclosing models and its own, each with a slash behind it; "" for the outermost
+        self.training = False  # True if it is called with training=True somewhere
+        self.producers = {id(tensor): call.layer for call in self.calls for tensor in call.outputs}
         self.readers: dict[int, list[Call]] = defaultdict(list)
-        for call in graph.calls:
+        for call in self.calls:
             for tensor in call.inputs:
                 self.readers[id(tensor)].append(call)
-        self.outputs = {id(tensor) for tensor in graph.model.outputs}
+        self.outputs = {id(tensor) for tensor in model.outputs}
         self.targets: dict[int, Layer] = {}  # the layer that a batch norm is folded into, by the batch norm's id
 
-    def plan_all(self) -> None:
+    def plan_all(self, plan: Plan, times: Counter[int]) -> None:
         """Plan each batch norm, including those inside layers that Keras calls as a whole."""
         planned: set[int] = set()
-        for call in self.graph.calls:
+        for call in self.calls:
             if id(call.layer) in planned:
                 continue
             planned.add(id(call.layer))
             if is_batch_norm(call.layer):
-                self.plan.results.append(self._plan(call))
+                plan.results.append(self._plan(call, plan, times))
             elif not is_graph(call.layer):
-                self.plan.results.extend(_unreachable(call.layer, self.graph.path))
+                plan.results.extend(_unreachable(call.layer, self.path))
 
-    def _plan(self, call: Call) -> FoldResult:
-        norm, tensor, name = call.layer, call.inputs[0], self.graph.path + call.layer.name
+    def _plan(self, call: Call, plan: Plan, times: Counter[int]) -> FoldResult:
+        norm, tensor, name = call.layer, call.inputs[0], self.path + call.layer.name
         producer = self.producers.get(id(tensor))
         layer = self.targets.get(id(producer), producer)
-        reason = self._refusal(call, layer)
+        reason = self._refusal(call, layer, times)
         if reason or layer is None:
             return FoldResult(name, refused=reason)
         folded = fold(
-            self.plan.weights.get(id(layer)) or _weights(layer),
+            plan.weights.get(id(layer)) or _weights(layer),
             batch_norm_affine(
                 gamma=norm.gamma.numpy() if norm.scale else None,
                 beta=norm.beta.numpy() if norm.center else None,
@@ -119,21 +114,21 @@ class _GraphPlanner:
         reason = check_weights(layer, folded)
         if reason:
             return FoldResult(name, refused=reason)
-        self.plan.weights[id(layer)] = folded
-        self.plan.folded.add(id(norm))
+        plan.weights[id(layer)] = folded
+        plan.folded.add(id(norm))
         self.targets[id(norm)] = layer
-        return FoldResult(name, folded_into=self.graph.path + layer.name)
+        return FoldResult(name, folded_into=self.path + layer.name)
 
-    def _refusal(self, call: Call, layer: Layer | None) -> str | None:
+    def _refusal(self, call: Call, layer: Layer | None, times: Counter[int]) -> str | None:
         norm, tensor = call.layer, call.inputs[0]
-        if call.training or self.graph.training:
+        if call.training or self.training:
             return "it is called with training=True and uses the statistics of the batch"
         if layer is None:
             return "it follows an input"
         others = [reader.layer.name for reader in self.readers[id(tensor)] if reader is not call]
         return (
-            check_batch_norm(norm, self.times[id(norm)])
-            or check_layer(layer, self.times[id(layer)])
+            check_batch_norm(norm, times[id(norm)])
+            or check_layer(layer, times[id(layer)])
             or check_tensor(layer, others, is_output=id(tensor) in self.outputs)
             or check_pair(norm, layer, len(tensor.shape))
         )
