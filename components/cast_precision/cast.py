@@ -71,11 +71,9 @@ def cast_model(
             log.warning("on special values: %s", line)
         write(child, target / "Format-Serving")
         copy_assets(model, target / "Format-Serving")
+    written = SavedModel(target)
     verified = comparison.verify(
-        lambda key: runtimes.load(SavedModel(target), signature=key),
-        allowed,
-        what="cast",
-        fix="pass a larger tolerance",
+        lambda key: runtimes.load(written, signature=key), allowed, what="cast", fix="pass a larger tolerance"
     )
     report = {
         "cast": len(left),

@@ -52,7 +52,12 @@ def write_network(
     With the calibrator ``entropy`` the file stays in floats, and TensorRT calibrates on the returned inputs.
     """
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".onnx-") as scratch:
-        network = _load_network(model, Path(scratch))
+        if model.format == "onnx" and model.onnx:
+            network = onnx.load(model.onnx)
+            onnx_export.check_model(network)
+        else:
+            keras_models.place_saved_model(model, Path(scratch, "saved_model"))
+            network = onnx_export.convert_saved_model(Path(scratch, "saved_model"), OPSET)
         facts: ConversionFacts = {}
         sampled = None
         if parameters.precision == "int8":
@@ -67,15 +72,6 @@ def write_network(
         onnx.save(network, file)
     facts["opset"] = network.opset_import[0].version
     return facts, sampled
-
-
-def _load_network(model: Model, scratch: Path) -> onnx.ModelProto:
-    if model.format == "onnx" and model.onnx:
-        network = onnx.load(model.onnx)
-        onnx_export.check_model(network)
-        return network
-    keras_models.place_saved_model(model, scratch / "saved_model")
-    return onnx_export.convert_saved_model(scratch / "saved_model", OPSET)
 
 
 def _quantize(

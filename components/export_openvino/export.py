@@ -32,7 +32,13 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
     sampled = None
     with runtimes.load(model) as parent:
         openvino_graph.check_no_strings(parent.inputs | parent.outputs)
-        converted = _convert(model, target)
+        if model.format == "onnx" and model.onnx:
+            converted = openvino_graph.convert(model.onnx)
+        else:
+            with tempfile.TemporaryDirectory(dir=target, prefix=".openvino-") as scratch:
+                keras_models.place_saved_model(model, Path(scratch, "saved_model"))
+                check_stateless(Path(scratch, "saved_model"), "an OpenVINO file")
+                converted = openvino_graph.convert(Path(scratch, "saved_model"))
         if parameters.precision == "int8" and examples and not trained:
             sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
             converted, quantization_facts = _quantize(converted, parent, examples, sampled, parameters)
@@ -45,17 +51,6 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
         with runtimes.load(OpenVINOModel(target)) as child:
             facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)
     return {"precision": parameters.precision, **facts}
-
-
-def _convert(model: Model, target: Path) -> Any:
-    from tfopt.components.export_openvino import openvino_graph  # imports OpenVINO
-
-    if model.format == "onnx" and model.onnx:
-        return openvino_graph.convert(model.onnx)
-    with tempfile.TemporaryDirectory(dir=target, prefix=".openvino-") as scratch:
-        keras_models.place_saved_model(model, Path(scratch, "saved_model"))
-        check_stateless(Path(scratch, "saved_model"), "an OpenVINO file")
-        return openvino_graph.convert(Path(scratch, "saved_model"))
 
 
 def _quantize(
