@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts.saved_model_proto import asset_files, functions_called, init_ops
+from tfopt.artifacts.saved_model_proto import INIT, MAIN_OPS, asset_files, functions_called, init_ops
 from tfopt.errors import ComponentError
 from tfopt.graph.graph_def import FunctionDef, GraphDef, NodeDef, node_of, reach
 from tfopt.graph.graph_def import nodes as nodes_of
@@ -81,13 +81,6 @@ def node_effects(graph: GraphDef) -> list[OutsideOperator]:
     return [OutsideOperator(node.name, node.op, kind) for node in nodes_of(graph) if (kind := effect(node))]
 
 
-def saver_only(meta_graph: Any) -> Any:
-    """Return a copy of a MetaGraphDef without signatures and initialization; its saver remains."""
-    copy = type(meta_graph)(graph_def=meta_graph.graph_def, saver_def=meta_graph.saver_def)
-    copy.asset_file_def.extend(asset_files(meta_graph))
-    return copy
-
-
 def check_effects(effects: list[OutsideOperator], where: Path) -> None:
     """Raise ComponentError for operators that reach outside of a model, unless it is trusted."""
     from tfopt.keras_models.model_code import is_trusted  # its package imports this module
@@ -120,9 +113,21 @@ def effect(node: NodeDef) -> str:
     return ""
 
 
-def make_inert(graph: GraphDef, effects: Iterable[OutsideOperator]) -> None:
-    """Give operators with effects unknown inputs, so that TensorFlow does not compute them while it infers shapes."""
-    names = {operator.node for operator in effects}
+def make_inert(meta_graph: Any, effects: Iterable[OutsideOperator], where: Path) -> None:
+    """Remove the initialization of a model, and give operators with effects unknown inputs.
+
+    Otherwise TensorFlow would compute such operators while it infers shapes.
+
+    Raises:
+        ComponentError: If restoring the variables has effects, unless the model is trusted.
+    """
+    saver = type(meta_graph)(graph_def=meta_graph.graph_def, saver_def=meta_graph.saver_def)
+    saver.asset_file_def.extend(asset_files(meta_graph))
+    check_effects(find_effects(saver), where)
+    for collection in MAIN_OPS:
+        meta_graph.collection_def.pop(collection, None)
+    meta_graph.signature_def.pop(INIT, None)
+    names, graph = {operator.node for operator in effects}, meta_graph.graph_def
     bodies = [("", graph.node)] + [(f"{one.signature.name}/", one.node_def) for one in graph.library.function]
     for prefix, body in bodies:
         for node in [node for node in body if prefix + node.name in names]:

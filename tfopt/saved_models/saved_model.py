@@ -18,15 +18,14 @@ from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
-from tfopt.artifacts.saved_model_proto import DAMAGED, INIT, MAIN_OPS, asset_files, init_ops, read_meta_graph
+from tfopt.artifacts.saved_model_proto import DAMAGED, INIT, asset_files, init_ops, read_meta_graph
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
 from tfopt.graph.graph_def import data_type
 from tfopt.keras_models.io import place_saved_model
-from tfopt.reports.inspection_report import OutsideOperator
 from tfopt.saved_models import freezer as freezing
-from tfopt.saved_models.effects import check_effects, find_effects, make_inert, saver_only
+from tfopt.saved_models.effects import find_effects, make_inert
 from tfopt.saved_models.marked_functions import replaced_graph
 from tfopt.saved_models.removed_ops import has_successors, replace_removed
 
@@ -51,7 +50,7 @@ def read(model_path: Path, *, state: bool = False, inert: bool = False) -> Froze
     proto = read_meta_graph(model_path, effects=inert)
     effects = find_effects(proto) if inert else []
     if effects:
-        _make_inert(proto, effects, model_path)
+        make_inert(proto, effects, model_path)
     keys = sorted(set(proto.signature_def) - OWN)
     if not any(proto.signature_def[key].outputs for key in keys):
         raise ComponentError(f"{model_path}: no signatures", "at least one", "export it with a signature")
@@ -77,17 +76,6 @@ def read(model_path: Path, *, state: bool = False, inert: bool = False) -> Froze
         signatures = {key: _signature(key, proto.signature_def[key], session.graph, model_path) for key in keys}
         frozen = Frozen(loaded.graph_def, signatures, next(iter(init_ops(proto)), None), assets)
         return freezing.freeze(frozen, session, state=state, python=bool(effects))
-
-
-def _make_inert(proto: Any, effects: list[OutsideOperator], where: Path) -> None:
-    """Remove the initialization of a MetaGraphDef, and keep TensorFlow from computing operators with effects."""
-    restoring = find_effects(saver_only(proto))
-    if restoring:
-        check_effects(restoring, where)
-    make_inert(proto.graph_def, effects)
-    for collection in MAIN_OPS:
-        proto.collection_def.pop(collection, None)
-    proto.signature_def.pop(INIT, None)
 
 
 @contextlib.contextmanager
