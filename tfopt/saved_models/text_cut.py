@@ -90,10 +90,15 @@ class _Cutter:
             tf.graph_util.import_graph_def(_with_known_shapes(self.graph), name="")
 
     def cut(self, at: Sequence[str]) -> Cut:
-        before = self._ancestors(self._named(at) if at else self._text_nodes())
+        chosen = list(map(node_of, at))
+        for name in chosen:
+            if name not in self.nodes:
+                raise ComponentError(f"cut_at={name}", "nodes of the frozen graph", nearest(name, self.nodes))
+        before = self._ancestors(chosen or self._text_nodes())
         cut_tensors = self._cut_tensors(before)
-        while unaligned := [tensor for tensor in cut_tensors if not self._has_rows(tensor)]:
-            before |= self._ancestors(self._readers(unaligned, before))
+        while unaligned := {tensor for tensor in cut_tensors if not self._has_rows(tensor)}:
+            behind = [node for node in self.graph.node if node.name not in before]
+            before |= self._ancestors(node.name for node in behind if unaligned.intersection(map(_tensor, node.input)))
             cut_tensors = self._cut_tensors(before)
         if not cut_tensors:
             raise ComponentError(
@@ -114,13 +119,6 @@ class _Cutter:
 
     def _ops(self, names: set[str]) -> Counter[str]:
         return Counter(op for name in names if (op := self.nodes[name].op) not in ("Const", "Placeholder"))
-
-    def _named(self, at: Sequence[str]) -> list[str]:
-        chosen = list(map(node_of, at))
-        for name in chosen:
-            if name not in self.nodes:
-                raise ComponentError(f"cut_at={name}", "nodes of the frozen graph", nearest(name, self.nodes))
-        return chosen
 
     def _text_nodes(self) -> list[str]:
         bodies = {function.signature.name: function.node_def for function in self.graph.library.function}
@@ -170,13 +168,6 @@ class _Cutter:
         shape = self.imported.get_tensor_by_name(tensor).shape
         batches = {end.shape[0] if end.shape else None for end in self.signature.inputs.values()}
         return bool(shape.rank) and shape[0] in batches
-
-    def _readers(self, tensors: list[str], before: set[str]) -> list[str]:
-        return [
-            node.name
-            for node in self.graph.node
-            if node.name not in before and {_tensor(name) for name in node.input} & set(tensors)
-        ]
 
     def _add_elementwise(self, before: set[str]) -> None:
         """Add elementwise ops on results of the preprocessing to it.
