@@ -94,7 +94,6 @@ def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
 
 
 def _settings(model: Any, parameters: OpenVINOConversion, ranges: str, in_float: Collection[str]) -> dict[str, Any]:
-    """Return the arguments of NNCF for this model."""
     attention = openvino_graph.has_attention(model)
     preset = parameters.preset if parameters.preset != "auto" else "mixed" if attention else "performance"
     advanced = nncf.AdvancedQuantizationParameters(

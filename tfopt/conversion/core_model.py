@@ -145,10 +145,10 @@ class _Converter:
                     child = runtimes.load(Model(self.target))
                     precision = facts["precision"]
                     facts["verified"] = verify(whole, child, self.examples, sampled, self.parameters, precision)
-                taken = describe_specs(numbers.inputs)
-        log.info("%s is cut: the converted part takes %s", model.name, taken)
+                core_specs = describe_specs(numbers.inputs)
+        log.info("%s is cut: the converted part takes %s", model.name, core_specs)
         placed = PREPROCESSING if cut.preprocessing else None
-        return facts | {"cut": {"core_inputs": taken, "preprocessing": placed, "ops": cut.ops}}
+        return facts | {"cut": {"core_inputs": core_specs, "preprocessing": placed, "ops": cut.ops}}
 
     def write_examples(
         self, folder: Path, whole: Runtime, before: Runtime, core: Runtime
