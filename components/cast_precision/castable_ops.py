@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.components.cast_precision.insert_casts import changed_attributes
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
@@ -51,7 +50,8 @@ def _computes_in_float(node: Node) -> bool:
 def _refusal(graph: Graph, node: Node, precision: str, largest: float) -> str | None:
     if not is_pure(node):
         return "has effects or draws random numbers"
-    if _has_list(node):
+    op_def = definition(node.op)
+    if any(argument.type == VARIANT for argument in (*op_def.input_arg, *op_def.output_arg)):
         return "reads or writes a list, which a loop or a branch reads in float32"
     attributes = changed_attributes(node, precision)
     if not attributes:
@@ -66,10 +66,18 @@ def _refusal(graph: Graph, node: Node, precision: str, largest: float) -> str | 
     return None
 
 
-def _has_list(node: Node) -> bool:
+def changed_attributes(node: Node, precision: str) -> list[str]:
+    """Return the type attributes of a node that are float32 and allow this precision."""
+    dtype = data_type(precision)
     op_def = definition(node.op)
-    arguments = [*op_def.input_arg, *op_def.output_arg] if op_def else []
-    return any(argument.type == VARIANT for argument in arguments)
+    return [
+        entry.name
+        for entry in (op_def.attr if op_def else ())
+        if entry.type == "type"
+        and entry.name in node.attr
+        and node.attr[entry.name].type == FLOAT
+        and (not entry.HasField("allowed_values") or dtype in entry.allowed_values.list.type)
+    ]
 
 
 def _has_kernel(node: Node, attributes: list[str], precision: str) -> bool:

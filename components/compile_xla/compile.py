@@ -27,12 +27,7 @@ from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law_order import NORMALIZING
 from tfopt.graph.law_runner import optimize
 from tfopt.graph.report import Report
-from tfopt.graph_checks.comparison import (
-    Comparison,
-    Loader,
-    tolerance_of,
-    why_no_special_values,
-)
+from tfopt.graph_checks.comparison import Comparison, Loader, tolerance_of, why_no_special_values
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import EXTREMES, IEEE
 from tfopt.processes.memory import trim_heap
@@ -50,11 +45,7 @@ log = logging.getLogger(__name__)
 
 
 def compile_model(model: SavedModel, target: Path, examples: Examples | None, settings: Settings) -> JsonObject:
-    """Write the compiled model into the staging folder ``target`` and return the entries of its model card.
-
-    Raises:
-        ComponentError: See `compile_xla`.
-    """
+    """Write the compiled model into the staging folder ``target`` and return the entries of its model card."""
     doing = "compiling with XLA"
     report, verified, batches = run_isolated(_write_verified, model, target, examples, settings, doing=doing)
     return {"name": "compiled", "report": report | _measure(model, target, batches, settings), "verified": verified}
@@ -123,11 +114,7 @@ def _write(
 
 
 def _write_model(frozen: Frozen, serving: Path, settings: Settings, signature: str) -> JsonObject:
-    """Write the model, and return which parts of it are compiled.
-
-    Raises:
-        ComponentError: If the whole model must be compiled and XLA lacks an op, or no op can be compiled.
-    """
+    """Write the model, and return which parts of it are compiled."""
     unsupported = find_unsupported_ops(frozen)
     if settings.mode == "clusters":
         marked = write_clustered(frozen, serving)

@@ -13,14 +13,14 @@ from typing import Any
 from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
 from tfopt.components.compile_xla.sequence_buckets import padded
 from tfopt.components.compile_xla.unsupported_ops import reason_unsupported
-from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
+from tfopt.graph.frozen_model import Frozen, Signature
 from tfopt.graph.graph_def import GraphDef, nodes, subgraph
 from tfopt.saved_models import saved_model
 from tfopt.saved_models.marked_functions import COMPILED
 from tfopt.value_types import Tensors
 
 RENAMED = "_compiled"  # the end of the names of functions
-MUST_COMPILE, MAY_COMPILE = "_XlaMustCompile", "_XlaCompile"  # attributes of a function and of a node
+MAY_COMPILE = "_XlaCompile"  # attribute of a node
 
 
 def write_clustered(frozen: Frozen, folder: Path) -> int:
@@ -39,11 +39,8 @@ def write_compiled(
 ) -> list[str]:
     """Write a SavedModel, and return the keys of the added signatures.
 
-    Args:
-        frozen: A model that XLA can compile.
-        folder: The folder of ``saved_model.pb``.
-        sizes: Fixed batch sizes; for each, a signature is added to every signature with an open batch size.
-        buckets: By signature, the lengths to which sequences are padded.
+    ``sizes`` are fixed batch sizes; for each, a signature is added to every signature with an open batch size.
+    ``buckets`` are the lengths to which sequences are padded, by signature.
     """
     import tensorflow as tf
 
@@ -105,9 +102,8 @@ def _compiled_function(graph: GraphDef, signature: Signature) -> Callable[..., A
 def _concrete_function(serve: Callable[..., Any], signature: Signature, size: int | None) -> Any:
     import tensorflow as tf
 
-    def spec(name: str, end: Endpoint) -> Any:
+    specs = {}
+    for name, end in signature.inputs.items():
         shape = (size, *end.shape[1:]) if size and end.shape and end.shape[0] is None else end.shape
-        return tf.TensorSpec(shape, tf.as_dtype(end.dtype), name=name)
-
-    specs = {name: spec(name, end) for name, end in signature.inputs.items()}
+        specs[name] = tf.TensorSpec(shape, tf.as_dtype(end.dtype), name=name)
     return tf.function(lambda **inputs: serve(inputs), autograph=False).get_concrete_function(**specs)

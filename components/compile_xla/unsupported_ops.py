@@ -10,15 +10,8 @@ STRUCTURE = {"Const", "Placeholder", "NoOp", "Identity", "IdentityN", "If", "Whi
 STRUCTURE |= {"StatelessIf", "StatelessWhile", "StatelessCase", "StatefulPartitionedCall"}
 IGNORED = {"Assert", "Const"}  # XLA drops Assert; a text constant is reported with the op that reads it
 # The size of their outputs depends on the data, while XLA fixes all sizes at compile time.
-DYNAMIC = {
-    "BooleanMask",
-    "DynamicPartition",
-    "NonMaxSuppressionV3",
-    "NonMaxSuppressionV5",
-    "Unique",
-    "UniqueV2",
-    "Where",
-}
+DYNAMIC = {"BooleanMask", "DynamicPartition", "NonMaxSuppressionV3", "NonMaxSuppressionV5"}
+DYNAMIC |= {"Unique", "UniqueV2", "Where"}
 
 
 def find_unsupported_ops(frozen: Frozen) -> dict[str, str]:

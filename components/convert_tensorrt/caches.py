@@ -12,8 +12,8 @@ import numpy as np
 
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
-from tfopt.storage import staging
 from tfopt.storage.folder_lock import lock_file
+from tfopt.storage.staging import replace_file
 from tfopt.value_types import JsonObject
 
 HEADER_END = b"\n"
@@ -118,14 +118,8 @@ def update(file: Path, merge: Callable[[bytes], bytes]) -> bytes:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         with lock_file(file.with_name(f".{file.name}.lock")):
-            staging.remove_abandoned(file.parent)
-            part = staging.new_path(file.parent)
-            try:
-                content = merge(read(file))
-                part.write_bytes(content)
-                part.replace(file)
-            finally:
-                part.unlink(missing_ok=True)
+            content = merge(read(file))
+            replace_file(file, content)
     except OSError as error:
         raise _file_error(error) from error
     return content

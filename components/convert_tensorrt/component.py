@@ -2,9 +2,10 @@
 
 from tfopt.artifacts import Examples, Model, TensorRTModel
 from tfopt.component import Group, Input, Output, component
-from tfopt.components.convert_tensorrt.checks import check
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
-from tfopt.conversion.convert import convert_in_child
+from tfopt.conversion.convert import check_conversion, convert_in_child, is_quantized
+from tfopt.errors import ComponentError
+from tfopt.tensorrt.machine import detect_machine
 
 
 @component(image="gpu", purpose="conversion", memory="16Gi", gpu=1, model_signature=True, on_failure=True)
@@ -41,5 +42,38 @@ def convert_tensorrt(
     converted.metadata["name"] = f"tensorrt {conversion.precision}"
     from tfopt.components.convert_tensorrt.convert import convert  # imports NumPy
 
-    check(model, examples, conversion)
+    _check(model, examples, conversion)
     convert_in_child(convert, model, examples, converted, conversion)
+
+
+def _check(model: Model, examples: Examples | None, parameters: TensorRTConversion) -> None:
+    """Raise ComponentError if the parameters contradict each other or the model, or this machine has no GPU."""
+    ranges = "which has 8-bit levels in it" if is_quantized(model) else None
+    has_ranges = check_conversion(
+        *(model, examples, parameters.precision, parameters.split, ("saved_model", "keras", "onnx")),
+        without_examples="fp16",
+        ranges=ranges,
+    )
+    if parameters.usual_batch > parameters.largest_batch:
+        raise ComponentError(
+            f"usual_batch={parameters.usual_batch} with largest_batch={parameters.largest_batch}",
+            "a usual batch of at most the largest",
+            "pass a larger largest_batch",
+        )
+    if parameters.calibration_cache and parameters.calibrator != "entropy":
+        raise ComponentError(
+            "calibration_cache with calibrator='explicit'",
+            "calibrator='entropy', whose results can be stored",
+            "leave it out: explicit ranges are in the ONNX file, which export_onnx can write once for many conversions",
+        )
+    if parameters.calibrator == "entropy" and parameters.precision != "int8":
+        raise ComponentError(
+            f"calibrator='entropy' with precision={parameters.precision!r}", "precision='int8'", "leave calibrator out"
+        )
+    if has_ranges and parameters.calibrator == "entropy":
+        raise ComponentError(
+            f"calibrator='entropy' for {model.name}, {ranges or 'whose 8-bit ranges were trained'}",
+            "a float model, without ranges",
+            "leave calibrator out, or pass the model from before it was quantized",
+        )
+    detect_machine()

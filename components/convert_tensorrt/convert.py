@@ -17,11 +17,7 @@ from tfopt.training.compute.device_memory import hide_gpus
 
 
 def convert(model: Model, examples: Examples | None, target: Path, parameters: TensorRTConversion) -> ConversionFacts:
-    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
-
-    Raises:
-        ComponentError: If the model cannot be converted, or the engine does not match its parent.
-    """
+    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     from tfopt.components.convert_tensorrt import onnx_network  # imports TensorFlow
 
     hide_gpus()  # the comparison needs outputs in float32, which TensorFlow would round to TF32 on a GPU

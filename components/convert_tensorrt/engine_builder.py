@@ -1,5 +1,6 @@
 """TensorRT's builder and inspector: from an ONNX file to a serialized engine and a report on its layers."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,11 +9,12 @@ import tensorrt as trt
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.convert_tensorrt import caches, layer_report
-from tfopt.components.convert_tensorrt.calibrator import add_calibrator
+from tfopt.components.convert_tensorrt.calibration_feed import CalibrationFeed, split_full_batches
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.data.batches import Batch
 from tfopt.errors import ComponentError
+from tfopt.tensorrt.device import Buffers
 from tfopt.tensorrt.machine import build_error
 from tfopt.tensorrt.messages import Messages, load_plugins
 from tfopt.tensorrt.profiles import Profile
@@ -45,7 +47,7 @@ def build(
         config.plugins_to_serialize = parser.get_used_vc_plugin_libraries()
     if implicit:
         assert sampled is not None
-        calibrator = add_calibrator(config, builder, sampled, specs, model, parameters)
+        calibrator = _add_calibrator(config, builder, sampled, specs, model, parameters)
     with caches.timing_cache(config, parameters.timing_cache) as timing_facts:
         serialized = builder.build_serialized_network(network, config)
         if implicit:
@@ -69,7 +71,7 @@ def _parse(builder: Any, messages: Messages, source: Path, *, implicit: bool) ->
     if strongly_typed is not None and not implicit:
         flags |= 1 << int(strongly_typed)
     network = builder.create_network(flags)
-    parser = trt.OnnxParser(network, messages.logger)
+    parser = trt.OnnxParser(network, messages)
     if not parser.parse_from_file(str(source)):
         # As text an error names its node and operator; desc() is only the condition that failed, such as "false".
         errors = [" ".join(str(parser.get_error(index)).split()) for index in range(parser.num_errors)]
@@ -123,3 +125,58 @@ def _require(result: Any, problem: str, messages: Messages) -> Any:
             "see nvidia-smi for free memory; else report this, with the model",
         )
     return result
+
+
+def _add_calibrator(
+    config: Any,
+    builder: Any,
+    sampled: Batch,
+    specs: dict[str, TensorSpec],
+    model: Model,
+    parameters: TensorRTConversion,
+) -> Any:
+    """Return a calibrator on these inputs, added to a builder's configuration. It must live as long as the build."""
+    if not hasattr(trt, "IInt8EntropyCalibrator2"):
+        raise ComponentError(
+            f"calibrator='entropy' with TensorRT {trt.__version__}",
+            "TensorRT 10: later versions take ranges from the ONNX file only",
+            "leave calibrator out: explicit ranges work with every version",
+        )
+    size = parameters.usual_batch
+    batches = split_full_batches(sampled, specs, size)
+    cache = caches.CalibrationCache(
+        parameters.calibration_cache,
+        model=model.digest,
+        examples=caches.digest_inputs(sampled),
+        batch=size,
+        tensorrt=trt.__version__,
+    )
+    profile = builder.create_optimization_profile()
+    for name, array in batches[0].items():
+        profile.set_shape(name, array.shape, array.shape, array.shape)
+    config.set_flag(trt.BuilderFlag.INT8)
+    config.set_calibration_profile(profile)
+    config.int8_calibrator = calibrator = _create_calibrator(CalibrationFeed(batches, Buffers(), cache))
+    return calibrator
+
+
+def _create_calibrator(feed: CalibrationFeed) -> Any:
+    # The class can only be defined where TensorRT is installed and still has its base.
+    class Calibrator(trt.IInt8EntropyCalibrator2):  # type: ignore[misc]
+        def __init__(self) -> None:
+            trt.IInt8EntropyCalibrator2.__init__(self)
+            self.feed = feed
+
+        def get_batch_size(self) -> int:
+            return feed.batch_size
+
+        def get_batch(self, names: Sequence[str]) -> list[int] | None:
+            return feed.next_batch(names)
+
+        def read_calibration_cache(self) -> bytes | None:
+            return feed.read_cache()
+
+        def write_calibration_cache(self, cache: Any) -> None:
+            feed.write_cache(cache)
+
+    return Calibrator()

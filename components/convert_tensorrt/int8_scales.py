@@ -45,7 +45,10 @@ def make_symmetric(model: onnx.ModelProto) -> dict[str, int]:
             _store(graph, constants, f"{node.output[0]}_floats", floats.astype(np.float32))
             if stored.dtype == np.int32:
                 counts["biases"] += 1
-                _replace_bias(graph, node)
+                renamed = {node.output[0]: f"{node.output[0]}_floats"}
+                for reader in graph.node:
+                    reader.input[:] = [renamed.get(name, name) for name in reader.input]
+                graph.node.remove(node)
             else:
                 counts["weights"] += 1
                 _replace_weights(graph, node, constants, scale, floats)
@@ -140,13 +143,6 @@ def _replace_weights(
     quantizer.attribute.extend(attribute for attribute in node.attribute if attribute.name == "axis")
     node.input[0] = quantizer.output[0]
     graph.node.insert(0, quantizer)
-
-
-def _replace_bias(graph: onnx.GraphProto, node: onnx.NodeProto) -> None:
-    """Let all consumers of a dequantizer read the floats instead, and remove it."""
-    for reader in graph.node:
-        reader.input[:] = [f"{node.output[0]}_floats" if name == node.output[0] else name for name in reader.input]
-    graph.node.remove(node)
 
 
 def _set_scale(graph: onnx.GraphProto, node: onnx.NodeProto, constants: Constants, scale: NDArray[Any]) -> None:

@@ -53,18 +53,14 @@ def _precision(layer: JsonObject) -> str:
     """Return the narrowest input type, as an int8 convolution may output floats; else that of weights or outputs."""
     others: list[str | None] = []
     for side in ("Inputs", "Weights", "Outputs"):
-        types = [_type(tensor) for tensor in _tensors(layer.get(side))]
+        found: Any = layer.get(side)
+        tensors = found if isinstance(found, list) else [found]  # weights are one object; without any its count is 0
+        types = [_type(tensor) for tensor in tensors if isinstance(tensor, dict) and tensor.get("Count") != 0]
         floats = [name for name in types if name in WIDTH]
         if floats:
             return min(floats, key=lambda name: WIDTH[name])
         others += types
     return "other" if others and None not in others else "unknown"
-
-
-def _tensors(side: Any) -> list[JsonObject]:
-    # Weights are one object instead of a list, with a count of 0 if there are none.
-    tensors = side if isinstance(side, list) else [side]
-    return [tensor for tensor in tensors if isinstance(tensor, dict) and tensor.get("Count") != 0]
 
 
 def _type(tensor: JsonObject) -> str | None:

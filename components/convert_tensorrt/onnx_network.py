@@ -11,10 +11,10 @@ from tfopt import keras_models
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.artifacts.model_card import Verification
 from tfopt.components.convert_tensorrt import int8_scales
-from tfopt.components.convert_tensorrt.checks import is_quantized
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
-from tfopt.conversion import calibration, onnx_export, onnx_float16, onnx_int8, onnx_qat
+from tfopt.conversion import calibration, onnx_export, onnx_float16, onnx_int8
 from tfopt.conversion.conversion_facts import ConversionFacts
+from tfopt.conversion.convert import is_quantized
 from tfopt.conversion.verification import verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
@@ -50,12 +50,14 @@ def write_network(
     """Write the ONNX file in the requested precision; return metadata for the model card, and the calibration inputs.
 
     With the calibrator ``entropy`` the file stays in floats, and TensorRT calibrates on the returned inputs.
-
-    Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the file do not match its parent's outputs.
     """
     with tempfile.TemporaryDirectory(dir=file.parent, prefix=".onnx-") as scratch:
-        network = _load_network(model, Path(scratch))
+        if model.format == "onnx" and model.onnx:
+            network = onnx.load(model.onnx)
+            onnx_export.check_model(network)
+        else:
+            keras_models.place_saved_model(model, Path(scratch, "saved_model"))
+            network = onnx_export.convert_saved_model(Path(scratch, "saved_model"), OPSET)
         facts: ConversionFacts = {}
         sampled = None
         if parameters.precision == "int8":
@@ -70,15 +72,6 @@ def write_network(
         onnx.save(network, file)
     facts["opset"] = network.opset_import[0].version
     return facts, sampled
-
-
-def _load_network(model: Model, scratch: Path) -> onnx.ModelProto:
-    if model.format == "onnx" and model.onnx:
-        network = onnx.load(model.onnx)
-        onnx_export.check_model(network)
-        return network
-    keras_models.place_saved_model(model, scratch / "saved_model")
-    return onnx_export.convert_saved_model(scratch / "saved_model", OPSET)
 
 
 def _quantize(
@@ -96,7 +89,7 @@ def _quantize(
     if not is_quantized(model):
         onnx.save(network, source)
     if has_trained_ranges(model):
-        facts = onnx_qat.quantize(source, target)
+        facts = onnx_int8.quantize_trained(source, target)
     elif not is_quantized(model):
         assert examples
         sampled, description = calibration.sample_inputs(examples, parent.inputs, parameters)

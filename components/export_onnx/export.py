@@ -18,14 +18,10 @@ from tfopt.processes.memory import trim_heap
 
 
 def export(model: Model, examples: Examples | None, target: Path, parameters: OnnxConversion) -> ConversionFacts:
-    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
-
-    Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the file do not match its parent's outputs.
-    """
+    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     import onnx
 
-    from tfopt.conversion import onnx_export, onnx_float16, onnx_int8, onnx_qat  # import TensorFlow, in the child only
+    from tfopt.conversion import onnx_export, onnx_float16, onnx_int8  # import TensorFlow, in the child only
 
     file = target / "Format-Serving" / "model.onnx"
     file.parent.mkdir()
@@ -39,7 +35,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
         if parameters.precision == "int8":
             onnx.save(converted, scratch / "float.onnx")
             if has_trained_ranges(model):
-                facts |= onnx_qat.quantize(scratch / "float.onnx", scratch / "int8.onnx")
+                facts |= onnx_int8.quantize_trained(scratch / "float.onnx", scratch / "int8.onnx")
             else:
                 assert examples
                 sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)

@@ -21,11 +21,7 @@ BATCH = 32
 
 
 def export(model: Model, examples: Examples | None, target: Path, parameters: OpenVINOConversion) -> ConversionFacts:
-    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
-
-    Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the files do not match its parent's outputs.
-    """
+    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     from tfopt.components.export_openvino import openvino_graph  # imports OpenVINO, only in the child process
     from tfopt.runtimes.openvino_import import openvino
 
@@ -36,7 +32,13 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
     sampled = None
     with runtimes.load(model) as parent:
         openvino_graph.check_no_strings(parent.inputs | parent.outputs)
-        converted = _convert(model, target)
+        if model.format == "onnx" and model.onnx:
+            converted = openvino_graph.convert(model.onnx)
+        else:
+            with tempfile.TemporaryDirectory(dir=target, prefix=".openvino-") as scratch:
+                keras_models.place_saved_model(model, Path(scratch, "saved_model"))
+                check_stateless(Path(scratch, "saved_model"), "an OpenVINO file")
+                converted = openvino_graph.convert(Path(scratch, "saved_model"))
         if parameters.precision == "int8" and examples and not trained:
             sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
             converted, quantization_facts = _quantize(converted, parent, examples, sampled, parameters)
@@ -51,21 +53,10 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
     return {"precision": parameters.precision, **facts}
 
 
-def _convert(model: Model, target: Path) -> Any:
-    from tfopt.components.export_openvino import openvino_graph  # imports OpenVINO
-
-    if model.format == "onnx" and model.onnx:
-        return openvino_graph.convert(model.onnx)
-    with tempfile.TemporaryDirectory(dir=target, prefix=".openvino-") as scratch:
-        keras_models.place_saved_model(model, Path(scratch, "saved_model"))
-        check_stateless(Path(scratch, "saved_model"), "an OpenVINO file")
-        return openvino_graph.convert(Path(scratch, "saved_model"))
-
-
 def _quantize(
     converted: Any, parent: runtimes.Runtime, examples: Examples, sampled: Batch, parameters: OpenVINOConversion
 ) -> tuple[Any, ConversionFacts]:
-    from tfopt.components.export_openvino import accuracy_control, quantization  # import NNCF and OpenVINO
+    from tfopt.components.export_openvino import quantization  # imports NNCF
     from tfopt.runtimes.openvino import OpenVINORuntime, compile_model
 
     feed = list(split_batches(sampled, parent.inputs, 1))
@@ -80,7 +71,7 @@ def _quantize(
     quantized, settings, facts = quantization.quantize(converted, feed, parameters, measure_error)
     if parameters.max_degradation is None:
         return quantized, facts
-    controlled, control_facts = accuracy_control.quantize(
+    controlled, control_facts = quantization.quantize_within_limit(
         *(converted, quantized, feed, list(split_batches(held_out, parent.inputs, 1)), parent),
         limit=parameters.max_degradation,
         settings=settings,

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfopt.artifacts import SavedModel
+from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.graph import law_runner
 from tfopt.graph.report import Report
 from tfopt.saved_models.list_sizes import fix_list_sizes
 from tfopt.saved_models.saved_model import opened, write
 
-KEY = "serving_default"  # the signature that is converted
 # The state of a loop begins with zeros for each record of the batch, whose number becomes a constant.
 PASSES = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
 
@@ -24,25 +24,12 @@ def is_open(specs: dict[str, TensorSpec]) -> bool:
     return all(spec.shape[:1] == (None,) for spec in specs.values())
 
 
-def with_batch_of_one(specs: dict[str, TensorSpec]) -> dict[str, TensorSpec]:
-    """Return the specifications of inputs with a batch size of 1."""
-    return {name: replace(spec, shape=(1, *spec.shape[1:])) for name, spec in specs.items()}
-
-
 def write_with_batch_of_one(model: SavedModel, folder: Path) -> None:
-    """Write a model whose inputs all have an open batch size as a frozen SavedModel with a batch size of 1.
-
-    An open first size of a list's elements is taken for the batch size; the comparison with the parent would show
-    another meaning.
-
-    Args:
-        model: The model; its signature ``serving_default`` is written.
-        folder: The new folder.
-    """
+    """Write ``serving_default`` of a model with an open batch size as a frozen SavedModel with a batch size of 1."""
     with opened(model) as frozen:
-        signature = frozen.signatures[KEY]
+        signature = frozen.signatures[SERVING_DEFAULT]
         inputs = {name: replace(end, shape=(1, *(end.shape or ())[1:])) for name, end in signature.inputs.items()}
-        fixed = replace(frozen, signatures={KEY: replace(signature, inputs=inputs)})
+        fixed = replace(frozen, signatures={SERVING_DEFAULT: replace(signature, inputs=inputs)})
         placeholders = {end.node for end in inputs.values()}
         for node in fixed.graph.node:
             if node.name in placeholders:

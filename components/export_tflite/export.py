@@ -2,7 +2,8 @@
 
 import logging
 import tempfile
-from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.measurement.comparison_budget import ComparisonBudget
 from tfopt.measurement.parity import compare, degradation
+from tfopt.runtimes import Runtime
 
 log = logging.getLogger(__name__)
 
@@ -28,11 +30,7 @@ if TYPE_CHECKING:
 
 
 def export(model: Model, examples: Examples | None, target: Path, parameters: TFLiteConversion) -> ConversionFacts:
-    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card.
-
-    Raises:
-        ComponentError: If the model cannot be converted, or the outputs of the file do not match its parent's outputs.
-    """
+    """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     from tfopt.components.export_tflite import (  # import TensorFlow, only in the child process
         batch_of_one,
         flatbuffer,
@@ -51,7 +49,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
         sampled, description = calibration.sample_inputs(examples, parent.inputs, parameters)
         feed = list(split_batches(sampled, parent.inputs, 1))
         facts |= {"calibration": description} if calibrated else {}
-    measure = _degradation_of(parent, examples, sampled, parameters)
+    measure = partial(_measure_degradation, parent, examples, sampled, parameters)
     with tempfile.TemporaryDirectory(dir=target, prefix=".tflite-") as folder:
         source, fixed = Path(folder, "saved_model"), Path(folder, "batch_of_one")
         keras_models.place_saved_model(model, source)
@@ -61,7 +59,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
             if calibrated or not batch_of_one.is_open(parent.inputs):
                 raise
             log.warning("LiteRT has no loops over lists with an open batch size: the file takes one record a call")
-            parent.inputs = batch_of_one.with_batch_of_one(parent.inputs)
+            parent.inputs = {name: replace(spec, shape=(1, *spec.shape[1:])) for name, spec in parent.inputs.items()}
             batch_of_one.write_with_batch_of_one(SavedModel(source), fixed)
             content, quantization_facts = quantize.quantize(fixed, parameters, feed, calibrated, measure)
             facts["batch_size"] = 1
@@ -78,25 +76,20 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
     return {"precision": parameters.precision, "ranges": "trained" if trained else None, **facts}
 
 
-def _degradation_of(
-    parent: runtimes.Runtime, examples: Examples | None, sampled: Batch | None, parameters: TFLiteConversion
-) -> Callable[[bytes], float]:
-    """Return a function that measures the degradation of a file on records it was not calibrated on."""
-
-    def measure(content: bytes) -> float:
-        inputs, _ = draw_held_out(examples, parent, sampled, parameters)
-        with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
-            Path(file.name).write_bytes(content)
-            with _load(TFLiteModel(file.name), parameters) as child:
-                batches = split_batches(inputs, parent.inputs, 1, 3, 32)
-                budget = ComparisonBudget(parent.inputs)
-                return degradation(compare(parent, child, batches, budget=budget).values())
-
-    return measure
+def _measure_degradation(
+    parent: Runtime, examples: Examples | None, sampled: Batch | None, parameters: TFLiteConversion, content: bytes
+) -> float:
+    """Return the degradation of a file on records it was not calibrated on."""
+    inputs, _ = draw_held_out(examples, parent, sampled, parameters)
+    with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
+        Path(file.name).write_bytes(content)
+        with _load(TFLiteModel(file.name), parameters) as child:
+            batches, budget = split_batches(inputs, parent.inputs, 1, 3, 32), ComparisonBudget(parent.inputs)
+            return degradation(compare(parent, child, batches, budget=budget).values())
 
 
 def _verify(
-    parent: runtimes.Runtime,
+    parent: Runtime,
     child: TFLiteModel,
     examples: Examples | None,
     sampled: Batch | None,
@@ -116,7 +109,7 @@ def _verify(
         return verify(parent, loaded, examples, sampled, parameters, parameters.precision)
 
 
-def _load(child: TFLiteModel, parameters: TFLiteConversion) -> runtimes.Runtime:
+def _load(child: TFLiteModel, parameters: TFLiteConversion) -> Runtime:
     try:
         return runtimes.load(child)
     except ComponentError as error:

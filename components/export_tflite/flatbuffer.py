@@ -48,7 +48,11 @@ def describe(content: bytes) -> FlatbufferFacts:
         "integer": sum(kind in INTEGERS for _, kind in kinds),
         "float": dict(sorted(Counter(name for name, kind in kinds if kind in FLOATS).items())),
         "flex": sorted(name.removeprefix("Flex") for name in names if name.startswith("Flex")),
-        "io": _signature_types(file),
+        "io": {
+            end.name.decode(): TYPES[file.subgraphs[signature.subgraphIndex].tensors[end.tensorIndex].type]
+            for signature in file.signatureDefs or []
+            for end in (*signature.inputs, *signature.outputs)
+        },
         "sparse": sum(tensor.sparsity is not None for graph in file.subgraphs for tensor in graph.tensors),
         "constant_bytes": sum(len(buffer.data) for buffer in file.buffers if buffer.data is not None),
     }
@@ -69,14 +73,6 @@ def dense_scale_bytes(content: bytes) -> int:
     quantization = {(id(graph), index): graph.tensors[index].quantization for graph, index in dense}
     counts = [len(entry.scale) for entry in quantization.values() if entry is not None and entry.scale is not None]
     return sum(SCALE_BYTES * count for count in counts if count > 1)
-
-
-def _signature_types(file: Any) -> dict[str, str]:
-    ends = [(graph, end) for graph in file.signatureDefs or [] for end in (*graph.inputs, *graph.outputs)]
-    return {
-        end.name.decode(): TYPES[file.subgraphs[signature.subgraphIndex].tensors[end.tensorIndex].type]
-        for signature, end in ends
-    }
 
 
 def op_name(code: Any) -> str:

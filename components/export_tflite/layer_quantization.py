@@ -119,10 +119,8 @@ def limit_degradation(
     """Leave the worst layers in float, twice as many at each try, until the degradation meets the limit.
 
     At most half of the layers are left in float: a file with more is not of the requested precision. ``measure``
-    returns the degradation of a file on records that it was not calibrated on.
-
-    Returns:
-        The first file that meets the limit, and metadata for the model card.
+    returns the degradation of a file on records that it was not calibrated on. The first file that meets the limit is
+    returned, with metadata for the model card.
 
     Raises:
         ComponentError: If the limit is exceeded with half of the layers in float.

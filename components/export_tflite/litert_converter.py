@@ -64,7 +64,11 @@ def convert(
         converter.target_spec.supported_types = [tf.float16]
     if feed is not None:
         ops.insert(0, INTEGER[parameters.precision][0])
-        converter.representative_dataset = lambda: map(_with_plain_texts, feed)
+        # The calibrator takes texts in arrays of objects for other ones.
+        converter.representative_dataset = lambda: (
+            {name: array.astype(np.bytes_) if array.dtype.kind == "O" else array for name, array in batch.items()}
+            for batch in feed
+        )
     if parameters.integer_io:
         converter.inference_input_type = converter.inference_output_type = INTEGER[parameters.precision][1]
     if parameters.select_tf_ops:
@@ -95,11 +99,6 @@ def _check_assets(saved_model: Path) -> None:
             "tables with their content in the graph, or the default signature of the original model",
             "convert the original model, or create the table from constants",
         )
-
-
-def _with_plain_texts(batch: Batch) -> Batch:
-    """Return a batch with texts in arrays of bytes: the calibrator takes texts in arrays of objects for other ones."""
-    return {name: array.astype(np.bytes_) if array.dtype.kind == "O" else array for name, array in batch.items()}
 
 
 def convert_float(saved_model: Path, parameters: TFLiteConversion) -> bytes:

@@ -67,22 +67,21 @@ class TFLiteConversion(Conversion, TFLiteFormat):  # the fields of the last base
         Raises:
             ComponentError: If a rule has another form, or a kind that the precision does not support.
         """
-        return [_parse_rule(rule, self.precision) for rule in self.recipe]
-
-
-def _parse_rule(rule: str, precision: str) -> Rule:
-    kinds = [kind for kind in LAYER_KINDS if precision not in CALIBRATED or "x" not in kind]
-    pattern, _, kind = rule.rpartition("=")
-    try:
-        re.compile(pattern)
-        valid = bool(pattern) and kind in kinds and precision not in ("float32", "float16")
-    except re.error:
-        valid = False
-    if not valid:
-        raise ComponentError(
-            f"recipe {rule!r} with precision={precision!r}",
-            f"NAME=KIND with a regular expression and one of {', '.join(kinds)}, and precision dynamic, int4, int8 or "
-            "int16x8",
-            "write for example 'dense_1=float32'",
-        )
-    return pattern, kind
+        rules = []
+        kinds = [kind for kind in LAYER_KINDS if self.precision not in CALIBRATED or "x" not in kind]
+        for rule in self.recipe:
+            pattern, _, kind = rule.rpartition("=")
+            try:
+                re.compile(pattern)
+                valid = bool(pattern) and kind in kinds and self.precision not in ("float32", "float16")
+            except re.error:
+                valid = False
+            if not valid:
+                raise ComponentError(
+                    f"recipe {rule!r} with precision={self.precision!r}",
+                    f"NAME=KIND with a regular expression and one of {', '.join(kinds)}, and precision dynamic, int4, "
+                    "int8 or int16x8",
+                    "write for example 'dense_1=float32'",
+                )
+            rules.append((pattern, kind))
+        return rules

@@ -1,11 +1,17 @@
-"""Conversion by LiteRT's converter or, layer by layer, by ai-edge-quantizer."""
+"""Conversion by LiteRT's converter or, layer by layer, by ai-edge-quantizer, and the stability of the ranges."""
 
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tfopt.components.export_tflite import activation_ranges, flatbuffer, float_part, litert_converter
+import numpy as np
+from ai_edge_litert import schema_py_generated as schema
+from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+from tfopt.artifacts.models import SERVING_DEFAULT
+from tfopt.components.export_tflite import flatbuffer, float_part, litert_converter
 from tfopt.components.export_tflite.parameters import TFLiteConversion
+from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
 from tfopt.data.batches import Batch
@@ -38,7 +44,12 @@ def quantize(
     if precision != "int4" and not parameters.recipe and not by_layer:
         in_float = floating.operations
         content = litert_converter.convert(serving, parameters, feed if calibrated else None, in_float=in_float)
-        _check_sparse(content, parameters)
+        if parameters.sparse and not flatbuffer.describe(content)["sparse"]:
+            raise ComponentError(
+                "sparse for a model in which no layer's weights are mostly zeros",
+                "a pruned model",
+                "prune it first (tfopt prune), or leave sparse out",
+            )
         if feed and calibrated and precision == "int8" and parameters.tolerance is None:
             convert = partial(
                 litert_converter.convert, serving, parameters, feed, dense_channels=False, in_float=in_float
@@ -75,10 +86,8 @@ def choose_dense_scales(
 
     The scale and zero point of a channel take 12 bytes, and those of its bias another 12. LiteRT loads no file without
     the zero points, although all are 0. In a network of dense layers that is a thirteenth of the 8-bit file.
-    Convolutions are not changed: their channels differ more, and have more weights each.
-
-    Returns:
-        The chosen file, and metadata for the model card, which is empty if there was no choice.
+    Convolutions are not changed: their channels differ more, and have more weights each. Returned is also metadata for
+    the model card, which is empty if there was no choice.
     """
     if flatbuffer.dense_scale_bytes(content) < max(MIN_SAVING * len(content), MIN_SAVED_BYTES):
         return content, {}
@@ -91,22 +100,13 @@ def choose_dense_scales(
     return smaller if choice == "layer" else content, {"dense_scales": facts}
 
 
-def _check_sparse(content: bytes, parameters: TFLiteConversion) -> None:
-    if parameters.sparse and not flatbuffer.describe(content)["sparse"]:
-        raise ComponentError(
-            "sparse for a model in which no layer's weights are mostly zeros",
-            "a pruned model",
-            "prune it first (tfopt prune), or leave sparse out",
-        )
-
-
 def _inspect(serving: Path, parameters: TFLiteConversion, feed: list[Batch]) -> tuple[ConversionFacts, FloatPart]:
     """Return the stability of the ranges for the model card, and the ops to leave in float."""
     content = litert_converter.convert_float(serving, parameters)
     facts: ConversionFacts = {}
     if not parameters.select_tf_ops:
         try:
-            facts["stability"] = activation_ranges.measure_stability(content, feed)
+            facts["stability"] = measure_stability(content, feed)
         except Exception as error:  # only for the model card: LiteRT's own converter calibrates this file
             facts["stability"] = {"not_measured": first_line(error)}
     floating = float_part.find(content)
@@ -124,3 +124,40 @@ def _inspect(serving: Path, parameters: TFLiteConversion, feed: list[Batch]) -> 
     if floating:
         facts["rounded"] = floating.scaling
     return facts, FloatPart()
+
+
+def measure_stability(content: bytes, feed: list[Batch]) -> JsonObject:
+    """Compare the ranges of a float32 flatbuffer's activations on two disjoint halves of the calibration data."""
+    tensors = _activations(content)
+    interpreter = Interpreter(
+        model_content=content,
+        num_threads=1,
+        # Of the ops that a delegate computes, only the outputs of the last one would be readable.
+        experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+        experimental_preserve_all_tensors=True,
+    )
+    halves = calibration.split_halves(feed)
+    return calibration.compare_ranges(*(_ranges(interpreter, tensors, half) for half in halves))
+
+
+def _ranges(interpreter: Interpreter, tensors: dict[int, str], feed: list[Batch]) -> calibration.Ranges:
+    """Return the smallest and the largest value of each tensor in all batches."""
+    call = interpreter.get_signature_runner(SERVING_DEFAULT)
+    lows, highs = np.full(len(tensors), np.inf), np.full(len(tensors), -np.inf)
+    for batch in feed:
+        call(**batch)
+        arrays = [interpreter.get_tensor(index) for index in tensors]
+        lows = np.fmin(lows, [array.min() for array in arrays])
+        highs = np.fmax(highs, [array.max() for array in arrays])
+    ends = zip(lows.tolist(), highs.tolist(), strict=True)
+    return dict(zip(tensors.values(), ends, strict=True))
+
+
+def _activations(content: bytes) -> dict[int, str]:
+    """Return the names of the float tensors that are inputs or results of operations, by index."""
+    graph = schema.ModelT.InitFromPackedBuf(content, 0).subgraphs[0]
+    indices = [*graph.inputs, *(index for op in graph.operators for index in op.outputs)]
+    tensors = {int(index): graph.tensors[index] for index in indices}
+    return {
+        index: tensor.name.decode() for index, tensor in tensors.items() if tensor.type == schema.TensorType.FLOAT32
+    }

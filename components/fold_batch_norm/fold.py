@@ -8,8 +8,7 @@ from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.artifacts.model_card import Verification
 from tfopt.artifacts.tensor_spec import record_input
-from tfopt.components.fold_batch_norm.plan import FoldResult, make_plan
-from tfopt.components.fold_batch_norm.rebuild import rebuild_folded
+from tfopt.components.fold_batch_norm.plan import FoldResult, Plan, make_plan
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law_order import FOLDING, NORMALIZING
 from tfopt.graph.law_runner import graph_of, optimize
@@ -18,7 +17,7 @@ from tfopt.graph.report import Report
 from tfopt.graph_checks.comparison import TOLERANCE, Comparison, tolerance_of, why_no_special_values
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import EMPTY, EXTREMES, IEEE
-from tfopt.keras_models.layer_graph import Layer
+from tfopt.keras_models.layer_graph import Layer, calls, is_graph, rebuild
 from tfopt.keras_models.model_code import ModelCodeError
 from tfopt.measurement.parity import describe_parity
 from tfopt.runtimes import Runtime
@@ -41,11 +40,7 @@ log = logging.getLogger(__name__)
 
 
 def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> JsonObject:
-    """Write the folded model into the staging folder ``target``, and return metadata for the model card.
-
-    Raises:
-        ComponentError: If the model cannot be read, or the outputs of the folded model differ.
-    """
+    """Write the folded model into the staging folder ``target``, and return metadata for the model card."""
     if model.keras is None:
         return _fold_graph(model, target, examples, tolerance)
     parent = runtimes.load(model)
@@ -66,10 +61,46 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     names = output_names(model, parent, keras_model)
     keras_models.save(rebuild_folded(keras_model, plan), target, names)
     copy_assets(model, target / "Format-Serving")
-    allowed = _tolerance(keras_model) if tolerance is None else tolerance
+    kernels = sum(len(weight.shape) > 1 for weight in keras_model.weights)
+    dtypes = {getattr(layer, "compute_dtype", None) for layer in keras_model._flatten_layers()}
+    default = max([min(PER_KERNEL * kernels, AT_MOST), *(TOLERANCE[name] for name in TOLERANCE if name in dtypes)])
+    allowed = default if tolerance is None else tolerance
     verified = _verify(model, parent, SavedModel(target), examples, allowed)
     log.info("%s", describe_parity(verified["outputs"]))
     return {**_facts(plan.results, summary), "verified": verified}
+
+
+def rebuild_folded(model: Layer, plan: Plan) -> Layer:
+    """Return the model without the batch norms that the plan folds; the argument is not changed.
+
+    A batch norm that gives an output its name is replaced by a linear Activation of that name.
+    """
+    producers = {id(tensor): call.layer for call in calls(model) for tensor in call.outputs}
+    named = {id(producers[id(tensor)]) for tensor in model.outputs if id(tensor) in producers}
+    new_layers: dict[int, Layer] = {}
+
+    def substitute(layer: Layer) -> Layer | None:
+        if id(layer) in plan.folded and id(layer) not in named:
+            return None
+        if id(layer) not in new_layers:
+            new_layers[id(layer)] = new_layer(layer)
+        return new_layers[id(layer)]
+
+    def new_layer(layer: Layer) -> Layer:
+        if id(layer) in plan.folded:
+            config = layer.get_config()
+            linear = keras_models.library(layer).layers.Activation
+            return linear("linear", name=layer.name, dtype=config["dtype"])
+        if id(layer) in plan.weights:
+            return type(layer).from_config({**layer.get_config(), "use_bias": True})
+        if is_graph(layer) and any(id(inner) in plan.folded for inner in layer._flatten_layers()):
+            return rebuild(layer, substitute)
+        return layer
+
+    result = rebuild(model, substitute)
+    for key, weights in plan.weights.items():
+        new_layers[key].set_weights(weights)  # Keras converts them to the dtypes of the layer
+    return result
 
 
 def _fold_graph(model: SavedModel, target: Path, examples: Examples | None, tolerance: float | None) -> JsonObject:
@@ -176,9 +207,3 @@ def _compare(key: str, parent: Runtime, child: SavedModel, examples: Examples | 
     verified = comparison.verify(lambda _: runtimes.load(child), tolerance, what="folded", fix=FIX)
     outputs = {name.removeprefix(f"{key}/"): facts for name, facts in verified["outputs"].items()}
     return {**verified, "outputs": outputs}
-
-
-def _tolerance(model: Layer) -> float:
-    kernels = sum(len(weight.shape) > 1 for weight in model.weights)
-    dtypes = {getattr(layer, "compute_dtype", None) for layer in model._flatten_layers()}
-    return max([min(PER_KERNEL * kernels, AT_MOST), *(TOLERANCE[name] for name in TOLERANCE if name in dtypes)])

@@ -1,14 +1,19 @@
-"""Plan of the folding: the layer that each batch norm is folded into, or the reason why it stays."""
+"""Plan of the folding: the layer that each batch norm is folded into, or the reason why it stays.
+
+Each function ``check_…`` checks a condition of `algebra`, and returns the reason for a refusal, or None.
+"""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from tfopt.components.fold_batch_norm import conditions
-from tfopt.components.fold_batch_norm.algebra import CHANNEL_AXES, Affine, Weights, batch_norm_affine, fold
-from tfopt.keras_models.layer_graph import Call, Layer, calls, is_graph
+from tfopt.components.fold_batch_norm.algebra import CHANNEL_AXES, Weights, batch_norm_affine, fold
+from tfopt.keras_models.layer_graph import LIBRARIES, Call, Layer, calls, is_graph
+
+BATCH_NORMS = ("BatchNormalization", "BatchNormalizationBase")
 
 
 @dataclass(frozen=True)
@@ -26,17 +31,11 @@ class FoldResult:
 
 @dataclass
 class Plan:
-    """The planned changes of a model.
+    """The planned changes of a model."""
 
-    Attributes:
-        results: One for each batch norm.
-        folded: The ids of the batch norms to remove.
-        weights: The new weights, float64, of each layer that a batch norm is folded into, by the layer's id.
-    """
-
-    results: list[FoldResult] = field(default_factory=list)
-    folded: set[int] = field(default_factory=set)
-    weights: dict[int, Weights] = field(default_factory=dict)
+    results: list[FoldResult] = field(default_factory=list)  # one for each batch norm
+    folded: set[int] = field(default_factory=set)  # the ids of the batch norms to remove
+    weights: dict[int, Weights] = field(default_factory=dict)  # new ones, float64, by the id of the layer folded into
 
 
 def make_plan(model: Layer) -> Plan:
@@ -49,93 +48,89 @@ def make_plan(model: Layer) -> Plan:
     _collect(graphs, model, "", training=False)
     times = Counter(id(call.layer) for graph in graphs.values() for call in graph.calls)
     for graph in graphs.values():
-        _GraphPlanner(plan, graph, times).plan_all()
+        graph.plan_all(plan, times)
     return plan
 
 
-@dataclass
-class _Graph:
-    """A model or nested model; there is one entry for all of its calls.
-
-    Attributes:
-        model: The model.
-        path: The names of the enclosing models and its own, each followed by a slash; empty for the outermost.
-        training: True if it is called with training=True somewhere.
-        calls: The calls of its layers.
-    """
-
-    model: Layer
-    path: str
-    training: bool
-    calls: list[Call]
-
-
-def _collect(graphs: dict[int, _Graph], model: Layer, path: str, *, training: bool) -> None:
+def _collect(graphs: dict[int, "_Graph"], model: Layer, path: str, *, training: bool) -> None:
     earlier = graphs.get(id(model))
     if earlier and (earlier.training or not training):
         return
-    graph = graphs.setdefault(id(model), _Graph(model, path, training, list(calls(model))))
+    graph = graphs.setdefault(id(model), _Graph(model, path))
     graph.training |= training
     for call in graph.calls:
         if is_graph(call.layer):
             _collect(graphs, call.layer, f"{path}{call.layer.name}/", training=training or call.training)
 
 
-class _GraphPlanner:
-    """Plans one graph in the order of its calls, so that a chain of batch norms is folded into one layer."""
+class _Graph:
+    """A model or nested model, for all of its calls.
 
-    def __init__(self, plan: Plan, graph: _Graph, times: Counter[int]) -> None:
-        self.plan, self.graph, self.times = plan, graph, times
-        self.producers = {id(tensor): call.layer for call in graph.calls for tensor in call.outputs}
+    It is planned in the order of its calls, so that a chain of batch norms is folded into one layer.
+    """
+
+    def __init__(self, model: Layer, path: str) -> None:
+        self.calls = list(calls(model))
+        self.path = path  # names of the enclosing models and its own, each with a slash behind it; "" for the outermost
+        self.training = False  # True if it is called with training=True somewhere
+        self.producers = {id(tensor): call.layer for call in self.calls for tensor in call.outputs}
         self.readers: dict[int, list[Call]] = defaultdict(list)
-        for call in graph.calls:
+        for call in self.calls:
             for tensor in call.inputs:
                 self.readers[id(tensor)].append(call)
-        self.outputs = {id(tensor) for tensor in graph.model.outputs}
+        self.outputs = {id(tensor) for tensor in model.outputs}
         self.targets: dict[int, Layer] = {}  # the layer that a batch norm is folded into, by the batch norm's id
 
-    def plan_all(self) -> None:
+    def plan_all(self, plan: Plan, times: Counter[int]) -> None:
         """Plan each batch norm, including those inside layers that Keras calls as a whole."""
         planned: set[int] = set()
-        for call in self.graph.calls:
+        for call in self.calls:
             if id(call.layer) in planned:
                 continue
             planned.add(id(call.layer))
-            if conditions.is_batch_norm(call.layer):
-                self.plan.results.append(self._plan(call))
+            if is_batch_norm(call.layer):
+                plan.results.append(self._plan(call, plan, times))
             elif not is_graph(call.layer):
-                self.plan.results.extend(_unreachable(call.layer, self.graph.path))
+                plan.results.extend(_unreachable(call.layer, self.path))
 
-    def _plan(self, call: Call) -> FoldResult:
-        norm, tensor, name = call.layer, call.inputs[0], self.graph.path + call.layer.name
+    def _plan(self, call: Call, plan: Plan, times: Counter[int]) -> FoldResult:
+        norm, tensor, name = call.layer, call.inputs[0], self.path + call.layer.name
         producer = self.producers.get(id(tensor))
         layer = self.targets.get(id(producer), producer)
-        reason = self._refusal(call, layer)
+        reason = self._refusal(call, layer, times)
         if reason or layer is None:
             return FoldResult(name, refused=reason)
         folded = fold(
-            self.plan.weights.get(id(layer)) or _weights(layer), _affine(norm), CHANNEL_AXES[type(layer).__name__]
+            plan.weights.get(id(layer)) or _weights(layer),
+            batch_norm_affine(
+                gamma=norm.gamma.numpy() if norm.scale else None,
+                beta=norm.beta.numpy() if norm.center else None,
+                mean=norm.moving_mean.numpy(),
+                variance=norm.moving_variance.numpy(),
+                epsilon=norm.epsilon,
+            ),
+            CHANNEL_AXES[type(layer).__name__],
         )
-        reason = conditions.check_weights(layer, folded)
+        reason = check_weights(layer, folded)
         if reason:
             return FoldResult(name, refused=reason)
-        self.plan.weights[id(layer)] = folded
-        self.plan.folded.add(id(norm))
+        plan.weights[id(layer)] = folded
+        plan.folded.add(id(norm))
         self.targets[id(norm)] = layer
-        return FoldResult(name, folded_into=self.graph.path + layer.name)
+        return FoldResult(name, folded_into=self.path + layer.name)
 
-    def _refusal(self, call: Call, layer: Layer | None) -> str | None:
+    def _refusal(self, call: Call, layer: Layer | None, times: Counter[int]) -> str | None:
         norm, tensor = call.layer, call.inputs[0]
-        if call.training or self.graph.training:
+        if call.training or self.training:
             return "it is called with training=True and uses the statistics of the batch"
         if layer is None:
             return "it follows an input"
         others = [reader.layer.name for reader in self.readers[id(tensor)] if reader is not call]
         return (
-            conditions.check_batch_norm(norm, self.times[id(norm)])
-            or conditions.check_layer(layer, self.times[id(layer)])
-            or conditions.check_tensor(layer, others, is_output=id(tensor) in self.outputs)
-            or conditions.check_pair(norm, layer, len(tensor.shape))
+            check_batch_norm(norm, times[id(norm)])
+            or check_layer(layer, times[id(layer)])
+            or check_tensor(layer, others, is_output=id(tensor) in self.outputs)
+            or check_pair(norm, layer, len(tensor.shape))
         )
 
 
@@ -143,22 +138,87 @@ def _unreachable(layer: Layer, path: str) -> Iterator[FoldResult]:
     """Yield the batch norms inside a layer or model that Keras calls as a whole."""
     flatten = getattr(layer, "_flatten_layers", None)  # operations of keras.ops have no layers
     for inner in flatten(include_self=False) if flatten else ():
-        if conditions.is_batch_norm(inner):
-            reason = f"it is inside {conditions.describe(layer)}, which has no graph of Keras layers"
+        if is_batch_norm(inner):
+            reason = f"it is inside {describe(layer)}, which has no graph of Keras layers"
             yield FoldResult(f"{path}{layer.name}/{inner.name}", refused=reason)
-
-
-def _affine(norm: Layer) -> Affine:
-    return batch_norm_affine(
-        gamma=norm.gamma.numpy() if norm.scale else None,
-        beta=norm.beta.numpy() if norm.center else None,
-        mean=norm.moving_mean.numpy(),
-        variance=norm.moving_variance.numpy(),
-        epsilon=norm.epsilon,
-    )
 
 
 def _weights(layer: Layer) -> Weights:
     """Return the layer's weights with a bias; a zero if it has none, which broadcasts over the channels."""
     arrays: Weights = layer.get_weights()
     return arrays if layer.use_bias else [*arrays, np.zeros(1)]
+
+
+def is_batch_norm(layer: Layer) -> bool:
+    """Return True for a batch norm of Keras 2 or 3, or a class derived from one."""
+    return any(base.__name__ in BATCH_NORMS and _is_library(base) for base in type(layer).__mro__)
+
+
+def describe(layer: Layer) -> str:
+    """Return the name and class of a layer."""
+    return f"{layer.name!r} ({type(layer).__name__})"
+
+
+def check_batch_norm(norm: Layer, times: int) -> str | None:
+    """Check the batch norm, which is called ``times`` times."""
+    if not _is_library(type(norm)):
+        return f"{type(norm).__name__} is derived from BatchNormalization and may compute something else"
+    if times > 1:
+        return f"it is shared: called {times} times"
+    if getattr(norm, "virtual_batch_size", None) is not None:
+        return f"virtual_batch_size={norm.virtual_batch_size} lets it take only some batch sizes"
+    if len(_axes(norm)) > 1:
+        return f"it normalizes axes {_axes(norm)} together, not one axis of channels"
+    broken = int(np.sum(norm.moving_variance.numpy().astype(np.float64) + norm.epsilon <= 0))
+    return f"its variance plus epsilon is not above zero in {broken} channels" if broken else None
+
+
+def check_layer(layer: Layer, times: int) -> str | None:
+    """Check the layer before it, which is called ``times`` times."""
+    if is_batch_norm(layer):
+        return f"it follows {layer.name!r}, which could not be folded itself"
+    if type(layer).__name__ not in CHANNEL_AXES or not _is_library(type(layer)):
+        return f"it follows {describe(layer)}, which is no convolution or dense layer"
+    activation = getattr(layer.activation, "__name__", str(layer.activation))
+    if layer.activation is not None and activation != "linear":
+        return f"{layer.name!r} applies its activation {activation} first"
+    if times > 1:
+        return f"{layer.name!r} is shared: called {times} times"
+    if getattr(layer, "quantization_mode", None) or getattr(layer, "lora_enabled", False):
+        return f"{layer.name!r} is quantized or has LoRA weights"
+    return None
+
+
+def check_tensor(layer: Layer, others: Sequence[str], *, is_output: bool) -> str | None:
+    """Check that only the batch norm reads the tensor between the two."""
+    if is_output:
+        return f"the output of {layer.name!r} is also an output of the model"
+    return f"the output of {layer.name!r} also goes to {', '.join(map(repr, others))}" if others else None
+
+
+def check_pair(norm: Layer, layer: Layer, rank: int) -> str | None:
+    """Check that both have the same channel axis and compute dtype."""
+    axis, channels = _axes(norm)[0] % rank, 1 if getattr(layer, "data_format", None) == "channels_first" else rank - 1
+    if axis != channels:
+        return f"it normalizes axis {axis}, but the channels of {layer.name!r} are axis {channels}"
+    if norm.compute_dtype != layer.compute_dtype:
+        return f"it computes in {norm.compute_dtype}, but {layer.name!r} in {layer.compute_dtype}"
+    return None
+
+
+def check_weights(layer: Layer, folded: Weights) -> str | None:
+    """Check that the new weights are in the range of the layer's dtypes."""
+    import tensorflow as tf
+
+    limit = min(float(tf.as_dtype(dtype).max) for dtype in (layer.compute_dtype, layer.variable_dtype))
+    fits = all(bool((np.abs(array.astype(np.float64)) <= limit).all()) for array in folded)
+    return None if fits else f"the weights of {layer.name!r} would leave the range of {layer.compute_dtype}"
+
+
+def _is_library(kind: type) -> bool:
+    return kind.__module__.startswith(LIBRARIES)
+
+
+def _axes(norm: Layer) -> list[int]:
+    axis: Any = norm.axis
+    return [int(axis)] if isinstance(axis, int) else [int(number) for number in axis]

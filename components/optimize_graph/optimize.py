@@ -6,12 +6,12 @@ from pathlib import Path
 
 from tfopt import keras_models
 from tfopt.artifacts import Examples, SavedModel
-from tfopt.components.optimize_graph.parameters import Optimization
-from tfopt.components.optimize_graph.pass_names import read_passes
+from tfopt.artifacts.saved_model_proto import read_meta_graph
+from tfopt.components.optimize_graph.parameters import Optimization, read_passes
 from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
-from tfopt.graph.frozen_model import Frozen, Signature
+from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law_runner import graph_of, unmet_requirements
 from tfopt.graph.laws import laws
 from tfopt.graph.matching.batch_norms import batch_norms, why_left
@@ -19,6 +19,7 @@ from tfopt.graph_checks.comparison import Comparison, tolerance_of, why_no_speci
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.saved_models import graph_file, saved_model
 from tfopt.saved_models.feature_signature import add_feature_signature
+from tfopt.saved_models.removed_ops import has_successors
 from tfopt.saved_models.state import changes_state
 from tfopt.serving.saved_model_assets import copy_assets
 from tfopt.serving.verified_write import write_verified
@@ -30,11 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def optimize(model: SavedModel, target: Path, examples: Examples | None, optimization: Optimization) -> JsonObject:
-    """Write the optimized model into the staging folder ``target`` and return the content of its model card.
-
-    Raises:
-        ComponentError: If the model cannot be frozen or run, or the outputs of the written model differ.
-    """
+    """Write the optimized model into the staging folder ``target`` and return the content of its model card."""
     passes = read_passes(optimization.passes, fast_math=optimization.fast_math)
     with tempfile.TemporaryDirectory() as folder:
         source = _exported(model, Path(folder), optimization)
@@ -59,7 +56,13 @@ def optimize(model: SavedModel, target: Path, examples: Examples | None, optimiz
         verified = write_verified(source, run.model, target, examples, allowed, what="written", fix=FIX)
         if optimization.frozen_graph:
             graph_file.write_graph(run.model, target / "frozen.pb")
-            facts["frozen_graph"] = {key: _names(signature) for key, signature in run.model.signatures.items()}
+            facts["frozen_graph"] = {
+                key: {
+                    "inputs": {name: end.tensor for name, end in signature.inputs.items()},
+                    "outputs": {name: end.tensor for name, end in signature.outputs.items()},
+                }
+                for key, signature in run.model.signatures.items()
+            }
     return {**facts, "verified": verified}
 
 
@@ -76,17 +79,12 @@ def _exported(model: SavedModel, folder: Path, optimization: Optimization) -> Sa
         )
     elif model.saved_model is None:
         keras_models.save(keras_models.load(model), exported.path)
-    elif saved_model.has_removed_operations(model.saved_model):
+    elif has_successors(read_meta_graph(model.saved_model).graph_def):  # which are replaced by reading and writing it
         saved_model.write(saved_model.read(model.saved_model, state=True), exported.path)
         copy_assets(model, exported.path)
     else:
         return model
     return exported
-
-
-def _names(signature: Signature) -> dict[str, dict[str, str]]:
-    sides = {"inputs": signature.inputs, "outputs": signature.outputs}
-    return {side: {name: end.tensor for name, end in ends.items()} for side, ends in sides.items()}
 
 
 def _report(parent: Frozen, run: VerifiedPasses, passes: list[str]) -> JsonObject:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TypedDict
 
-from tfopt.components.optimize_graph.pass_names import GRAPPLER
+from tfopt.components.optimize_graph.parameters import GRAPPLER
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
@@ -73,8 +73,10 @@ class VerifiedPasses:
             self.taken_back[name] = f"{type(error).__name__}: {first_line(error)}"
             return False
         self.report.add(report)
-        nodes, by_op = _effect(self.model, child)
-        self.rows.append({"pass": name, "nodes": nodes, "by_op": by_op, "error": relative_error})
+        old, new = (Counter(node.op for node in frozen.graph.node) for frozen in (self.model, child))
+        changed = {op: [old[op], new[op]] for op in sorted(old | new) if old[op] != new[op]}
+        counts = [old.total(), new.total()]
+        self.rows.append({"pass": name, "nodes": counts, "by_op": changed, "error": relative_error})
         self.model = child
         return True
 
@@ -101,9 +103,3 @@ class VerifiedPasses:
 
 def _content(frozen: Frozen) -> dict[str, bytes]:
     return {node.name: node.SerializeToString(deterministic=True) for node in frozen.graph.node}
-
-
-def _effect(before: Frozen, after: Frozen) -> tuple[list[int], dict[str, list[int]]]:
-    old, new = (Counter(node.op for node in frozen.graph.node) for frozen in (before, after))
-    changed = {op: [old[op], new[op]] for op in sorted(old | new) if old[op] != new[op]}
-    return [old.total(), new.total()], changed

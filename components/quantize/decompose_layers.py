@@ -52,7 +52,6 @@ def _parts(layer: Layer) -> list[tuple[Layer, list[Any]]]:
 
 
 def _separable_parts(layer: Layer) -> list[tuple[Layer, list[Any]]]:
-    """Return a depthwise convolution, a pointwise one, and the activation."""
     config = layer.get_config()
     shared = {key: config[key] for key in ("data_format", "dtype", "trainable")}
     depthwise_keys = ("kernel_size", "strides", "padding", "dilation_rate", "depth_multiplier")

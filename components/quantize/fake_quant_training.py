@@ -31,7 +31,12 @@ class Trainee:
             )
         self._preserved: dict[str, list[str]] = {"zeros": [], "clusters": []}
         for layer in self._rewritten.kernels:
-            self._add_projection(layer, zeros, clusters)
+            kernel, name = layer.kernel.numpy(), layer.layer.name
+            sparse, shared = zeros and is_sparse(kernel), clusters and is_clustered(kernel)
+            if sparse or shared:
+                add_projection(layer.kernel, Projection(kernel, zeros=sparse, clusters=shared))
+            self._preserved["zeros"] += [name] * sparse
+            self._preserved["clusters"] += [name] * shared
 
     def observe(self, batches: Iterable[Any]) -> None:
         """Set the ranges of activations to the minimum and maximum over the batches, without rounding."""
@@ -52,16 +57,6 @@ class Trainee:
         summary = f"{len(kernels)} kernels and {len(self._rewritten.ranges)} activations in 8 bits"
         summary += f", {len(left)} layers in floats" if left else ""
         return {"summary": summary, "left": left, "kept": self._preserved, "kernels": kernels}
-
-    def _add_projection(self, layer: Any, zeros: bool, clusters: bool) -> None:
-        kernel = layer.kernel.numpy()
-        zeros, clusters = zeros and is_sparse(kernel), clusters and is_clustered(kernel)
-        if zeros or clusters:
-            add_projection(layer.kernel, Projection(kernel, zeros=zeros, clusters=clusters))
-        if zeros:
-            self._preserved["zeros"].append(layer.layer.name)
-        if clusters:
-            self._preserved["clusters"].append(layer.layer.name)
 
     def _set_observing(self, observing: bool) -> None:
         quantizers: list[Any] = [*self._rewritten.kernels, *self._rewritten.ranges]

@@ -63,9 +63,10 @@ class _GraphRewriter:
     def rewrite(self) -> Layer:
         for call in calls(self.model):
             kind = self._kind(call)
-            if kind not in ("float", "same"):
-                for tensor in call.inputs:
-                    self._scale_input(tensor)
+            for tensor in call.inputs if kind not in ("float", "same") else ():
+                if "float" in str(tensor.dtype) and not self._is_scaled(tensor):  # of the model, or of an op in floats
+                    self._round(tensor, None)
+                    self.scaled.add(id(self.new[id(tensor)]))
             for old, new in zip(call.outputs, self._results(call, kind), strict=True):
                 self.new[id(old)] = new
                 self._scale_output(call, kind, old)
@@ -142,12 +143,6 @@ class _GraphRewriter:
         first, second = layer_kind(maker.layer), layer_kind(readers[0].layer)
         in_floats = {maker.layer.name, readers[0].layer.name} & set(self.result.keep_float)
         return first if second in FUSED.get(first, ()) and not in_floats else None
-
-    def _scale_input(self, tensor: Tensor) -> None:
-        """Round a tensor that comes from an input of the model or from an op in floats."""
-        if "float" in str(tensor.dtype) and not self._is_scaled(tensor):
-            self._round(tensor, None)
-            self.scaled.add(id(self.new[id(tensor)]))
 
     def _round(self, tensor: Tensor, fixed: tuple[float, float] | None) -> None:
         maker = self.new[id(tensor)]._keras_history.operation

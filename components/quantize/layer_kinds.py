@@ -40,8 +40,10 @@ def layer_kind(layer: Layer) -> str:
         return "kernel" if activation(layer) == "linear" and getattr(layer, "groups", 1) == 1 else "float"
     if type(layer) is layers.BatchNormalization:
         return "norm"
-    if type(layer) is layers.Rescaling and not _is_simple(layer):
-        return "float"
+    if type(layer) is layers.Rescaling:
+        scalars = all(isinstance(value, int | float) for value in (layer.scale, layer.offset))
+        if not scalars or (layer.scale != 1 and layer.offset):  # more than one multiplication or one addition
+            return "float"
     applied = _applied(layer)
     if applied in CLIPPING:
         return "clip"
@@ -82,12 +84,6 @@ def _applied(layer: Layer) -> str:
     if type(layer) is layers.Activation:
         return activation(layer)
     return type(layer).__name__.lower() if _is_operation(layer) else ""
-
-
-def _is_simple(layer: Layer) -> bool:
-    """Return True for one multiplication or one addition with a scalar."""
-    numbers = all(isinstance(value, int | float) for value in (layer.scale, layer.offset))
-    return numbers and (layer.scale == 1 or not layer.offset)
 
 
 def _is_operation(layer: Layer) -> bool:

@@ -24,11 +24,7 @@ log = logging.getLogger(__name__)
 
 
 def quantize_model(model: KerasModel, examples: Examples, module: Path, target: Path, settings: Settings) -> JsonObject:
-    """Write the quantized model into the staging folder ``target`` and return the facts for its model card.
-
-    Raises:
-        ComponentError: If nothing can be quantized, or module, examples and model do not fit.
-    """
+    """Write the quantized model into the staging folder ``target`` and return the facts for its model card."""
     with loaded_reproducibly(model, module, settings.seed) as (keras_model, user):
         _check_layers(keras_model, settings.keep_float)
         with runtimes.load(model) as parent:
@@ -43,11 +39,9 @@ def quantize_model(model: KerasModel, examples: Examples, module: Path, target: 
             fix = "lower the learning rate, or name layers in keep_float"
             verified = measure_parity(parent, KerasModel(target), examples, fix=fix)
     report = trainee.report()
-    for line in (
-        report["summary"],
-        *(f"  {name} stays in floats: {reason}" for name, reason in report["left"].items()),
-    ):
-        log.info("%s", line)
+    log.info("%s", report["summary"])
+    for name, reason in report["left"].items():
+        log.info("  %s stays in floats: %s", name, reason)
     log.info("%s", parity.describe_parity(verified["outputs"]))
     return {"name": "quantized", "report": report, "fine_tuned": tuned, "verified": verified}
 

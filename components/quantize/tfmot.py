@@ -137,7 +137,10 @@ def _annotate(layer: Layer, quantized: bool) -> Layer:
         annotated = tfmot.quantization.keras.quantize_annotate_layer(layer)
         # The toolkit's own layer for inputs, QuantizeLayer, creates its variables twice when a .keras file is loaded.
         return (lambda tensor: annotated(_range(f"{layer.name}_input")(tensor))) if _reads_input(layer) else annotated
-    return (lambda tensor: _range(layer.name)(layer(tensor))) if _has_float_output(layer) else layer
+    is_single = not isinstance(layer.input, list | dict) and not isinstance(layer.output, list | dict)
+    if is_single and layer._outbound_nodes and layer.output.dtype == tf.float32:
+        return lambda tensor: _range(layer.name)(layer(tensor))
+    return layer
 
 
 def _reads_input(layer: Layer) -> bool:
@@ -149,11 +152,6 @@ def _range(name: str) -> Layer:
     identity = layers.Activation("linear", name=f"{name}{RANGE}")
     config = default_8bit_quantize_configs.Default8BitOutputQuantizeConfig()
     return quantize_wrapper.QuantizeWrapperV2(identity, config, name_prefix=PREFIX)
-
-
-def _has_float_output(layer: Layer) -> bool:
-    is_single = not isinstance(layer.input, list | dict) and not isinstance(layer.output, list | dict)
-    return is_single and bool(layer._outbound_nodes) and layer.output.dtype == tf.float32
 
 
 def _maker(tensor: Any) -> Layer:

@@ -4,7 +4,7 @@ An 8-bit tensor has one scale and no zero point. If no value is negative, ``valu
 ``quint8``, else ``value = integer * limit / 127`` in ``qint8``. Operations take limits as the scalars ``min``, ``max``.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +44,8 @@ class Int8Writer:
         self._levels = REDUCED_LEVELS if reduced else LEVELS
         self._ends = {layer.end for layer in layers}
         self._tensors: dict[Tensor, Int8] = {}
-        sources = [producer(graph, self._ends, tensor) for layer in layers for tensor in _read(layer)]
+        tensors = [tensor for layer in layers for tensor in (layer.source, layer.residual) if tensor]
+        sources = [producer(graph, self._ends, tensor) for tensor in tensors]
         self._read_in_8_bits = {end for end in sources if end}
 
     def replace_layers(self) -> None:
@@ -76,10 +77,10 @@ class Int8Writer:
         inputs, options = self._operation(layer, residual, (low, high), kind, fused)
         integers = self._add(f"{layer.end}/int8", FUSED[layer.kernel.op], inputs, layer.kernel, options)
         self._tensors[Tensor(layer.end)] = Int8(integers, low, high, kind)
-        self._become_float(layer.end, self._tensors[Tensor(layer.end)])
+        options = {"T": kind, "dtype": FLOAT, "mode": "SCALED", "narrow_range": kind == QINT8}
+        self._replace(layer.end, "Dequantize", [integers, low, high], attributes("Dequantize", {}, options))
 
     def _add_float_product(self, layer: Layer) -> None:
-        """Add a product that returns float32."""
         limits = self._limits(layer.end, self._limit(Tensor(layer.end)), signed=True)  # not used for float32
         fused = ["BiasAdd", *(["Relu"] if layer.activation else []), "Dequantize"]
         inputs, options = self._operation(layer, None, limits, FLOAT, fused)
@@ -150,7 +151,6 @@ class Int8Writer:
         return integers
 
     def _passed_on(self, node: Node, source: Int8) -> Int8:
-        """Add an operation that passes on 8-bit values."""
         op, others = node.op, node.inputs[1:]
         if op == "MaxPool":
             op, others = "QuantizedMaxPool", [source.low, source.high]
@@ -166,18 +166,11 @@ class Int8Writer:
                 )
 
     def _limit(self, tensor: Tensor) -> float:
-        """Return the largest absolute value of a tensor."""
         return max(*map(abs, self._ranges[tensor]), SMALLEST)
 
     def _limits(self, name: str, limit: float, *, signed: bool) -> tuple[Tensor, Tensor]:
         low, high = (np.asarray(value, np.float32) for value in (-limit if signed else 0.0, limit))
         return self._constant(f"{name}/min", low), self._constant(f"{name}/max", high)
-
-    def _become_float(self, name: str, source: Int8) -> None:
-        """Replace a node by the conversion of 8-bit values to float32."""
-        options = {"T": source.dtype, "dtype": FLOAT, "mode": "SCALED"}
-        made = attributes("Dequantize", {}, {**options, "narrow_range": source.dtype == QINT8})
-        self._replace(name, "Dequantize", [source.tensor, source.low, source.high], made)
 
     def _replace(self, name: str, op: str, inputs: list[Tensor], attributes: dict[str, object]) -> None:
         self._graph.replace(self._graph.nodes[name], op=op, inputs=inputs, controls=[], attr=attributes)
@@ -213,7 +206,3 @@ def quantized_weights(
     scale = np.where(largest > 0, largest, 1).astype(np.float64) / levels
     integers = np.clip(np.rint(weights / scale), -levels, levels).astype(np.int8)
     return integers, (scale * LEVELS).astype(np.float32).reshape(-1)
-
-
-def _read(layer: Layer) -> Collection[Tensor]:
-    return (layer.source,) if layer.residual is None else (layer.source, layer.residual)

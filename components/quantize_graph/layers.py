@@ -5,7 +5,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tfopt.graph.law import attr
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
@@ -20,21 +19,13 @@ Stays = dict[str, dict[str, int]]  # operations that stay, with their counts, by
 
 @dataclass(frozen=True)
 class Layer:
-    """Operations that become one 8-bit operation.
+    """Operations that become one 8-bit operation."""
 
-    Attributes:
-        kernel: The convolution or product.
-        bias: The constant that is added, or None.
-        residual: The tensor that is added to the result, before the activation, or None.
-        activation: ``Relu``, ``Relu6``, or None.
-        end: The name of the last operation, whose value the layer computes.
-    """
-
-    kernel: Node
-    bias: Tensor | None
-    residual: Tensor | None
-    activation: str | None
-    end: str
+    kernel: Node  # the convolution or product
+    bias: Tensor | None  # the constant that is added
+    residual: Tensor | None  # the tensor that is added to the result, before the activation
+    activation: str | None  # ``Relu`` or ``Relu6``
+    end: str  # the name of the last operation, whose value the layer computes
 
     @property
     def source(self) -> Tensor:
@@ -101,18 +92,13 @@ def _refusal(graph: Graph, node: Node, operations: Collection[str], within: Coll
     return None
 
 
-def _channels(node: Node, weights: NDArray[np.float32]) -> int:
-    """Return the number of channels that a kernel computes."""
-    if node.op == DEPTHWISE:
-        return int(np.prod(weights.shape[2:]))
-    return int(weights.shape[0 if node.op == PRODUCT and attr(node, "transpose_b") else -1])
-
-
 def _layer(graph: Graph, kernel: Node, ends: set[str]) -> Layer:
     bias = residual = activation = None
-    end, count = kernel, _channels(kernel, graph.array(kernel.inputs[1]))
+    end, shape = kernel, graph.array(kernel.inputs[1]).shape
+    transposed = kernel.op == PRODUCT and attr(kernel, "transpose_b")
+    channels = int(np.prod(shape[2:])) if kernel.op == DEPTHWISE else shape[0 if transposed else -1]
     node = _only_reader(graph, end)
-    if node is not None and (bias := _bias(graph, node, end, count)):
+    if node is not None and (bias := _bias(graph, node, end, channels)):
         end, node = node, _only_reader(graph, node)
     if kernel.op == CONVOLUTION and node is not None and (residual := _residual(graph, node, end)):
         rectified = _only_reader(graph, node)

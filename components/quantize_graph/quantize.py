@@ -41,11 +41,7 @@ log = logging.getLogger(__name__)
 
 
 def quantize(model: SavedModel, target: Path, examples: Examples, parameters: GraphQuantization) -> JsonObject:
-    """Write the quantized model into the staging folder ``target``, and return the content of its model card.
-
-    Raises:
-        ComponentError: See `quantize_graph`.
-    """
+    """Write the quantized model into the staging folder ``target``, and return the content of its model card."""
     from tensorflow.python.framework import kernels
 
     for name in parameters.operations:
@@ -86,7 +82,7 @@ def quantize_frozen(
     """
     folded = optimize(frozen, PASSES, Report())
     graph = graph_of(folded)
-    reached = {name: _ancestors(graph, folded, name) for name in _alike(folded, key)}
+    reached = _reached(graph, folded, key)
     layers, stays = find_layers(graph, parameters.operations, set().union(*reached.values()))
     if not layers:
         reasons = "; ".join(f"{reason}: {', '.join(ops)}" for reason, ops in stays.items())
@@ -101,19 +97,17 @@ def quantize_frozen(
     return child, [layer.kernel.name for layer in layers], stays, stability
 
 
-def _alike(frozen: Frozen, key: str) -> list[str]:
-    """Return the signatures with the same inputs as one of them, which is the first."""
+def _reached(graph: Graph, frozen: Frozen, key: str) -> dict[str, set[str]]:
+    """Return the nodes that a signature computes, and those of the other signatures with the same inputs, by key."""
 
     def specs(name: str) -> dict[str, object]:
         return {one: (end.dtype, end.shape) for one, end in frozen.signatures[name].inputs.items()}
 
-    return [key, *(other for other in frozen.signatures if other != key and specs(other) == specs(key))]
-
-
-def _ancestors(graph: Graph, frozen: Frozen, key: str) -> set[str]:
-    """Return the nodes that a signature computes."""
-    ends = [end.node for end in frozen.signatures[key].outputs.values()]
-    return reach(ends, lambda name: (tensor.node for tensor in graph.nodes[name].inputs))
+    alike = [key, *(other for other in frozen.signatures if other != key and specs(other) == specs(key))]
+    ends = {name: [end.node for end in frozen.signatures[name].outputs.values()] for name in alike}
+    return {
+        name: reach(ends[name], lambda node: (source.node for source in graph.nodes[node].inputs)) for name in alike
+    }
 
 
 def _calibrate(

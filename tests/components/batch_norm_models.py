@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from tfopt.components.fold_batch_norm.conditions import is_batch_norm
-from tfopt.components.fold_batch_norm.plan import make_plan
-from tfopt.components.fold_batch_norm.rebuild import rebuild_folded
+from tfopt.components.fold_batch_norm.fold import rebuild_folded
+from tfopt.components.fold_batch_norm.plan import is_batch_norm, make_plan
 
 
 def randomized(model, seed=0):

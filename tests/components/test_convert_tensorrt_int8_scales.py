@@ -10,7 +10,7 @@ from tests.components.test_convert_tensorrt import write_network
 from tests.runtimes.formulas import saved
 from tfopt.artifacts import Examples, Model
 from tfopt.components.convert_tensorrt import int8_scales
-from tfopt.components.convert_tensorrt.checks import is_quantized
+from tfopt.conversion.convert import is_quantized
 from tfopt.errors import ComponentError
 
 

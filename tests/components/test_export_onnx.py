@@ -14,7 +14,7 @@ from tests.runtimes.formulas import saved
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Model, OnnxModel
 from tfopt.components.export_onnx.component import export_onnx
-from tfopt.conversion import onnx_export, onnx_int8, onnx_qat
+from tfopt.conversion import onnx_export, onnx_int8
 from tfopt.conversion.int8_overflow import needs_reduced_range
 from tfopt.errors import ComponentError
 
@@ -193,12 +193,12 @@ def test_the_scales_of_a_kernel_are_recovered():
     scales = draw.uniform(0.01, 3, 6)
     integers[2] = 0
     by_channel = (integers * scales[:, None, None, None]).astype(np.float32)
-    recovered = onnx_qat.find_scales(by_channel, 0)
+    recovered = onnx_int8.find_scales(by_channel, 0)
     assert recovered.shape == (6,)
     np.testing.assert_allclose(np.delete(recovered, 2), np.delete(scales, 2), rtol=1e-5)
-    assert onnx_qat.find_scales((integers * 0.3).astype(np.float32), 0) == pytest.approx(0.3)
-    assert onnx_qat.find_scales(by_channel, 1) is None
-    assert onnx_qat.find_scales(draw.normal(size=(20, 30)).astype(np.float32), 1) is None
+    assert onnx_int8.find_scales((integers * 0.3).astype(np.float32), 0) == pytest.approx(0.3)
+    assert onnx_int8.find_scales(by_channel, 1) is None
+    assert onnx_int8.find_scales(draw.normal(size=(20, 30)).astype(np.float32), 1) is None
 
 
 def test_a_third_party_model_matches_its_own_onnx_file(tmp_path):

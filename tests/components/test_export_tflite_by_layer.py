@@ -16,7 +16,7 @@ from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model, TFLiteModel
-from tfopt.components.export_tflite import activation_ranges, layer_quantization, litert_converter
+from tfopt.components.export_tflite import layer_quantization, litert_converter, quantize
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.export_tflite.flatbuffer import dense_scale_bytes
 from tfopt.components.export_tflite.parameters import TFLiteConversion
@@ -252,7 +252,7 @@ def test_the_stability_compares_the_ends_of_each_activation_on_both_halves(tmp_p
     model = saved(tmp_path / "model", serve, x=([None, 2], tf.float32))
     content = litert_converter.convert_float(model, TFLiteConversion())
     rows = [[-1.0, 7.0], [-4.0, 10.0], [-3.0, 9.0], [-2.0, 5.0]] * 20
-    stability = activation_ranges.measure_stability(content, [{"x": np.float32([row])} for row in rows])
+    stability = quantize.measure_stability(content, [{"x": np.float32([row])} for row in rows])
     of_x, of_relu, of_y = (1 + 1) / (10 + 4), (10 - 9) / 10, (7 - 5 + 10 - 9) / (10 - 5)
     assert stability["activations"] == 3 and stability["least_stable"] != "x"
     assert stability["largest_difference"] == pytest.approx(of_y)

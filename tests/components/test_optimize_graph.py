@@ -14,7 +14,7 @@ from tests.components.batch_norm_models import inputs_for, randomized
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.components.optimize_graph.component import optimize_graph
-from tfopt.components.optimize_graph.pass_names import LAWS, PRESETS, read_passes
+from tfopt.components.optimize_graph.parameters import LAWS, PRESETS, read_passes
 from tfopt.errors import ComponentError
 from tfopt.graph.law_order import OPT_IN
 from tfopt.graph.laws import laws
@@ -191,7 +191,7 @@ def test_names_of_passes_are_expanded_and_checked():
 
 def test_pass_names_import_no_numpy():
     code = (
-        "import sys; from tfopt.components.optimize_graph.pass_names import read_passes; "
+        "import sys; from tfopt.components.optimize_graph.parameters import read_passes; "
         "read_passes(['portable']); sys.exit('numpy' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.graph.frames import version_1
 from tests.graph.same_function import assert_same_function, assert_same_on_special_values, probes
 from tests.graph.table import view
-from tfopt.components.optimize_graph.pass_names import read_passes
+from tfopt.components.optimize_graph.parameters import read_passes
 from tfopt.components.optimize_graph.verified_passes import VerifiedPasses
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
 from tfopt.graph.law_order import ORDER

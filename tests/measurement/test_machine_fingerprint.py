@@ -35,7 +35,7 @@ def test_affinity_defaults_to_the_usable_cores():
     ],
 )
 def test_differences_that_affect_speed_are_described(place, value, pattern, monkeypatch):
-    monkeypatch.setattr("tfopt.tensorrt.nvidia.list_gpus", list)
+    monkeypatch.setattr("tfopt.measurement.machine_fingerprint.list_gpus", list)
     now = fingerprint()
     then = copy.deepcopy(now)
     inner = then

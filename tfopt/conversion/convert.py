@@ -62,6 +62,11 @@ def check_conversion(
     return bool(ranges)
 
 
+def is_quantized(model: Model) -> bool:
+    """Return True if an ONNX file contains quantizers; operator names are plain text in the file."""
+    return bool(model.format == "onnx" and model.onnx and b"QuantizeLinear" in model.onnx.read_bytes())
+
+
 def convert_in_child(
     convert: Callable[..., ConversionFacts],
     model: Model,

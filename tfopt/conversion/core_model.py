@@ -10,7 +10,7 @@ import logging
 import shutil
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -27,15 +27,14 @@ from tfopt.data.batches import Batch, serialize_records
 from tfopt.data.sample_inputs import count_records, split_batches
 from tfopt.data.text_inputs import read_text_inputs
 from tfopt.data.tfrecords import write_split
-from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import RecordParser, core_inputs
+from tfopt.runtimes.runtime import signature_error
 from tfopt.saved_models import saved_model
 from tfopt.saved_models.numeric_tables import has_numeric_tables, replace_numeric_tables
 from tfopt.saved_models.text_cut import Cut, cut_text, has_preprocessing
 from tfopt.storage.staging import link_tree
-from tfopt.value_types import JsonObject
 
 CUT = "pass cut_at=NODE with the node after which only numbers follow"
 HELD_OUT = "held_out"  # the split of the core's examples that is compared on
@@ -58,132 +57,124 @@ def convert_model(
     Raises:
         ComponentError: If neither the model nor its core can be converted.
     """
-    if model.saved_model and (model.signature != SERVING_DEFAULT or has_numeric_tables(model.saved_model)):
-        return _convert_signature(convert, model, examples, target, parameters)
-    return _convert_default(convert, model, examples, target, parameters)
+    return _Converter(convert, examples, target, parameters).convert_any(model)
 
 
-def _convert_default(
-    convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
-) -> ConversionFacts:
-    """Convert the default signature, or its core if it has ops that the format cannot hold."""
-    texts = read_text_inputs(model.saved_model, model.signature) if model.saved_model else {}
-    has_records = any(isinstance(spec, RecordSpec) for spec in texts.values())
-    refusal = None
-    if not parameters.cut_at and (not has_records or parameters.allows_any_op):
+@dataclass(frozen=True)
+class _Converter:
+    """The arguments of `convert_model`, for the model and what is made of it."""
+
+    convert: Convert
+    examples: Examples | None
+    target: Path
+    parameters: Conversion
+
+    def convert_any(self, model: Model) -> ConversionFacts:
+        if model.saved_model and (model.signature != SERVING_DEFAULT or has_numeric_tables(model.saved_model)):
+            return self.convert_signature(model)
+        return self.convert_default(model)
+
+    def convert_default(self, model: Model) -> ConversionFacts:
+        """Convert the default signature, or its core if it has ops that the format cannot hold."""
+        texts = read_text_inputs(model.saved_model, model.signature) if model.saved_model else {}
+        has_records = any(isinstance(spec, RecordSpec) for spec in texts.values())
+        refusal = None
+        if not self.parameters.cut_at and (not has_records or self.parameters.allows_any_op):
+            try:
+                return self.convert(model, self.examples, self.target, self.parameters)
+            except ComponentError as error:
+                if not texts and not _needs_cut(model):
+                    raise
+                refusal = error
+                log.info("not converted as a whole: %s", error.received)
+                for path in self.target.iterdir():
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
         try:
-            return convert(model, examples, target, parameters)
+            return self.convert_exported(model) if refusal and model.saved_model is None else self.convert_core(model)
         except ComponentError as error:
-            if not texts and not _needs_cut(model):
+            if refusal is None:
                 raise
-            refusal = error
-            log.info("not converted as a whole: %s", error.received)
-            for path in target.iterdir():
-                shutil.rmtree(path) if path.is_dir() else path.unlink()
-    try:
-        convert_part = _convert_exported if refusal and model.saved_model is None else _convert_core
-        return convert_part(convert, model, examples, target, parameters)
-    except ComponentError as error:
-        if refusal is None:
-            raise
-        raise ComponentError(
-            f"{refusal.received}; and without its preprocessing: {error.received}",
-            refusal.expected,
-            f"{refusal.fix}; or {error.fix if error.received.endswith('is text') else CUT}",
-        ) from error
+            raise ComponentError(
+                f"{refusal.received}; and without its preprocessing: {error.received}",
+                refusal.expected,
+                f"{refusal.fix}; or {error.fix if error.received.endswith('is text') else CUT}",
+            ) from error
 
+    def convert_exported(self, model: Model) -> ConversionFacts:
+        """Convert the SavedModel of a Keras file: without its numeric tables if it has any, or its core."""
+        with tempfile.TemporaryDirectory(dir=self.target.parent, prefix=".exported-") as folder:
+            exported = Model(Path(folder, "model"))
+            exported.path.mkdir()
+            keras_models.place_saved_model(model, exported.path / "Format-Serving")
+            has_tables = has_numeric_tables(exported.path / "Format-Serving")
+            return self.convert_any(exported) if has_tables else self.convert_core(exported)
 
-def _convert_exported(
-    convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
-) -> ConversionFacts:
-    """Convert the SavedModel of a Keras file: without its numeric tables if it has any, or its core."""
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".exported-") as folder:
-        exported = Model(Path(folder, "model"))
-        exported.path.mkdir()
-        keras_models.place_saved_model(model, exported.path / "Format-Serving")
-        has_tables = has_numeric_tables(exported.path / "Format-Serving")
-        return (convert_model if has_tables else _convert_core)(convert, exported, examples, target, parameters)
-
-
-def _convert_signature(
-    convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
-) -> ConversionFacts:
-    """Convert a SavedModel of the requested signature only, the default of all converters, without numeric tables."""
-    assert model.saved_model
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".signature-") as folder:
+    def convert_signature(self, model: Model) -> ConversionFacts:
+        """Convert a SavedModel of the requested signature only, the converters' default, without numeric tables."""
+        assert model.saved_model
         frozen = saved_model.read(model.saved_model)
         if model.signature not in frozen.signatures:
-            fix = nearest(model.signature, frozen.signatures)
-            raise ComponentError(f"{model.uri}: no signature {model.signature!r}", "one of its signatures", fix)
-        extracted = Path(folder, "model")
+            raise signature_error(model, model.signature, frozen.signatures)
         signatures = {SERVING_DEFAULT: frozen.signatures[model.signature]}
         requested = replace_numeric_tables(replace(frozen, signatures=signatures))
         if requested.initializer and model.signature == SERVING_DEFAULT:  # other tables remain
-            return _convert_default(convert, model, examples, target, parameters)
-        saved_model.write(requested, extracted / "Format-Serving")
-        return _convert_default(convert, Model(extracted), examples, target, parameters)
+            return self.convert_default(model)
+        with tempfile.TemporaryDirectory(dir=self.target.parent, prefix=".signature-") as folder:
+            extracted = Model(Path(folder, "model"))
+            saved_model.write(requested, extracted.path / "Format-Serving")
+            return self.convert_default(extracted)
 
+    def convert_core(self, model: Model) -> ConversionFacts:
+        with tempfile.TemporaryDirectory(dir=self.target.parent, prefix=".core-") as folder:
+            scratch = Path(folder)
+            with saved_model.opened(model) as frozen:
+                cut = cut_text(frozen, SERVING_DEFAULT, self.parameters.cut_at)
+                saved_model.write(cut.core, scratch / "core" / "Format-Serving")
+                if cut.preprocessing:
+                    saved_model.write(cut.preprocessing, scratch / PREPROCESSING)
+            core = Model(scratch / "core")
+            with runtimes.load(model) as whole, runtimes.load(core) as numbers:
+                before = _load_preprocessing(whole, cut, scratch)
+                core_examples, sampled, described = self.write_examples(scratch / "examples", whole, before, numbers)
+                facts = self.convert(core, core_examples, self.target, self.parameters)
+                if "calibration" in facts:
+                    facts["calibration"] |= {"digest": described["digest"], "records": described["records"]}
+                if cut.preprocessing:
+                    link_tree(scratch / PREPROCESSING, self.target / "Format-Serving" / PREPROCESSING)
+                if facts["verified"]["run"]:
+                    child = runtimes.load(Model(self.target))
+                    precision = facts["precision"]
+                    facts["verified"] = verify(whole, child, self.examples, sampled, self.parameters, precision)
+                core_specs = describe_specs(numbers.inputs)
+        log.info("%s is cut: the converted part takes %s", model.name, core_specs)
+        placed = PREPROCESSING if cut.preprocessing else None
+        return facts | {"cut": {"core_inputs": core_specs, "preprocessing": placed, "ops": cut.ops}}
 
-def _convert_core(
-    convert: Convert, model: Model, examples: Examples | None, target: Path, parameters: Conversion
-) -> ConversionFacts:
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".core-") as folder:
-        scratch = Path(folder)
-        with saved_model.opened(model) as frozen:
-            cut = cut_text(frozen, SERVING_DEFAULT, parameters.cut_at)
-            saved_model.write(cut.core, scratch / "core" / "Format-Serving")
-            if cut.preprocessing:
-                saved_model.write(cut.preprocessing, scratch / PREPROCESSING)
-        core = Model(scratch / "core")
-        with runtimes.load(model) as whole, runtimes.load(core) as numbers:
-            before = _load_preprocessing(whole, cut, scratch)
-            core_examples, sampled, described = _write_examples(
-                examples, scratch / "examples", (whole, before, numbers), parameters
-            )
-            facts = convert(core, core_examples, target, parameters)
-            if "calibration" in facts:
-                facts["calibration"] |= {"digest": described["digest"], "records": described["records"]}
-            if cut.preprocessing:
-                link_tree(scratch / PREPROCESSING, target / "Format-Serving" / PREPROCESSING)
-            if facts["verified"]["run"]:
-                child = runtimes.load(Model(target))
-                facts["verified"] = verify(whole, child, examples, sampled, parameters, facts["precision"])
-            core_inputs = describe_specs(numbers.inputs)
-    log.info("%s is cut: the converted part takes %s", model.name, core_inputs)
-    cut_facts: JsonObject = {
-        "core_inputs": core_inputs,
-        "preprocessing": PREPROCESSING if cut.preprocessing else None,
-        "ops": cut.ops,
-    }
-    return facts | {"cut": cut_facts}
+    def write_examples(
+        self, folder: Path, whole: Runtime, before: Runtime, core: Runtime
+    ) -> tuple[Examples | None, Batch | None, CalibrationFacts]:
+        """Write inputs of the core, computed by the whole model and its preprocessing: to calibrate and to compare on.
 
-
-def _write_examples(
-    examples: Examples | None, folder: Path, models: tuple[Runtime, Runtime, Runtime], parameters: Conversion
-) -> tuple[Examples | None, Batch | None, CalibrationFacts]:
-    """Write inputs of the core, computed by the whole model and its preprocessing: to calibrate and to compare on.
-
-    Without examples they are computed from random inputs: what the core takes, such as a number of a class, is not
-    random. Returned are also the inputs of the whole model to calibrate on, if there are any, and their description.
-    """
-    sampled, described = None, CalibrationFacts()
-    whole, before, core = models
-    batches: dict[str, Batch] = {}
-    if examples and parameters.needs_inputs:
-        sampled, described = calibration.sample_inputs(examples, whole.inputs, parameters)
-        batches[parameters.split] = sampled
-    try:
-        batches[HELD_OUT], _ = draw_held_out(examples, whole, sampled, parameters)
-    except ComponentError:
-        if examples:
-            raise
-        return None, sampled, described  # text without a vocabulary, which only examples have
-    for split, batch in batches.items():
-        size = fixed_batch(whole.inputs) or count_records(batch, whole.inputs)
-        chunks = [core_inputs(before, core, chunk) for chunk in split_batches(batch, whole.inputs, size)]
-        columns = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in core.inputs}
-        write_split(folder, split, serialize_records(columns))
-    return Examples(folder), sampled, described
+        Without examples they are computed from random inputs: what the core takes, such as a number of a class, is not
+        random. Also return the inputs of the whole model to calibrate on, if there are any, and their description.
+        """
+        sampled, described = None, CalibrationFacts()
+        batches: dict[str, Batch] = {}
+        if self.examples and self.parameters.needs_inputs:
+            sampled, described = calibration.sample_inputs(self.examples, whole.inputs, self.parameters)
+            batches[self.parameters.split] = sampled
+        try:
+            batches[HELD_OUT], _ = draw_held_out(self.examples, whole, sampled, self.parameters)
+        except ComponentError:
+            if self.examples:
+                raise
+            return None, sampled, described  # text without a vocabulary, which only examples have
+        for split, batch in batches.items():
+            size = fixed_batch(whole.inputs) or count_records(batch, whole.inputs)
+            chunks = [core_inputs(before, core, chunk) for chunk in split_batches(batch, whole.inputs, size)]
+            columns = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in core.inputs}
+            write_split(folder, split, serialize_records(columns))
+        return Examples(folder), sampled, described
 
 
 def _load_preprocessing(whole: Runtime, cut: Cut, folder: Path) -> Runtime:

@@ -58,7 +58,10 @@ def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) ->
     """
     before_layers = _before_layers(operations, inputs)
     seeds = [op for op in operations if op.role in ("exact", "scaling") and before_layers.intersection(op.reads)]
-    tainted = _upstream(operations, before_layers, {name for op in seeds for name in op.reads})
+    tainted = before_layers.intersection(name for op in seeds for name in op.reads)
+    for op in reversed(operations):  # what the seeds are computed from
+        if tainted.intersection(op.writes):
+            tainted |= before_layers.intersection(op.reads)
     in_float = []
     for op in operations:
         if op.role == "layer" or not tainted.intersection(op.reads):
@@ -110,12 +113,3 @@ def _before_layers(operations: Sequence[Operation], inputs: Collection[str]) -> 
         elif op.role != "layer" and reached.issuperset(computed):
             reached |= set(op.writes)
     return reached
-
-
-def _upstream(operations: Sequence[Operation], before_layers: set[str], tensors: set[str]) -> set[str]:
-    """Return those of the tensors that are before the first layers, and all that they are computed from."""
-    upstream = tensors & before_layers
-    for op in reversed(operations):
-        if upstream.intersection(op.writes):
-            upstream |= before_layers.intersection(op.reads)
-    return upstream

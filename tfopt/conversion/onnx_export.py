@@ -43,7 +43,6 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
 
 
 def _converts(saved_model: Path) -> bool:
-    """Return whether a SavedModel can be converted to the newest opset."""
     try:
         _convert(saved_model, NEWEST)
     except ComponentError:

@@ -10,7 +10,7 @@ from typing import Any
 
 import tfopt
 from tfopt.artifacts.formats import KERAS, RUNTIME_PACKAGES, TENSORFLOW, installed_versions
-from tfopt.tensorrt import nvidia
+from tfopt.tensorrt.machine import list_gpus
 from tfopt.value_types import JsonObject
 
 INSTRUCTION_SETS = re.compile(r"(sse4|avx|fma|f16c|amx|asimd|sve|bf16|i8mm)\w*")
@@ -26,7 +26,7 @@ def fingerprint(cores: Sequence[int] = ()) -> JsonObject:
     cores = list(cores) or sorted(os.sched_getaffinity(0))
     return {
         "cpu": cpu_facts(),
-        "gpus": nvidia.list_gpus(),
+        "gpus": list_gpus(),
         "affinity": cores,
         "governor": read_text(CPU / f"cpu{cores[0]}" / "cpufreq/scaling_governor"),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),

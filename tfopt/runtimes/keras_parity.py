@@ -113,8 +113,7 @@ def _check_parsed(model: SavedModel, parent: Runtime, names: list[str]) -> None:
 def _check_inputs(parent: Runtime, keras_model: keras_models.KerasObject) -> None:
     if _parsed_inputs(parent, keras_model):
         return
-    specs = input_specs(keras_model)
-    served = parent.inputs
+    specs, served = input_specs(keras_model), parent.inputs
     if set(specs) != set(served) or not all(
         own.dtype == served[name].dtype and len(own.shape) == len(served[name].shape) and same_shape(own, served[name])
         for name, own in specs.items()

@@ -44,7 +44,13 @@ class OpenVINORuntime(Runtime):
         self._compiled = compile_model
         self.inputs = {_name(port): _spec(port) for port in self._compiled.inputs}
         self.outputs = {_name(port): _spec(port) for port in self._compiled.outputs}
-        _check_no_text(where, self.inputs | self.outputs)
+        for name, spec in (self.inputs | self.outputs).items():
+            if spec.dtype == "string":
+                raise ComponentError(
+                    f"{where}: {name!r} is text",
+                    "numbers, as OpenVINO has no kernels for text",
+                    "look words up before the model, or use its SavedModel or ONNX form",
+                )
         self._input_names = list(self.inputs)
         self._wide = [name for name, spec in self.inputs.items() if spec.dtype in WIDE]
         self._request = self._compiled.create_infer_request()
@@ -52,7 +58,13 @@ class OpenVINORuntime(Runtime):
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run the graph."""
         for name in self._wide:
-            _check_range(name, arrays[name])
+            low, high = arrays[name].min(initial=0), arrays[name].max(initial=0)
+            if high > LIMITS.max or low < LIMITS.min:
+                raise ComponentError(
+                    f"input {name!r}: integers from {arrays[name].min()} to {arrays[name].max()}",
+                    f"at most 32 bits ({LIMITS.min} to {LIMITS.max}): OpenVINO on CPUs would truncate them",
+                    "hash or look them up to smaller numbers, or use the model's SavedModel or ONNX form",
+                )
         results = self._request.infer([arrays[name] for name in self._input_names], share_inputs=True)
         return dict(zip(self.outputs, results.to_tuple(), strict=True))
 
@@ -73,25 +85,6 @@ def _spec(port: Any) -> TensorSpec:
     if shape.rank.is_dynamic:
         return TensorSpec(dtype, (None,), ranked=False)
     return TensorSpec(dtype, tuple(size.get_length() if size.is_static else None for size in shape))
-
-
-def _check_no_text(where: str, specs: dict[str, TensorSpec]) -> None:
-    for name, spec in specs.items():
-        if spec.dtype == "string":
-            raise ComponentError(
-                f"{where}: {name!r} is text",
-                "numbers, as OpenVINO has no kernels for text",
-                "look words up before the model, or use its SavedModel or ONNX form",
-            )
-
-
-def _check_range(name: str, array: NDArray[Any]) -> None:
-    if array.size and (array.max() > LIMITS.max or array.min() < LIMITS.min):
-        raise ComponentError(
-            f"input {name!r}: integers from {array.min()} to {array.max()}",
-            f"at most 32 bits ({LIMITS.min} to {LIMITS.max}): OpenVINO on CPUs would truncate them",
-            "hash or look them up to smaller numbers, or use the model's SavedModel or ONNX form",
-        )
 
 
 def _refusal(model: Model, error: Exception) -> ComponentError:

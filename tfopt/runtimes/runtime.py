@@ -1,12 +1,13 @@
 """A loaded model of any format: check of its inputs, call, release."""
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any, Self
 
 from numpy.typing import NDArray
 
+from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec, describe_specs, dtype_name
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
@@ -43,14 +44,10 @@ class Runtime(abc.ABC):
         for name, spec in self.inputs.items():
             if name not in arrays:
                 raise ComponentError(f"no input {name!r}", expected, nearest(name, arrays))
-            array = arrays[name]
-            fits = not spec.ranked or _fits(array.shape, spec.shape)
-            dtype = dtype_name(array)
-            if dtype != spec.dtype or not fits:
-                received = TensorSpec(dtype, array.shape)
-                raise ComponentError(
-                    f"input {name!r}: {received}", str(spec), f"convert it to {spec.dtype}, and reshape it"
-                )
+            received = TensorSpec(dtype_name(arrays[name]), arrays[name].shape)
+            if received.dtype != spec.dtype or not _fits(received.shape, spec):
+                fix = f"convert it to {spec.dtype}, and reshape it"
+                raise ComponentError(f"input {name!r}: {received}", str(spec), fix)
         for name in arrays:
             if name not in self.inputs:
                 raise ComponentError(f"input {name!r}", expected, nearest(name, self.inputs))
@@ -67,6 +64,13 @@ class Runtime(abc.ABC):
         self.close()
 
 
-def _fits(shape: tuple[int, ...], expected: tuple[int | None, ...]) -> bool:
-    same_rank = len(shape) == len(expected)
-    return same_rank and all(size in (None, actual) for size, actual in zip(expected, shape, strict=True))
+def _fits(shape: tuple[int | None, ...], spec: TensorSpec) -> bool:
+    same_rank = len(shape) == len(spec.shape)
+    sizes = zip(spec.shape, shape, strict=False)
+    return not spec.ranked or (same_rank and all(expected in (None, size) for expected, size in sizes))
+
+
+def signature_error(model: Model, name: str, signatures: Collection[str]) -> ComponentError:
+    """Return the error for a signature that a model does not have."""
+    fix = nearest(name, signatures) if signatures else "export it with a signature"
+    return ComponentError(f"{model.uri}: no signature {name!r}", "one of its signatures", fix)

@@ -5,49 +5,47 @@ model:
 `tf.saved_model.load` copies its constants several times, and takes six times as long.
 """
 
-from collections.abc import Collection
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
-from tfopt.artifacts.saved_model_proto import asset_files, check_meta_graph, read_meta_graph
+from tfopt.artifacts.saved_model_proto import DAMAGED, asset_files, read_meta_graph
 from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import read_text_inputs
-from tfopt.error_messages import first_line, nearest
+from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
-from tfopt.runtimes.runtime import Arrays, Runtime
+from tfopt.runtimes.runtime import Arrays, Runtime, signature_error
 
 INITIALIZER = "saved_model_main_op"  # the collection that names the initialization op
 
 
 def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
     """Load a signature of a SavedModel."""
-    if model.saved_model and (graph := _read_frozen(model.saved_model)) is not None:
-        return FrozenSavedModelRuntime(model, graph, signature, threads)
-    return SavedModelRuntime(model, signature, threads)
+    folder = model.saved_model or model.path
+    meta_graph = read_meta_graph(folder)
+    if _is_frozen(meta_graph) and not (folder / "variables").exists():
+        return FrozenSavedModelRuntime(model, meta_graph, signature, threads)
+    return SavedModelRuntime(model, meta_graph, signature, threads)
 
 
 class SavedModelRuntime(Runtime):
     """A signature of a SavedModel."""
 
-    def __init__(self, model: Model, signature: str, threads: int | None) -> None:
+    def __init__(self, model: Model, meta_graph: Any, signature: str, threads: int | None) -> None:
         """Load the model; see `tfopt.runtimes.load`."""
         import tensorflow as tf
 
         set_threads(threads)
         folder = model.saved_model or model.path
-        tags = list(read_meta_graph(folder).meta_info_def.tags)
         try:
-            self._loaded = tf.saved_model.load(str(folder), tags)
+            self._loaded = tf.saved_model.load(str(folder), list(meta_graph.meta_info_def.tags))
         except Exception as error:
             raise _damaged(model, error) from error
-        signatures = self._loaded.signatures
-        if signature not in signatures:
-            raise _no_signature(model, signature, signatures)
-        self._call = signatures[signature]
+        if signature not in self._loaded.signatures:
+            raise signature_error(model, signature, self._loaded.signatures)
+        self._call = self._loaded.signatures[signature]
         # TensorFlow stores no order; the order of the inputs differs between processes.
         inputs = self._call.structured_input_signature[1]
         self.inputs = {name: to_tensor_spec(spec) for name, spec in sorted(inputs.items())}
@@ -90,7 +88,7 @@ class FrozenSavedModelRuntime(Runtime):
         except Exception as error:
             raise _damaged(model, error) from error
         if signature not in meta_graph.signature_def:
-            raise _no_signature(model, signature, meta_graph.signature_def)
+            raise signature_error(model, signature, meta_graph.signature_def)
         ends = meta_graph.signature_def[signature]
         try:
             inputs, outputs = (
@@ -120,26 +118,8 @@ class FrozenSavedModelRuntime(Runtime):
         self._session.close()
 
 
-def _read_frozen(folder: Path) -> Any:
-    """Return the MetaGraphDef of a frozen SavedModel; None for other models, which need TensorFlow's own loader."""
-    from google.protobuf.message import DecodeError
-    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
-
-    if (folder / "variables").exists():
-        return None
-    try:
-        graphs = Proto.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
-    except (OSError, DecodeError):  # TensorFlow's loader reports it
-        return None
-    if len(graphs) != 1 or not _is_frozen(graphs[0]):
-        return None
-    check_meta_graph(graphs[0], folder)
-    return graphs[0]
-
-
 def _is_frozen(graph: Any) -> bool:
     """Return True for a graph without objects, variables to restore, collections of TensorFlow 1, and other tensors."""
-    signatures = graph.signature_def.values()
     return (
         list(graph.meta_info_def.tags) == ["serve"]
         and not graph.HasField("object_graph_def")
@@ -147,7 +127,7 @@ def _is_frozen(graph: Any) -> bool:
         and set(graph.collection_def) <= {INITIALIZER}
         and all(
             info.WhichOneof("encoding") == "name"
-            for signature in signatures
+            for signature in graph.signature_def.values()
             for info in (*signature.inputs.values(), *signature.outputs.values())
         )
     )
@@ -164,19 +144,8 @@ def _typed_tensor(graph: Any, info: Any) -> Any:
 
 
 def _damaged(model: Model, error: Exception) -> ComponentError:
-    return ComponentError(
-        f"{model.saved_model}: {first_line(error)}",
-        "a SavedModel that TensorFlow can load",
-        "export it again; a file may be truncated or missing",
-    )
-
-
-def _no_signature(model: Model, signature: str, signatures: Collection[str]) -> ComponentError:
-    return ComponentError(
-        f"{model.uri}: no signature {signature!r}",
-        "one of its signatures",
-        nearest(signature, signatures) if signatures else "export it with a signature",
-    )
+    received = f"{model.saved_model}: {first_line(error)}"
+    return ComponentError(received, "a SavedModel that TensorFlow can load", DAMAGED)
 
 
 def to_tensor_spec(spec: Any) -> TensorSpec:

@@ -78,7 +78,10 @@ class TensorRTRuntime(Runtime):
                 )
         self.inputs = {name: self._spec(name) for name in inputs}
         self.outputs = {name: self._spec(name) for name in names if name not in inputs}
-        self._profiles = [self._profile(index) for index in range(self._engine.num_optimization_profiles)]
+        self._profiles: list[Profile] = []
+        for index in range(self._engine.num_optimization_profiles):
+            ranges = {name: self._engine.get_tensor_profile_shape(name, index) for name in inputs}
+            self._profiles.append(Profile({name: (tuple(a), tuple(b), tuple(c)) for name, (a, b, c) in ranges.items()}))
         self._chosen = 0
         self._buffers = Buffers()
 
@@ -123,7 +126,6 @@ class TensorRTRuntime(Runtime):
         return results
 
     def _result(self, name: str) -> NDArray[Any]:
-        """Allocate one output on the host and on the device."""
         shape = tuple(self._context.get_tensor_shape(name))
         if min(shape, default=0) < 0:
             raise ComponentError(
@@ -146,10 +148,6 @@ class TensorRTRuntime(Runtime):
         return TensorSpec(
             DTYPES[kind], tuple(None if size < 0 else size for size in self._engine.get_tensor_shape(name))
         )
-
-    def _profile(self, index: int) -> Profile:
-        shapes = {name: self._engine.get_tensor_profile_shape(name, index) for name in self.inputs}
-        return Profile({name: (tuple(a), tuple(b), tuple(c)) for name, (a, b, c) in shapes.items()})
 
 
 def select_profile(profiles: list[Profile], arrays: Arrays, current: int) -> int:

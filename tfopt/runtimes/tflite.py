@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.error_messages import first_line, nearest
+from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
-from tfopt.runtimes.runtime import Arrays, Runtime
+from tfopt.runtimes.runtime import Arrays, Runtime, signature_error
 
 
 class _Detail(TypedDict):
@@ -135,7 +135,7 @@ def _choose(signatures: Collection[str], name: str, model: Model) -> str:
     if len(signatures) == 1:
         return next(iter(signatures))
     if name not in signatures:
-        raise ComponentError(f"{model.uri}: no signature {name!r}", "one of its signatures", nearest(name, signatures))
+        raise signature_error(model, name, signatures)
     return name
 
 

@@ -5,12 +5,12 @@ Nodes that none of these and no signature reach are never run, such as an input 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts.saved_model_proto import asset_files, functions_called, init_ops
+from tfopt.artifacts.saved_model_proto import INIT, MAIN_OPS, asset_files, functions_called, init_ops
 from tfopt.errors import ComponentError
 from tfopt.graph.graph_def import FunctionDef, GraphDef, NodeDef, node_of, reach
 from tfopt.graph.graph_def import nodes as nodes_of
@@ -42,9 +42,10 @@ SHOWN = 3  # operators in an error
 
 @dataclass(frozen=True)
 class _Scope:
-    """The nodes of a graph or function that run; ``function`` is None for the graph."""
+    """The nodes of a graph or function that run, and those that restore; ``function`` is None for the graph."""
 
     nodes: dict[str, NodeDef]
+    restoring: Container[str]
     function: FunctionDef | None = None
 
 
@@ -58,32 +59,26 @@ def find_effects(meta_graph: Any) -> list[OutsideOperator]:
     own_functions = set(meta_graph.object_graph_def.concrete_functions) & set(bodies)
     called = _functions(bodies, (nodes[name] for name in served), own_functions)
     restored = _functions(bodies, (nodes[name] for name in restoring)) - called
-    scopes = [_Scope({name: nodes[name] for name in served | restoring})]
-    scopes += [_Scope({node.name: node for node in bodies[name].node_def}, bodies[name]) for name in called | restored]
-    savers = {None: restoring} | {name: set(scope.nodes) for name in restored for scope in scopes if _is(scope, name)}
+    scopes = [_Scope({name: nodes[name] for name in served | restoring}, restoring)]
+    for name in called | restored:
+        body = {node.name: node for node in bodies[name].node_def}
+        scopes.append(_Scope(body, body if name in restored else (), bodies[name]))
     effects = []
     for scope in scopes:
-        name = scope.function.signature.name if scope.function else None
+        prefix = f"{scope.function.signature.name}/" if scope.function else ""
         for node in scope.nodes.values():
             kind = effect(node)
-            if not kind or (RESTORE.fullmatch(node.op) and node.name in savers.get(name, ())):
+            if not kind or (RESTORE.fullmatch(node.op) and node.name in scope.restoring):
                 continue
             if node.op in OWN_FILE and _is_asset(node.input[OWN_FILE[node.op]], scope, scopes, meta_graph):
                 continue
-            effects.append(OutsideOperator(f"{name}/{node.name}" if name else node.name, node.op, kind))
+            effects.append(OutsideOperator(prefix + node.name, node.op, kind))
     return sorted(effects, key=lambda operator: operator.node)
 
 
 def node_effects(graph: GraphDef) -> list[OutsideOperator]:
     """Return the operators of a graph, and of its functions, that reach outside of it."""
     return [OutsideOperator(node.name, node.op, kind) for node in nodes_of(graph) if (kind := effect(node))]
-
-
-def saver_only(meta_graph: Any) -> Any:
-    """Return a copy of a MetaGraphDef without signatures and initialization; its saver remains."""
-    copy = type(meta_graph)(graph_def=meta_graph.graph_def, saver_def=meta_graph.saver_def)
-    copy.asset_file_def.extend(asset_files(meta_graph))
-    return copy
 
 
 def check_effects(effects: list[OutsideOperator], where: Path) -> None:
@@ -118,9 +113,21 @@ def effect(node: NodeDef) -> str:
     return ""
 
 
-def make_inert(graph: GraphDef, effects: Iterable[OutsideOperator]) -> None:
-    """Give operators with effects unknown inputs, so that TensorFlow does not compute them while it infers shapes."""
-    names = {operator.node for operator in effects}
+def make_inert(meta_graph: Any, effects: Iterable[OutsideOperator], where: Path) -> None:
+    """Remove the initialization of a model, and give operators with effects unknown inputs.
+
+    Otherwise TensorFlow would compute such operators while it infers shapes.
+
+    Raises:
+        ComponentError: If restoring the variables has effects, unless the model is trusted.
+    """
+    saver = type(meta_graph)(graph_def=meta_graph.graph_def, saver_def=meta_graph.saver_def)
+    saver.asset_file_def.extend(asset_files(meta_graph))
+    check_effects(find_effects(saver), where)
+    for collection in MAIN_OPS:
+        meta_graph.collection_def.pop(collection, None)
+    meta_graph.signature_def.pop(INIT, None)
+    names, graph = {operator.node for operator in effects}, meta_graph.graph_def
     bodies = [("", graph.node)] + [(f"{one.signature.name}/", one.node_def) for one in graph.library.function]
     for prefix, body in bodies:
         for node in [node for node in body if prefix + node.name in names]:
@@ -131,10 +138,6 @@ def make_inert(graph: GraphDef, effects: Iterable[OutsideOperator]) -> None:
                 unknown = body.add(name=f"{node.name}/unknown_{index}", op="Placeholder")
                 unknown.attr["dtype"].type = 7  # DT_STRING
                 node.input[index] = f"{unknown.name}:output:0" if prefix else unknown.name
-
-
-def _is(scope: _Scope, name: str) -> bool:
-    return scope.function is not None and scope.function.signature.name == name
 
 
 def _served(meta_graph: Any, nodes: dict[str, NodeDef]) -> set[str]:

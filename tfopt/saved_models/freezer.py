@@ -55,12 +55,10 @@ class CannotFreezeError(ComponentError):
 def freeze(frozen: Frozen, session: Any, *, state: bool = False, python: bool = False) -> Frozen:
     """Return the model with constants instead of variables, inlined calls, and a separate Identity for each output.
 
-    Variables that the model writes, and mutable tables, stay if ``state`` is true; the initialization op sets them.
-
     Args:
         frozen: A model whose graph may have variables and calls. The graph is changed in place.
         session: A ``tf.compat.v1.Session`` in which that graph is loaded and restored; None when it has no variables.
-        state: Allow variables that the model writes, and mutable tables.
+        state: Allow variables that the model writes, and mutable tables, which the initialization op then sets.
         python: Allow calls of Python code, for a graph that is not run.
 
     Raises:
@@ -81,13 +79,19 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False, python: bool = 
     lowered = _set_lowering(frozen.graph, to=False)  # otherwise inlining would turn While into Switch and Merge
     _return_effects(frozen.graph)
     unmark(frozen.graph, functions_to_inline(frozen.graph))
-    frozen = _inlined(frozen)
+    try:
+        frozen = grappler.run(frozen, ["function"])
+    except ComponentError:  # Grappler does not read graphs with some dtypes of 8 bits
+        if frozen.graph.library.function:
+            raise
     _inline_tables(frozen.graph)
     states = state_nodes(frozen.graph) if state else []
     names = [node.name for node in states]
     if session is not None:
         frozen.graph = _constants(frozen.graph, session, keep, names)
-    _leave_training(frozen)
+    graph = Graph.of(frozen.graph, fed=frozen.inputs)
+    if run_law("freeze_learning_phase", graph, Report()):  # without a value the graph cannot be run
+        frozen.graph = graph.to_graph_def()
     for ops in (VARIABLE,) if states else (VARIABLE, READS):
         _refuse(
             frozen.graph, ops, "has a variable that could not be frozen", "variables read by ReadVariableOp", but=names
@@ -103,16 +107,6 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False, python: bool = 
     return frozen
 
 
-def _inlined(frozen: Frozen) -> Frozen:
-    """Return the model with inlined calls. Grappler does not read graphs with some dtypes of 8 bits, and fails."""
-    try:
-        return grappler.run(frozen, ["function"])
-    except ComponentError:
-        if frozen.graph.library.function:
-            raise
-        return frozen
-
-
 def _keep_state(frozen: Frozen, states: list[Any], session: Any) -> None:
     """Make the initialization op give states the values that they have in a session."""
     if not states:
@@ -124,13 +118,6 @@ def _keep_state(frozen: Frozen, states: list[Any], session: Any) -> None:
             f"state that cannot be read: {first_line(error)}", "variables with values", "export the model again"
         ) from error
     frozen.initializer = add_initializer(frozen.graph, states, values, frozen.initializer)
-
-
-def _leave_training(frozen: Frozen) -> None:
-    """Set learning-phase placeholders that are no inputs to inference: without a value the graph cannot be run."""
-    graph = Graph.of(frozen.graph, fed=frozen.inputs)
-    if run_law("freeze_learning_phase", graph, Report()):
-        frozen.graph = graph.to_graph_def()
 
 
 def _open_assets(frozen: Frozen) -> None:
@@ -185,7 +172,6 @@ def _inline_tables(graph: Any) -> None:
 
 
 def _refuse(graph: GraphDef, ops: re.Pattern[str], problem: str, expected: str, but: Collection[str] = ()) -> None:
-    """Refuse operations, but for nodes of some names."""
     matching = (node for node in nodes(graph) if ops.search(node.op) and node.name not in but)
     refused = sorted({f"{node.name} ({node.op})" for node in matching})
     if refused:
@@ -243,7 +229,9 @@ def _name_outputs(frozen: Frozen) -> Frozen:
     for key, signature in frozen.signatures.items():
         outputs = {}
         for name, end in signature.outputs.items():
-            node = frozen.graph.node.add(op="Identity", name=_new_name(f"{key}_{name}", used_names))
+            base = re.sub(r"[^A-Za-z0-9_.]", "_", f"{key}_{name}").lstrip("_.") or "output"
+            node = frozen.graph.node.add(op="Identity", name=unused_name(base, used_names))
+            used_names.add(node.name)
             node.input.append(_source(end, producers))
             node.attr["T"].type = data_type(end.dtype)
             outputs[name] = replace(end, tensor=f"{node.name}:0")
@@ -260,10 +248,3 @@ def _source(end: Endpoint, producers: dict[str, NodeDef]) -> str:
         tensor = node.input[int(index)]
         return _source(replace(end, tensor=tensor if ":" in tensor else f"{tensor}:0"), producers)
     return name if index == "0" else end.tensor
-
-
-def _new_name(text: str, used_names: set[str]) -> str:
-    base = re.sub(r"[^A-Za-z0-9_.]", "_", text).lstrip("_.") or "output"
-    name = unused_name(base, used_names)
-    used_names.add(name)
-    return name

@@ -159,7 +159,6 @@ def _cut(frozen: Frozen) -> Frozen:
 
 
 def _placeholders(graph_def: Any, others: Iterable[str] = ()) -> list[str]:
-    """Return the names of placeholders, at most `SHOWN`, without some."""
     names = [node.name for node in graph_def.node if node.op == "Placeholder"]
     return [name for name in names if name not in set(others)][:SHOWN]
 

@@ -11,8 +11,8 @@ from tfopt.graph.graph_def import GraphDef
 WITH_SIZES = ("TensorListReserve", "TensorListFromTensor", "TensorListStack", "TensorListGetItem")
 
 
-def fix_list_sizes(graph: GraphDef, batch_size: int = 1) -> None:
-    """Replace the open first size of lists' elements by the batch size, in a GraphDef and its functions, in place.
+def fix_list_sizes(graph: GraphDef) -> None:
+    """Replace the open first size of lists' elements by a batch size of 1, in a GraphDef and its functions, in place.
 
     An open first size is taken for the batch size: a comparison of outputs would show another meaning. The lists get
     constants of their own, because other operations may read the old ones.
@@ -22,13 +22,14 @@ def fix_list_sizes(graph: GraphDef, batch_size: int = 1) -> None:
     for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
         constants = {node.name: node for node in nodes if node.op == "Const"}
         for node in [node for node in nodes if node.op in WITH_SIZES]:
-            read = [(index, constants.get(tensor.partition(":")[0])) for index, tensor in enumerate(node.input)]
-            for index, constant in [(index, constant) for index, constant in read if constant]:
+            for index, constant in enumerate([constants.get(source.partition(":")[0]) for source in node.input]):
+                if constant is None:
+                    continue
                 sizes = tf.make_ndarray(constant.attr["value"].tensor)
                 if sizes.ndim != 1 or not sizes.size or sizes[0] != -1 or sizes[1:].min(initial=0) < 0:
                     continue
                 fixed = nodes.add(name=f"{node.name}/sizes_{index}", op="Const")
                 fixed.attr["dtype"].CopyFrom(constant.attr["dtype"])
-                values = np.array([batch_size, *sizes[1:]], sizes.dtype)
+                values = np.array([1, *sizes[1:]], sizes.dtype)
                 fixed.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(values))
                 node.input[index] = node.input[index].replace(constant.name, fixed.name, 1)

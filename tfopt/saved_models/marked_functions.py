@@ -17,15 +17,11 @@ XLA, NO_INLINE = "_XlaMustCompile", "_noinline"  # attributes of a function; the
 COMPILED = "compiled_by_tfopt"  # part of the names of the functions that `compile_xla` adds
 
 
-@contextlib.contextmanager
-def inlinable(saved_model: Path) -> Iterator[Path]:
-    """Yield the folder of a SavedModel for a converter, or of a copy without marks that exists until the block ends."""
+def inlinable(saved_model: Path) -> contextlib.AbstractContextManager[Path]:
+    """Return the folder of a SavedModel for a converter, or of a copy without marks, until the block ends."""
     meta_graph = read_meta_graph(saved_model)
-    if not unmark(meta_graph.graph_def, marked_functions(meta_graph.graph_def)):
-        yield saved_model
-        return
-    with replaced_graph(saved_model, meta_graph) as folder:
-        yield folder
+    is_marked = unmark(meta_graph.graph_def, marked_functions(meta_graph.graph_def))
+    return replaced_graph(saved_model, meta_graph) if is_marked else contextlib.nullcontext(saved_model)
 
 
 @contextlib.contextmanager
@@ -69,7 +65,11 @@ def unmark(graph: GraphDef, names: set[str]) -> bool:
 
 def _needs_xla(function: FunctionDef) -> bool:
     """Return whether a function may have a convolution in 3-D with groups, which TensorFlow cannot run on CPUs."""
-    shapes = dict(_shapes(function))
+    places = {one.name: place for place, one in enumerate(function.signature.input_arg)}
+    owners = [(name, function.arg_attr[place].attr) for name, place in places.items() if place in function.arg_attr]
+    owners += [(node.name, node.attr) for node in function.node_def]
+    stored = {name: attr["_output_shapes"].list.shape for name, attr in owners if "_output_shapes" in attr}
+    shapes = {name: [axis.size for axis in outputs[0].dim] for name, outputs in stored.items() if outputs}
     for node in function.node_def:
         if node.op == "Conv3D":
             image, kernel = (shapes.get(node_of(source), []) for source in node.input[:2])
@@ -77,12 +77,3 @@ def _needs_xla(function: FunctionDef) -> bool:
             if len(image) != 5 or len(kernel) != 5 or image[axis] != kernel[3]:
                 return True
     return False
-
-
-def _shapes(function: FunctionDef) -> Iterator[tuple[str, list[int]]]:
-    """Yield the sizes of a function's arguments and of the first outputs of its nodes, where they are stored."""
-    places = {one.name: place for place, one in enumerate(function.signature.input_arg)}
-    owners = [(name, function.arg_attr[place].attr) for name, place in places.items() if place in function.arg_attr]
-    for name, attributes in [*owners, *((node.name, node.attr) for node in function.node_def)]:
-        if "_output_shapes" in attributes and attributes["_output_shapes"].list.shape:
-            yield name, [axis.size for axis in attributes["_output_shapes"].list.shape[0].dim]

@@ -18,14 +18,14 @@ from typing import Any
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.reproducible_files import make_saved_model_reproducible
-from tfopt.artifacts.saved_model_proto import INIT, MAIN_OPS, asset_files, init_ops, read_meta_graph
+from tfopt.artifacts.saved_model_proto import DAMAGED, INIT, asset_files, init_ops, read_meta_graph
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
+from tfopt.graph.graph_def import data_type
 from tfopt.keras_models.io import place_saved_model
-from tfopt.reports.inspection_report import OutsideOperator
 from tfopt.saved_models import freezer as freezing
-from tfopt.saved_models.effects import check_effects, find_effects, make_inert, saver_only
+from tfopt.saved_models.effects import find_effects, make_inert
 from tfopt.saved_models.marked_functions import replaced_graph
 from tfopt.saved_models.removed_ops import has_successors, replace_removed
 
@@ -50,23 +50,22 @@ def read(model_path: Path, *, state: bool = False, inert: bool = False) -> Froze
     proto = read_meta_graph(model_path, effects=inert)
     effects = find_effects(proto) if inert else []
     if effects:
-        _make_inert(proto, effects, model_path)
+        make_inert(proto, effects, model_path)
     keys = sorted(set(proto.signature_def) - OWN)
     if not any(proto.signature_def[key].outputs for key in keys):
         raise ComponentError(f"{model_path}: no signatures", "at least one", "export it with a signature")
     assets = {item.tensor_info.name: model_path / "assets" / item.filename for item in asset_files(proto)}
+    rewritten = bool(effects) or has_successors(proto.graph_def)
+    proto.graph_def.CopyFrom(replace_removed(proto.graph_def))
     with (
-        _rewritten(model_path, proto, bool(effects)) as folder,
+        replaced_graph(model_path, proto) if rewritten else contextlib.nullcontext(model_path) as folder,
         tf.Graph().as_default(),
         tf.compat.v1.Session() as session,
     ):
         try:
             loaded = tf.compat.v1.saved_model.load(session, list(proto.meta_info_def.tags), str(folder))
         except Exception as error:
-            expected, fix = (
-                "a SavedModel that TensorFlow can load",
-                "export it again; a file may be truncated or missing",
-            )
+            expected, fix = "a SavedModel that TensorFlow can load", DAMAGED
             if REMOVED.search(first_line(error)):
                 expected = "operations that this TensorFlow runs, or removed ones that have a successor"
                 fix = (
@@ -75,38 +74,8 @@ def read(model_path: Path, *, state: bool = False, inert: bool = False) -> Froze
                 )
             raise ComponentError(f"{model_path}: {first_line(error)}", expected, fix) from error
         signatures = {key: _signature(key, proto.signature_def[key], session.graph, model_path) for key in keys}
-        frozen = Frozen(loaded.graph_def, signatures, _init_op(proto), assets)
+        frozen = Frozen(loaded.graph_def, signatures, next(iter(init_ops(proto)), None), assets)
         return freezing.freeze(frozen, session, state=state, python=bool(effects))
-
-
-def has_removed_operations(model_path: Path) -> bool:
-    """Return whether a SavedModel has operations that TensorFlow has removed, and that `read` replaces."""
-    return has_successors(read_meta_graph(model_path).graph_def)
-
-
-@contextlib.contextmanager
-def _rewritten(model_path: Path, meta_graph: Any, changed: bool) -> Iterator[Path]:
-    """Yield the folder of a SavedModel, or of a copy that exists until the block ends.
-
-    The copy has the graph without removed operations; it is made if there are any, or if the graph was ``changed``.
-    """
-    if not changed and not has_successors(meta_graph.graph_def):
-        yield model_path
-        return
-    meta_graph.graph_def.CopyFrom(replace_removed(meta_graph.graph_def))
-    with replaced_graph(model_path, meta_graph) as folder:
-        yield folder
-
-
-def _make_inert(proto: Any, effects: list[OutsideOperator], where: Path) -> None:
-    """Remove the initialization of a MetaGraphDef, and keep TensorFlow from computing operators with effects."""
-    restoring = find_effects(saver_only(proto))
-    if restoring:
-        check_effects(restoring, where)
-    make_inert(proto.graph_def, effects)
-    for collection in MAIN_OPS:
-        proto.collection_def.pop(collection, None)
-    proto.signature_def.pop(INIT, None)
 
 
 @contextlib.contextmanager
@@ -137,7 +106,12 @@ def write(frozen: Frozen, folder: Path) -> None:
     meta.meta_info_def.tensorflow_git_version = tf.version.GIT_VERSION
     meta.graph_def.CopyFrom(frozen.graph)
     for key, signature in frozen.signatures.items():
-        _write_signature(meta.signature_def[key], signature)
+        written = meta.signature_def[key]
+        written.method_name = signature.method
+        for ends, side in ((signature.inputs, written.inputs), (signature.outputs, written.outputs)):
+            for name, end in ends.items():
+                side[name].name, side[name].dtype = end.tensor, data_type(end.dtype)
+                side[name].tensor_shape.CopyFrom(tf.TensorShape(end.shape).as_proto())
     if frozen.initializer:
         meta.collection_def["saved_model_main_op"].node_list.value.append(frozen.initializer)
     folder.mkdir(parents=True, exist_ok=True)
@@ -184,21 +158,6 @@ def _endpoint(key: str, name: str, info: Any) -> Endpoint:
 
 def _damaged(received: str, expected: str) -> ComponentError:
     return ComponentError(received, expected, "export it again; the file is damaged or was edited")
-
-
-def _init_op(proto: Any) -> str | None:
-    return next(iter(init_ops(proto)), None)
-
-
-def _write_signature(proto: Any, signature: Signature) -> None:
-    import tensorflow as tf
-
-    proto.method_name = signature.method
-    for ends, side in ((signature.inputs, proto.inputs), (signature.outputs, proto.outputs)):
-        for name, end in ends.items():
-            side[name].name = end.tensor
-            side[name].dtype = tf.as_dtype(end.dtype).as_datatype_enum
-            side[name].tensor_shape.CopyFrom(tf.TensorShape(end.shape).as_proto())
 
 
 def _write_assets(meta: Any, assets: dict[str, Path], folder: Path) -> None:

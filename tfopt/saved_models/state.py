@@ -162,7 +162,6 @@ def _occupied(keys: Any, values: Any, *free: Any) -> list[Any]:
 
 
 def _writing_functions(graph_def: Any) -> set[str]:
-    """Return the names of the functions that write variables, themselves or in functions that they call."""
     bodies = {function.signature.name: function.node_def for function in graph_def.library.function}
     writing = {name for name, body in bodies.items() if any(WRITES.search(node.op) for node in body)}
     while more := {name for name, body in bodies.items() if functions_called(body) & writing} - writing:

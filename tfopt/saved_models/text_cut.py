@@ -52,19 +52,12 @@ ELEMENTWISE = re.compile(
 
 @dataclass(frozen=True)
 class Cut:
-    """The parts of a model.
+    """The parts of a model."""
 
-    Attributes:
-        core: The part of numbers, with the outputs of the model.
-        preprocessing: The part before it, whose outputs are inputs of the core; None if the core takes features.
-        features: The features that the core takes, if there is no preprocessing.
-        ops: Number of ops in the preprocessing by type.
-    """
-
-    core: Frozen
-    preprocessing: Frozen | None
-    features: Mapping[str, ParsedFeature]
-    ops: Mapping[str, int]
+    core: Frozen  # the part of numbers, with the outputs of the model
+    preprocessing: Frozen | None  # before it; its outputs are inputs of the core. None if the core takes features
+    features: Mapping[str, ParsedFeature]  # that the core takes, if there is no preprocessing
+    ops: Mapping[str, int]  # number of ops in the preprocessing by type
 
 
 def has_preprocessing(frozen: Frozen) -> bool:
@@ -97,10 +90,15 @@ class _Cutter:
             tf.graph_util.import_graph_def(_with_known_shapes(self.graph), name="")
 
     def cut(self, at: Sequence[str]) -> Cut:
-        before = self._ancestors(self._named(at) if at else self._text_nodes())
+        chosen = list(map(node_of, at))
+        for name in chosen:
+            if name not in self.nodes:
+                raise ComponentError(f"cut_at={name}", "nodes of the frozen graph", nearest(name, self.nodes))
+        before = self._ancestors(chosen or self._text_nodes())
         cut_tensors = self._cut_tensors(before)
-        while unaligned := [tensor for tensor in cut_tensors if not self._has_rows(tensor)]:
-            before |= self._ancestors(self._readers(unaligned, before))
+        while unaligned := {tensor for tensor in cut_tensors if not self._has_rows(tensor)}:
+            behind = [node for node in self.graph.node if node.name not in before]
+            before |= self._ancestors(node.name for node in behind if unaligned.intersection(map(_tensor, node.input)))
             cut_tensors = self._cut_tensors(before)
         if not cut_tensors:
             raise ComponentError(
@@ -122,13 +120,6 @@ class _Cutter:
     def _ops(self, names: set[str]) -> Counter[str]:
         return Counter(op for name in names if (op := self.nodes[name].op) not in ("Const", "Placeholder"))
 
-    def _named(self, at: Sequence[str]) -> list[str]:
-        chosen = list(map(node_of, at))
-        for name in chosen:
-            if name not in self.nodes:
-                raise ComponentError(f"cut_at={name}", "nodes of the frozen graph", nearest(name, self.nodes))
-        return chosen
-
     def _text_nodes(self) -> list[str]:
         bodies = {function.signature.name: function.node_def for function in self.graph.library.function}
 
@@ -144,7 +135,6 @@ class _Cutter:
         return [node.name for node in self.graph.node if is_text(node)]
 
     def _ancestors(self, names: Iterable[str]) -> set[str]:
-        """Return nodes and all that they depend on."""
         reached = reach(names, lambda name: map(node_of, self.nodes[name].input))
         ends = {name: end.dtype for name, end in self.signature.outputs.items() if end.node in reached}
         if ends:
@@ -178,13 +168,6 @@ class _Cutter:
         shape = self.imported.get_tensor_by_name(tensor).shape
         batches = {end.shape[0] if end.shape else None for end in self.signature.inputs.values()}
         return bool(shape.rank) and shape[0] in batches
-
-    def _readers(self, tensors: list[str], before: set[str]) -> list[str]:
-        return [
-            node.name
-            for node in self.graph.node
-            if node.name not in before and {_tensor(name) for name in node.input} & set(tensors)
-        ]
 
     def _add_elementwise(self, before: set[str]) -> None:
         """Add elementwise ops on results of the preprocessing to it.
@@ -267,7 +250,6 @@ class _Cutter:
         return replace(frozen, graph=graph, signatures={self.key: signature}, assets=assets)
 
     def _inputs(self, graph: GraphDef) -> dict[str, Endpoint]:
-        """Return the inputs of the signature that a part of the graph has."""
         remaining = {node.name for node in graph.node}
         return {name: end for name, end in self.signature.inputs.items() if end.node in remaining}
 

@@ -13,13 +13,20 @@ from tfopt.tensorrt.machine import INSTALL
 LEVELS = {"INTERNAL_ERROR": logging.ERROR, "ERROR": logging.ERROR, "WARNING": logging.WARNING}
 
 
-class Messages:
+class Messages(trt.ILogger):  # type: ignore[misc]
     """A logger for TensorRT's classes that forwards messages to Python's logging and records ``errors``."""
 
     def __init__(self) -> None:
         """Create the logger."""
+        trt.ILogger.__init__(self)
         self.errors: list[str] = []
-        self.logger = _Logger(self.errors)
+
+    def log(self, severity: Any, msg: str) -> None:
+        """Forward a message; TensorRT calls this method."""
+        level = LEVELS.get(severity.name, logging.DEBUG)
+        if level == logging.ERROR:
+            self.errors.append(msg)
+        logging.getLogger("tfopt.tensorrt").log(level, "%s", msg)
 
     def last_error(self, otherwise: str) -> str:
         """Return the last error in one line, or another text if there was none."""
@@ -32,7 +39,7 @@ class Messages:
             ComponentError: If TensorRT does not start.
         """
         try:
-            return kind(self.logger)
+            return kind(self)
         except TypeError as error:  # raised by the bindings if the library returns a null pointer
             raise ComponentError(
                 f"TensorRT {trt.__version__} does not start: {self.last_error(first_line(error))}",
@@ -47,19 +54,7 @@ def load_plugins() -> None:
 
     The plugins store a raw pointer to the logger, which must therefore never be freed.
     """
-    trt.init_libnvinfer_plugins(_PLUGIN_MESSAGES.logger, "")
-
-
-class _Logger(trt.ILogger):  # type: ignore[misc]
-    def __init__(self, errors: list[str]) -> None:
-        trt.ILogger.__init__(self)
-        self._errors = errors
-
-    def log(self, severity: Any, msg: str) -> None:
-        level = LEVELS.get(severity.name, logging.DEBUG)
-        if level == logging.ERROR:
-            self._errors.append(msg)
-        logging.getLogger("tfopt.tensorrt").log(level, "%s", msg)
+    trt.init_libnvinfer_plugins(_PLUGIN_MESSAGES, "")
 
 
 _PLUGIN_MESSAGES = Messages()

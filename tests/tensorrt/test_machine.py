@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tfopt.measurement.machine_fingerprint import fingerprint
-from tfopt.tensorrt import nvidia
+from tfopt.tensorrt import machine
 
 SCRIPT = """#!/bin/sh
 case "$1" in
@@ -26,13 +26,13 @@ def test_the_fingerprint_has_each_gpu_with_driver_and_cuda(tmp_path, monkeypatch
         {"name": "NVIDIA H200", "driver": "570.86.15", "memory": "143771 MiB", "cuda": "12.8"},
         {"name": "NVIDIA A10", "driver": "570.86.15", "memory": "23028 MiB", "cuda": "12.8"},
     ]
-    assert nvidia.driver_version() == "570.86.15"
+    assert machine.driver_version() == "570.86.15"
 
 
 def test_a_failing_driver_means_no_gpu(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     program(tmp_path, "#!/bin/sh\necho 'NVIDIA-SMI has failed'; exit 9\n")
-    assert nvidia.list_gpus() == []
+    assert machine.list_gpus() == []
 
 
 def program(folder: Path, text: str) -> None:
