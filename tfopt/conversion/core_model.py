@@ -60,6 +60,14 @@ def convert_model(
     return _Converter(convert, examples, target, parameters).convert_any(model)
 
 
+class _UnevenRowsError(Exception):
+    """Inputs of a core have other rows than one per record, such as one per word."""
+
+    def __init__(self, names: list[str]) -> None:
+        super().__init__(names)
+        self.names = names
+
+
 @dataclass(frozen=True)
 class _Converter:
     """The arguments of `convert_model`, for the model and what is made of it."""
@@ -124,18 +132,23 @@ class _Converter:
             saved_model.write(requested, extracted.path / "Format-Serving")
             return self.convert_default(extracted)
 
-    def convert_core(self, model: Model) -> ConversionFacts:
+    def convert_core(self, model: Model, uneven: frozenset[str] = frozenset()) -> ConversionFacts:
+        """Convert the part of numbers, cut behind the readers of the tensors ``uneven``: see `cut_text`."""
         with tempfile.TemporaryDirectory(dir=self.target.parent, prefix=".core-") as folder:
             scratch = Path(folder)
             with saved_model.opened(model) as frozen:
-                cut = cut_text(frozen, SERVING_DEFAULT, self.parameters.cut_at)
+                cut = cut_text(frozen, SERVING_DEFAULT, self.parameters.cut_at, uneven)
                 saved_model.write(cut.core, scratch / "core" / "Format-Serving")
                 if cut.preprocessing:
                     saved_model.write(cut.preprocessing, scratch / PREPROCESSING)
             core = Model(scratch / "core")
             with runtimes.load(model) as whole, runtimes.load(core) as numbers:
                 before = _load_preprocessing(whole, cut, scratch)
-                core_examples, sampled, described = self.write_examples(scratch / "examples", whole, before, numbers)
+                try:
+                    written = self.write_examples(scratch / "examples", whole, before, numbers)
+                except _UnevenRowsError as error:
+                    return self.convert_core(model, uneven.union(cut.tensors[name] for name in error.names))
+                core_examples, sampled, described = written
                 facts = self.convert(core, core_examples, self.target, self.parameters)
                 if "calibration" in facts:
                     facts["calibration"] |= {"digest": described["digest"], "records": described["records"]}
@@ -171,7 +184,12 @@ class _Converter:
             return None, sampled, described  # text without a vocabulary, which only examples have
         for split, batch in batches.items():
             size = fixed_batch(whole.inputs) or count_records(batch, whole.inputs)
-            chunks = [core_inputs(before, core, chunk) for chunk in split_batches(batch, whole.inputs, size)]
+            chunks = []
+            for chunk in split_batches(batch, whole.inputs, size):
+                chunks.append(core_inputs(before, core, chunk))
+                rows = count_records(chunk, whole.inputs)
+                if uneven := [name for name in before.outputs if len(chunks[-1][name]) != rows]:
+                    raise _UnevenRowsError(uneven)
             columns = {name: np.concatenate([chunk[name] for chunk in chunks]) for name in core.inputs}
             write_split(folder, split, serialize_records(columns))
         return Examples(folder), sampled, described

@@ -12,7 +12,7 @@ default values, needs no preprocessing graph: the core takes the parsed features
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 
@@ -41,7 +41,7 @@ from tfopt.graph.report import Report
 
 PREPROCESSING = re.compile(
     r"Parse\w*Example|^ParseTensor|^Decode|String|Ragged|^Sparse|Lookup|HashTable|InitializeTable|Unicode|Regex"
-    r"|Bincount|^Bucketize|^AsString$|^Substr$|^ReduceJoin$"
+    r"|Bincount|^Bucketize|^(Lower|Upper)Bound$|^AsString$|^Substr$|^ReduceJoin$"
 )
 ELEMENTWISE = re.compile(
     r"(Abs|Add|AddV2|Bucketize|Cast|Ceil|ClipByValue|Div|DivNoNan|Equal|Exp|Floor|FloorDiv|FloorMod|Greater"
@@ -58,6 +58,7 @@ class Cut:
     preprocessing: Frozen | None  # before it; its outputs are inputs of the core. None if the core takes features
     features: Mapping[str, ParsedFeature]  # that the core takes, if there is no preprocessing
     ops: Mapping[str, int]  # number of ops in the preprocessing by type
+    tensors: Mapping[str, str]  # outputs of the preprocessing by input of the core
 
 
 def has_preprocessing(frozen: Frozen) -> bool:
@@ -65,23 +66,26 @@ def has_preprocessing(frozen: Frozen) -> bool:
     return any(PREPROCESSING.search(node.op) for node in nodes(frozen.graph))
 
 
-def cut_text(frozen: Frozen, key: str, at: Sequence[str] = ()) -> Cut:
+def cut_text(frozen: Frozen, key: str, at: Sequence[str] = (), uneven: Collection[str] = ()) -> Cut:
     """Cut the signature ``key`` of a model at nodes or tensors, by default where text, tables and records end.
+
+    Shapes of the graph do not tell a row per record from a row per word: the tensors ``uneven`` are known to have other
+    rows, and the cut is behind their readers.
 
     Raises:
         ComponentError: If an output is text or depends on nothing but the preprocessing, a tensor to cut at does not
             exist, or there is no place where every tensor is of numbers with one row per record.
     """
-    return _Cutter(frozen if at else optimize(frozen, NORMALIZING, Report()), key).cut(at)
+    return _Cutter(frozen if at else optimize(frozen, NORMALIZING, Report()), key, uneven).cut(at)
 
 
 class _Cutter:
     """The graph of one signature, with its tensors' dtypes and shapes."""
 
-    def __init__(self, frozen: Frozen, key: str) -> None:
+    def __init__(self, frozen: Frozen, key: str, uneven: Collection[str]) -> None:
         import tensorflow as tf
 
-        self.frozen, self.key, self.signature = frozen, key, frozen.signatures[key]
+        self.frozen, self.key, self.signature, self.uneven = frozen, key, frozen.signatures[key], uneven
         self.outputs = {end.node for end in self.signature.outputs.values()}
         self.graph = subgraph(frozen.graph, self.outputs)
         self.nodes = {node.name: node for node in self.graph.node}
@@ -95,11 +99,7 @@ class _Cutter:
             if name not in self.nodes:
                 raise ComponentError(f"cut_at={name}", "nodes of the frozen graph", nearest(name, self.nodes))
         before = self._ancestors(chosen or self._text_nodes())
-        cut_tensors = self._cut_tensors(before)
-        while unaligned := {tensor for tensor in cut_tensors if not self._has_rows(tensor)}:
-            behind = [node for node in self.graph.node if node.name not in before]
-            before |= self._ancestors(node.name for node in behind if unaligned.intersection(map(_tensor, node.input)))
-            cut_tensors = self._cut_tensors(before)
+        cut_tensors = self._move_to_rows(before)
         if not cut_tensors:
             raise ComponentError(
                 "a model whose outputs do not depend on the part before the cut",
@@ -110,12 +110,13 @@ class _Cutter:
         if all(tensor in features and features[tensor][1].default is None for tensor in cut_tensors):
             names = {tensor: features[tensor][0] for tensor in cut_tensors}
             core = self._core(names, before)
-            return Cut(core, None, dict(features[tensor] for tensor in cut_tensors), self._ops(before))
+            return Cut(core, None, dict(features[tensor] for tensor in cut_tensors), self._ops(before), {})
         if not at:
             self._add_elementwise(before)
-            cut_tensors = self._cut_tensors(before)
+            cut_tensors = self._move_to_rows(before)
         names = self._names(cut_tensors)
-        return Cut(self._core(names, before), self._preprocessing(names), {}, self._ops(before))
+        tensors = {name: tensor for tensor, name in names.items()}
+        return Cut(self._core(names, before), self._preprocessing(names), {}, self._ops(before), tensors)
 
     def _ops(self, names: set[str]) -> Counter[str]:
         return Counter(op for name in names if (op := self.nodes[name].op) not in ("Const", "Placeholder"))
@@ -164,7 +165,16 @@ class _Cutter:
         node = self.nodes[node_of(tensor)]
         return node.op == "Const" or (node.name in self.inputs and node.attr["dtype"].type != STRING)
 
+    def _move_to_rows(self, before: set[str]) -> list[str]:
+        """Add the readers of tensors without a row per record, until there are none. Return the tensors to cut at."""
+        while unaligned := {tensor for tensor in self._cut_tensors(before) if not self._has_rows(tensor)}:
+            behind = [node for node in self.graph.node if node.name not in before]
+            before |= self._ancestors(node.name for node in behind if unaligned.intersection(map(_tensor, node.input)))
+        return self._cut_tensors(before)
+
     def _has_rows(self, tensor: str) -> bool:
+        if tensor in self.uneven:
+            return False
         shape = self.imported.get_tensor_by_name(tensor).shape
         batches = {end.shape[0] if end.shape else None for end in self.signature.inputs.values()}
         return bool(shape.rank) and shape[0] in batches
