@@ -12,10 +12,10 @@ from tfopt.graph.law_order import LawFacts
 from tfopt.graph.matching.pattern import Binding, Op, bindings
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attribute, attributes
-from tfopt.graph.report import Report
 
 INT32 = 3  # the DataType value
 Parts = TypeVar("Parts")
+Outcome = tuple[str, str | None]  # a node, and why a law was not applied at it; None if it was
 
 
 class Refusal(Exception):  # noqa: N818  (not an error of the user)
@@ -75,10 +75,12 @@ class WholeGraphLaw(Law):
     """A law that works on the whole graph at once, ``LAW = WholeGraphLaw(run)``.
 
     Attributes:
-        run: Changes a graph, adds to the report, and returns how often the law was applied.
+        run: Changes a graph, and yields an outcome for each time that it applied the law or did not.
+        changes_shapes: Tensors have other shapes afterwards, more of them are known, or outputs have other numbers.
     """
 
-    run: Callable[[Graph, Report], int]
+    run: Callable[[Graph], Iterator[Outcome]]
+    changes_shapes: bool = False
 
 
 @dataclass(frozen=True)

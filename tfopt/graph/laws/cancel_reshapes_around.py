@@ -14,19 +14,17 @@ Requires: equal axes but for the last one, of all tensors in f (`symbolic_shapes
 0; not more new Reshapes than old ones that cancel.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
+from tfopt.graph.law import Maker, Outcome, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.symbolic_shapes import ONE, Sizes, SymbolicShapes, product
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, output_types
-from tfopt.graph.report import Report
 
-NAME = "cancel_reshapes_around"
 ALONG_ROWS = {"BiasAdd", "LogSoftmax", "Softmax"}
 
 
@@ -49,12 +47,12 @@ class Region:
     cancelled: dict[str, None] = field(default_factory=dict)
 
 
-def run(graph: Graph, report: Report) -> int:
+def run(graph: Graph) -> Iterator[Outcome]:
     """Compute the operations next to each Reshape as matrices, if Reshapes cancel."""
     reshapes = [node for node in graph.of_op("Reshape") if any(_is_row_op(graph, each) for each in _near(graph, node))]
     if not reshapes or is_framed(graph):
-        return 0
-    shapes, fired, seen = SymbolicShapes(graph), 0, set[str]()
+        return
+    shapes, seen = SymbolicShapes(graph), set[str]()
     for node in reshapes:
         lead = _lead(shapes, node)
         for start in _near(graph, node) if lead and node.name in graph.nodes else ():
@@ -62,15 +60,10 @@ def run(graph: Graph, report: Report) -> int:
                 continue
             region = _region(graph, shapes, start, lead or ())
             seen |= set(region.names)
-            if reason := _refusal(region):
-                report.refuse(NAME, start.name, reason)
-                continue
-            _flatten(graph, shapes, region)
-            report.fire(NAME, start.name)
-            fired += 1
-    if fired:
-        graph.forget_shapes()  # the operations have other shapes now
-    return fired
+            reason = _refusal(region)
+            if not reason:
+                _flatten(graph, shapes, region)
+            yield start.name, reason
 
 
 def _near(graph: Graph, reshape: Node) -> list[Node]:
@@ -213,5 +206,6 @@ def _set_inputs(graph: Graph, node: Node, inputs: list[Tensor]) -> None:
 
 LAW = WholeGraphLaw(
     run,
+    changes_shapes=True,
     after={"fold_shift": "the folds match constants of the shape that a layer has"},
 )

@@ -14,26 +14,24 @@ Requires: constant permutations that undo each other; constant axes; no output o
 that are no larger than the data; biases along the last axis of x.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
+from tfopt.graph.law import Maker, Outcome, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, attributes, identity, output_types
-from tfopt.graph.report import Report
 
-NAME = "cancel_transposes_around"
 PADS = {"Pad", "PadV2", "MirrorPad"}
 WITH_AXES = PADS | REDUCTIONS | {"ConcatV2"}
 MOVED = UNARY | BINARY | WITH_AXES | {"AddN", "BiasAdd", "SelectV2"}
 
 
-def run(graph: Graph, report: Report) -> int:
+def run(graph: Graph) -> Iterator[Outcome]:
     """Remove the Transposes around every such function."""
-    fired = 0
     refused: dict[str, str] = {}  # reason, by the name of each operation in a region
     for last in graph.of_op("Transpose"):
         if last.name not in graph.nodes or not graph.is_constant(last.inputs[1]):
@@ -47,14 +45,9 @@ def run(graph: Graph, report: Report) -> int:
             reason = "the graph has control flow of version 1"
         if reason:
             refused |= dict.fromkeys(region.inner, reason)
-            report.refuse(NAME, last.name, reason)
-            continue
-        _move(graph, region)
-        report.fire(NAME, last.name)
-        fired += 1
-    if fired:
-        graph.forget_shapes()  # the operations in between have other shapes now
-    return fired
+        else:
+            _move(graph, region)
+        yield last.name, reason
 
 
 @dataclass
@@ -189,6 +182,7 @@ def _permutation(graph: Graph, node: Node) -> NDArray[np.int64]:
 
 LAW = WholeGraphLaw(
     run,
+    changes_shapes=True,
     rounds=True,
     after={"cancel_transposes": "a pair without an operation in between needs no move"},
 )

@@ -10,22 +10,21 @@ and to an If with a branch that contains only an Assert, as TensorFlow 2 writes 
 Requires: neither the assertion nor a node before it has another effect, because readers of the edge wait for it too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfopt.graph.law import WholeGraphLaw, attr
+from tfopt.graph.law import Outcome, WholeGraphLaw, attr
 from tfopt.graph.laws.drop_control_edges import release
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.op_registry import is_pure
-from tfopt.graph.report import Report
 
 BRANCHES = ("then_branch", "else_branch")
 
 
-def run(graph: Graph, report: Report) -> int:
+def run(graph: Graph) -> Iterator[Outcome]:
     """Remove control edges from assertions, and from nodes that only assertions read."""
     bodies = {function.signature.name: function for function in graph.library.function}
-    return release(graph, report, "drop_assertions", lambda node: is_pure(node) or _is_check(node, bodies))
+    return release(graph, lambda node: is_pure(node) or _is_check(node, bodies))
 
 
 def _is_check(node: Node, bodies: Mapping[str, Any]) -> bool:

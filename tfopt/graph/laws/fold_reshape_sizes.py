@@ -12,36 +12,30 @@ Requires: one size at most depends on the input, and no other is 0; the sizes ar
 (`symbolic_shapes`), so that the Reshape cannot fail, before and after.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
+from tfopt.graph.law import Maker, Outcome, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.symbolic_shapes import SymbolicShapes, product
 from tfopt.graph.mutable_graph import Graph, Node
-from tfopt.graph.report import Report
-
-NAME = "fold_reshape_sizes"
 
 
-def run(graph: Graph, report: Report) -> int:
+def run(graph: Graph) -> Iterator[Outcome]:
     """Replace the shapes of all Reshapes."""
     computed = [node for node in graph.of_op("Reshape") if not graph.is_constant(node.inputs[1])]
     if not computed or is_framed(graph):
-        return 0
-    shapes, fired = SymbolicShapes(graph), 0
+        return
+    shapes = SymbolicShapes(graph)
     for node in computed:
         sizes = _sizes(shapes, node)
         if isinstance(sizes, str):
-            report.refuse(NAME, node.name, sizes)
-            continue
-        _replace(graph, node, sizes)
-        report.fire(NAME, node.name)
-        fired += 1
-    if fired:
-        graph.forget_shapes()  # shapes of the results are known now
-    return fired
+            yield node.name, sizes
+        else:
+            _replace(graph, node, sizes)
+            yield node.name, None
 
 
 def _sizes(shapes: SymbolicShapes, node: Node) -> list[int] | str:
@@ -68,5 +62,6 @@ def _replace(graph: Graph, node: Node, sizes: list[int]) -> None:
 
 LAW = WholeGraphLaw(
     run,
+    changes_shapes=True,
     after={"fold_static_shapes": "a static shape needs no shapes of other nodes"},
 )

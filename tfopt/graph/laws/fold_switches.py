@@ -12,44 +12,34 @@ on it.
 Requires: no remaining loop reads the dead side, and no output of the graph is on it.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from tfopt.graph.law import INT32, Maker, WholeGraphLaw
+from tfopt.graph.law import INT32, Maker, Outcome, WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attributes, identity
-from tfopt.graph.report import Report
 
-NAME = "fold_switches"
 AGAIN = "NextIteration"
 
 
-def run(graph: Graph, report: Report) -> int:
+def run(graph: Graph) -> Iterator[Outcome]:
     """Fold every Switch with a constant condition."""
     conditions: dict[str, int] = {}
     for switch in graph.of_op("Switch"):
         if graph.is_constant(switch.inputs[1]):
             conditions[switch.name] = int(bool(graph.array(switch.inputs[1])))
         else:
-            report.refuse(NAME, switch.name, "the condition is not a constant")
-    fired = _fold(graph, conditions) if conditions else 0
-    if isinstance(fired, int):  # all at once, because one alone may leave parts of a loop
-        for name in conditions:
-            report.fire(NAME, name)
-        return fired
-    total = 0
+            yield switch.name, "the condition is not a constant"
+    if conditions and not _fold(graph, conditions):  # all at once, because one alone may leave parts of a loop
+        yield from dict.fromkeys(conditions).items()
+        return
     for name, live in conditions.items():
         if name in graph.nodes:  # else it was on the dead side of another
-            result = _fold(graph, {name: live})
-            if isinstance(result, str):
-                report.refuse(NAME, name, result)
-            else:
-                report.fire(NAME, name)
-                total += result
-    return total
+            yield name, _fold(graph, {name: live})
 
 
-def _fold(graph: Graph, conditions: dict[str, int]) -> int | str:
-    """Fold switches, and return how many of them were not on a dead side; or why it is impossible."""
+def _fold(graph: Graph, conditions: dict[str, int]) -> str | None:
+    """Fold switches, or return why it is impossible."""
     lost = {Tensor(name, 1 - live) for name, live in conditions.items()}
     dead = _dead(graph, lost)
     if isinstance(dead, str):
@@ -60,11 +50,10 @@ def _fold(graph: Graph, conditions: dict[str, int]) -> int | str:
         graph.wait_for(other, [name for name in graph.nodes[other].controls if name not in dead])
     for name in dead:
         graph.remove(name)
-    living = [name for name in conditions if name not in dead]
-    for name in living:
+    for name in [name for name in conditions if name not in dead]:
         graph.redirect(Tensor(name, conditions[name]), Tensor(name))
         _become_identity(graph, graph.nodes[name], graph.nodes[name].inputs[0])
-    return len(living)
+    return None
 
 
 def _dead(graph: Graph, lost: set[Tensor]) -> set[str] | str:

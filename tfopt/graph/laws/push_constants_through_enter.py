@@ -20,20 +20,19 @@ Source: tf.raw_ops.Enter, Merge and LoopCond; Yu et al., "Dynamic Control Flow i
 2018.
 """
 
-from tfopt.graph.law import WholeGraphLaw, attr
+from collections.abc import Iterator
+
+from tfopt.graph.law import Outcome, WholeGraphLaw, attr
 from tfopt.graph.laws.push_constants_into_bodies import SMALL
 from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, conditions, controls_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import FRAMES
-from tfopt.graph.report import Report
-
-NAME = "push_constants_through_enter"
 
 
-def run(graph: Graph, report: Report) -> int:
+def run(graph: Graph) -> Iterator[Outcome]:
     """Replace each Enter of a loop-invariant constant by a constant."""
     merges: dict[str, str | None] = {}
-    fired, queue = 0, graph.of_op("Enter")
+    queue = graph.of_op("Enter")
     while queue:
         enter = queue.pop()
         if not graph.is_constant(enter.inputs[0]) or not graph.uses(enter.name):
@@ -42,18 +41,16 @@ def run(graph: Graph, report: Report) -> int:
         merge = merges[frame] = merges[frame] if frame in merges else _merge_of_frame(graph, frame)
         reason = _refusal(graph, enter) or (None if merge else "the loop has no condition of its own")
         if reason or not merge:
-            report.refuse(NAME, enter.name, str(reason))
+            yield enter.name, reason
             continue
         constant = graph.nodes[enter.inputs[0].node]
         if not conditions(graph, controls_of(graph, constant.name)) <= conditions(graph, [Tensor(merge)]):
-            report.refuse(NAME, enter.name, "the constant waits for what the loop does not wait for")
+            yield enter.name, "the constant waits for what the loop does not wait for"
             continue
         queue += [reader for reader in graph.readers(enter.name) if reader.op == "Enter"]  # of nested loops
         graph.remove(enter.name)
         graph.insert(Node(enter.name, "Const", [], [merge], constant.attr, enter.device))
-        report.fire(NAME, enter.name)
-        fired += 1
-    return fired
+        yield enter.name, None
 
 
 def _refusal(graph: Graph, enter: Node) -> str | None:

@@ -19,21 +19,19 @@ Requires:
 Source: tf.raw_ops.Switch; Yu et al., "Dynamic Control Flow in Large-Scale Machine Learning", EuroSys 2018.
 """
 
+from collections.abc import Iterator
 from dataclasses import replace
 
-from tfopt.graph.law import WholeGraphLaw
+from tfopt.graph.law import Outcome, WholeGraphLaw
 from tfopt.graph.laws.push_constants_into_bodies import SMALL
 from tfopt.graph.matching.control_flow_v1 import conditions, controls_of
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity
-from tfopt.graph.report import Report
-
-NAME = "push_constants_through_switch"
 
 
-def run(graph: Graph, report: Report) -> int:
+def run(graph: Graph) -> Iterator[Outcome]:
     """Replace the outputs of each Switch of a constant that have readers by constants."""
-    fired, queue = 0, [node.name for node in graph.of_op("Switch")]
+    queue = [node.name for node in graph.of_op("Switch")]
     while queue:
         switch = graph.nodes[queue.pop()]
         if not graph.is_constant(switch.inputs[0]) or graph.is_constant(switch.inputs[1]):
@@ -42,14 +40,12 @@ def run(graph: Graph, report: Report) -> int:
         if not branches:
             continue
         if reason := _refusal(graph, switch, len(branches)):
-            report.refuse(NAME, switch.name, reason)
+            yield switch.name, reason
             continue
         queue += [reader.name for reader in graph.readers(switch.name) if reader.op == "Switch"]
         for branch in branches:
             _push(graph, switch, branch)
-        report.fire(NAME, switch.name)
-        fired += 1
-    return fired
+        yield switch.name, None
 
 
 def _readers(graph: Graph, output: Tensor) -> list[Node]:

@@ -8,28 +8,24 @@ Nodes that an output waits for by a control edge stay. So do fed nodes, which ar
 Source: tf.compat.v1.graph_util.extract_sub_graph.
 """
 
-from tfopt.graph.law import WholeGraphLaw
+from collections.abc import Iterator
+
+from tfopt.graph.graph_def import reach
+from tfopt.graph.law import Outcome, WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph
-from tfopt.graph.report import Report
 
 
-def run(graph: Graph, report: Report) -> int:
+def run(graph: Graph) -> Iterator[Outcome]:
     """Remove nodes that no fetched or fed node depends on."""
     if not graph.fetched:
-        return 0
-    needed: set[str] = set()
-    pending = [name for name in [*graph.fetched, *graph.fed] if name in graph.nodes]
-    while pending:
-        name = pending.pop()
-        if name not in needed:
-            needed.add(name)
-            node = graph.nodes[name]
-            pending += [*(tensor.node for tensor in node.inputs), *node.controls]
-    unused = [name for name in graph.nodes if name not in needed]
-    for name in unused:
-        report.fire("strip_unused", name)
+        return
+    kept = [name for name in [*graph.fetched, *graph.fed] if name in graph.nodes]
+    needed = reach(
+        kept, lambda name: [*(tensor.node for tensor in graph.nodes[name].inputs), *graph.nodes[name].controls]
+    )
+    for name in [name for name in graph.nodes if name not in needed]:
         graph.remove(name)
-    return len(unused)
+        yield name, None
 
 
 LAW = WholeGraphLaw(run, requires=(), ensures=("reachable",))
