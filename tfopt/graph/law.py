@@ -118,6 +118,17 @@ class Match:
         """Return an attribute of an operation; see the function `attr`."""
         return attr(self.node(role), name)
 
+    def inner_refusal(self) -> str | None:
+        """Return why nodes other than the root cannot be removed, or None; they may read each other."""
+        nodes = self.binding.nodes
+        names = {node.name for node in nodes.values()}
+        for node in (node for role, node in nodes.items() if role != "root"):
+            if self.graph.is_held(node):
+                return "a part is an output of the graph as well, fed, or has control edges"
+            if any(reader.name not in names for reader in self.graph.readers(node.name)):
+                return "something else reads a part"
+        return None
+
 
 def matches(graph: Graph, root: Node, patterns: Iterable[Op]) -> Iterator[Match]:
     """Yield the matches of patterns that end at a node, and whose constants are constant."""

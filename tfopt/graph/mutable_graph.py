@@ -125,6 +125,11 @@ class Graph:
         """Return the nodes with a control edge from a node."""
         return [self.nodes[other] for other in self._waiting.get(name, ())]
 
+    def is_held(self, node: Node) -> bool:
+        """Return whether a node cannot be removed: it is fed, fetched, or at an end of a control edge."""
+        is_end = node.name in self.fed or node.name in self.fetched
+        return is_end or bool(node.controls) or bool(self._waiting.get(node.name))
+
     def is_constant(self, tensor: Tensor) -> bool:
         """Return whether a tensor is the output of a Const that is not fed."""
         return self.nodes[tensor.node].op == "Const" and tensor.node not in self.fed

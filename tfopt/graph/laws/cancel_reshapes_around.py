@@ -15,7 +15,7 @@ Requires: equal axes but for the last one, of all tensors in f (`symbolic_shapes
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -74,8 +74,7 @@ def _is_row_op(graph: Graph, node: Node) -> bool:
     """Return whether an operation may be part of a region, whatever its shape."""
     if node.op not in UNARY | BINARY | ALONG_ROWS and not (node.op in REDUCTIONS and attr(node, "keep_dims")):
         return False
-    free = not node.controls and not graph.waiting(node.name) and node.name not in graph.fetched | graph.fed
-    return free and not (node.op == "BiasAdd" and attr(node, "data_format") == "NCHW")
+    return not graph.is_held(node) and not (node.op == "BiasAdd" and attr(node, "data_format") == "NCHW")
 
 
 def _lead(shapes: SymbolicShapes, reshape: Node) -> Sizes | None:
@@ -162,14 +161,14 @@ def _flatten(graph: Graph, shapes: SymbolicShapes, region: Region) -> None:
     for name in region.names:
         node = graph.nodes[name]
         operands = [_operand(graph, region, node, inputs.get(tensor, tensor)) for tensor in node.inputs]
-        _set_inputs(graph, node, operands)
+        graph.replace(node, inputs=operands)
     for tensor in outer:
         readers = [reader for reader in graph.readers(tensor.node) if reader.name not in region.names]
         sizes = [None if size.open else size.factor for size in shapes.shape(tensor) or ()]
         again = _reshape(graph, graph.nodes[tensor.node], tensor, sizes)
         for reader in readers:
             if reader.op != "Reshape" or reader.inputs[0] != tensor:
-                _set_inputs(graph, reader, [again if each == tensor else each for each in reader.inputs])
+                graph.replace(reader, inputs=[again if each == tensor else each for each in reader.inputs])
     for name in region.cancelled:
         _cancel(graph, region, graph.nodes[name])
 
@@ -198,10 +197,6 @@ def _operand(graph: Graph, region: Region, node: Node, tensor: Tensor) -> Tensor
 def _reshape(graph: Graph, root: Node, tensor: Tensor, sizes: Iterable[int | None]) -> Tensor:
     kind = output_types(graph.nodes[tensor.node])[tensor.output]
     return Maker(graph, root, []).reshape(tensor, sizes, root, T=kind)
-
-
-def _set_inputs(graph: Graph, node: Node, inputs: list[Tensor]) -> None:
-    graph.insert(replace(graph.remove(node.name), inputs=inputs))
 
 
 LAW = WholeGraphLaw(

@@ -15,7 +15,7 @@ that are no larger than the data; biases along the last axis of x.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -104,7 +104,7 @@ def _refusal(graph: Graph, node: Node, order: NDArray[np.int64]) -> str | None:
     """Return why an operation cannot be between the Transposes."""
     if node.op not in MOVED:
         return f"{node.op} is in between, before or after it"
-    if node.name in graph.fetched | graph.fed or graph.waiting(node.name) or node.controls:
+    if graph.is_held(node):
         return "an operation in between is an output of the graph as well, fed, or has control edges"
     if node.op == "BiasAdd" and not _is_along_last(node, order):
         return "a bias is not along the last axis without the Transposes"
@@ -143,7 +143,7 @@ def _move(graph: Graph, region: Region) -> None:
         if node.op in WITH_AXES:
             others[0] = _axes_before(graph, others[0], order, node)
         attributes_before = attributes("BiasAdd", node.attr, {"data_format": "NHWC"}) if is_bias else node.attr
-        graph.insert(replace(graph.remove(node.name), inputs=inputs + others, attr=attributes_before))
+        graph.replace(node, inputs=inputs + others, attr=attributes_before)
     for name in region.after:
         last = graph.nodes[name]
         graph.remove(name)

@@ -13,7 +13,6 @@ Requires: one size at most depends on the input, and no other is 0; the sizes ar
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import numpy as np
 
@@ -57,7 +56,7 @@ def _replace(graph: Graph, node: Node, sizes: list[int]) -> None:
 
     kind = as_dtype(attr(node, "Tshape")).as_numpy_dtype
     shape = Maker(graph, node, []).constant("sizes", np.asarray(sizes, kind))
-    graph.insert(replace(graph.remove(node.name), inputs=[node.inputs[0], shape]))
+    graph.replace(node, inputs=[node.inputs[0], shape])
 
 
 LAW = WholeGraphLaw(

@@ -13,7 +13,6 @@ Requires: no remaining loop reads the dead side, and no output of the graph is o
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from tfopt.graph.law import INT32, Maker, Outcome, WholeGraphLaw
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
@@ -101,7 +100,7 @@ def _choose(graph: Graph, merge: Node, living: list[int]) -> None:
         _become_identity(graph, merge, merge.inputs[living[0]])
         return
     inputs, attrs = [merge.inputs[at] for at in living], attributes("Merge", merge.attr, {"N": len(living)})
-    graph.insert(replace(graph.remove(merge.name), inputs=inputs, attr=attrs))
+    graph.replace(merge, inputs=inputs, attr=attrs)
     if not any(Tensor(merge.name, 1) in reader.inputs for reader in graph.readers(merge.name)):
         return
     name = graph.fresh(f"{merge.name}/old_index")

@@ -25,7 +25,6 @@ the same x; nothing else reads what is computed in between.
 import numpy as np
 
 from tfopt.graph.law import Maker, Match, SearchLaw, matches
-from tfopt.graph.matching.inner_nodes import inner_refusal
 from tfopt.graph.matching.linear_ops import FLOATS
 from tfopt.graph.matching.pattern import Op, Pattern, const, one_of, op
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
@@ -93,7 +92,7 @@ def _refusal(match: Match) -> str | None:
         return "it is fed from outside"
     if _dtype(match) == "float64" and match.has("erfc"):
         return "Erf of an infinity is NaN in 64 bits"
-    return inner_refusal(match)
+    return match.inner_refusal()
 
 
 def _exact(match: Match, make: Maker) -> list[Tensor]:

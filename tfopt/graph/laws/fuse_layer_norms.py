@@ -16,7 +16,6 @@ axis; nothing else reads what is computed in between.
 """
 
 from tfopt.graph.law import Maker, Match, SearchLaw, attr, matches
-from tfopt.graph.matching.inner_nodes import inner_refusal
 from tfopt.graph.matching.pattern import const, one_of, op
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
@@ -59,7 +58,7 @@ def _refusal(match: Match, mean: Node) -> str | None:
     graph = match.graph
     if match.node().name in graph.fed:
         return "it is fed from outside"
-    if reason := inner_refusal(match):
+    if reason := match.inner_refusal():
         return reason
     shape = match.shape("x")
     if shape is None:

@@ -61,9 +61,8 @@ def _branch(graph: Graph, product: Node) -> Branch | str:
     readers = graph.readers(product.name)
     if len(readers) == 1 and readers[0].op == "BiasAdd" and graph.uses(product.name) == 1:
         last = readers[0]
-    for node in dict.fromkeys((product.name, last.name)):
-        if node in graph.fetched | graph.fed or graph.nodes[node].controls or graph.waiting(node):
-            return "it is an output of the graph as well, fed, or has control edges"
+    if graph.is_held(product) or graph.is_held(last):
+        return "it is an output of the graph as well, fed, or has control edges"
     constants = [product.inputs[1], *([] if last is product else [last.inputs[1]])]
     if not all(graph.is_constant(tensor) and not graph.nodes[tensor.node].controls for tensor in constants):
         return "the kernel or the bias is not a constant"

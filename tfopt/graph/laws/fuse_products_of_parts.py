@@ -101,7 +101,7 @@ def _terms(graph: Graph, root: Node) -> Iterations | None:
 
 
 def _is_inner(graph: Graph, node: Node) -> bool:
-    return _is_free(graph, node) and graph.uses(node.name) == 1
+    return not graph.is_held(node) and graph.uses(node.name) == 1
 
 
 def _written(graph: Graph, stack: Node) -> Iterations | None:
@@ -230,7 +230,7 @@ class _Unrolled:
             raise Refusal("the results are not computed in the same way")
         if any(_attributes(node) != _attributes(first) for node in nodes[1:]):
             raise Refusal("operations have different attributes")
-        if any(tensor.output or not _is_free(self.graph, node) for tensor, node in zip(column, nodes, strict=True)):
+        if any(tensor.output or self.graph.is_held(node) for tensor, node in zip(column, nodes, strict=True)):
             raise Refusal("a part is an output of the graph as well, fed from outside, or carries a control edge")
         self._inner.update(node.name for node in nodes)
         self._has_product |= first.op in PRODUCTS
@@ -256,10 +256,6 @@ def _parts_of_one(graph: Graph, column: Column) -> list[Part]:
     """Return which parts of one tensor the tensors are; empty if they are not."""
     parts = [part for tensor in column if (part := part_of(graph, tensor)) is not None]
     return parts if len(parts) == len(column) and len({part.source for part in parts}) == 1 else []
-
-
-def _is_free(graph: Graph, node: Node) -> bool:
-    return not (node.name in graph.fetched or node.name in graph.fed or node.controls or graph.waiting(node.name))
 
 
 def _attributes(node: Node) -> dict[str, bytes]:

@@ -21,7 +21,7 @@ Source: tf.raw_ops.While, If, Case, PartitionedCall and MapDefun.
 
 import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from tfopt.graph.function_bodies import Body, called_by, read_body, write_body
@@ -160,7 +160,7 @@ def _push(graph: Graph, call: _Call, positions: list[int], library: dict[str, An
     remaining = [position for position in range(len(node.inputs) - first) if position not in constants]
     inputs = node.inputs[:first] + [node.inputs[first + position] for position in remaining]
     attr = _attributes(node, remaining, new_names)
-    graph.insert(replace(graph.remove(node.name), inputs=inputs, attr=attr))
+    graph.replace(node, inputs=inputs, attr=attr)
     if node.op in LOOPS:
         for position in positions:
             graph.redirect(Tensor(node.name, position), Tensor(constants[position].name))

@@ -28,7 +28,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from tfopt.graph.law import Maker, SearchLaw, attr
-from tfopt.graph.matching.inner_nodes import product_refusal
 from tfopt.graph.matching.joined_constants import (
     INVERSES,
     LEAST,
@@ -136,12 +135,8 @@ def _is_open(graph: Graph, node: Node) -> bool:
 def _is_inner(graph: Graph, node: Node, family: tuple[str, ...]) -> bool:
     """Return whether only one operation of the same kind reads a node, as a part of its tree."""
     readers = graph.readers(node.name)
-    return (
-        len(readers) == 1
-        and readers[0].op in family
-        and _is_open(graph, readers[0])
-        and product_refusal(graph, [node]) is None
-    )
+    is_read_once = len(readers) == 1 and graph.uses(node.name) == 1 and not graph.is_held(node)
+    return is_read_once and readers[0].op in family and _is_open(graph, readers[0])
 
 
 def _join(constants: list[tuple[Constant, bool]], family: tuple[str, ...]) -> Constant | str:

@@ -56,7 +56,7 @@ def run(graph: Graph) -> Iterator[Outcome]:
 def _refusal(graph: Graph, enter: Node) -> str | None:
     if not attr(enter, "is_constant"):
         return "its value exists in the first iteration only"
-    if enter.controls or graph.waiting(enter.name) or enter.name in graph.fetched | graph.fed:
+    if graph.is_held(enter):
         return "it carries a control edge, or is fed or fetched"
     if any(reader.op in FRAMES - {"Enter", "Switch"} for reader in graph.readers(enter.name)):
         return "control flow reads it"

@@ -20,7 +20,6 @@ Source: tf.raw_ops.Switch; Yu et al., "Dynamic Control Flow in Large-Scale Machi
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from tfopt.graph.law import Outcome, WholeGraphLaw
 from tfopt.graph.laws.push_constants_into_bodies import SMALL
@@ -59,7 +58,7 @@ def _readers(graph: Graph, output: Tensor) -> list[Node]:
 
 
 def _refusal(graph: Graph, switch: Node, branches: int) -> str | None:
-    if switch.controls or graph.waiting(switch.name) or switch.name in graph.fetched | graph.fed:
+    if graph.is_held(switch):
         return "it carries a control edge, or is fed or fetched"
     if any(reader.op == "Switch" and reader.inputs[1].node == switch.name for reader in graph.readers(switch.name)):
         return "it is the condition of another Switch"
@@ -82,7 +81,7 @@ def _push(graph: Graph, switch: Node, branch: int) -> None:
     graph.know_shape(Tensor(name), Tensor(constant.name))
     for reader in readers:
         inputs = [Tensor(name) if tensor == old else tensor for tensor in reader.inputs]
-        graph.insert(replace(graph.remove(reader.name), inputs=inputs))
+        graph.replace(reader, inputs=inputs)
 
 
 def _pivot(graph: Graph, switch: Node, branch: int) -> str:
