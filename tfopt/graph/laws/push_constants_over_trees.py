@@ -30,16 +30,17 @@ import numpy as np
 from tfopt.graph.law import Maker, SearchLaw, attr
 from tfopt.graph.matching.joined_constants import (
     INVERSES,
-    LEAST,
-    MIN_SUM,
-    MOST,
     PRODUCTS,
     SUMS,
     Constant,
+    factor_refusal,
     is_integer,
     range_refusal,
+    refusal,
+    summand_refusal,
+    widened,
 )
-from tfopt.graph.matching.linear_ops import FLOATS, PLAIN, TRANSPOSED
+from tfopt.graph.matching.linear_ops import PLAIN, TRANSPOSED
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 FAMILIES = ((*SUMS, "BiasAdd"), PRODUCTS)
@@ -141,30 +142,19 @@ def _is_inner(graph: Graph, node: Node, family: tuple[str, ...]) -> bool:
 
 def _join(constants: list[tuple[Constant, bool]], family: tuple[str, ...]) -> Constant | str:
     """Return the sum or product of constants, some of them negated or reciprocal; or why they are not joined."""
-    like = constants[0][0]
-    if not is_integer(like) and like.dtype.name not in FLOATS:
-        return f"the constants are {like.dtype.name}"
-    if is_integer(like) and family is PRODUCTS and any(turned for _, turned in constants):
-        return "integers are divided"
-    try:
-        size = int(np.prod(np.broadcast_shapes(*(array.shape for array, _ in constants))))
-    except ValueError:
-        return "the shapes of the constants cannot be broadcast"
-    if size > max(array.size for array, _ in constants):
-        return "the joined constant would be larger"
+    arrays, is_product = [array for array, _ in constants], family is PRODUCTS
+    if reason := refusal(arrays, divided=is_product and any(turned for _, turned in constants)):
+        return reason
     with np.errstate(all="ignore"):
-        turn, combine = (np.reciprocal, np.multiply) if family is PRODUCTS else (np.negative, np.add)
-        wide = [array if is_integer(array) else array.astype(np.float64) for array, _ in constants]
-        terms = [turn(array) if turned else array for array, (_, turned) in zip(wide, constants, strict=True)]
+        turn, combine = (np.reciprocal, np.multiply) if is_product else (np.negative, np.add)
+        terms = [turn(widened(array)) if turned else widened(array) for array, turned in constants]
         joined = np.asarray(functools.reduce(combine, terms))
-    if is_integer(like):
+    if is_integer(joined):
         return joined
-    if family is PRODUCTS and any(((np.abs(one) < LEAST) | (np.abs(one) > MOST)).any() for one in (*terms, joined)):
-        return "a factor is so small or large that one form may overflow"
-    cancels = family is not PRODUCTS and any((np.abs(joined) < MIN_SUM * np.abs(one)).any() for one in terms)
-    reason = "the constants cancel, and the result would be rounded differently" if cancels else None
-    refusal = range_refusal(joined, like.dtype) or reason
-    return joined if refusal is None else refusal
+    dtype = arrays[0].dtype
+    if is_product:
+        return factor_refusal(*terms, joined) or range_refusal(joined, dtype) or joined
+    return summand_refusal(terms, joined, dtype) or joined
 
 
 LAW = SearchLaw(

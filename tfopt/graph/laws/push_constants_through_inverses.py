@@ -46,13 +46,14 @@ def _patterns(ops: tuple[str, ...], inverse: str) -> tuple[Op, ...]:
 
 def when(match: Match) -> str | None:
     """Refuse constants whose join grows, overflows or cancels."""
-    if reason := refusal(match, "root", "inner"):
+    constants = match.array("first"), match.array("second")
+    if reason := refusal(constants, divided="RealDiv" in (match.node().op, match.node("inner").op)):
         return reason
-    joined = _joined(match).constant
+    joined, dtype = _joined(match).constant, constants[0].dtype
     if match.node().op in SUMS:
-        return summand_refusal(match, joined)
-    reason = range_refusal(joined, match.array("first").dtype)
-    return reason if reason or match.graph.fast_math else factor_refusal(match, joined)
+        return summand_refusal(constants, joined, dtype)
+    reason = range_refusal(joined, dtype)
+    return reason if reason or match.graph.fast_math else factor_refusal(*constants, joined)
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:

@@ -44,9 +44,13 @@ PATTERNS = tuple(
 
 def when(match: Match) -> str | None:
     """Refuse constants whose join grows, overflows, underflows or cancels."""
-    if reason := _bias_refusal(match) or refusal(match, "root", "inner"):
+    constants = match.array("first"), match.array("second")
+    is_divided = "RealDiv" in (match.node().op, match.node("inner").op)
+    if reason := _bias_refusal(match) or refusal(constants, divided=is_divided):
         return reason
-    return _factor_refusal(match) if match.node().op in PRODUCTS else summand_refusal(match, _joined(match))
+    if match.node().op in PRODUCTS:
+        return _factor_refusal(match)
+    return summand_refusal(constants, _joined(match), constants[0].dtype)
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
