@@ -11,11 +11,19 @@ Requires: no padding, whose zeros do not have the bias (a window of 1 has none);
 single number, and does not make the shape larger.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, bias_of, input_channels, shift_refusal, vector_before
-from tfopt.graph.matching.linear_ops import PLAIN, Vector, add_bias, range_refusal
+from tfopt.graph.law import Match
+from tfopt.graph.matching.linear_ops import (
+    INPUT_REFUSED,
+    PLAIN,
+    Weights,
+    bias_of,
+    folding_law,
+    input_channels,
+    range_refusal,
+    shift_refusal,
+    vector_before,
+)
 from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERN = op(
     PLAIN,
@@ -24,27 +32,17 @@ PATTERN = op(
 )
 
 
-def when(match: Match) -> str | None:
-    """Refuse padding, and a bias that is not one number per channel."""
+def fold(match: Match) -> Weights | str:
+    """Return the bias after the operation, whose kernel stays."""
     if input_channels(match) is None:
         return INPUT_REFUSED
     if reason := shift_refusal(match):
         return reason
-    if vector_before(match, "bias") is None:
-        return "the bias is not one number per channel"
-    return range_refusal(match, _bias_after(match))
-
-
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the operation with a bias after it."""
-    product = make.node(match.node().op, match.tensor("x"), match.tensor("kernel"), like=match.node())
-    return add_bias(make, match.node(), product, _bias_after(match), match.array("kernel"))
-
-
-def _bias_after(match: Match) -> Vector:
     bias = vector_before(match, "bias")
-    assert bias is not None  # checked by `when`
-    return bias_of(match, bias)
+    if bias is None:
+        return "the bias is not one number per channel"
+    after = bias_of(match, bias)
+    return range_refusal(match, after) or Weights(None, after)
 
 
-LAW = LocalLaw((PATTERN,), when, rewrite, rounds=True, after={"fold_scale_before": "a batch norm multiplies first"})
+LAW = folding_law((PATTERN,), fold, rounds=True, after={"fold_scale_before": "a batch norm multiplies first"})

@@ -15,8 +15,7 @@ the view adds zeros, as Pad and SpaceToBatchND do, because these zeros do not ha
 from tfopt.graph.law import LocalLaw, Maker, Match
 from tfopt.graph.matching.affine_ops import Affine, Floats, add_affine_nodes, affine_patterns, overflows, read_affine
 from tfopt.graph.matching.layout_ops import adds_zeros, kernel_behind, move, views_of
-from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, input_channels, shift_refusal
-from tfopt.graph.matching.linear_ops import PLAIN, channel_axis
+from tfopt.graph.matching.linear_ops import INPUT_REFUSED, PLAIN, channel_axis, input_channels, shift_refusal
 from tfopt.graph.matching.pattern import const, one_of, op
 from tfopt.graph.mutable_graph import Tensor
 
