@@ -83,6 +83,33 @@ class WholeGraphLaw(Law):
     changes_shapes: bool = False
 
 
+def computed_law(
+    patterns: tuple[Op, ...],
+    compute: Callable[["Match"], Parts | str],
+    build: Callable[["Match", "Maker", Parts], Tensor],
+    **facts: Any,
+) -> LocalLaw:
+    """Return a local law whose condition computes what its right-hand side is built of.
+
+    Args:
+        patterns: Left-hand sides; the first that matches is used.
+        compute: Returns the parts of the right-hand side of a match, or why the law does not apply.
+        build: Adds the right-hand side and returns its tensor.
+        facts: Facts and requirements of the law.
+    """
+
+    def when(match: Match) -> str | None:
+        parts = compute(match)
+        return parts if isinstance(parts, str) else None
+
+    def rewrite(match: Match, make: Maker) -> Tensor:
+        parts = compute(match)
+        assert not isinstance(parts, str)  # checked by `when`
+        return build(match, make, parts)
+
+    return LocalLaw(patterns, when, rewrite, **facts)
+
+
 @dataclass(frozen=True)
 class Match:
     """A match of a left-hand side in a graph."""

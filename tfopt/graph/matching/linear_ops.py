@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import LocalLaw, Maker, Match, attr
+from tfopt.graph.law import LocalLaw, Maker, Match, attr, computed_law
 from tfopt.graph.matching.pattern import Op, const, one_of, op
 from tfopt.graph.mutable_graph import Node, Tensor
 
@@ -47,22 +47,9 @@ class Weights(NamedTuple):
 def folding_law(patterns: tuple[Op, ...], fold: Callable[[Match], Weights | str], **facts: Any) -> LocalLaw:
     """Return a law that replaces a linear operation, and what is next to it, by one with other weights.
 
-    Args:
-        patterns: The linear operation has the role ``linear``, or is the root.
-        fold: Returns the weights, or why there are none.
-        facts: Facts of the law.
+    It has the role ``linear``, or is the root. ``fold`` returns the weights, or why there are none.
     """
-
-    def when(match: Match) -> str | None:
-        weights = fold(match)
-        return weights if isinstance(weights, str) else None
-
-    def rewrite(match: Match, make: Maker) -> Tensor:
-        weights = fold(match)
-        assert not isinstance(weights, str)  # checked by `when`
-        return _with_weights(match, make, weights)
-
-    return LocalLaw(patterns, when, rewrite, **facts)
+    return computed_law(patterns, fold, _with_weights, **facts)
 
 
 def existing_bias(match: Match) -> Vector | str:

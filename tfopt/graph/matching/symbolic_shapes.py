@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfopt.graph.law import attr
+from tfopt.graph.matching.parts import slice_vector
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY
 
@@ -247,11 +248,7 @@ class SymbolicShapes:
         masked = attr(node, "ellipsis_mask") or attr(node, "new_axis_mask")
         if vector is None or masked or any(bound is None or len(bound) != 1 for bound in bounds):
             return None
-        begin, end, stride = (bound[0] for bound in bounds if bound)
-        if attr(node, "shrink_axis_mask"):
-            return vector[begin] if -len(vector) <= begin < len(vector) else None
-        first, last = attr(node, "begin_mask") & 1, attr(node, "end_mask") & 1
-        return vector[None if first else begin : None if last else end : stride]
+        return slice_vector(node, vector, *(bound[0] for bound in bounds if bound))
 
     def _multiplied(self, node: Node) -> Size | None:
         vector = self.sizes_in(node.inputs[0])
