@@ -20,7 +20,6 @@ LONG = ("int64", "uint64")
 
 
 def when(match: Match) -> str | None:
-    """Refuse casts that lose values."""
     import tensorflow as tf
 
     source, target = (tf.as_dtype(match.attr(name)) for name in ("SrcT", "DstT"))

@@ -28,7 +28,6 @@ class Cut(NamedTuple):
 
 
 def find(graph: Graph, part: Node) -> Cut | str | None:
-    """Return the element that a slice of a concatenation lies in."""
     made = graph.nodes[part.inputs[0].node]
     if made.op != "ConcatV2" or {part.name, made.name} & graph.fed:
         return None
@@ -45,7 +44,6 @@ def find(graph: Graph, part: Node) -> Cut | str | None:
 
 
 def rewrite(cut: Cut, make: Maker) -> list[Tensor]:
-    """Return the slice of the element."""
     part, axis = make.root, cut.axis
     begins, ends = (make.graph.array(tensor).copy() for tensor in part.inputs[1:3])
     begins[axis], ends[axis] = cut.begin, cut.end - (cut.begin if part.op == "Slice" else 0)

@@ -20,7 +20,6 @@ from tfopt.graph.op_registry import output_types
 
 
 def find(graph: Graph, node: Node) -> list[Part] | str | None:
-    """Return the parts of a stack that the outputs of a node are."""
     made = graph.nodes[node.inputs[1 if node.op == "Split" else 0].node]
     if made.op != "Pack" or (node.op == "StridedSlice" and attr(node, "shrink_axis_mask")):
         return None
@@ -28,7 +27,6 @@ def find(graph: Graph, node: Node) -> list[Part] | str | None:
 
 
 def rewrite(parts: list[Part], make: Maker) -> list[Tensor]:
-    """Return the elements, with an axis of size 1 unless the slices lack it."""
     stack = make.graph.nodes[parts[0].source.node]
     elements = [stack.inputs[part.number] for part in parts]
     return [

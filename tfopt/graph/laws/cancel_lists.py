@@ -19,7 +19,6 @@ PARTS = {"StridedSlice": "Pack", "Unpack": "Pack", "Split": "ConcatV2", "SplitV"
 
 
 def find(graph: Graph, part: Node) -> list[Tensor] | str | None:
-    """Return the element that each output of a node equals."""
     made = graph.nodes[part.inputs[1 if part.op == "Split" else 0].node]
     if made.op != PARTS[part.op]:
         return None
@@ -31,7 +30,6 @@ def find(graph: Graph, part: Node) -> list[Tensor] | str | None:
 
 
 def rewrite(elements: list[Tensor], make: Maker) -> list[Tensor]:
-    """Return the elements."""
     return elements
 
 

@@ -38,7 +38,6 @@ def find(graph: Graph, stack: Node) -> Tensor | str | None:
 
 
 def rewrite(source: Tensor, make: Maker) -> list[Tensor]:
-    """Return the tensor."""
     return [source]
 
 

@@ -48,7 +48,6 @@ class Region:
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Compute the operations next to each Reshape as matrices, if Reshapes cancel."""
     reshapes = [node for node in graph.of_op("Reshape") if any(_is_row_op(graph, each) for each in _near(graph, node))]
     if not reshapes or is_framed(graph):
         return

@@ -20,7 +20,6 @@ PATTERNS = (
 
 
 def when(match: Match) -> str | None:
-    """Refuse two different axes."""
     added = int(match.array("axis").ravel()[0])
     removed = match.attr("squeeze_dims", "root" if match.node().op == "Squeeze" else "inner")
     shape = match.shape("inner" if match.node().op == "Squeeze" else "x")

@@ -22,12 +22,10 @@ ALONE = op("Transpose", "x", const("second"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse a single Transpose that permutes axes."""
     return None if match.has("inner") or _is_identity(_permutation(match)) else "it is the only one, and permutes axes"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return one Transpose, or the input."""
     combined = _permutation(match)
     if _is_identity(combined):
         return match.tensor("x")

@@ -31,7 +31,6 @@ MOVED = UNARY | BINARY | WITH_AXES | {"AddN", "BiasAdd", "SelectV2"}
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Remove the Transposes around every such function."""
     refused: dict[str, str] = {}  # reason, by the name of each operation in a region
     for last in graph.of_op("Transpose"):
         if last.name not in graph.nodes or not graph.is_constant(last.inputs[1]):

@@ -22,7 +22,6 @@ BRANCHES = ("then_branch", "else_branch")
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Remove control edges from assertions, and from nodes that only assertions read."""
     bodies = {function.signature.name: function for function in graph.library.function}
     return release(graph, lambda node: is_pure(node) or _is_check(node, bodies))
 

@@ -21,7 +21,6 @@ STATES |= {"VarHandleOp"}
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Remove control edges from nodes that have no effect, nor any node before them."""
     return release(graph, lambda node: is_pure(node) or node.op in STATES)
 
 

@@ -27,7 +27,6 @@ PATTERNS = (
 
 
 def when(match: Match) -> str | None:
-    """Refuse other rates, and masks that may make the shape larger."""
     random = match.graph.nodes[match.tensor("random").node]
     if random.op not in RANDOM:
         return "the compared values are no random numbers from 0 to 1"

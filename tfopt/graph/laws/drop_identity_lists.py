@@ -18,7 +18,6 @@ from tfopt.graph.op_registry import FRAMES
 
 
 def find(graph: Graph, root: Node) -> list[Tensor] | str | None:
-    """Return the inputs of an IdentityN."""
     if root.name in graph.fed or root.name in graph.fetched:
         return "the IdentityN is an output of the graph"
     if root.controls or graph.waiting(root.name):
@@ -28,7 +27,6 @@ def find(graph: Graph, root: Node) -> list[Tensor] | str | None:
 
 
 def rewrite(inputs: list[Tensor], make: Maker) -> list[Tensor]:
-    """Return the inputs."""
     return list(inputs)
 
 

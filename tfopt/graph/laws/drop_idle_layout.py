@@ -23,7 +23,6 @@ PATTERNS = (
 
 
 def when(match: Match) -> str | None:
-    """Refuse operations that change the data."""
     if match.has("how"):
         idle = 1 if match.node().op == "Tile" else 0
         return None if (match.array("how") == idle).all() else "it makes the data larger"

@@ -29,7 +29,6 @@ LOOPS = ("While", "StatelessWhile")
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Remove every loop that is not entered."""
     library = {function.signature.name: function for function in graph.library.function}
     for node in graph.of_op(*LOOPS, "LoopCond"):
         is_function = node.op in LOOPS

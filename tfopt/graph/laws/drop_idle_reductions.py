@@ -30,7 +30,6 @@ PATTERNS = (
 
 
 def when(match: Match) -> str | None:
-    """Refuse operations that compute or move elements."""
     shape = match.shape("x")
     if match.node().op == "Pack":
         return None
@@ -50,7 +49,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the input, with an axis more or without the reduced ones."""
     node = match.node()
     if node.op == "Pack":
         return make.expand(match.tensor("x"), match.attr("axis"), node)

@@ -26,7 +26,6 @@ PATTERN = op(tuple(UNARY), const("left"), "y")
 
 
 def when(match: Match) -> str | None:
-    """Refuse other constants, unsigned dtypes, and a larger shape."""
     (unary, neutral), array = UNARY[match.node().op], match.array("left")
     if array.dtype.name not in (FLOATS | SIGNED if unary == "Neg" else FLOATS):
         return f"there is no {unary} of {array.dtype.name}"
@@ -43,7 +42,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the unary operation."""
     return make.node(UNARY[match.node().op][0], match.tensor("y"), like=match.node())
 
 

@@ -29,7 +29,6 @@ PATTERN = op(tuple(NEUTRAL), "x", const("neutral"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse other constants, and constants that may make the shape larger."""
     array, node = match.array("neutral"), match.node()
     if array.dtype.kind in "OSU" or not array.size or not bool(np.all(array == NEUTRAL[node.op])):
         return "the constant is not neutral"
@@ -41,7 +40,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the input, broadcast if the constant makes the shape larger."""
     array, node = match.array("neutral"), match.node()
     if node.op == "BiasAdd" or enlarges(array, match.shape("x")) is None:
         return match.tensor("x")

@@ -26,7 +26,6 @@ PATTERN = op(tuple(NEUTRAL), "x", one_of(FILL, LIKE))
 
 
 def when(match: Match) -> str | None:
-    """Refuse other values and shapes, and sums of floats."""
     node, fill = match.node(), match.node("fill")
     if fill.op == "Fill":
         value = match.array("neutral")

@@ -20,7 +20,6 @@ PATTERN = op(("Identity", "StopGradient", "PreventGradient", "Snapshot", "Placeh
 
 
 def when(match: Match) -> str | None:
-    """Refuse nodes that a control edge or a branch depends on."""
     node, graph = match.node(), match.graph
     if node.controls:
         return f"the {node.op} carries a control edge"

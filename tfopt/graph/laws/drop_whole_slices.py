@@ -19,7 +19,6 @@ STRIDED = op("StridedSlice", "x", const("begin"), const("end"), const("strides")
 
 
 def when(match: Match) -> str | None:
-    """Refuse slices that may leave out elements."""
     if match.node().op == "StridedSlice" and (match.attr("new_axis_mask") or match.attr("shrink_axis_mask")):
         return "it adds or removes axes"
     return None if all(_axes(match)) else "it may leave out elements"

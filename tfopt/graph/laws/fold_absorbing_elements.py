@@ -29,7 +29,6 @@ SMALL = {"bool", "int8", "uint8", "int16"}  # finite in every float dtype
 
 
 def when(match: Match) -> str | None:
-    """Refuse other constants, floats that may be NaN or infinite, and unknown shapes."""
     if match.array("absorbing").dtype.name in FLOATS and not _is_finite(match):
         return refusal(match) or "x * 0 is NaN if x is NaN or infinite"
     if match.array("absorbing").dtype.name in FLOATS and sign_of_zero_matters(match.graph, match.node().name):
@@ -38,7 +37,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the constant result."""
     array, shape = match.array("absorbing"), [side or 0 for side in match.shape("root") or ()]
     return make.constant("zeros", np.full(shape, ABSORBING[match.node().op], array.dtype))
 

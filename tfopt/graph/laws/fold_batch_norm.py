@@ -20,7 +20,6 @@ from tfopt.graph.matching.linear_ops import AFFINE, Weights, existing_bias, fold
 
 
 def fold(match: Match) -> Weights | str:
-    """Return the weights of one linear operation with one bias."""
     before = existing_bias(match)
     if isinstance(before, str):
         return before

@@ -31,7 +31,6 @@ PATTERNS = tuple(op(PLAIN, norm, const("kernel")) for norm in batch_norm_pattern
 
 
 def fold(match: Match) -> Weights | str:
-    """Return the weights of one linear operation with one bias."""
     if reason := batch_norm_refusal(match, "norm", match.node()):
         return reason
     scale, bias = batch_norm_scale_bias(match, "norm")

@@ -20,7 +20,6 @@ from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 
 def find(graph: Graph, node: Node) -> Body | str:
-    """Return the chosen branch."""
     if not graph.is_constant(node.inputs[0]):
         return "the condition is not a constant"
     library = {function.signature.name: function for function in graph.library.function}
@@ -29,7 +28,6 @@ def find(graph: Graph, node: Node) -> Body | str:
 
 
 def rewrite(body: Body, make: Maker) -> list[Tensor]:
-    """Add the nodes of a branch to the graph, and return its results."""
     root, nodes = make.root, body.graph.nodes
     plain_ends = {tensor.node for tensor in body.returned if not nodes[tensor.node].controls}
     returned = [nodes[end.node].inputs[0] if end.node in plain_ends else end for end in body.returned]

@@ -32,7 +32,6 @@ NOT_FOLDED = ("QuantizeV2", "Dequantize", "FakeQuantWithMinMaxVars", "FakeQuantW
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Replace results of constants that other nodes read."""
     constants = [node for node in graph.of_op("Const") if node.name not in graph.fed]
     sizes = {node.name: node.attr["value"].tensor.ByteSize() for node in constants}
     if not any(node.inputs and all(tensor.node in sizes for tensor in node.inputs) for node in graph.nodes.values()):

@@ -22,7 +22,6 @@ PATTERN = op(("RealDiv", "Div"), "x", const("divisor"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse divisors that are no powers of two."""
     array = match.array("divisor")
     if array.dtype.name not in FLOATS:
         return f"the divisor is {array.dtype.name}"
@@ -39,7 +38,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the product."""
     array = match.array("divisor")
     inverse = make.constant("factor", 1 / array.astype(np.float64), array)
     return make.node("Mul", match.tensor("x"), inverse, like=match.node())

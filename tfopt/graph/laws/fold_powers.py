@@ -32,7 +32,6 @@ PASSING = {"Mean", "Sum", "Reshape", "Squeeze", "ExpandDims"}  # positive result
 
 
 def when(match: Match) -> str | None:
-    """Refuse other exponents, types, and roots of numbers that may be negative."""
     array = match.array("exponent")
     if not array.size or not bool(np.all(array == array.flat[0])):
         return "the exponents differ"
@@ -47,7 +46,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create the operation, or the product with the square."""
     exponent, like = float(match.array("exponent").flat[0]), match.node()
     if exponent in UNARY:
         return make.node(UNARY[exponent], match.tensor("x"), like=like)

@@ -23,7 +23,6 @@ from tfopt.graph.mutable_graph import Graph, Node
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Replace the shapes of all Reshapes."""
     computed = [node for node in graph.of_op("Reshape") if not graph.is_constant(node.inputs[1])]
     if not computed or is_framed(graph):
         return

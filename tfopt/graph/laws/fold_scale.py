@@ -26,7 +26,6 @@ PATTERN = op(("Mul", "RealDiv"), AFFINE, const("scale"))
 
 
 def fold(match: Match) -> Weights | str:
-    """Return the kernel, and the bias if there is one, times the scale."""
     bias, scale = existing_bias(match), along_channels(match, match.node(), "scale")
     if isinstance(bias, str):
         return bias

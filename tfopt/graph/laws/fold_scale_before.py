@@ -30,7 +30,6 @@ PATTERNS = (op(PLAIN, SCALED, const("kernel")), op(TRANSPOSED, "sizes", const("k
 
 
 def fold(match: Match) -> Weights | str:
-    """Return the kernel times the scale."""
     if input_channels(match) is None:
         return INPUT_REFUSED
     scale = vector_before(match, "scale")

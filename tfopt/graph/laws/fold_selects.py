@@ -18,7 +18,6 @@ PATTERN = op(("Select", "SelectV2"), const("condition"), "true", "false")
 
 
 def when(match: Match) -> str | None:
-    """Refuse conditions that vary, and open shapes."""
     condition = match.array("condition")
     if not condition.size or condition.any() != condition.all():
         return "the condition varies"
@@ -28,7 +27,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the selected side, broadcast if the result is larger."""
     side, shape = _side(match), match.shape("root")
     if match.node().op == "Select" or _is_same_tensor(match) or match.shape(side) == shape:
         return match.tensor(side)

@@ -35,7 +35,6 @@ PATTERNS = (
 
 
 def fold(match: Match) -> Weights | str:
-    """Return the kernel, or its negative, and one bias."""
     bias, before = along_channels(match, match.node(), "bias"), existing_bias(match)
     if isinstance(before, str):
         return before

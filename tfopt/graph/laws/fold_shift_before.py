@@ -33,7 +33,6 @@ PATTERN = op(
 
 
 def fold(match: Match) -> Weights | str:
-    """Return the bias after the operation, whose kernel stays."""
     if input_channels(match) is None:
         return INPUT_REFUSED
     if reason := shift_refusal(match):

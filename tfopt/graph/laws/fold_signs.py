@@ -24,12 +24,10 @@ PATTERNS = (
 
 
 def when(match: Match) -> str | None:
-    """Refuse constants that have no sign."""
     return None if match.array("constant").dtype.kind in "fciV" else "the constant has no sign"  # V: bfloat16
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create the product with the negated constant."""
     product = match.node("product" if match.has("product") else "root")
     constant = match.array("constant")
     with np.errstate(over="ignore"):  # the smallest integer is its own negative

@@ -23,7 +23,6 @@ PATTERNS = (PART, op(("Shape", "Size", "Rank"), "x"))
 
 
 def compute(match: Match) -> NDArray[np.int64] | str:
-    """Return the result."""
     if match.has("shape") and (match.attr("ellipsis_mask") or match.attr("new_axis_mask")):
         return "the slice has an ellipsis or a new axis"
     shape = match.shape("x")
@@ -42,7 +41,6 @@ def compute(match: Match) -> NDArray[np.int64] | str:
 
 
 def build(match: Match, make: Maker, value: NDArray[np.int64]) -> Tensor:
-    """Return the constant."""
     from tensorflow import as_dtype
 
     kind = match.attr("out_type", "shape" if match.has("shape") else "root") or as_dtype("int32").as_datatype_enum

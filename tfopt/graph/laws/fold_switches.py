@@ -22,7 +22,6 @@ AGAIN = "NextIteration"
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Fold every Switch with a constant condition."""
     conditions: dict[str, int] = {}
     for switch in graph.of_op("Switch"):
         if graph.is_constant(switch.inputs[1]):

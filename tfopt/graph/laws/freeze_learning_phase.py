@@ -20,7 +20,6 @@ NAMES = {"keras_learning_phase", "learning_phase", "is_training", "is_train", "t
 
 
 def find(graph: Graph, node: Node) -> Node | str | None:
-    """Return a placeholder that is a learning phase."""
     from tensorflow import bool as boolean
 
     if node.name in graph.fed or attr(node, "dtype") != boolean.as_datatype_enum:
@@ -29,7 +28,6 @@ def find(graph: Graph, node: Node) -> Node | str | None:
 
 
 def rewrite(phase: Node, make: Maker) -> list[Tensor]:
-    """Return the value in inference."""
     return [make.constant("inference", np.asarray(False))]
 
 

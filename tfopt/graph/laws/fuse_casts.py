@@ -32,7 +32,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create one Cast."""
     return make.node("Cast", match.tensor("x"), like=match.node(), SrcT=match.attr("SrcT", "inner"))
 
 

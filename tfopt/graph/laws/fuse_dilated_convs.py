@@ -41,7 +41,6 @@ def patterns(conv: str) -> tuple[Op, ...]:
 
 
 def when(match: Match) -> str | None:
-    """Refuse convolutions that are not dilated ones."""
     conv = match.node("conv")
     if match.attr("padding", "conv") != "VALID" or match.attr("data_format", "conv") != "NHWC":
         return "the convolution has a padding of its own, or channels first"
@@ -60,7 +59,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the dilated convolution."""
     conv, block = match.node("conv"), [int(size) for size in match.array("block")]
     dilations = [1, *([1, *block] if match.has("axis") else block), 1]
     data = match.tensor("x")

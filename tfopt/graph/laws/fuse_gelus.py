@@ -52,7 +52,6 @@ PATTERNS = (
 
 
 def find(graph: Graph, root: Node) -> Match | str | None:
-    """Return the GELU that ends at a product, if there is one of another form."""
     for match in matches(graph, root, PATTERNS):
         if _is_gelu(match):
             return _refusal(match) or match

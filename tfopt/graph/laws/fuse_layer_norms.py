@@ -35,7 +35,6 @@ PATTERN = op(SUMS, op("Mul", "x", GAINED, role="scaled"), one_of(*SHIFTS))
 
 
 def find(graph: Graph, root: Node) -> Match | str | None:
-    """Return the layer normalization that ends at a sum."""
     for match in matches(graph, root, (PATTERN,)):
         mean = graph.nodes[match.tensor("mean").node]
         if mean.op == "Mean" and mean.inputs[0] == match.tensor("x"):
@@ -44,7 +43,6 @@ def find(graph: Graph, root: Node) -> Match | str | None:
 
 
 def rewrite(match: Match, make: Maker) -> list[Tensor]:
-    """Return the centered input times r and the gain, plus the bias."""
     like, variance = make.root, match.node("variance")
     centered = make.node("Sub", match.tensor("x"), match.tensor("mean"), like=like)
     squares = make.node("Square", centered, like=like)

@@ -37,7 +37,6 @@ from tfopt.graph.op_registry import identity
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Replace every loop that is a map."""
     library = {function.signature.name: function for function in graph.library.function}
     for node in graph.of_op("While", "StatelessWhile"):
         body, cond = (read_body(library[attr(node, name).name], library) for name in ("body", "cond"))

@@ -23,7 +23,6 @@ PATTERN = op(("Conv2D", "Conv3D", "DepthwiseConv2dNative"), PAD, "kernel")
 
 
 def when(match: Match) -> str | None:
-    """Refuse paddings that differ from SAME."""
     if match.attr("padding") != "VALID":
         return f"the convolution's own padding is {match.attr('padding')}"
     if match.node("pad").op == "MirrorPad" or (match.has("value") and match.array("value") != 0):
@@ -36,7 +35,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the convolution of the unpadded data."""
     conv = match.node()
     return make.node(conv.op, match.tensor("x"), match.tensor("kernel"), like=conv, padding="SAME")
 

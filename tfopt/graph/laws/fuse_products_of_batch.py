@@ -21,7 +21,6 @@ PATTERN = op("BatchMatMulV2", "x", const("kernel"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse batches of kernels, and results of an unknown shape."""
     kernel, shape, result = match.array("kernel"), match.shape("x"), match.shape("root")
     if kernel.dtype.name not in FLOATS:
         return f"the kernel is {kernel.dtype.name}"
@@ -36,7 +35,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the product between two Reshapes."""
     kernel, root, transposed = match.array("kernel"), match.node(), bool(match.attr("adj_y"))
     inner, outer = kernel.shape[::-1] if transposed else kernel.shape
     rows = make.reshape(match.tensor("x"), (None, inner), root)

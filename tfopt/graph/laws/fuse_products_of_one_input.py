@@ -32,7 +32,6 @@ class Branch(NamedTuple):
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Replace the products of every tensor."""
     if is_framed(graph):
         return
     by_input: dict[tuple[object, ...], list[Node]] = {}

@@ -22,12 +22,10 @@ ALONE = op("Reshape", "x", "shape")
 
 
 def when(match: Match) -> str | None:
-    """Refuse a single Reshape that may change the shape."""
     return None if match.has("inner") or _is_same(match) else "it is the only one, and may change the shape"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return one Reshape, or the input."""
     if _is_same(match):
         return match.tensor("x")
     return make.node("Reshape", match.tensor("x"), match.tensor("shape"), like=match.node())

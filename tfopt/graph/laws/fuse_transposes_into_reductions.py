@@ -23,7 +23,6 @@ PATTERN = op(tuple(sorted(REDUCTIONS)), op("Transpose", "x", const("permutation"
 
 
 def when(match: Match) -> str | None:
-    """Refuse results whose axes would be at other places."""
     if match.attr("keep_dims"):
         return "the reduced axes stay in the result"
     permutation = _permutation(match)
@@ -32,7 +31,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the reduction of x."""
     axes, permutation = match.array("axes"), _permutation(match)
     moved = permutation[axes % len(permutation)].astype(axes.dtype)
     return make.again(match.node(), match.tensor("x"), make.constant("axes", moved, axes))

@@ -23,7 +23,6 @@ PATTERN = op(PLAIN, one_of(*views_of(one_of(*affine_patterns("x", role="affine")
 
 
 def compute(match: Match) -> Affine | str:
-    """Return the affine operation after the view."""
     if not isinstance(kernel_behind(match.graph, match.tensor("x")), str):
         return "it folds into the kernel before it"
     if input_channels(match, "view") is None:
@@ -44,7 +43,6 @@ def compute(match: Match) -> Affine | str:
 
 
 def build(match: Match, make: Maker, affine: Affine) -> Tensor:
-    """Return the operation on the view, followed by a product and a sum."""
     view = match.node("view")
     viewed = make.node(view.op, match.tensor("x"), *view.inputs[1:], like=view)
     make.graph.know_shape(viewed, Tensor(view.name))

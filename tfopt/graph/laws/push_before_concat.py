@@ -41,7 +41,6 @@ class Split(NamedTuple):
 
 
 def find(graph: Graph, node: Node) -> Split | str | None:
-    """Return the affine functions into which an operation after a ConcatV2 can be split."""
     for match in matches(graph, node, PATTERNS):
         concat = graph.nodes[match.tensor("x").node]
         if concat.op == "ConcatV2":
@@ -50,7 +49,6 @@ def find(graph: Graph, node: Node) -> Split | str | None:
 
 
 def rewrite(split: Split, make: Maker) -> list[Tensor]:
-    """Return the concatenation of the parts, each with its function."""
     match, concat, parts = split
     constants = [make.graph.nodes[match.tensor(role).node] for role in match.binding.constants]
     make.controls += dict.fromkeys(name for node in constants for name in node.controls)

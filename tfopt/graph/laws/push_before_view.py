@@ -23,7 +23,6 @@ PATTERNS = affine_patterns(one_of(*views_of("x")))
 
 
 def compute(match: Match) -> Affine | str:
-    """Return the affine operation before the view."""
     if match.node("view").op not in KEEPING:
         return f"{match.node('view').op} adds elements"
     kernel = kernel_behind(match.graph, match.tensor("x"))
@@ -40,7 +39,6 @@ def compute(match: Match) -> Affine | str:
 
 
 def build(match: Match, make: Maker, affine: Affine) -> Tensor:
-    """Return the view of a product and a sum."""
     view = match.node("view")
     data = add_affine_nodes(make, affine, match.tensor("x"), match.node())
     return make.node(view.op, data, *view.inputs[1:], like=view)

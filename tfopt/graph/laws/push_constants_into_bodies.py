@@ -54,7 +54,6 @@ class _Call:
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Push constant arguments into the functions of all operations."""
     library = {function.signature.name: function for function in graph.library.function}
     calls = []
     for node in graph.nodes.values():

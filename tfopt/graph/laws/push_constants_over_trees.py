@@ -90,7 +90,6 @@ def find(graph: Graph, root: Node) -> Tree | str | None:
 
 
 def rewrite(tree: Tree, make: Maker) -> list[Tensor]:
-    """Create the tree without constants, and the operation with the joined one."""
     root = tree.nodes[0]
     terms: dict[str, tuple[Tensor, bool]] = {}  # by operation: what remains of it, and whether it is negated
     for node in reversed(tree.nodes):

@@ -30,7 +30,6 @@ from tfopt.graph.op_registry import FRAMES
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Replace each Enter of a loop-invariant constant by a constant."""
     merges: dict[str, str | None] = {}
     queue = graph.of_op("Enter")
     while queue:

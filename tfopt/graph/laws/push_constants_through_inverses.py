@@ -45,7 +45,6 @@ def _patterns(ops: tuple[str, ...], inverse: str) -> tuple[Op, ...]:
 
 
 def when(match: Match) -> str | None:
-    """Refuse constants whose join grows, overflows or cancels."""
     constants = match.array("first"), match.array("second")
     if reason := refusal(constants, divided="RealDiv" in (match.node().op, match.node("inner").op)):
         return reason
@@ -57,7 +56,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create one operation with one constant."""
     joined, data, is_sum = _joined(match), match.tensor("x"), match.node().op in SUMS
     constant = make.constant("constant", joined.constant, match.array("first"))
     if joined.is_inverse:

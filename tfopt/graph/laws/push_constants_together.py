@@ -43,7 +43,6 @@ PATTERNS = tuple(
 
 
 def when(match: Match) -> str | None:
-    """Refuse constants whose join grows, overflows, underflows or cancels."""
     constants = match.array("first"), match.array("second")
     is_divided = "RealDiv" in (match.node().op, match.node("inner").op)
     if reason := _bias_refusal(match) or refusal(constants, divided=is_divided):
@@ -54,7 +53,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create one operation with one constant."""
     joined = _joined(match)
     constant = make.constant("constant", joined, match.array("first"))
     biases = _biases(match)

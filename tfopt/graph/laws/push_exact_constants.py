@@ -35,7 +35,6 @@ PATTERNS = tuple(op(name, op(name, "x", const("first"), role="inner"), const("se
 
 
 def when(match: Match) -> str | None:
-    """Refuse constants whose join grows, and floats whose order matters."""
     first, second = match.array("first"), match.array("second")
     if reason := growth_refusal(first, second):
         return reason
@@ -50,7 +49,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create one operation with one constant."""
     joined: NDArray[np.generic] = JOIN[match.node().op](match.array("first"), match.array("second"))
     tensors = [match.tensor("x"), make.constant("constant", joined, match.array("first"))]
     data_first = match.node("inner").inputs[0] == match.tensor("x")

@@ -26,7 +26,6 @@ PATTERN = op(("Mul", "RealDiv"), op(PRODUCTS, "x", "y", role="product"), const("
 
 
 def when(match: Match) -> str | None:
-    """Refuse factors that are no positive number, and products without a kernel before them."""
     factor = match.array("factor")
     if factor.dtype.name not in FLOATS or factor.size != 1 or factor.ndim > len(match.shape("product") or ()):
         return "the factor is not one number"
@@ -38,7 +37,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the product of the scaled tensor."""
     side = _side(match)
     factor = make.constant("factor", match.array("factor").reshape(()))
     scaled = make.node(match.node().op, match.tensor(side), factor, like=match.node())

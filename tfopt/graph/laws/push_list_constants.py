@@ -28,7 +28,6 @@ Joined = list[Tensor | NDArray[np.generic]]  # the tensors and joined constants 
 
 
 def find(graph: Graph, node: Node) -> Joined | str | None:
-    """Return the tensors and the joined constants of an AddN or ConcatV2."""
     groups = list(_summands(graph, node) if node.op == "AddN" else _concatenated(graph, node))
     if all(len(group) == 1 for group in groups):
         return None
@@ -41,7 +40,6 @@ def find(graph: Graph, node: Node) -> Joined | str | None:
 
 
 def rewrite(joined: Joined, make: Maker) -> list[Tensor]:
-    """Return the operation on fewer tensors."""
     node = make.root
     inputs = [each if isinstance(each, Tensor) else make.constant("constants", each) for each in joined]
     axis = node.inputs[-1:] if node.op == "ConcatV2" else []

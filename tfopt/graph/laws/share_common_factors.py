@@ -27,7 +27,6 @@ PATTERN = op(SUMS, op("Mul", "a", "b", role="left"), op("Mul", "c", "d", role="r
 
 
 def compute(match: Match) -> Factors | str:
-    """Return the factors."""
     import tensorflow as tf
 
     factors = _factors(match)
@@ -54,7 +53,6 @@ def compute(match: Match) -> Factors | str:
 
 
 def build(match: Match, make: Maker, factors: Factors) -> Tensor:
-    """Create the sum, and the product with it."""
     common, one, other = factors
     total = make.node(match.node().op, one, other, like=match.node(), role="total")
     return make.node("Mul", common, total, like=match.node())

@@ -21,7 +21,6 @@ NOTES = {"_output_shapes", "_has_manual_control_dependencies"}  # annotations wi
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Redirect the readers of each node to an equal node before it."""
     first: dict[bytes, str] = {}
     for name in list(graph.downstream()):
         node = graph.nodes[name]

@@ -16,7 +16,6 @@ from tfopt.graph.mutable_graph import Graph
 
 
 def run(graph: Graph) -> Iterator[Outcome]:
-    """Remove nodes that no fetched or fed node depends on."""
     if not graph.fetched:
         return
     kept = [name for name in [*graph.fetched, *graph.fed] if name in graph.nodes]

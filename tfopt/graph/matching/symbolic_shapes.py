@@ -248,7 +248,8 @@ class SymbolicShapes:
         masked = attr(node, "ellipsis_mask") or attr(node, "new_axis_mask")
         if vector is None or masked or any(bound is None or len(bound) != 1 for bound in bounds):
             return None
-        return slice_vector(node, vector, *(bound[0] for bound in bounds if bound))
+        part: Size | Sizes | None = slice_vector(node, vector, *(bound[0] for bound in bounds if bound))
+        return part
 
     def _multiplied(self, node: Node) -> Size | None:
         vector = self.sizes_in(node.inputs[0])
