@@ -15,32 +15,26 @@ Source: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization
 """
 
 from tfopt.graph.law import Match
+from tfopt.graph.matching import linear_ops
 from tfopt.graph.matching.affine_ops import batch_norm_patterns, batch_norm_refusal, batch_norm_scale_bias
-from tfopt.graph.matching.linear_ops import (
-    PLAIN,
-    Weights,
-    bias_of,
-    folding_law,
-    range_refusal,
-    shift_refusal,
-    times_inputs,
-)
 from tfopt.graph.matching.pattern import const, op
 
-PATTERNS = tuple(op(PLAIN, norm, const("kernel")) for norm in batch_norm_patterns("x", role="norm"))
+PATTERNS = tuple(op(linear_ops.PLAIN, norm, const("kernel")) for norm in batch_norm_patterns("x", role="norm"))
 
 
-def fold(match: Match) -> Weights | str:
+def fold(match: Match) -> linear_ops.Weights | str:
     if reason := batch_norm_refusal(match, "norm", match.node()):
         return reason
     scale, bias = batch_norm_scale_bias(match, "norm")
-    if bias.any() and (reason := shift_refusal(match)):
+    if bias.any() and (reason := linear_ops.shift_refusal(match)):
         return reason
-    weights = Weights(times_inputs(match, scale), bias_of(match, bias) if bias.any() else None)
-    return range_refusal(match, *weights) or weights
+    weights = linear_ops.Weights(
+        linear_ops.times_inputs(match, scale), linear_ops.bias_of(match, bias) if bias.any() else None
+    )
+    return linear_ops.range_refusal(match, *weights) or weights
 
 
-LAW = folding_law(
+LAW = linear_ops.folding_law(
     PATTERNS,
     fold,
     rounds=True,

@@ -11,28 +11,20 @@ Requires: scale is one number per channel, or a single number, and does not make
 """
 
 from tfopt.graph.law import Match
-from tfopt.graph.matching.linear_ops import (
-    AFFINE,
-    Weights,
-    along_channels,
-    existing_bias,
-    folding_law,
-    range_refusal,
-    scaled,
-)
+from tfopt.graph.matching import linear_ops
 from tfopt.graph.matching.pattern import const, op
 
-PATTERN = op(("Mul", "RealDiv"), AFFINE, const("scale"))
+PATTERN = op(("Mul", "RealDiv"), linear_ops.AFFINE, const("scale"))
 
 
-def fold(match: Match) -> Weights | str:
-    bias, scale = existing_bias(match), along_channels(match, match.node(), "scale")
+def fold(match: Match) -> linear_ops.Weights | str:
+    bias, scale = linear_ops.existing_bias(match), linear_ops.along_channels(match, match.node(), "scale")
     if isinstance(bias, str):
         return bias
     if scale is None:
         return "the scale is not one number per channel"
-    weights = Weights(scaled(match, scale), scale * bias if match.has("add") else None)
-    return range_refusal(match, *weights) or weights
+    weights = linear_ops.Weights(linear_ops.scaled(match, scale), scale * bias if match.has("add") else None)
+    return linear_ops.range_refusal(match, *weights) or weights
 
 
-LAW = folding_law((PATTERN,), fold, rounds=True, changes_zero_signs=True, follows="fold_batch_norm_before")
+LAW = linear_ops.folding_law((PATTERN,), fold, rounds=True, changes_zero_signs=True, follows="fold_batch_norm_before")

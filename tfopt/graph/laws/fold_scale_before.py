@@ -12,31 +12,21 @@ Requires: scale is one number per channel, or a single number, and does not make
 """
 
 from tfopt.graph.law import Match
-from tfopt.graph.matching.linear_ops import (
-    INPUT_REFUSED,
-    PLAIN,
-    TRANSPOSED,
-    Weights,
-    folding_law,
-    input_channels,
-    range_refusal,
-    times_inputs,
-    vector_before,
-)
+from tfopt.graph.matching import linear_ops
 from tfopt.graph.matching.pattern import const, op
 
 SCALED = op(("Mul", "RealDiv"), "x", const("scale"), role="mul")
-PATTERNS = (op(PLAIN, SCALED, const("kernel")), op(TRANSPOSED, "sizes", const("kernel"), SCALED))
+PATTERNS = (op(linear_ops.PLAIN, SCALED, const("kernel")), op(linear_ops.TRANSPOSED, "sizes", const("kernel"), SCALED))
 
 
-def fold(match: Match) -> Weights | str:
-    if input_channels(match) is None:
-        return INPUT_REFUSED
-    scale = vector_before(match, "scale")
+def fold(match: Match) -> linear_ops.Weights | str:
+    if linear_ops.input_channels(match) is None:
+        return linear_ops.INPUT_REFUSED
+    scale = linear_ops.vector_before(match, "scale")
     if scale is None:
         return "the scale is not one number per channel"
-    kernel = times_inputs(match, scale)
-    return range_refusal(match, kernel) or Weights(kernel)
+    kernel = linear_ops.times_inputs(match, scale)
+    return linear_ops.range_refusal(match, kernel) or linear_ops.Weights(kernel)
 
 
-LAW = folding_law(PATTERNS, fold, rounds=True, changes_zero_signs=True, follows="push_before_concat")
+LAW = linear_ops.folding_law(PATTERNS, fold, rounds=True, changes_zero_signs=True, follows="push_before_concat")

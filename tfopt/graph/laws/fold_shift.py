@@ -13,40 +13,29 @@ Requires: bias is one number per channel, or a single number, and does not make 
 import numpy as np
 
 from tfopt.graph.law import Match
-from tfopt.graph.matching.linear_ops import (
-    AFFINE,
-    LINEAR,
-    WITH_BIAS,
-    Weights,
-    along_channels,
-    channels,
-    existing_bias,
-    folding_law,
-    range_refusal,
-    scaled,
-)
+from tfopt.graph.matching import linear_ops
 from tfopt.graph.matching.pattern import const, op
 
 PATTERNS = (
-    op(("BiasAdd", "Add", "AddV2", "Sub"), WITH_BIAS, const("bias")),
-    op(("Add", "AddV2", "Sub"), LINEAR, const("bias")),
-    op("Sub", const("bias"), AFFINE),
+    op(("BiasAdd", "Add", "AddV2", "Sub"), linear_ops.WITH_BIAS, const("bias")),
+    op(("Add", "AddV2", "Sub"), linear_ops.LINEAR, const("bias")),
+    op("Sub", const("bias"), linear_ops.AFFINE),
 )
 
 
-def fold(match: Match) -> Weights | str:
-    bias, before = along_channels(match, match.node(), "bias"), existing_bias(match)
+def fold(match: Match) -> linear_ops.Weights | str:
+    bias, before = linear_ops.along_channels(match, match.node(), "bias"), linear_ops.existing_bias(match)
     if isinstance(before, str):
         return before
     if bias is None:
         return "the bias is not one number per channel"
     is_reversed = match.node().op == "Sub" and match.node().inputs[0] == match.tensor("bias")
     combined = -bias - before if is_reversed else before + bias
-    kernel = scaled(match, np.full(channels(match), -1.0 if is_reversed else 1.0))
-    return range_refusal(match, combined) or Weights(kernel, combined)
+    kernel = linear_ops.scaled(match, np.full(linear_ops.channels(match), -1.0 if is_reversed else 1.0))
+    return linear_ops.range_refusal(match, combined) or linear_ops.Weights(kernel, combined)
 
 
-LAW = folding_law(
+LAW = linear_ops.folding_law(
     PATTERNS,
     fold,
     rounds=True,

@@ -12,36 +12,28 @@ single number, and does not make the shape larger.
 """
 
 from tfopt.graph.law import Match
-from tfopt.graph.matching.linear_ops import (
-    INPUT_REFUSED,
-    PLAIN,
-    Weights,
-    bias_of,
-    folding_law,
-    input_channels,
-    range_refusal,
-    shift_refusal,
-    vector_before,
-)
+from tfopt.graph.matching import linear_ops
 from tfopt.graph.matching.pattern import const, op
 
 PATTERN = op(
-    PLAIN,
+    linear_ops.PLAIN,
     op(("Add", "AddV2", "BiasAdd", "Sub"), "x", const("bias"), role="add"),
     const("kernel"),
 )
 
 
-def fold(match: Match) -> Weights | str:
-    if input_channels(match) is None:
-        return INPUT_REFUSED
-    if reason := shift_refusal(match):
+def fold(match: Match) -> linear_ops.Weights | str:
+    if linear_ops.input_channels(match) is None:
+        return linear_ops.INPUT_REFUSED
+    if reason := linear_ops.shift_refusal(match):
         return reason
-    bias = vector_before(match, "bias")
+    bias = linear_ops.vector_before(match, "bias")
     if bias is None:
         return "the bias is not one number per channel"
-    after = bias_of(match, bias)
-    return range_refusal(match, after) or Weights(None, after)
+    after = linear_ops.bias_of(match, bias)
+    return linear_ops.range_refusal(match, after) or linear_ops.Weights(None, after)
 
 
-LAW = folding_law((PATTERN,), fold, rounds=True, after={"fold_scale_before": "a batch norm multiplies first"})
+LAW = linear_ops.folding_law(
+    (PATTERN,), fold, rounds=True, after={"fold_scale_before": "a batch norm multiplies first"}
+)
