@@ -9,8 +9,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfopt.graph.const_arrays import proto_of
 from tfopt.graph.law_order import LawFacts
-from tfopt.graph.matching.pattern import Binding, Op, bindings
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.matching.pattern import Binding, bindings
+from tfopt.graph.matching.pattern import Op as Op  # laws need these names, too, and import them from here
+from tfopt.graph.matching.pattern import Pattern as Pattern
+from tfopt.graph.matching.pattern import const as const
+from tfopt.graph.matching.pattern import one_of as one_of
+from tfopt.graph.matching.pattern import op as op
+from tfopt.graph.mutable_graph import Graph as Graph
+from tfopt.graph.mutable_graph import Node as Node
+from tfopt.graph.mutable_graph import Tensor as Tensor
 from tfopt.graph.op_registry import attribute, attributes
 
 INT32 = 3  # the DataType value

@@ -11,8 +11,7 @@ to float64, which represents integers up to 2^53.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Match, return_input
-from tfopt.graph.matching.pattern import op
+from tfopt.graph.law import LocalLaw, Match, op, return_input
 
 PAIR = op("Cast", op("Cast", "x", role="inner"))
 ALONE = op("Cast", "x")

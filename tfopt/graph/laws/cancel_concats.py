@@ -13,9 +13,8 @@ of the elements before it along the axis.
 
 from typing import NamedTuple
 
-from tfopt.graph.law import Maker, SearchLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor, attr
 from tfopt.graph.matching.parts import range_along, size_along
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 
 class Cut(NamedTuple):

@@ -12,10 +12,9 @@ Requires: the axis of the stack; a constant index.
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer.
 """
 
-from tfopt.graph.law import Maker, SearchLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor, attr
 from tfopt.graph.laws.cancel_lists import edge_refusal
 from tfopt.graph.matching.parts import Part, joined_axis, part_of
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 
 

@@ -10,9 +10,8 @@ Requires: the axis of the list, and constant indices; for Split, parts with the 
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer.
 """
 
-from tfopt.graph.law import Maker, SearchLaw
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor
 from tfopt.graph.matching.parts import joined_axis, part_of, size_along
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 
 PARTS = {"StridedSlice": "Pack", "Unpack": "Pack", "Split": "ConcatV2", "SplitV": "ConcatV2"}

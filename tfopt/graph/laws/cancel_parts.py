@@ -13,9 +13,8 @@ equal sizes.
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer does the opposite, parts of what was stacked.
 """
 
-from tfopt.graph.law import Maker, SearchLaw
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor
 from tfopt.graph.matching.parts import joined_axis, part_of, why_not_all
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 
 

@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tfopt.graph.law import Maker, Outcome, WholeGraphLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.symbolic_shapes import ONE, Sizes, SymbolicShapes, product
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, output_types
 
 ALONG_ROWS = {"BiasAdd", "LogSoftmax", "Softmax"}

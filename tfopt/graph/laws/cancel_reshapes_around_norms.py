@@ -16,10 +16,8 @@ Source: `LayerNormalization.call` of Keras 2; the operation `FusedBatchNormV3`.
 
 import numpy as np
 
-from tfopt.graph.law import INT32, LocalLaw, Maker, Match
+from tfopt.graph.law import INT32, LocalLaw, Maker, Match, Tensor, op
 from tfopt.graph.matching.control_flow_v1 import is_framed
-from tfopt.graph.matching.pattern import op
-from tfopt.graph.mutable_graph import Tensor
 
 ROWS = op("Reshape", "x", "rows", role="before")
 NORM = op("FusedBatchNormV3", ROWS, "scale", "offset", "mean", "variance", role="norm")

@@ -12,8 +12,7 @@ Requires: no control edges, and neither a fed nor a fetched node.
 Source: `MaterializeShapes` in Grappler's constant folding.
 """
 
-from tfopt.graph.law import Maker, SearchLaw
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor
 
 
 def find(graph: Graph, node: Node) -> list[Tensor] | str:

@@ -10,8 +10,7 @@ Such pairs are between two one-dimensional convolutions. It holds for unknown sh
 Requires: both have the same single axis.
 """
 
-from tfopt.graph.law import LocalLaw, Match, return_input
-from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.law import LocalLaw, Match, const, op, return_input
 
 PATTERNS = (
     op("ExpandDims", op("Squeeze", "x", role="inner"), const("axis")),

@@ -13,9 +13,7 @@ Requires: constant permutations.
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 
 PAIR = op("Transpose", op("Transpose", "x", const("first"), role="inner"), const("second"))
 ALONE = op("Transpose", "x", const("second"))

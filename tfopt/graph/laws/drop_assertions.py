@@ -13,9 +13,8 @@ Requires: neither the assertion nor a node before it has another effect, because
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfopt.graph.law import Outcome, WholeGraphLaw, attr
+from tfopt.graph.law import Graph, Node, Outcome, WholeGraphLaw, attr
 from tfopt.graph.laws.drop_control_edges import release
-from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.op_registry import is_pure
 
 BRANCHES = ("then_branch", "else_branch")

@@ -12,8 +12,7 @@ Requires: neither the source of the edge nor a node before it has an effect, and
 
 from collections.abc import Callable, Iterator
 
-from tfopt.graph.law import Outcome, WholeGraphLaw
-from tfopt.graph.mutable_graph import Graph, Node
+from tfopt.graph.law import Graph, Node, Outcome, WholeGraphLaw
 from tfopt.graph.op_registry import is_pure
 
 STATES = {"HashTable", "HashTableV2", "MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2"}

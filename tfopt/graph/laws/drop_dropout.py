@@ -14,8 +14,7 @@ with the shape of x, by static shapes or because it is drawn with the shape of x
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Match, return_input
-from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.law import LocalLaw, Match, const, op, return_input
 
 RANDOM = ("RandomUniform", "StatelessRandomUniform", "StatelessRandomUniformV2")
 MASK = op("GreaterEqual", "random", const("rate"), role="mask")

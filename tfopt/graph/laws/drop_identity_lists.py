@@ -12,8 +12,7 @@ Requires: it is no output itself, and has no control edge into or out of it.
 Source: `RemoveSplitOrConcat` and the handling of identities in Grappler (constant folding, dependency optimizer).
 """
 
-from tfopt.graph.law import Maker, SearchLaw
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor
 from tfopt.graph.op_registry import FRAMES
 
 

@@ -10,8 +10,7 @@ Keras exports such a Pad if the size is divisible, and `push_list_constants` lea
 Requires: constant arguments; static shapes for Squeeze and BroadcastTo.
 """
 
-from tfopt.graph.law import LocalLaw, Match, return_input
-from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.law import LocalLaw, Match, const, op, return_input
 
 PATTERNS = (
     op(("Tile", "Pad", "MirrorPad"), "x", const("how")),

@@ -19,9 +19,8 @@ import numpy as np
 
 from tfopt.error_messages import first_line
 from tfopt.graph.function_bodies import has_no_effect, read_body
-from tfopt.graph.law import Outcome, WholeGraphLaw, attr
+from tfopt.graph.law import Graph, Node, Outcome, Tensor, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, SWITCHES
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure
 from tfopt.graph.session import evaluate
 

@@ -17,9 +17,7 @@ folding; ReductionHelper::Simplify in tensorflow/core/kernels/reduction_ops_comm
 
 from typing import Any
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.op_registry import REDUCTIONS
 
 PATTERNS = (

@@ -13,12 +13,10 @@ it that depends on the sign of a zero (`zero_signs`).
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.laws.drop_neutral_elements import enlarges
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.matching.zero_signs import sign_of_zero_matters
-from tfopt.graph.mutable_graph import Tensor
 
 UNARY = {"Sub": ("Neg", 0), "RealDiv": ("Reciprocal", 1)}
 SIGNED = {"int8", "int16", "int32", "int64"}

@@ -13,9 +13,8 @@ Requires: the filled tensor has the shape of x itself, or both have the same sta
 Source: `SimplifyArithmeticOperations` in Grappler's constant folding.
 """
 
-from tfopt.graph.law import LocalLaw, Match, return_input
+from tfopt.graph.law import LocalLaw, Match, const, one_of, op, return_input
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, one_of, op
 from tfopt.graph.matching.zero_signs import SUMS, sign_of_zero_matters
 
 NEUTRAL = {"Add": 0, "AddV2": 0, "Sub": 0, "LogicalOr": 0, "Mul": 1, "RealDiv": 1, "Div": 1, "LogicalAnd": 1}

@@ -12,8 +12,7 @@ Requires: it is not an output itself, has no control edge into it (its readers w
 a Switch, whose Identity represents the branch.
 """
 
-from tfopt.graph.law import LocalLaw, Match, return_input
-from tfopt.graph.matching.pattern import op
+from tfopt.graph.law import LocalLaw, Match, op, return_input
 from tfopt.graph.op_registry import FRAMES
 
 PATTERN = op(("Identity", "StopGradient", "PreventGradient", "Snapshot", "PlaceholderWithDefault"), "x")

@@ -11,8 +11,7 @@ removed.
 
 from collections.abc import Iterator
 
-from tfopt.graph.law import LocalLaw, Match, return_input
-from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.law import LocalLaw, Match, const, op, return_input
 
 SLICE = op("Slice", "x", const("begin"), const("size"))
 STRIDED = op("StridedSlice", "x", const("begin"), const("end"), const("strides"))

@@ -16,12 +16,10 @@ import math
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match, attr
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, attr, const, op
 from tfopt.graph.laws.fold_constants import LARGEST
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.matching.zero_signs import sign_of_zero_matters
-from tfopt.graph.mutable_graph import Tensor
 
 ABSORBING = {"Mul": 0, "LogicalAnd": 0, "LogicalOr": 1}
 PATTERN = op(tuple(ABSORBING), "x", const("absorbing"))

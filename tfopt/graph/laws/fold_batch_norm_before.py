@@ -14,10 +14,9 @@ window of 1 has none, and with a bias of 0 any padding is allowed).
 Source: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
-from tfopt.graph.law import Match
+from tfopt.graph.law import Match, const, op
 from tfopt.graph.matching import linear_ops
 from tfopt.graph.matching.affine_ops import batch_norm_patterns, batch_norm_refusal, batch_norm_scale_bias
-from tfopt.graph.matching.pattern import const, op
 
 PATTERNS = tuple(op(linear_ops.PLAIN, norm, const("kernel")) for norm in batch_norm_patterns("x", role="norm"))
 

@@ -14,9 +14,8 @@ Requires: a branch without effects, because their order would no longer be defin
 from typing import Any
 
 from tfopt.graph.function_bodies import Body, has_no_effect, read_body
-from tfopt.graph.law import Maker, SearchLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor, attr
 from tfopt.graph.matching.control_flow_v1 import is_inside
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 
 def find(graph: Graph, node: Node) -> Body | str:

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from tfopt.error_messages import first_line
 from tfopt.graph.graph_def import GraphDef
-from tfopt.graph.law import Maker, Outcome, WholeGraphLaw
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw
 from tfopt.graph.op_registry import is_pure, output_types
 from tfopt.graph.session import evaluate
 

@@ -13,10 +13,8 @@ Requires: floats; c and 1 / c are neither infinite nor denormal, which some proc
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERN = op(("RealDiv", "Div"), "x", const("divisor"))
 

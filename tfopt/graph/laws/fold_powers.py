@@ -19,11 +19,9 @@ Source: `ConvertPow` in Grappler's arithmetic optimizer.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import Graph, LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.laws.drop_neutral_elements import enlarges
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Graph, Tensor
 
 PATTERN = op("Pow", "x", const("exponent"))
 UNARY = {2: "Square", -1: "Reciprocal", 0: "OnesLike", 0.5: "Sqrt", -0.5: "Rsqrt"}

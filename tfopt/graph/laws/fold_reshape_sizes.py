@@ -16,10 +16,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from tfopt.graph.law import Maker, Outcome, WholeGraphLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, Outcome, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.symbolic_shapes import SymbolicShapes, product
-from tfopt.graph.mutable_graph import Graph, Node
 
 
 def run(graph: Graph) -> Iterator[Outcome]:

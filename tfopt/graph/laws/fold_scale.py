@@ -10,9 +10,8 @@ It folds the first half of the batch norm that Keras 3 exports. A division is a 
 Requires: scale is one number per channel, or a single number, and does not make the shape larger.
 """
 
-from tfopt.graph.law import Match
+from tfopt.graph.law import Match, const, op
 from tfopt.graph.matching import linear_ops
-from tfopt.graph.matching.pattern import const, op
 
 PATTERN = op(("Mul", "RealDiv"), linear_ops.AFFINE, const("scale"))
 

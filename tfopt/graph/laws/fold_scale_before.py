@@ -11,9 +11,8 @@ that reads the channel; in a grouped convolution, only the channel's group does.
 Requires: scale is one number per channel, or a single number, and does not make the shape larger.
 """
 
-from tfopt.graph.law import Match
+from tfopt.graph.law import Match, const, op
 from tfopt.graph.matching import linear_ops
-from tfopt.graph.matching.pattern import const, op
 
 SCALED = op(("Mul", "RealDiv"), "x", const("scale"), role="mul")
 PATTERNS = (op(linear_ops.PLAIN, SCALED, const("kernel")), op(linear_ops.TRANSPOSED, "sizes", const("kernel"), SCALED))

@@ -10,9 +10,7 @@ If the result is larger than the side, a BroadcastTo remains. Every value of the
 Requires: a condition that is the same for all elements; for SelectV2, which broadcasts, the static shape of the result.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 
 PATTERN = op(("Select", "SelectV2"), const("condition"), "true", "false")
 

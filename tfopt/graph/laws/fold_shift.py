@@ -12,9 +12,8 @@ Requires: bias is one number per channel, or a single number, and does not make 
 
 import numpy as np
 
-from tfopt.graph.law import Match
+from tfopt.graph.law import Match, const, op
 from tfopt.graph.matching import linear_ops
-from tfopt.graph.matching.pattern import const, op
 
 PATTERNS = (
     op(("BiasAdd", "Add", "AddV2", "Sub"), linear_ops.WITH_BIAS, const("bias")),

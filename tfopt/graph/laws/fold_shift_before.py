@@ -11,9 +11,8 @@ Requires: no padding, whose zeros do not have the bias (a window of 1 has none);
 single number, and does not make the shape larger.
 """
 
-from tfopt.graph.law import Match
+from tfopt.graph.law import Match, const, op
 from tfopt.graph.matching import linear_ops
-from tfopt.graph.matching.pattern import const, op
 
 PATTERN = op(
     linear_ops.PLAIN,

@@ -13,9 +13,7 @@ Requires: a product or quotient that nothing else reads.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 
 PATTERNS = (
     op("Neg", op(("Mul", "RealDiv"), "x", const("constant"), role="product")),

@@ -13,10 +13,8 @@ Source: `MaterializeShapes` in Grappler's constant folding.
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import Maker, Match, computed_law
+from tfopt.graph.law import Maker, Match, Tensor, computed_law, const, op
 from tfopt.graph.matching.parts import slice_vector
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 PART = op("StridedSlice", op("Shape", "x", role="shape"), const("begin"), const("end"), const("strides"))
 PATTERNS = (PART, op(("Shape", "Size", "Rank"), "x"))

@@ -14,8 +14,7 @@ Requires: no remaining loop reads the dead side, and no output of the graph is o
 
 from collections.abc import Iterator
 
-from tfopt.graph.law import INT32, Maker, Outcome, WholeGraphLaw
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import INT32, Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw
 from tfopt.graph.op_registry import attributes, identity
 
 AGAIN = "NextIteration"

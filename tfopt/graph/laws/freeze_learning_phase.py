@@ -13,8 +13,7 @@ Requires: a scalar bool with one of the usual `NAMES`, which is not an input of 
 
 import numpy as np
 
-from tfopt.graph.law import Maker, SearchLaw, attr
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor, attr
 
 NAMES = {"keras_learning_phase", "learning_phase", "is_training", "is_train", "training", "phase_train", "train_phase"}
 

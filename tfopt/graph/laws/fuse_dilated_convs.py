@@ -17,9 +17,7 @@ Source: tf.nn.with_space_to_batch; `flatten_atrous_conv` of the Graph Transform 
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import Op, Pattern, const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Op, Pattern, Tensor, const, op
 
 TO_BATCH = op("SpaceToBatchND", "x", const("block"), const("paddings"), role="to batch")
 

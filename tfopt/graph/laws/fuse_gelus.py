@@ -24,10 +24,8 @@ the same x; nothing else reads what is computed in between.
 
 import numpy as np
 
-from tfopt.graph.law import Maker, Match, SearchLaw, matches
+from tfopt.graph.law import Graph, Maker, Match, Node, Op, Pattern, SearchLaw, Tensor, const, matches, one_of, op
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import Op, Pattern, const, one_of, op
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 # Of the numbers. TensorFlow accepts 0.01, and computes with its own.
 PRECISION = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 1e-5, "float64": 1e-5}

@@ -15,9 +15,7 @@ Requires: means along the last axis, with ``keep_dims``; constants g and b; g is
 axis; nothing else reads what is computed in between.
 """
 
-from tfopt.graph.law import Maker, Match, SearchLaw, attr, matches
-from tfopt.graph.matching.pattern import const, one_of, op
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Maker, Match, Node, SearchLaw, Tensor, attr, const, matches, one_of, op
 
 SUMS = ("Add", "AddV2")
 CENTERED = op("Sub", "x", "mean", role="centered")

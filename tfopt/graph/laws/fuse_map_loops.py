@@ -18,7 +18,7 @@ read; no effects. Iterations that read results of others are refused.
 from collections.abc import Iterator
 
 from tfopt.graph.function_bodies import read_body
-from tfopt.graph.law import Maker, Outcome, Refusal, WholeGraphLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, Outcome, Refusal, Tensor, WholeGraphLaw, attr
 from tfopt.graph.matching.batched import Batch, Value, evaluate
 from tfopt.graph.matching.control_flow_v1 import is_inside
 from tfopt.graph.matching.counted_loops import (
@@ -32,7 +32,6 @@ from tfopt.graph.matching.counted_loops import (
     slice_of,
     writer_of,
 )
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity
 
 

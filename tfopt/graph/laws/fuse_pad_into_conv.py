@@ -11,9 +11,7 @@ converters to other formats would have to convert that to a Pad again.
 Requires: exactly the zeros that SAME adds, which for a stride other than 1 depends on the size of the data.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, one_of, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, one_of, op
 
 PAD = one_of(
     op(("Pad", "MirrorPad"), "x", const("paddings"), role="pad"),

@@ -12,10 +12,8 @@ sum has the same terms, in an order that the kernel chooses.
 Requires: floats; x of rank 3 at least, not transposed; a result with at most one open size and no size of 0.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERN = op("BatchMatMulV2", "x", const("kernel"))
 

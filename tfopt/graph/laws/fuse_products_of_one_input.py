@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfopt.graph.law import INT32, Maker, Outcome, WholeGraphLaw, attr
+from tfopt.graph.law import INT32, Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 
 class Branch(NamedTuple):

@@ -27,10 +27,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tfopt.graph.law import INT32, Maker, Refusal, SearchLaw, attr
+from tfopt.graph.law import INT32, Graph, Maker, Node, Refusal, SearchLaw, Tensor, attr
 from tfopt.graph.matching.batched import MANY, PRODUCTS, Batch, Value, can_batch, evaluate
 from tfopt.graph.matching.parts import UNEVEN, Part, joined_axis, part_of
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure, output_types
 
 SUMS = {"Add", "AddV2", "AddN"}

@@ -12,9 +12,7 @@ Requires, to remove the last one: equal static shapes with at most one unknown s
 determines.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, op
 
 PAIR = op("Reshape", op(("Reshape", "ExpandDims"), "x", "between", role="inner"), "shape")
 SQUEEZED = op("Reshape", op("Squeeze", "x", role="inner"), "shape")

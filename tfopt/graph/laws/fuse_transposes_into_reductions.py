@@ -14,9 +14,7 @@ Requires: constant axes and permutation; no `keep_dims`; remaining axes in ascen
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.op_registry import REDUCTIONS
 
 PATTERN = op(tuple(sorted(REDUCTIONS)), op("Transpose", "x", const("permutation"), role="transpose"), const("axes"))

@@ -12,12 +12,10 @@ the view adds zeros, as Pad and SpaceToBatchND do, because these zeros do not ha
 `push_before_view` and the folds prefer.
 """
 
-from tfopt.graph.law import Maker, Match, computed_law
+from tfopt.graph.law import Maker, Match, Tensor, computed_law, const, one_of, op
 from tfopt.graph.matching.affine_ops import Affine, Floats, add_affine_nodes, affine_patterns, overflows, read_affine
 from tfopt.graph.matching.layout_ops import adds_zeros, kernel_behind, move, views_of
 from tfopt.graph.matching.linear_ops import INPUT_REFUSED, PLAIN, channel_axis, input_channels, shift_refusal
-from tfopt.graph.matching.pattern import const, one_of, op
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERN = op(PLAIN, one_of(*views_of(one_of(*affine_patterns("x", role="affine")))), const("kernel"))
 

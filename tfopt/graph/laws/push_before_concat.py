@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfopt.graph.law import Maker, Match, SearchLaw, matches
+from tfopt.graph.law import Graph, Maker, Match, Node, SearchLaw, Tensor, matches
 from tfopt.graph.matching.affine_ops import (
     ELEMENTWISE,
     FUSED,
@@ -27,7 +27,6 @@ from tfopt.graph.matching.affine_ops import (
 )
 from tfopt.graph.matching.layout_ops import kernel_behind
 from tfopt.graph.matching.parts import size_along
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 PATTERNS = affine_patterns("x")
 

@@ -13,11 +13,9 @@ Requires: a constant kernel before the view, with only such operations in betwee
 elements that the view exchanges.
 """
 
-from tfopt.graph.law import Maker, Match, computed_law
+from tfopt.graph.law import Maker, Match, Tensor, computed_law, one_of
 from tfopt.graph.matching.affine_ops import Affine, add_affine_nodes, affine_patterns, overflows, read_affine
 from tfopt.graph.matching.layout_ops import KEEPING, kernel_behind, move, views_of
-from tfopt.graph.matching.pattern import one_of
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERNS = affine_patterns(one_of(*views_of("x")))
 

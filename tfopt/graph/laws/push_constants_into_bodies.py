@@ -25,9 +25,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tfopt.graph.function_bodies import Body, called_by, read_body, write_body
-from tfopt.graph.law import Outcome, WholeGraphLaw
+from tfopt.graph.law import Graph, Node, Outcome, Tensor, WholeGraphLaw
 from tfopt.graph.matching.counted_loops import position_of
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attribute
 
 LOOPS = ("While", "StatelessWhile")

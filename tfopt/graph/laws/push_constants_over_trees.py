@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfopt.graph.law import Maker, SearchLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor, attr
 from tfopt.graph.matching.joined_constants import (
     INVERSES,
     PRODUCTS,
@@ -41,7 +41,6 @@ from tfopt.graph.matching.joined_constants import (
     widened,
 )
 from tfopt.graph.matching.linear_ops import PLAIN, TRANSPOSED
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 FAMILIES = ((*SUMS, "BiasAdd"), PRODUCTS)
 

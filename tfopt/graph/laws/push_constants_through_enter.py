@@ -22,10 +22,9 @@ Source: tf.raw_ops.Enter, Merge and LoopCond; Yu et al., "Dynamic Control Flow i
 
 from collections.abc import Iterator
 
-from tfopt.graph.law import Outcome, WholeGraphLaw, attr
+from tfopt.graph.law import Graph, Node, Outcome, Tensor, WholeGraphLaw, attr
 from tfopt.graph.laws.push_constants_into_bodies import SMALL
 from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, conditions, controls_of
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import FRAMES
 
 

@@ -18,7 +18,7 @@ Requires:
 Source: `ConstantPushDown` in Grappler's constant folding.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Op, Tensor, const, op
 from tfopt.graph.matching.joined_constants import (
     PRODUCTS,
     SUMS,
@@ -30,8 +30,6 @@ from tfopt.graph.matching.joined_constants import (
     refusal,
     summand_refusal,
 )
-from tfopt.graph.matching.pattern import Op, const, op
-from tfopt.graph.mutable_graph import Tensor
 
 
 def _patterns(ops: tuple[str, ...], inverse: str) -> tuple[Op, ...]:

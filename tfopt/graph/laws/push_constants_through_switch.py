@@ -21,10 +21,9 @@ Source: tf.raw_ops.Switch; Yu et al., "Dynamic Control Flow in Large-Scale Machi
 
 from collections.abc import Iterator
 
-from tfopt.graph.law import Outcome, WholeGraphLaw
+from tfopt.graph.law import Graph, Node, Outcome, Tensor, WholeGraphLaw
 from tfopt.graph.laws.push_constants_into_bodies import SMALL
 from tfopt.graph.matching.control_flow_v1 import conditions, controls_of
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity
 
 

@@ -22,7 +22,7 @@ Source: `ConstantPushDown` in Grappler's constant folding.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.matching.joined_constants import (
     LEAST,
     PRODUCTS,
@@ -34,8 +34,6 @@ from tfopt.graph.matching.joined_constants import (
     refusal,
     summand_refusal,
 )
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERNS = tuple(
     op(ops, op(ops, "x", const("first"), role="inner"), const("second")) for ops in ((*SUMS, "BiasAdd"), PRODUCTS)

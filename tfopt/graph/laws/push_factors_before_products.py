@@ -15,11 +15,9 @@ affine operations in between.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.matching.layout_ops import kernel_behind
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "Einsum")
 PATTERN = op(("Mul", "RealDiv"), op(PRODUCTS, "x", "y", role="product"), const("factor"))

@@ -20,8 +20,7 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import Maker, SearchLaw
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor
 
 Group = list[Tensor]  # one tensor, or several constants that become one
 Joined = list[Tensor | NDArray[np.generic]]  # the tensors and joined constants of a list

@@ -16,10 +16,8 @@ Source: `HoistCommonFactorOutOfAggregation` in Grappler's arithmetic optimizer.
 
 import numpy as np
 
-from tfopt.graph.law import Maker, Match, computed_law
+from tfopt.graph.law import Maker, Match, Tensor, computed_law, op
 from tfopt.graph.matching.joined_constants import range_refusal
-from tfopt.graph.matching.pattern import op
-from tfopt.graph.mutable_graph import Tensor
 
 SUMS = ("AddV2", "Add", "Sub")
 Factors = tuple[Tensor, Tensor, Tensor]  # a common factor of both products that is no constant, and the others

@@ -12,9 +12,8 @@ Requires: no effects, and no random operations.
 import hashlib
 from collections.abc import Iterator
 
-from tfopt.graph.law import Outcome, WholeGraphLaw
+from tfopt.graph.law import Graph, Node, Outcome, Tensor, WholeGraphLaw
 from tfopt.graph.matching.pattern import COMMUTING
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure, output_types
 
 NOTES = {"_output_shapes", "_has_manual_control_dependencies"}  # annotations without an effect

@@ -11,8 +11,7 @@ Source: tf.compat.v1.graph_util.extract_sub_graph.
 from collections.abc import Iterator
 
 from tfopt.graph.graph_def import reach
-from tfopt.graph.law import Outcome, WholeGraphLaw
-from tfopt.graph.mutable_graph import Graph
+from tfopt.graph.law import Graph, Outcome, WholeGraphLaw
 
 
 def run(graph: Graph) -> Iterator[Outcome]:

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tfopt.graph.law import INT32, Maker, Refusal, attr
-from tfopt.graph.mutable_graph import Node, Tensor
+from tfopt.graph.law import INT32, Maker, Node, Refusal, Tensor, attr
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, output_types
 
 ONE_OPERAND = UNARY | {"Identity", "StopGradient"}

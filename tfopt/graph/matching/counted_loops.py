@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tfopt.graph.function_bodies import Body
-from tfopt.graph.law import Maker, Refusal, attr
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Maker, Node, Refusal, Tensor, attr
 
 Length = int | tuple[Tensor, int]  # a number, or the open size of a tensor along an axis
 

@@ -17,9 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import LocalLaw, Maker, Match, attr, computed_law
-from tfopt.graph.matching.pattern import Op, const, one_of, op
-from tfopt.graph.mutable_graph import Node, Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Node, Op, Tensor, attr, computed_law, const, one_of, op
 
 Vector = NDArray[np.float64]
 

@@ -2,8 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from tfopt.graph.law import attr
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Node, Tensor, attr
 
 UNEVEN = 0  # the number of parts of different sizes, or of parts whose number is not known
 

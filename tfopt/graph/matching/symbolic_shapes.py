@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.graph.law import attr
+from tfopt.graph.law import Graph, Node, Tensor, attr
 from tfopt.graph.matching.parts import slice_vector
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY
 
 SAME_SHAPE = UNARY | {"BiasAdd", "Identity", "LogSoftmax", "Softmax"}
