@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from tfopt.graph.const_arrays import array_of
-from tfopt.graph.graph_def import FunctionDef, GraphDef, without_nodes
+from tfopt.graph.graph_def import FunctionDef, GraphDef, reach, without_nodes
 from tfopt.graph.shape_inference import Shape, shapes_of
 
 
@@ -88,14 +88,8 @@ class Graph:
 
     def ancestors(self, names: Iterable[str]) -> GraphDef:
         """Return a GraphDef of nodes and their ancestors by data edges; control edges are left out."""
-        nodes: dict[str, Node] = {}
-        queue = list(names)
-        while queue:
-            name = queue.pop()
-            if name not in nodes:
-                node = nodes[name] = self.nodes[name]
-                queue += [tensor.node for tensor in node.inputs]
-        return self._graph_def(nodes.values(), controls=False)
+        needed = reach(names, lambda name: [tensor.node for tensor in self.nodes[name].inputs])
+        return self._graph_def([node for name, node in self.nodes.items() if name in needed], controls=False)
 
     @property
     def library(self) -> Any:

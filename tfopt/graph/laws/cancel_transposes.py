@@ -32,11 +32,13 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 
 
 def _permutation(match: Match) -> NDArray[np.int64]:
-    second = match.array("second").astype(np.int64)
-    if not match.has("inner"):
-        return second % len(second)
-    first = match.array("first").astype(np.int64)
-    return (first % len(first))[second % len(second)]
+    second = as_permutation(match.array("second"))
+    return as_permutation(match.array("first"))[second] if match.has("inner") else second
+
+
+def as_permutation(array: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return axes counted from the first one."""
+    return array.astype(np.int64) % max(len(array), 1)
 
 
 def _is_identity(permutation: NDArray[np.int64]) -> bool:

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.graph.law import Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw, attr
+from tfopt.graph.laws.cancel_transposes import as_permutation
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, attributes, identity, output_types
 
@@ -174,8 +175,7 @@ def _axes_before(graph: Graph, tensor: Tensor, order: NDArray[np.int64], reader:
 
 
 def _permutation(graph: Graph, node: Node) -> NDArray[np.int64]:
-    order = graph.array(node.inputs[1]).astype(np.int64)
-    return order % max(len(order), 1)
+    return as_permutation(graph.array(node.inputs[1]))
 
 
 LAW = WholeGraphLaw(

@@ -22,14 +22,13 @@ as several small operations: `benchmarks/loops.py --form parts` and ``--form uns
 ``without:fuse_products_of_parts`` leaves them as they are.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from tfopt.graph.law import INT32, Graph, Maker, Node, Refusal, SearchLaw, Tensor, attr
 from tfopt.graph.matching.batched import MANY, PRODUCTS, Batch, Value, can_batch, evaluate
-from tfopt.graph.matching.parts import UNEVEN, Part, joined_axis, part_of
+from tfopt.graph.matching.parts import Part, joined_axis, part_of, why_not_all
 from tfopt.graph.op_registry import is_pure, output_types
 
 SUMS = {"Add", "AddV2", "AddN"}
@@ -199,7 +198,7 @@ class _Unrolled:
             return Value(arrays[0].ndim, column[0])
         return Value(arrays[0].ndim, self.make.constant("matrices", np.stack(arrays)), 0)
 
-    def _parts(self, parts: Sequence[Part], column: Column) -> Value:
+    def _parts(self, parts: list[Part], column: Column) -> Value:
         source, axis, is_index, total = parts[0].source, parts[0].axis, parts[0].is_index, parts[0].total
         shape, numbers = self.graph.shape(source), [part.number for part in parts]
         if shape is None or any((part.axis, part.is_index) != (axis, is_index) for part in parts):
@@ -210,10 +209,8 @@ class _Unrolled:
         if is_index:
             value = self.batch.slices(source, axis, numbers)
             return Value(value.rank, value.made, axis, existing)
-        if any(part.total != total for part in parts) or total == UNEVEN:
-            raise Refusal("the parts have different sizes")
-        if numbers != list(range(total)):
-            raise Refusal("the factors are not all parts of one tensor, in order")
+        if reason := why_not_all(parts):
+            raise Refusal(reason)
         size = shape[axis]
         sizes = (*shape[:axis], total, None if size is None else size // total, *shape[axis + 1 :])
         if sizes.count(None) > 1 or (None in sizes and 0 in sizes):

@@ -199,11 +199,10 @@ def length_of(graph: Graph, tensor: Tensor) -> Length | None:
     if node.op != "StridedSlice" or attr(node, "shrink_axis_mask") != 1 or attr(node, "begin_mask"):
         return None
     whole = graph.nodes[node.inputs[0].node]
-    begin = node.inputs[1]
     shape = graph.shape(whole.inputs[0]) if whole.op == "Shape" else None
-    if shape is None or not graph.is_constant(begin):
+    if shape is None or not graph.is_constant(node.inputs[1]):
         return None
-    axis = int(graph.array(begin)[0])
+    axis = int(graph.array(node.inputs[1])[0])
     if not -len(shape) <= axis < len(shape):
         return None
     size = shape[axis]
@@ -215,11 +214,6 @@ def writer_of(loop: Loop, position: int) -> Node:
     return loop.body.graph.nodes[skip_identities(loop.body, loop.body.returned[position]).node]
 
 
-def is_counter(loop: Loop, tensor: Tensor) -> bool:
-    """Return whether a body tensor is a loop counter."""
-    return position_of(loop.body, tensor) in loop.counters
-
-
 def check_written(loop: Loop, position: int) -> None:
     """Raise `Refusal` unless each iteration only writes its own element of a new list, and the body never reads it."""
     creator = loop.graph.nodes[loop.node.inputs[position].node]
@@ -228,7 +222,7 @@ def check_written(loop: Loop, position: int) -> None:
     node, argument = writer_of(loop, position), loop.body.arguments[position]
     if node.op != "TensorListSetItem" or skip_identities(loop.body, node.inputs[0]) != Tensor(argument):
         raise Refusal("a result is not written as one element of its list")
-    if not is_counter(loop, node.inputs[1]):
+    if position_of(loop.body, node.inputs[1]) not in loop.counters:
         raise Refusal("a result is not written at the counter")
     _check_unread(loop, argument, node)
     length = length_of(loop.graph, creator.inputs[1])
