@@ -198,7 +198,5 @@ def _reshape(graph: Graph, root: Node, tensor: Tensor, sizes: Iterable[int | Non
 
 
 LAW = WholeGraphLaw(
-    run,
-    changes_shapes=True,
-    after={"fold_shift": "the folds match constants of the shape that a layer has"},
+    run, changes_shapes=True, after={"fold_shift": "the folds match constants of the shape that a layer has"}
 )

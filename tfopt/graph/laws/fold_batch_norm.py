@@ -36,8 +36,5 @@ LAW = folding_law(
     rounds=True,
     changes_zero_signs=True,
     after={"fold_shift_before": "that law makes a bias, which is folded, too"},
-    before={
-        "fold_scale": "a whole batch norm is folded at once",
-        "fold_shift": "a whole batch norm is folded at once",
-    },
+    before={"fold_scale": "a whole batch norm is folded at once", "fold_shift": "a whole batch norm is folded at once"},
 )

@@ -64,10 +64,4 @@ def _is_positive(graph: Graph, tensor: Tensor, depth: int = 8) -> bool:
     return (node.op in ("Add", "AddV2", "Mul") and all(sources)) or (node.op == "Maximum" and any(sources))
 
 
-LAW = LocalLaw(
-    (PATTERN,),
-    when,
-    rewrite,
-    rounds=True,
-    after={"fuse_gelus": "the cube of a GELU is part of its form"},
-)
+LAW = LocalLaw((PATTERN,), when, rewrite, rounds=True, after={"fuse_gelus": "the cube of a GELU is part of its form"})

@@ -58,7 +58,5 @@ def _replace(graph: Graph, node: Node, sizes: list[int]) -> None:
 
 
 LAW = WholeGraphLaw(
-    run,
-    changes_shapes=True,
-    after={"fold_static_shapes": "a static shape needs no shapes of other nodes"},
+    run, changes_shapes=True, after={"fold_static_shapes": "a static shape needs no shapes of other nodes"}
 )

@@ -14,11 +14,7 @@ single number, and does not make the shape larger.
 from tfopt.graph.law import Match, const, op
 from tfopt.graph.matching import linear_ops
 
-PATTERN = op(
-    linear_ops.PLAIN,
-    op(("Add", "AddV2", "BiasAdd", "Sub"), "x", const("bias"), role="add"),
-    const("kernel"),
-)
+PATTERN = op(linear_ops.PLAIN, op(("Add", "AddV2", "BiasAdd", "Sub"), "x", const("bias"), role="add"), const("kernel"))
 
 
 def fold(match: Match) -> linear_ops.Weights | str:

@@ -116,7 +116,5 @@ def _become_identity(graph: Graph, node: Node, source: Tensor) -> None:
 
 
 LAW = WholeGraphLaw(
-    run,
-    after={"fold_constants": "more conditions are constants then"},
-    follows="push_constants_through_switch",
+    run, after={"fold_constants": "more conditions are constants then"}, follows="push_constants_through_switch"
 )

@@ -96,7 +96,4 @@ def _pivot(graph: Graph, switch: Node, branch: int) -> str:
     return name
 
 
-LAW = WholeGraphLaw(
-    run,
-    after={"fold_constants": "constants that the graph computes are pushed, too"},
-)
+LAW = WholeGraphLaw(run, after={"fold_constants": "constants that the graph computes are pushed, too"})
