@@ -100,12 +100,11 @@ def _grow(graph: Graph, region: Region, start: Node) -> str:
 
 
 def _refusal(graph: Graph, node: Node, order: NDArray[np.int64]) -> str | None:
-    """Return why an operation cannot be between the Transposes."""
     if node.op not in MOVED:
         return f"{node.op} is in between, before or after it"
     if graph.is_held(node):
         return "an operation in between is an output of the graph as well, fed, or has control edges"
-    if node.op == "BiasAdd" and not _is_along_last(node, order):
+    if node.op == "BiasAdd" and order[-1] != (1 if attr(node, "data_format") == "NCHW" else len(order) - 1):
         return "a bias is not along the last axis without the Transposes"
     if node.op in WITH_AXES and not graph.is_constant(node.inputs[len(_data(node))]):
         return f"the axes of the {node.op} are not constant"
@@ -124,12 +123,6 @@ def _data(node: Node) -> list[Tensor]:
     if node.op == "ConcatV2":
         return node.inputs[:-1]
     return node.inputs[:1] if node.op in PADS | REDUCTIONS | {"BiasAdd"} else node.inputs
-
-
-def _is_along_last(bias: Node, order: NDArray[np.int64]) -> bool:
-    """Return whether a bias between the Transposes is along the last axis of what is before and after them."""
-    axis = 1 if attr(bias, "data_format") == "NCHW" else len(order) - 1
-    return bool(order[-1] == axis)
 
 
 def _move(graph: Graph, region: Region) -> None:

@@ -29,9 +29,7 @@ def _is_check(node: Node, bodies: Mapping[str, Any]) -> bool:
     if node.op not in ("If", "StatelessIf"):
         return node.op == "Assert"
     protos = [proto for branch in BRANCHES for proto in bodies[attr(node, branch).name].node_def]
-    return all(
-        proto.op in ("Assert", "NoOp") or is_pure(Node(proto.name, proto.op, [], [], proto.attr)) for proto in protos
-    )
+    return all(proto.op in ("Assert", "NoOp") or is_pure(proto) for proto in protos)
 
 
 LAW = WholeGraphLaw(

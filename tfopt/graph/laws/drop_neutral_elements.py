@@ -56,7 +56,6 @@ def enlarges(array: NDArray[np.generic], shape: tuple[int | None, ...] | None) -
 
 
 def _inexact(match: Match) -> str | None:
-    """Return why floats may have another value without the operation, or None."""
     array, node = match.array("neutral"), match.node()
     if NEUTRAL[node.op] == 1:
         is_complex = array.dtype.kind == "c" and not match.graph.fast_math

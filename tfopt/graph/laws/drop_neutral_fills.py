@@ -51,7 +51,6 @@ def _is_float(match: Match) -> bool:
 
 
 def _is_inexact(match: Match) -> bool:
-    """Return True if the sum or difference may change the sign of a zero."""
     negative = match.node("fill").op == "Fill" and str(match.array("neutral")).startswith("-")
     return _is_float(match) and (match.node().op != "Sub" or negative)
 

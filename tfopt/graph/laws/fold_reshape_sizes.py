@@ -36,7 +36,6 @@ def run(graph: Graph) -> Iterator[Outcome]:
 
 
 def _sizes(shapes: SymbolicShapes, node: Node) -> list[int] | str:
-    """Return the constant, or why there is none."""
     sizes, elements = shapes.sizes_in(node.inputs[1]), shapes.elements(node.inputs[0])
     if sizes is None:
         return "the shape is not computed from shapes"

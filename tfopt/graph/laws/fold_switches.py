@@ -36,7 +36,6 @@ def run(graph: Graph) -> Iterator[Outcome]:
 
 
 def _fold(graph: Graph, conditions: dict[str, int]) -> str | None:
-    """Fold switches, or return why it is impossible."""
     lost = {Tensor(name, 1 - live) for name, live in conditions.items()}
     dead = _dead(graph, lost)
     if isinstance(dead, str):

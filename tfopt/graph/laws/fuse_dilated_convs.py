@@ -85,13 +85,10 @@ def _padding(match: Match) -> str:
     kernel, shape = match.shape("kernel"), match.shape("x")
     if kernel is None or shape is None:
         return "the shape of the data or of the kernel is not known"
-    axes = range(len(match.array("block")))
     windows = kernel[1:2] if match.has("axis") else kernel[:2]
     paddings: set[str] = set()
-    for axis, window in zip(axes, windows, strict=True):
-        block = int(match.array("block")[axis])
+    for axis, (window, block, size) in enumerate(zip(windows, match.array("block"), shape[1:], strict=False)):
         (left, right), (cut, last) = (match.array(role)[axis] for role in ("paddings", "crops"))
-        size = shape[axis + 1]
         if window is None:
             return "the shape of the data or of the kernel is not known"
         if size is None or (size + left + right) % block:

@@ -136,7 +136,6 @@ def _shape(loop: Loop, tensor: Tensor) -> tuple[int | None, ...]:
 
 
 def _slices(batch: Batch, loop: Loop, source: Tensor, axis: int, tensor: Tensor) -> Value:
-    """Return the slices of a tensor in all iterations, given the index of each."""
     shape, index, length = _shape(loop, source), index_of(loop, tensor), loop.length
     if index is None or not index.step:
         raise Refusal("a slice is not read at an index that the counter gives")

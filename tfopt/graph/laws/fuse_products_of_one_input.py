@@ -54,7 +54,6 @@ def run(graph: Graph) -> Iterator[Outcome]:
 
 
 def _branch(graph: Graph, product: Node) -> Branch | str:
-    """Return a product with its bias, or why it stays as it is."""
     last = product
     readers = graph.readers(product.name)
     if len(readers) == 1 and readers[0].op == "BiasAdd" and graph.uses(product.name) == 1:

@@ -103,7 +103,6 @@ def _is_inner(graph: Graph, node: Node) -> bool:
 
 
 def _written(graph: Graph, stack: Node) -> Iterations | None:
-    """Return what is written to each place of a list that is stacked."""
     elements: dict[int, Tensor] = {}
     inner = set()
     node = graph.nodes[stack.inputs[0].node]

@@ -191,7 +191,6 @@ def _with_constants(body: Body, constants: dict[int, Node], function: Any, name:
 
 
 def _attributes(node: Node, remaining: list[int], new_names: dict[str, str]) -> dict[str, Any]:
-    """Return the attributes of the operation with the remaining arguments and the new functions."""
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
 
     attr = {}

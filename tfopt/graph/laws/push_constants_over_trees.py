@@ -82,7 +82,8 @@ def find(graph: Graph, root: Node) -> Tree | str | None:
                 others += 1
     if len(constants) < 2 or others < 2:
         return None
-    if not any(node is root or _same_shape(graph, node, root) for node in owners):
+    shape = graph.shape(Tensor(root.name))
+    if all(node is not root and (shape is None or graph.shape(Tensor(node.name)) != shape) for node in owners):
         return "no constant is at an operation that is known to have the shape of the result"
     joined = _join(constants, family)
     return joined if isinstance(joined, str) else Tree(nodes, joined, constants[0][0])
@@ -115,13 +116,7 @@ def _combined(parts: list[tuple[Tensor, bool]], make: Maker, like: Node) -> tupl
     return make.node("Sub", *((other, one) if is_one_negative else (one, other)), like=like), False
 
 
-def _same_shape(graph: Graph, node: Node, root: Node) -> bool:
-    shape = graph.shape(Tensor(node.name))
-    return shape is not None and shape == graph.shape(Tensor(root.name))
-
-
 def _is_open(graph: Graph, node: Node) -> bool:
-    """Return whether an operation can be part of a tree."""
     constants = [graph.is_constant(tensor) for tensor in node.inputs]
     if node.op == "BiasAdd" and (not constants[1] or attr(node, "data_format") == "NCHW"):
         return False

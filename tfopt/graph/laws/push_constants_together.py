@@ -65,7 +65,6 @@ def _biases(match: Match) -> list[str]:
 
 
 def _bias_refusal(match: Match) -> str | None:
-    """Return why a bias cannot be joined with the other constant."""
     biases = _biases(match)
     formats = {match.attr("data_format", role) for role in biases}
     if len(formats) > 1:

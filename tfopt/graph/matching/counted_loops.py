@@ -75,22 +75,15 @@ def is_iteration_count(loop: Loop, position: int) -> bool:
     )
 
 
-def list_of(loop: Loop, position: int) -> Tensor | None:
-    """Return the tensor whose slices are the elements of a list argument; None for other arguments."""
-    node = loop.graph.nodes[loop.node.inputs[position].node]
-    if node.op != "TensorListFromTensor" or not is_invariant(loop, position):
-        return None
-    return node.inputs[0]
-
-
 def slice_of(loop: Loop, node: Node) -> Slice | None:
     """Return the slice of an outer tensor that a body node reads; None if it is none."""
     if node.op == "TensorListGetItem":
         position = position_of(loop.body, node.inputs[0])
-        slices = list_of(loop, position) if position is not None else None
-        if slices is None:
+        is_read_only = position is not None and is_invariant(loop, position)
+        made = loop.graph.nodes[loop.node.inputs[position or 0].node]
+        if not is_read_only or made.op != "TensorListFromTensor":
             raise Refusal("a list is read that is also written")
-        return Slice(slices, 0, node.inputs[1])
+        return Slice(made.inputs[0], 0, node.inputs[1])
     source = _outer(loop, node.inputs[0]) if node.op in ("StridedSlice", "GatherV2") else None
     if source is None:
         return None
