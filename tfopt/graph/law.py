@@ -256,6 +256,11 @@ def return_input(match: Match, make: Maker) -> Tensor:
     return match.tensor("x")
 
 
+def return_found(tensors: list[Tensor], make: Maker) -> list[Tensor]:
+    """Return the tensors that were found: the right-hand side of search laws whose outputs equal existing tensors."""
+    return tensors
+
+
 def attr(node: Node, name: str, default: Any = None) -> Any:
     """Return an attribute of a node: a number, bool, string, or list of these; else the protocol buffer.
 

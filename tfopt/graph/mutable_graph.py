@@ -88,8 +88,12 @@ class Graph:
 
     def ancestors(self, names: Iterable[str]) -> GraphDef:
         """Return a GraphDef of nodes and their ancestors by data edges; control edges are left out."""
-        needed = reach(names, lambda name: [tensor.node for tensor in self.nodes[name].inputs])
+        needed = reach(names, self.sources)
         return self._graph_def([node for name, node in self.nodes.items() if name in needed], controls=False)
+
+    def sources(self, name: str) -> list[str]:
+        """Return the names of the nodes that a node reads, one for each input."""
+        return [tensor.node for tensor in self.nodes[name].inputs]
 
     @property
     def library(self) -> Any:

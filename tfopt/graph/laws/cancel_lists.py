@@ -10,7 +10,7 @@ Requires: the axis of the list, and constant indices; for Split, parts with the 
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer.
 """
 
-from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor
+from tfopt.graph.law import Graph, Node, SearchLaw, Tensor, return_found
 from tfopt.graph.matching.parts import joined_axis, part_of, size_along
 from tfopt.graph.op_registry import output_types
 
@@ -26,10 +26,6 @@ def find(graph: Graph, part: Node) -> list[Tensor] | str | None:
         return reason
     elements = _stacked if made.op == "Pack" else _concatenated
     return elements(graph, part, made, len(shape or ()))
-
-
-def rewrite(elements: list[Tensor], make: Maker) -> list[Tensor]:
-    return elements
 
 
 def edge_refusal(graph: Graph, part: Node, made: Node) -> str | None:
@@ -68,7 +64,7 @@ def _concatenated(graph: Graph, part: Node, made: Node, rank: int) -> list[Tenso
 LAW = SearchLaw(
     tuple(PARTS),
     find,
-    rewrite,
+    return_found,
     after={"fold_constants": "indices are constants then"},
     follows="fuse_transposes_into_reductions",
 )

@@ -12,7 +12,7 @@ Requires: it is no output itself, and has no control edge into or out of it.
 Source: `RemoveSplitOrConcat` and the handling of identities in Grappler (constant folding, dependency optimizer).
 """
 
-from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor
+from tfopt.graph.law import Graph, Node, SearchLaw, Tensor, return_found
 from tfopt.graph.op_registry import FRAMES
 
 
@@ -25,8 +25,4 @@ def find(graph: Graph, root: Node) -> list[Tensor] | str | None:
     return "control flow is next to the IdentityN" if any(node.op in FRAMES for node in near) else root.inputs
 
 
-def rewrite(inputs: list[Tensor], make: Maker) -> list[Tensor]:
-    return list(inputs)
-
-
-LAW = SearchLaw(("IdentityN",), find, rewrite, requires=("direct edges",), follows="drop_training_nodes")
+LAW = SearchLaw(("IdentityN",), find, return_found, requires=("direct edges",), follows="drop_training_nodes")

@@ -20,7 +20,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tfopt.error_messages import first_line
-from tfopt.graph.graph_def import GraphDef
+from tfopt.graph.graph_def import reach
 from tfopt.graph.law import Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw
 from tfopt.graph.op_registry import is_pure, output_types
 from tfopt.graph.session import evaluate
@@ -38,11 +38,7 @@ def run(graph: Graph) -> Iterator[Outcome]:
     constant_sizes = dict(sizes)
     for name in graph.downstream():
         node = graph.nodes[name]
-        if (
-            name in constant_sizes
-            or not node.inputs
-            or any(tensor.node not in constant_sizes for tensor in node.inputs)
-        ):
+        if name in constant_sizes or not node.inputs or not constant_sizes.keys() >= set(graph.sources(name)):
             continue
         reason = _refusal(graph, node, sum(constant_sizes[tensor.node] for tensor in node.inputs))
         if reason:
@@ -94,7 +90,7 @@ def _read_outside(graph: Graph, node: Node, constants: dict[str, int]) -> list[T
 
 
 def _replace(graph: Graph, frontier: list[Tensor]) -> Iterator[Outcome]:
-    controls = _control_inputs(graph, graph.ancestors({tensor.node for tensor in frontier}))
+    controls = _control_inputs(graph, reach({tensor.node for tensor in frontier}, graph.sources))
     for tensor, value in _values(graph, frontier).items():
         if isinstance(value, str):
             yield tensor.node, value
@@ -126,9 +122,8 @@ def _values(graph: Graph, tensors: list[Tensor]) -> dict[Tensor, NDArray[Any] | 
     return dict(zip(tensors, values, strict=True))
 
 
-def _control_inputs(graph: Graph, part: GraphDef) -> dict[str, list[str]]:
+def _control_inputs(graph: Graph, names: set[str]) -> dict[str, list[str]]:
     """Return for each node the control inputs of the constants that it is computed from."""
-    names = {proto.name for proto in part.node}
     controls: dict[str, list[str]] = {}
     for name in (name for name in graph.downstream() if name in names):
         node = graph.nodes[name]

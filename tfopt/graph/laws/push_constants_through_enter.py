@@ -58,11 +58,14 @@ def _refusal(graph: Graph, enter: Node) -> str | None:
         return "it carries a control edge, or is fed or fetched"
     if any(reader.op in FRAMES - {"Enter", "Switch"} for reader in graph.readers(enter.name)):
         return "control flow reads it"
-    source = enter.inputs[0].node
+    return storage_refusal(graph, enter.inputs[0].node)
+
+
+def storage_refusal(graph: Graph, source: str, copies: int = 1) -> str | None:
+    """Return why a constant is not copied: it is large, and stored again elsewhere; None if it may be copied."""
     size = graph.nodes[source].attr["value"].tensor.ByteSize()
-    if size > SMALL and (graph.uses(source) > 1 or source in graph.fetched):
-        return f"a constant of {size:,} bytes would be stored more than once"
-    return None
+    is_shared = copies > 1 or graph.uses(source) > 1 or source in graph.fetched
+    return f"a constant of {size:,} bytes would be stored more than once" if size > SMALL and is_shared else None
 
 
 def _merge_of_frame(graph: Graph, frame: str) -> str | None:

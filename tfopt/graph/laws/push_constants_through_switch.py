@@ -22,7 +22,7 @@ Source: tf.raw_ops.Switch; Yu et al., "Dynamic Control Flow in Large-Scale Machi
 from collections.abc import Iterator
 
 from tfopt.graph.law import Graph, Node, Outcome, Tensor, WholeGraphLaw
-from tfopt.graph.laws.push_constants_into_bodies import SMALL
+from tfopt.graph.laws.push_constants_through_enter import storage_refusal
 from tfopt.graph.matching.control_flow_v1 import conditions, controls_of
 from tfopt.graph.op_registry import identity
 
@@ -62,9 +62,8 @@ def _refusal(graph: Graph, switch: Node, branches: int) -> str | None:
     if any(reader.op == "Switch" and reader.inputs[1].node == switch.name for reader in graph.readers(switch.name)):
         return "it is the condition of another Switch"
     source = switch.inputs[0].node
-    size = graph.nodes[source].attr["value"].tensor.ByteSize()
-    if size > SMALL and (branches > 1 or graph.uses(source) > 1 or source in graph.fetched):
-        return f"a constant of {size:,} bytes would be stored more than once"
+    if reason := storage_refusal(graph, source, branches):
+        return reason
     if not conditions(graph, controls_of(graph, source)) <= conditions(graph, [switch.inputs[1]]):
         return "the constant waits for what the condition does not wait for"
     return None

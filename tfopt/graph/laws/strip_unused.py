@@ -18,9 +18,7 @@ def run(graph: Graph) -> Iterator[Outcome]:
     if not graph.fetched:
         return
     kept = [name for name in [*graph.fetched, *graph.fed] if name in graph.nodes]
-    needed = reach(
-        kept, lambda name: [*(tensor.node for tensor in graph.nodes[name].inputs), *graph.nodes[name].controls]
-    )
+    needed = reach(kept, lambda name: [*graph.sources(name), *graph.nodes[name].controls])
     for name in [name for name in graph.nodes if name not in needed]:
         graph.remove(name)
         yield name, None
