@@ -152,6 +152,12 @@ class Match:
         """Return an attribute of an operation; see the function `attr`."""
         return attr(self.node(role), name)
 
+    def dtype(self, name: str = "T", role: str = "root") -> str:
+        """Return the name of the dtype in an attribute of an operation."""
+        from tensorflow import as_dtype
+
+        return str(as_dtype(self.attr(name, role)).name)
+
     def inner_refusal(self) -> str | None:
         """Return why nodes other than the root cannot be removed, or None; they may read each other."""
         nodes = self.binding.nodes

@@ -29,12 +29,8 @@ def when(match: Match) -> str | None:
         return f"there is no {unary} of {array.dtype.name}"
     if not array.size or not bool((array == neutral).all()):
         return f"the constant is not {neutral}"
-    is_sum = unary == "Neg" and array.dtype.name in FLOATS
-    if (
-        is_sum
-        and not np.signbit(array.astype(np.float64)).all()
-        and sign_of_zero_matters(match.graph, match.node().name)
-    ):
+    is_changed = unary == "Neg" and array.dtype.name in FLOATS and not np.signbit(array.astype(np.float64)).all()
+    if is_changed and sign_of_zero_matters(match.graph, match.node().name):
         return "0 - 0 is 0, Neg(0) is -0, and the sign matters"
     return enlarges(array, match.shape("y"))
 

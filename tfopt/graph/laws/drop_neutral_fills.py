@@ -44,10 +44,7 @@ def when(match: Match) -> str | None:
 
 
 def _is_float(match: Match) -> bool:
-    from tensorflow import as_dtype
-
-    name = as_dtype(match.attr("T")).name
-    return name in FLOATS or name.startswith("complex")
+    return match.dtype() in FLOATS or match.dtype().startswith("complex")
 
 
 def _is_inexact(match: Match) -> bool:

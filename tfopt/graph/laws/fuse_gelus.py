@@ -69,7 +69,7 @@ def _is_gelu(match: Match) -> bool:
     scale = np.sqrt(2) if match.node("scaled").op == "RealDiv" else np.sqrt(0.5)
     expected = TANH if match.has("tanh") else {"scale": -scale if match.has("erfc") else scale}
     numbers = [(_number(match, role), number) for role, number in expected.items()]
-    return all(abs((own or 0) / number - 1) <= PRECISION.get(_dtype(match), 0) for own, number in numbers)
+    return all(abs((own or 0) / number - 1) <= PRECISION.get(match.dtype(), 0) for own, number in numbers)
 
 
 def _number(match: Match, role: str) -> float | None:
@@ -78,16 +78,10 @@ def _number(match: Match, role: str) -> float | None:
     return float(array) if array.ndim == 0 and array.dtype.name in FLOATS else None
 
 
-def _dtype(match: Match) -> str:
-    from tensorflow import as_dtype
-
-    return str(as_dtype(match.attr("T")).name)
-
-
 def _refusal(match: Match) -> str | None:
     if match.node().name in match.graph.fed:
         return "it is fed from outside"
-    if _dtype(match) == "float64" and match.has("erfc"):
+    if match.dtype() == "float64" and match.has("erfc"):
         return "Erf of an infinity is NaN in 64 bits"
     return match.inner_refusal()
 

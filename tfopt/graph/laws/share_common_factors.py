@@ -25,13 +25,11 @@ PATTERN = op(SUMS, op("Mul", "a", "b", role="left"), op("Mul", "c", "d", role="r
 
 
 def compute(match: Match) -> Factors | str:
-    import tensorflow as tf
-
     factors = _factors(match)
     if factors is None:
         return "the products have no common factor"
     _, one, other = factors
-    if tf.as_dtype(match.attr("T")).is_integer or match.graph.fast_math:
+    if match.dtype().lstrip("u").startswith("int") or match.graph.fast_math:
         return factors
     if not all(map(match.graph.is_constant, (one, other))):
         return "floats may differ where a product is infinite"
