@@ -83,7 +83,7 @@ def _refusal_of_frame(graph: Graph, condition: Node) -> str | None:
         return "a result is an output of the graph itself, or carries a control edge"
     if not exits:
         return "nothing reads its results"
-    nodes: list[Node] = []
+    first = Graph.of(graph.ancestors(()))  # the graph of the first iteration
     seen, queue = {condition.name}, [condition.inputs[0]]
     while queue:
         node = graph.nodes[queue.pop().node]
@@ -99,11 +99,8 @@ def _refusal_of_frame(graph: Graph, condition: Node) -> str | None:
             if len(inputs) != 1:
                 return "the condition depends on an input, or has an effect"
             node = Node(node.name, "Identity", inputs, [], {"T": node.attr["T"]})
-        nodes.append(Node(node.name, node.op, inputs, [], node.attr))
+        first.insert(Node(node.name, node.op, inputs, [], node.attr))
         queue += inputs
-    first = Graph.of(graph.ancestors(()))
-    for node in nodes:
-        first.insert(node)
     return _is_true(first.to_graph_def(), condition.inputs[0], {})
 
 

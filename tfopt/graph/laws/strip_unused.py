@@ -17,8 +17,8 @@ from tfopt.graph.law import Graph, Outcome, WholeGraphLaw
 def run(graph: Graph) -> Iterator[Outcome]:
     if not graph.fetched:
         return
-    kept = [name for name in [*graph.fetched, *graph.fed] if name in graph.nodes]
-    needed = reach(kept, lambda name: [*graph.sources(name), *graph.nodes[name].controls])
+    ends = [name for name in [*graph.fetched, *graph.fed] if name in graph.nodes]
+    needed = reach(ends, lambda name: [*graph.sources(name), *graph.nodes[name].controls])
     for name in [name for name in graph.nodes if name not in needed]:
         graph.remove(name)
         yield name, None

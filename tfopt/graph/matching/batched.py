@@ -302,8 +302,8 @@ class Batch:
                  for full, old in zip((0, 0, 1), bounds, strict=True)]  # fmt: skip
         names = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
         old_masks = {name: int(attr(node, name)) for name in names}
-        masks: dict[str, Any] = {name: mask << 1 | (name in names[:2]) for name, mask in old_masks.items()}
-        made = self._again(node, value.made, *first, **masks)
+        masks = {name: mask << 1 | (name in names[:2]) for name, mask in old_masks.items()}
+        made = self._again(node, value.made, *first, op="StridedSlice", **masks)
         added = old_masks["new_axis_mask"] & ~old_masks["ellipsis_mask"]
         removed = old_masks["shrink_axis_mask"] & ~old_masks["ellipsis_mask"] & ~added
         return Value(value.rank + added.bit_count() - removed.bit_count(), made, 0)
