@@ -9,13 +9,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfopt.graph.const_arrays import proto_of
 from tfopt.graph.law_order import LawFacts
-from tfopt.graph.matching.pattern import Binding, Op, bindings
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.matching.pattern import Binding, bindings
+from tfopt.graph.matching.pattern import Op as Op  # laws need these names, too, and import them from here
+from tfopt.graph.matching.pattern import Pattern as Pattern
+from tfopt.graph.matching.pattern import const as const
+from tfopt.graph.matching.pattern import one_of as one_of
+from tfopt.graph.matching.pattern import op as op
+from tfopt.graph.mutable_graph import Graph as Graph
+from tfopt.graph.mutable_graph import Node as Node
+from tfopt.graph.mutable_graph import Tensor as Tensor
 from tfopt.graph.op_registry import attribute, attributes
-from tfopt.graph.report import Report
 
 INT32 = 3  # the DataType value
 Parts = TypeVar("Parts")
+Outcome = tuple[str, str | None]  # a node, and why a law was not applied at it; None if it was
 
 
 class Refusal(Exception):  # noqa: N818  (not an error of the user)
@@ -75,10 +82,39 @@ class WholeGraphLaw(Law):
     """A law that works on the whole graph at once, ``LAW = WholeGraphLaw(run)``.
 
     Attributes:
-        run: Changes a graph, adds to the report, and returns how often the law was applied.
+        run: Changes a graph, and yields an outcome for each time that it applied the law or did not.
+        changes_shapes: Tensors have other shapes afterwards, more of them are known, or outputs have other numbers.
     """
 
-    run: Callable[[Graph, Report], int]
+    run: Callable[[Graph], Iterator[Outcome]]
+    changes_shapes: bool = False
+
+
+def computed_law(
+    patterns: tuple[Op, ...],
+    compute: Callable[["Match"], Parts | str],
+    build: Callable[["Match", "Maker", Parts], Tensor],
+    **facts: Any,
+) -> LocalLaw:
+    """Return a local law whose condition computes what its right-hand side is built of.
+
+    Args:
+        patterns: Left-hand sides; the first that matches is used.
+        compute: Returns the parts of the right-hand side of a match, or why the law does not apply.
+        build: Adds the right-hand side and returns its tensor.
+        facts: Facts and requirements of the law.
+    """
+
+    def when(match: Match) -> str | None:
+        parts = compute(match)
+        return parts if isinstance(parts, str) else None
+
+    def rewrite(match: Match, make: Maker) -> Tensor:
+        parts = compute(match)
+        assert not isinstance(parts, str)  # checked by `when`
+        return build(match, make, parts)
+
+    return LocalLaw(patterns, when, rewrite, **facts)
 
 
 @dataclass(frozen=True)
@@ -115,6 +151,23 @@ class Match:
     def attr(self, name: str, role: str = "root") -> Any:
         """Return an attribute of an operation; see the function `attr`."""
         return attr(self.node(role), name)
+
+    def dtype(self, name: str = "T", role: str = "root") -> str:
+        """Return the name of the dtype in an attribute of an operation."""
+        from tensorflow import as_dtype
+
+        return str(as_dtype(self.attr(name, role)).name)
+
+    def inner_refusal(self) -> str | None:
+        """Return why nodes other than the root cannot be removed, or None; they may read each other."""
+        nodes = self.binding.nodes
+        names = {node.name for node in nodes.values()}
+        for node in (node for role, node in nodes.items() if role != "root"):
+            if self.graph.is_held(node):
+                return "a part is an output of the graph as well, fed, or has control edges"
+            if any(reader.name not in names for reader in self.graph.readers(node.name)):
+                return "something else reads a part"
+        return None
 
 
 def matches(graph: Graph, root: Node, patterns: Iterable[Op]) -> Iterator[Match]:
@@ -207,6 +260,11 @@ class Maker:
 def return_input(match: Match, make: Maker) -> Tensor:
     """Return the tensor x of a pattern: the right-hand side of laws of the form ``f(x) = x``."""
     return match.tensor("x")
+
+
+def return_found(tensors: list[Tensor], make: Maker) -> list[Tensor]:
+    """Return the tensors that were found: the right-hand side of search laws whose outputs equal existing tensors."""
+    return tensors
 
 
 def attr(node: Node, name: str, default: Any = None) -> Any:

@@ -104,7 +104,6 @@ def ordered(facts: Mapping[str, LawFacts]) -> tuple[str, ...]:
 
 
 def _predecessors(facts: Mapping[str, LawFacts]) -> dict[str, set[str]]:
-    """Return, for each law, the laws that are tried before it."""
     earlier = {name: {*law.after, *([law.follows] if law.follows else [])} for name, law in facts.items()}
     for name, law in facts.items():
         for other in (*earlier[name], *law.before):

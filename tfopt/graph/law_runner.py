@@ -13,7 +13,7 @@ from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.function_bodies import read_body, write_body
 from tfopt.graph.graph_def import GraphDef, prune_functions
-from tfopt.graph.law import LocalLaw, Maker, Refusal, SearchLaw
+from tfopt.graph.law import LocalLaw, Maker, Refusal, SearchLaw, WholeGraphLaw
 from tfopt.graph.laws import laws
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
@@ -120,7 +120,20 @@ def run_law(name: str, graph: Graph, report: Report) -> int:
     graph.zero_signs.clear()
     if isinstance(law, SearchLaw):
         return _apply_search(name, law, graph, report)
-    return apply(name, law, graph, report) if isinstance(law, LocalLaw) else law.run(graph, report)
+    return apply(name, law, graph, report) if isinstance(law, LocalLaw) else _apply_whole(name, law, graph, report)
+
+
+def _apply_whole(name: str, law: WholeGraphLaw, graph: Graph, report: Report) -> int:
+    fired = 0
+    for node, reason in law.run(graph):
+        if reason:
+            report.refuse(name, node, reason)
+        else:
+            report.fire(name, node)
+            fired += 1
+    if fired and law.changes_shapes:
+        graph.forget_shapes()
+    return fired
 
 
 def _apply_search(name: str, law: SearchLaw[Any], graph: Graph, report: Report) -> int:

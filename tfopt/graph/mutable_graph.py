@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from numpy.typing import NDArray
 
 from tfopt.graph.const_arrays import array_of
-from tfopt.graph.graph_def import FunctionDef, GraphDef, without_nodes
+from tfopt.graph.graph_def import FunctionDef, GraphDef, reach, without_nodes
 from tfopt.graph.shape_inference import Shape, shapes_of
 
 
@@ -88,14 +88,12 @@ class Graph:
 
     def ancestors(self, names: Iterable[str]) -> GraphDef:
         """Return a GraphDef of nodes and their ancestors by data edges; control edges are left out."""
-        nodes: dict[str, Node] = {}
-        queue = list(names)
-        while queue:
-            name = queue.pop()
-            if name not in nodes:
-                node = nodes[name] = self.nodes[name]
-                queue += [tensor.node for tensor in node.inputs]
-        return self._graph_def(nodes.values(), controls=False)
+        needed = reach(names, self.sources)
+        return self._graph_def([node for name, node in self.nodes.items() if name in needed], controls=False)
+
+    def sources(self, name: str) -> list[str]:
+        """Return the names of the nodes that a node reads, one for each input."""
+        return [tensor.node for tensor in self.nodes[name].inputs]
 
     @property
     def library(self) -> Any:
@@ -124,6 +122,11 @@ class Graph:
     def waiting(self, name: str) -> list[Node]:
         """Return the nodes with a control edge from a node."""
         return [self.nodes[other] for other in self._waiting.get(name, ())]
+
+    def is_held(self, node: Node) -> bool:
+        """Return whether a node cannot be removed: it is fed, fetched, or at an end of a control edge."""
+        is_end = node.name in self.fed or node.name in self.fetched
+        return is_end or bool(node.controls) or bool(self._waiting.get(node.name))
 
     def is_constant(self, tensor: Tensor) -> bool:
         """Return whether a tensor is the output of a Const that is not fed."""

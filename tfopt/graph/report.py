@@ -21,9 +21,9 @@ class Report:
     fired: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     refused: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
 
-    def fire(self, law: str, node: str, times: int = 1) -> None:
+    def fire(self, law: str, node: str) -> None:
         """Record that a law fired at a node, and remove an earlier refusal there."""
-        self.fired[law] += [node] * times
+        self.fired[law].append(node)
         self.refused[law].pop(node, None)
 
     def refuse(self, law: str, node: str, reason: str) -> None:

@@ -69,7 +69,6 @@ def _try(law_name: str, law: LocalLaw, graph: Graph, name: str, report: Report, 
 
 
 def _refusal(graph: Graph, binding: Binding) -> str | None:
-    """Return the reason why no law may rewrite this match, or None."""
     root = binding.nodes["root"]
     for role, node in binding.nodes.items():
         if node.name in graph.fed:

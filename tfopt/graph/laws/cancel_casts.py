@@ -11,8 +11,7 @@ to float64, which represents integers up to 2^53.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Match, return_input
-from tfopt.graph.matching.pattern import op
+from tfopt.graph.law import LocalLaw, Match, op, return_input
 
 PAIR = op("Cast", op("Cast", "x", role="inner"))
 ALONE = op("Cast", "x")
@@ -20,16 +19,13 @@ LONG = ("int64", "uint64")
 
 
 def when(match: Match) -> str | None:
-    """Refuse casts that lose values."""
-    import tensorflow as tf
-
-    source, target = (tf.as_dtype(match.attr(name)) for name in ("SrcT", "DstT"))
+    source, target = match.dtype("SrcT"), match.dtype("DstT")
     if not match.has("inner"):
         return None if source == target else "it is the only one, and changes the type"
-    first = tf.as_dtype(match.attr("SrcT", "inner"))
+    first = match.dtype("SrcT", "inner")
     if first != target:
-        return f"the pair makes {target.name} of {first.name}"
-    return None if represents(source.name, first.name) else f"{source.name} does not hold every {first.name}"
+        return f"the pair makes {target} of {first}"
+    return None if represents(source, first) else f"{source} does not hold every {first}"
 
 
 def represents(outer: str, inner: str) -> bool:

@@ -13,9 +13,8 @@ of the elements before it along the axis.
 
 from typing import NamedTuple
 
-from tfopt.graph.law import Maker, SearchLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor, attr
 from tfopt.graph.matching.parts import range_along, size_along
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 
 class Cut(NamedTuple):
@@ -28,7 +27,6 @@ class Cut(NamedTuple):
 
 
 def find(graph: Graph, part: Node) -> Cut | str | None:
-    """Return the element that a slice of a concatenation lies in."""
     made = graph.nodes[part.inputs[0].node]
     if made.op != "ConcatV2" or {part.name, made.name} & graph.fed:
         return None
@@ -45,7 +43,6 @@ def find(graph: Graph, part: Node) -> Cut | str | None:
 
 
 def rewrite(cut: Cut, make: Maker) -> list[Tensor]:
-    """Return the slice of the element."""
     part, axis = make.root, cut.axis
     begins, ends = (make.graph.array(tensor).copy() for tensor in part.inputs[1:3])
     begins[axis], ends[axis] = cut.begin, cut.end - (cut.begin if part.op == "Slice" else 0)

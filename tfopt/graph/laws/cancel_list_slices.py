@@ -12,15 +12,13 @@ Requires: the axis of the stack; a constant index.
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer.
 """
 
-from tfopt.graph.law import Maker, SearchLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor, attr
 from tfopt.graph.laws.cancel_lists import edge_refusal
 from tfopt.graph.matching.parts import Part, joined_axis, part_of
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 
 
 def find(graph: Graph, node: Node) -> list[Part] | str | None:
-    """Return the parts of a stack that the outputs of a node are."""
     made = graph.nodes[node.inputs[1 if node.op == "Split" else 0].node]
     if made.op != "Pack" or (node.op == "StridedSlice" and attr(node, "shrink_axis_mask")):
         return None
@@ -28,7 +26,6 @@ def find(graph: Graph, node: Node) -> list[Part] | str | None:
 
 
 def rewrite(parts: list[Part], make: Maker) -> list[Tensor]:
-    """Return the elements, with an axis of size 1 unless the slices lack it."""
     stack = make.graph.nodes[parts[0].source.node]
     elements = [stack.inputs[part.number] for part in parts]
     return [

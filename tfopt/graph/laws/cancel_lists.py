@@ -10,16 +10,14 @@ Requires: the axis of the list, and constant indices; for Split, parts with the 
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer.
 """
 
-from tfopt.graph.law import Maker, SearchLaw
+from tfopt.graph.law import Graph, Node, SearchLaw, Tensor, return_found
 from tfopt.graph.matching.parts import joined_axis, part_of, size_along
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 
 PARTS = {"StridedSlice": "Pack", "Unpack": "Pack", "Split": "ConcatV2", "SplitV": "ConcatV2"}
 
 
 def find(graph: Graph, part: Node) -> list[Tensor] | str | None:
-    """Return the element that each output of a node equals."""
     made = graph.nodes[part.inputs[1 if part.op == "Split" else 0].node]
     if made.op != PARTS[part.op]:
         return None
@@ -28,11 +26,6 @@ def find(graph: Graph, part: Node) -> list[Tensor] | str | None:
         return reason
     elements = _stacked if made.op == "Pack" else _concatenated
     return elements(graph, part, made, len(shape or ()))
-
-
-def rewrite(elements: list[Tensor], make: Maker) -> list[Tensor]:
-    """Return the elements."""
-    return elements
 
 
 def edge_refusal(graph: Graph, part: Node, made: Node) -> str | None:
@@ -71,7 +64,7 @@ def _concatenated(graph: Graph, part: Node, made: Node, rank: int) -> list[Tenso
 LAW = SearchLaw(
     tuple(PARTS),
     find,
-    rewrite,
+    return_found,
     after={"fold_constants": "indices are constants then"},
     follows="fuse_transposes_into_reductions",
 )

@@ -13,14 +13,13 @@ equal sizes.
 Source: `RemoveStackSliceSameAxis` in Grappler's arithmetic optimizer does the opposite, parts of what was stacked.
 """
 
-from tfopt.graph.law import Maker, SearchLaw
+from tfopt.graph.law import Graph, Node, SearchLaw, Tensor, return_found
 from tfopt.graph.matching.parts import joined_axis, part_of, why_not_all
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 
 
-def find(graph: Graph, stack: Node) -> Tensor | str | None:
-    """Return the tensor that a stack equals; None if it stacks no parts of one tensor."""
+def find(graph: Graph, stack: Node) -> list[Tensor] | str | None:
+    """Return the tensor that a stack equals, in a list; None if it stacks no parts of one tensor."""
     tensors = stack.inputs if stack.op == "Pack" else stack.inputs[:-1]
     parts = [part for tensor in tensors if (part := part_of(graph, tensor)) is not None]
     if len(parts) < len(tensors) or len({part.source for part in parts}) > 1:
@@ -34,17 +33,12 @@ def find(graph: Graph, stack: Node) -> Tensor | str | None:
     whole = [Tensor(divider.name, index) for index in range(len(output_types(divider)))]
     is_all_of_one = tensors == whole and divider.op in ("Split", "SplitV", "Unpack")
     reason = None if is_all_of_one else why_not_all(parts)
-    return reason or first.source
-
-
-def rewrite(source: Tensor, make: Maker) -> list[Tensor]:
-    """Return the tensor."""
-    return [source]
+    return reason or [first.source]
 
 
 LAW = SearchLaw(
     ("Pack", "ConcatV2"),
     find,
-    rewrite,
+    return_found,
     after={"cancel_lists": "a part that equals an element of a list needs no comparison with the other parts"},
 )

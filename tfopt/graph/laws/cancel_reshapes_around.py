@@ -14,19 +14,16 @@ Requires: equal axes but for the last one, of all tensors in f (`symbolic_shapes
 0; not more new Reshapes than old ones that cancel.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.symbolic_shapes import ONE, Sizes, SymbolicShapes, product
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, output_types
-from tfopt.graph.report import Report
 
-NAME = "cancel_reshapes_around"
 ALONG_ROWS = {"BiasAdd", "LogSoftmax", "Softmax"}
 
 
@@ -49,12 +46,11 @@ class Region:
     cancelled: dict[str, None] = field(default_factory=dict)
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Compute the operations next to each Reshape as matrices, if Reshapes cancel."""
+def run(graph: Graph) -> Iterator[Outcome]:
     reshapes = [node for node in graph.of_op("Reshape") if any(_is_row_op(graph, each) for each in _near(graph, node))]
     if not reshapes or is_framed(graph):
-        return 0
-    shapes, fired, seen = SymbolicShapes(graph), 0, set[str]()
+        return
+    shapes, seen = SymbolicShapes(graph), set[str]()
     for node in reshapes:
         lead = _lead(shapes, node)
         for start in _near(graph, node) if lead and node.name in graph.nodes else ():
@@ -62,15 +58,10 @@ def run(graph: Graph, report: Report) -> int:
                 continue
             region = _region(graph, shapes, start, lead or ())
             seen |= set(region.names)
-            if reason := _refusal(region):
-                report.refuse(NAME, start.name, reason)
-                continue
-            _flatten(graph, shapes, region)
-            report.fire(NAME, start.name)
-            fired += 1
-    if fired:
-        graph.forget_shapes()  # the operations have other shapes now
-    return fired
+            reason = _refusal(region)
+            if not reason:
+                _flatten(graph, shapes, region)
+            yield start.name, reason
 
 
 def _near(graph: Graph, reshape: Node) -> list[Node]:
@@ -81,8 +72,7 @@ def _is_row_op(graph: Graph, node: Node) -> bool:
     """Return whether an operation may be part of a region, whatever its shape."""
     if node.op not in UNARY | BINARY | ALONG_ROWS and not (node.op in REDUCTIONS and attr(node, "keep_dims")):
         return False
-    free = not node.controls and not graph.waiting(node.name) and node.name not in graph.fetched | graph.fed
-    return free and not (node.op == "BiasAdd" and attr(node, "data_format") == "NCHW")
+    return not graph.is_held(node) and not (node.op == "BiasAdd" and attr(node, "data_format") == "NCHW")
 
 
 def _lead(shapes: SymbolicShapes, reshape: Node) -> Sizes | None:
@@ -169,14 +159,14 @@ def _flatten(graph: Graph, shapes: SymbolicShapes, region: Region) -> None:
     for name in region.names:
         node = graph.nodes[name]
         operands = [_operand(graph, region, node, inputs.get(tensor, tensor)) for tensor in node.inputs]
-        _set_inputs(graph, node, operands)
+        graph.replace(node, inputs=operands)
     for tensor in outer:
         readers = [reader for reader in graph.readers(tensor.node) if reader.name not in region.names]
         sizes = [None if size.open else size.factor for size in shapes.shape(tensor) or ()]
         again = _reshape(graph, graph.nodes[tensor.node], tensor, sizes)
         for reader in readers:
             if reader.op != "Reshape" or reader.inputs[0] != tensor:
-                _set_inputs(graph, reader, [again if each == tensor else each for each in reader.inputs])
+                graph.replace(reader, inputs=[again if each == tensor else each for each in reader.inputs])
     for name in region.cancelled:
         _cancel(graph, region, graph.nodes[name])
 
@@ -207,11 +197,6 @@ def _reshape(graph: Graph, root: Node, tensor: Tensor, sizes: Iterable[int | Non
     return Maker(graph, root, []).reshape(tensor, sizes, root, T=kind)
 
 
-def _set_inputs(graph: Graph, node: Node, inputs: list[Tensor]) -> None:
-    graph.insert(replace(graph.remove(node.name), inputs=inputs))
-
-
 LAW = WholeGraphLaw(
-    run,
-    after={"fold_shift": "the folds match constants of the shape that a layer has"},
+    run, changes_shapes=True, after={"fold_shift": "the folds match constants of the shape that a layer has"}
 )

@@ -16,10 +16,8 @@ Source: `LayerNormalization.call` of Keras 2; the operation `FusedBatchNormV3`.
 
 import numpy as np
 
-from tfopt.graph.law import INT32, LocalLaw, Maker, Match
+from tfopt.graph.law import INT32, LocalLaw, Maker, Match, Tensor, op
 from tfopt.graph.matching.control_flow_v1 import is_framed
-from tfopt.graph.matching.pattern import op
-from tfopt.graph.mutable_graph import Tensor
 
 ROWS = op("Reshape", "x", "rows", role="before")
 NORM = op("FusedBatchNormV3", ROWS, "scale", "offset", "mean", "variance", role="norm")
@@ -27,7 +25,6 @@ PATTERN = op("Reshape", NORM, "shape")
 
 
 def when(match: Match) -> str | None:
-    """Refuse norms that are no layer normalization, and results of another shape."""
     if is_framed(match.graph):
         return "the graph has control flow of version 1"
     if not match.attr("is_training", "norm") or match.attr("data_format", "norm") != "NCHW":
@@ -43,7 +40,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the centered rows times the reciprocals of their deviations."""
     like, data = match.node("norm"), match.tensor("x")
     axis = make.integers("axis", [len(match.shape("x") or ()) - 1])
     mean = make.node("Mean", data, axis, like=like, role="mean", keep_dims=True, Tidx=INT32)

@@ -12,19 +12,16 @@ Requires: no control edges, and neither a fed nor a fetched node.
 Source: `MaterializeShapes` in Grappler's constant folding.
 """
 
-from tfopt.graph.law import Maker, SearchLaw
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor
 
 
 def find(graph: Graph, node: Node) -> list[Tensor] | str:
-    """Return the tensors whose shapes a ShapeN returns."""
     if node.name in graph.fed | graph.fetched:
         return "it is fed, or an output of the graph"
     return "it carries a control edge" if node.controls or graph.waiting(node.name) else node.inputs
 
 
 def rewrite(tensors: list[Tensor], make: Maker) -> list[Tensor]:
-    """Return a Shape of each tensor."""
     return [make.node("Shape", tensor, like=make.root) for tensor in tensors]
 
 

@@ -10,8 +10,7 @@ Such pairs are between two one-dimensional convolutions. It holds for unknown sh
 Requires: both have the same single axis.
 """
 
-from tfopt.graph.law import LocalLaw, Match, return_input
-from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.law import LocalLaw, Match, const, op, return_input
 
 PATTERNS = (
     op("ExpandDims", op("Squeeze", "x", role="inner"), const("axis")),
@@ -20,7 +19,6 @@ PATTERNS = (
 
 
 def when(match: Match) -> str | None:
-    """Refuse two different axes."""
     added = int(match.array("axis").ravel()[0])
     removed = match.attr("squeeze_dims", "root" if match.node().op == "Squeeze" else "inner")
     shape = match.shape("inner" if match.node().op == "Squeeze" else "x")

@@ -13,21 +13,17 @@ Requires: constant permutations.
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 
 PAIR = op("Transpose", op("Transpose", "x", const("first"), role="inner"), const("second"))
 ALONE = op("Transpose", "x", const("second"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse a single Transpose that permutes axes."""
     return None if match.has("inner") or _is_identity(_permutation(match)) else "it is the only one, and permutes axes"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return one Transpose, or the input."""
     combined = _permutation(match)
     if _is_identity(combined):
         return match.tensor("x")
@@ -36,11 +32,13 @@ def rewrite(match: Match, make: Maker) -> Tensor:
 
 
 def _permutation(match: Match) -> NDArray[np.int64]:
-    second = match.array("second").astype(np.int64)
-    if not match.has("inner"):
-        return second % len(second)
-    first = match.array("first").astype(np.int64)
-    return (first % len(first))[second % len(second)]
+    second = as_permutation(match.array("second"))
+    return as_permutation(match.array("first"))[second] if match.has("inner") else second
+
+
+def as_permutation(array: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Return axes counted from the first one."""
+    return array.astype(np.int64) % max(len(array), 1)
 
 
 def _is_identity(permutation: NDArray[np.int64]) -> bool:

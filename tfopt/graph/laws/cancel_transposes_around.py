@@ -14,26 +14,23 @@ Requires: constant permutations that undo each other; constant axes; no output o
 that are no larger than the data; biases along the last axis of x.
 """
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw, attr
+from tfopt.graph.laws.cancel_transposes import as_permutation
 from tfopt.graph.matching.control_flow_v1 import is_framed
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, attributes, identity, output_types
-from tfopt.graph.report import Report
 
-NAME = "cancel_transposes_around"
 PADS = {"Pad", "PadV2", "MirrorPad"}
 WITH_AXES = PADS | REDUCTIONS | {"ConcatV2"}
 MOVED = UNARY | BINARY | WITH_AXES | {"AddN", "BiasAdd", "SelectV2"}
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Remove the Transposes around every such function."""
-    fired = 0
+def run(graph: Graph) -> Iterator[Outcome]:
     refused: dict[str, str] = {}  # reason, by the name of each operation in a region
     for last in graph.of_op("Transpose"):
         if last.name not in graph.nodes or not graph.is_constant(last.inputs[1]):
@@ -47,14 +44,9 @@ def run(graph: Graph, report: Report) -> int:
             reason = "the graph has control flow of version 1"
         if reason:
             refused |= dict.fromkeys(region.inner, reason)
-            report.refuse(NAME, last.name, reason)
-            continue
-        _move(graph, region)
-        report.fire(NAME, last.name)
-        fired += 1
-    if fired:
-        graph.forget_shapes()  # the operations in between have other shapes now
-    return fired
+        else:
+            _move(graph, region)
+        yield last.name, reason
 
 
 @dataclass
@@ -108,12 +100,11 @@ def _grow(graph: Graph, region: Region, start: Node) -> str:
 
 
 def _refusal(graph: Graph, node: Node, order: NDArray[np.int64]) -> str | None:
-    """Return why an operation cannot be between the Transposes."""
     if node.op not in MOVED:
         return f"{node.op} is in between, before or after it"
-    if node.name in graph.fetched | graph.fed or graph.waiting(node.name) or node.controls:
+    if graph.is_held(node):
         return "an operation in between is an output of the graph as well, fed, or has control edges"
-    if node.op == "BiasAdd" and not _is_along_last(node, order):
+    if node.op == "BiasAdd" and order[-1] != (1 if attr(node, "data_format") == "NCHW" else len(order) - 1):
         return "a bias is not along the last axis without the Transposes"
     if node.op in WITH_AXES and not graph.is_constant(node.inputs[len(_data(node))]):
         return f"the axes of the {node.op} are not constant"
@@ -134,12 +125,6 @@ def _data(node: Node) -> list[Tensor]:
     return node.inputs[:1] if node.op in PADS | REDUCTIONS | {"BiasAdd"} else node.inputs
 
 
-def _is_along_last(bias: Node, order: NDArray[np.int64]) -> bool:
-    """Return whether a bias between the Transposes is along the last axis of what is before and after them."""
-    axis = 1 if attr(bias, "data_format") == "NCHW" else len(order) - 1
-    return bool(order[-1] == axis)
-
-
 def _move(graph: Graph, region: Region) -> None:
     order = region.order
     for node in region.inner.values():
@@ -150,7 +135,7 @@ def _move(graph: Graph, region: Region) -> None:
         if node.op in WITH_AXES:
             others[0] = _axes_before(graph, others[0], order, node)
         attributes_before = attributes("BiasAdd", node.attr, {"data_format": "NHWC"}) if is_bias else node.attr
-        graph.insert(replace(graph.remove(node.name), inputs=inputs + others, attr=attributes_before))
+        graph.replace(node, inputs=inputs + others, attr=attributes_before)
     for name in region.after:
         last = graph.nodes[name]
         graph.remove(name)
@@ -183,12 +168,12 @@ def _axes_before(graph: Graph, tensor: Tensor, order: NDArray[np.int64], reader:
 
 
 def _permutation(graph: Graph, node: Node) -> NDArray[np.int64]:
-    order = graph.array(node.inputs[1]).astype(np.int64)
-    return order % max(len(order), 1)
+    return as_permutation(graph.array(node.inputs[1]))
 
 
 LAW = WholeGraphLaw(
     run,
+    changes_shapes=True,
     rounds=True,
     after={"cancel_transposes": "a pair without an operation in between needs no move"},
 )

@@ -10,31 +10,26 @@ and to an If with a branch that contains only an Assert, as TensorFlow 2 writes 
 Requires: neither the assertion nor a node before it has another effect, because readers of the edge wait for it too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tfopt.graph.law import WholeGraphLaw, attr
+from tfopt.graph.law import Graph, Node, Outcome, WholeGraphLaw, attr
 from tfopt.graph.laws.drop_control_edges import release
-from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.op_registry import is_pure
-from tfopt.graph.report import Report
 
 BRANCHES = ("then_branch", "else_branch")
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Remove control edges from assertions, and from nodes that only assertions read."""
+def run(graph: Graph) -> Iterator[Outcome]:
     bodies = {function.signature.name: function for function in graph.library.function}
-    return release(graph, report, "drop_assertions", lambda node: is_pure(node) or _is_check(node, bodies))
+    return release(graph, lambda node: is_pure(node) or _is_check(node, bodies))
 
 
 def _is_check(node: Node, bodies: Mapping[str, Any]) -> bool:
     if node.op not in ("If", "StatelessIf"):
         return node.op == "Assert"
     protos = [proto for branch in BRANCHES for proto in bodies[attr(node, branch).name].node_def]
-    return all(
-        proto.op in ("Assert", "NoOp") or is_pure(Node(proto.name, proto.op, [], [], proto.attr)) for proto in protos
-    )
+    return all(proto.op in ("Assert", "NoOp") or is_pure(proto) for proto in protos)
 
 
 LAW = WholeGraphLaw(

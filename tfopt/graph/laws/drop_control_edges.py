@@ -10,24 +10,21 @@ Requires: neither the source of the edge nor a node before it has an effect, and
 1, where a control edge determines the branch or loop that a node belongs to.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
-from tfopt.graph.law import WholeGraphLaw
-from tfopt.graph.mutable_graph import Graph, Node
+from tfopt.graph.law import Graph, Node, Outcome, WholeGraphLaw
 from tfopt.graph.op_registry import is_pure
-from tfopt.graph.report import Report
 
 STATES = {"HashTable", "HashTableV2", "MutableHashTableV2", "MutableHashTableOfTensorsV2", "MutableDenseHashTableV2"}
 STATES |= {"VarHandleOp"}
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Remove control edges from nodes that have no effect, nor any node before them."""
-    return release(graph, report, "drop_control_edges", lambda node: is_pure(node) or node.op in STATES)
+def run(graph: Graph) -> Iterator[Outcome]:
+    return release(graph, lambda node: is_pure(node) or node.op in STATES)
 
 
-def release(graph: Graph, report: Report, law: str, harmless: Callable[[Node], bool]) -> int:
-    """Remove control edges from nodes that are harmless, like all nodes before them; return the number of edges."""
+def release(graph: Graph, harmless: Callable[[Node], bool]) -> Iterator[Outcome]:
+    """Remove control edges from nodes that are harmless, like all nodes before them; yield for each edge."""
     waiting = [node for node in graph.nodes.values() if node.controls]
     removable: set[str] = set()
     for name in graph.downstream() if waiting else ():
@@ -35,14 +32,11 @@ def release(graph: Graph, report: Report, law: str, harmless: Callable[[Node], b
         before = [*(tensor.node for tensor in node.inputs), *node.controls]
         if (node.op in ("Placeholder", "NoOp") or harmless(node)) and all(other in removable for other in before):
             removable.add(name)
-    fired = 0
     for node in waiting:
         remaining = [other for other in node.controls if other not in removable]
         if len(remaining) < len(node.controls):
-            report.fire(law, node.name, len(node.controls) - len(remaining))
-            fired += len(node.controls) - len(remaining)
+            yield from [(node.name, None)] * (len(node.controls) - len(remaining))
             graph.wait_for(node.name, remaining)
-    return fired
 
 
 LAW = WholeGraphLaw(

@@ -14,8 +14,7 @@ with the shape of x, by static shapes or because it is drawn with the shape of x
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Match, return_input
-from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.law import LocalLaw, Match, const, op, return_input
 
 RANDOM = ("RandomUniform", "StatelessRandomUniform", "StatelessRandomUniformV2")
 MASK = op("GreaterEqual", "random", const("rate"), role="mask")
@@ -27,7 +26,6 @@ PATTERNS = (
 
 
 def when(match: Match) -> str | None:
-    """Refuse other rates, and masks that may make the shape larger."""
     random = match.graph.nodes[match.tensor("random").node]
     if random.op not in RANDOM:
         return "the compared values are no random numbers from 0 to 1"

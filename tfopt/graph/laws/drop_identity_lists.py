@@ -12,13 +12,11 @@ Requires: it is no output itself, and has no control edge into or out of it.
 Source: `RemoveSplitOrConcat` and the handling of identities in Grappler (constant folding, dependency optimizer).
 """
 
-from tfopt.graph.law import Maker, SearchLaw
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Node, SearchLaw, Tensor, return_found
 from tfopt.graph.op_registry import FRAMES
 
 
 def find(graph: Graph, root: Node) -> list[Tensor] | str | None:
-    """Return the inputs of an IdentityN."""
     if root.name in graph.fed or root.name in graph.fetched:
         return "the IdentityN is an output of the graph"
     if root.controls or graph.waiting(root.name):
@@ -27,9 +25,4 @@ def find(graph: Graph, root: Node) -> list[Tensor] | str | None:
     return "control flow is next to the IdentityN" if any(node.op in FRAMES for node in near) else root.inputs
 
 
-def rewrite(inputs: list[Tensor], make: Maker) -> list[Tensor]:
-    """Return the inputs."""
-    return list(inputs)
-
-
-LAW = SearchLaw(("IdentityN",), find, rewrite, requires=("direct edges",), follows="drop_training_nodes")
+LAW = SearchLaw(("IdentityN",), find, return_found, requires=("direct edges",), follows="drop_training_nodes")

@@ -10,8 +10,7 @@ Keras exports such a Pad if the size is divisible, and `push_list_constants` lea
 Requires: constant arguments; static shapes for Squeeze and BroadcastTo.
 """
 
-from tfopt.graph.law import LocalLaw, Match, return_input
-from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.law import LocalLaw, Match, const, op, return_input
 
 PATTERNS = (
     op(("Tile", "Pad", "MirrorPad"), "x", const("how")),
@@ -23,7 +22,6 @@ PATTERNS = (
 
 
 def when(match: Match) -> str | None:
-    """Refuse operations that change the data."""
     if match.has("how"):
         idle = 1 if match.node().op == "Tile" else 0
         return None if (match.array("how") == idle).all() else "it makes the data larger"

@@ -12,37 +12,29 @@ Requires: a condition without effects that depends on constants only. The body i
 Source: Grappler's loop optimizer, which removes loops of version 1 without iterations.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from tfopt.error_messages import first_line
 from tfopt.graph.function_bodies import has_no_effect, read_body
-from tfopt.graph.law import WholeGraphLaw, attr
+from tfopt.graph.law import Graph, Node, Outcome, Tensor, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, SWITCHES
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure
-from tfopt.graph.report import Report
 from tfopt.graph.session import evaluate
 
-NAME = "drop_idle_loops"
 LOOPS = ("While", "StatelessWhile")
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Remove every loop that is not entered."""
+def run(graph: Graph) -> Iterator[Outcome]:
     library = {function.signature.name: function for function in graph.library.function}
-    fired = 0
     for node in graph.of_op(*LOOPS, "LoopCond"):
         is_function = node.op in LOOPS
         reason = _refusal(graph, node, library) if is_function else _refusal_of_frame(graph, node)
-        if reason:
-            report.refuse(NAME, node.name, reason)
-            continue
-        _drop_loop(graph, node) if is_function else _drop_frame(graph, node)
-        report.fire(NAME, node.name)
-        fired += 1
-    return fired
+        if not reason:
+            _drop_loop(graph, node) if is_function else _drop_frame(graph, node)
+        yield node.name, reason
 
 
 def _refusal(graph: Graph, node: Node, library: dict[str, Any]) -> str | None:
@@ -91,7 +83,7 @@ def _refusal_of_frame(graph: Graph, condition: Node) -> str | None:
         return "a result is an output of the graph itself, or carries a control edge"
     if not exits:
         return "nothing reads its results"
-    nodes: list[Node] = []
+    first = Graph.of(graph.ancestors(()))  # the graph of the first iteration
     seen, queue = {condition.name}, [condition.inputs[0]]
     while queue:
         node = graph.nodes[queue.pop().node]
@@ -107,11 +99,8 @@ def _refusal_of_frame(graph: Graph, condition: Node) -> str | None:
             if len(inputs) != 1:
                 return "the condition depends on an input, or has an effect"
             node = Node(node.name, "Identity", inputs, [], {"T": node.attr["T"]})
-        nodes.append(Node(node.name, node.op, inputs, [], node.attr))
+        first.insert(Node(node.name, node.op, inputs, [], node.attr))
         queue += inputs
-    first = Graph.of(graph.ancestors(()))
-    for node in nodes:
-        first.insert(node)
     return _is_true(first.to_graph_def(), condition.inputs[0], {})
 
 

@@ -17,9 +17,7 @@ folding; ReductionHelper::Simplify in tensorflow/core/kernels/reduction_ops_comm
 
 from typing import Any
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.op_registry import REDUCTIONS
 
 PATTERNS = (
@@ -30,7 +28,6 @@ PATTERNS = (
 
 
 def when(match: Match) -> str | None:
-    """Refuse operations that compute or move elements."""
     shape = match.shape("x")
     if match.node().op == "Pack":
         return None
@@ -50,7 +47,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the input, with an axis more or without the reduced ones."""
     node = match.node()
     if node.op == "Pack":
         return make.expand(match.tensor("x"), match.attr("axis"), node)

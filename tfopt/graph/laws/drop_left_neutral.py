@@ -13,12 +13,10 @@ it that depends on the sign of a zero (`zero_signs`).
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.laws.drop_neutral_elements import enlarges
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.matching.zero_signs import sign_of_zero_matters
-from tfopt.graph.mutable_graph import Tensor
 
 UNARY = {"Sub": ("Neg", 0), "RealDiv": ("Reciprocal", 1)}
 SIGNED = {"int8", "int16", "int32", "int64"}
@@ -26,24 +24,18 @@ PATTERN = op(tuple(UNARY), const("left"), "y")
 
 
 def when(match: Match) -> str | None:
-    """Refuse other constants, unsigned dtypes, and a larger shape."""
     (unary, neutral), array = UNARY[match.node().op], match.array("left")
     if array.dtype.name not in (FLOATS | SIGNED if unary == "Neg" else FLOATS):
         return f"there is no {unary} of {array.dtype.name}"
     if not array.size or not bool((array == neutral).all()):
         return f"the constant is not {neutral}"
-    is_sum = unary == "Neg" and array.dtype.name in FLOATS
-    if (
-        is_sum
-        and not np.signbit(array.astype(np.float64)).all()
-        and sign_of_zero_matters(match.graph, match.node().name)
-    ):
+    is_changed = unary == "Neg" and array.dtype.name in FLOATS and not np.signbit(array.astype(np.float64)).all()
+    if is_changed and sign_of_zero_matters(match.graph, match.node().name):
         return "0 - 0 is 0, Neg(0) is -0, and the sign matters"
     return enlarges(array, match.shape("y"))
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the unary operation."""
     return make.node(UNARY[match.node().op][0], match.tensor("y"), like=match.node())
 
 

@@ -17,10 +17,8 @@ static shape of x that shows that the constant does not make it larger, or a sta
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.matching.zero_signs import sign_of_zero_matters
-from tfopt.graph.mutable_graph import Tensor
 from tfopt.graph.op_registry import output_types
 
 NEUTRAL = {"Add": 0, "AddV2": 0, "Sub": 0, "BiasAdd": 0, "LogicalOr": 0}
@@ -29,7 +27,6 @@ PATTERN = op(tuple(NEUTRAL), "x", const("neutral"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse other constants, and constants that may make the shape larger."""
     array, node = match.array("neutral"), match.node()
     if array.dtype.kind in "OSU" or not array.size or not bool(np.all(array == NEUTRAL[node.op])):
         return "the constant is not neutral"
@@ -41,7 +38,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the input, broadcast if the constant makes the shape larger."""
     array, node = match.array("neutral"), match.node()
     if node.op == "BiasAdd" or enlarges(array, match.shape("x")) is None:
         return match.tensor("x")
@@ -60,7 +56,6 @@ def enlarges(array: NDArray[np.generic], shape: tuple[int | None, ...] | None) -
 
 
 def _inexact(match: Match) -> str | None:
-    """Return why floats may have another value without the operation, or None."""
     array, node = match.array("neutral"), match.node()
     if NEUTRAL[node.op] == 1:
         is_complex = array.dtype.kind == "c" and not match.graph.fast_math

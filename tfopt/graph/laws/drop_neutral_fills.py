@@ -13,9 +13,8 @@ Requires: the filled tensor has the shape of x itself, or both have the same sta
 Source: `SimplifyArithmeticOperations` in Grappler's constant folding.
 """
 
-from tfopt.graph.law import LocalLaw, Match, return_input
+from tfopt.graph.law import LocalLaw, Match, const, one_of, op, return_input
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, one_of, op
 from tfopt.graph.matching.zero_signs import SUMS, sign_of_zero_matters
 
 NEUTRAL = {"Add": 0, "AddV2": 0, "Sub": 0, "LogicalOr": 0, "Mul": 1, "RealDiv": 1, "Div": 1, "LogicalAnd": 1}
@@ -26,7 +25,6 @@ PATTERN = op(tuple(NEUTRAL), "x", one_of(FILL, LIKE))
 
 
 def when(match: Match) -> str | None:
-    """Refuse other values and shapes, and sums of floats."""
     node, fill = match.node(), match.node("fill")
     if fill.op == "Fill":
         value = match.array("neutral")
@@ -46,14 +44,10 @@ def when(match: Match) -> str | None:
 
 
 def _is_float(match: Match) -> bool:
-    from tensorflow import as_dtype
-
-    name = as_dtype(match.attr("T")).name
-    return name in FLOATS or name.startswith("complex")
+    return match.dtype() in FLOATS or match.dtype().startswith("complex")
 
 
 def _is_inexact(match: Match) -> bool:
-    """Return True if the sum or difference may change the sign of a zero."""
     negative = match.node("fill").op == "Fill" and str(match.array("neutral")).startswith("-")
     return _is_float(match) and (match.node().op != "Sub" or negative)
 

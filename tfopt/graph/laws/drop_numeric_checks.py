@@ -11,9 +11,8 @@ the check stopped the graph, the outputs are now NaN.
 Requires: the conditions of `drop_training_nodes`.
 """
 
-from tfopt.graph.law import LocalLaw, return_input
+from tfopt.graph.law import LocalLaw, op, return_input
 from tfopt.graph.laws.drop_training_nodes import when
-from tfopt.graph.matching.pattern import op
 
 LAW = LocalLaw(
     (op(("CheckNumerics", "CheckNumericsV2"), "x"),),

@@ -12,15 +12,13 @@ Requires: it is not an output itself, has no control edge into it (its readers w
 a Switch, whose Identity represents the branch.
 """
 
-from tfopt.graph.law import LocalLaw, Match, return_input
-from tfopt.graph.matching.pattern import op
+from tfopt.graph.law import LocalLaw, Match, op, return_input
 from tfopt.graph.op_registry import FRAMES
 
 PATTERN = op(("Identity", "StopGradient", "PreventGradient", "Snapshot", "PlaceholderWithDefault"), "x")
 
 
 def when(match: Match) -> str | None:
-    """Refuse nodes that a control edge or a branch depends on."""
     node, graph = match.node(), match.graph
     if node.controls:
         return f"the {node.op} carries a control edge"

@@ -11,15 +11,13 @@ removed.
 
 from collections.abc import Iterator
 
-from tfopt.graph.law import LocalLaw, Match, return_input
-from tfopt.graph.matching.pattern import const, op
+from tfopt.graph.law import LocalLaw, Match, const, op, return_input
 
 SLICE = op("Slice", "x", const("begin"), const("size"))
 STRIDED = op("StridedSlice", "x", const("begin"), const("end"), const("strides"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse slices that may leave out elements."""
     if match.node().op == "StridedSlice" and (match.attr("new_axis_mask") or match.attr("shrink_axis_mask")):
         return "it adds or removes axes"
     return None if all(_axes(match)) else "it may leave out elements"

@@ -16,12 +16,10 @@ import math
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match, attr
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, attr, const, op
 from tfopt.graph.laws.fold_constants import LARGEST
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, op
 from tfopt.graph.matching.zero_signs import sign_of_zero_matters
-from tfopt.graph.mutable_graph import Tensor
 
 ABSORBING = {"Mul": 0, "LogicalAnd": 0, "LogicalOr": 1}
 PATTERN = op(tuple(ABSORBING), "x", const("absorbing"))
@@ -29,7 +27,6 @@ SMALL = {"bool", "int8", "uint8", "int16"}  # finite in every float dtype
 
 
 def when(match: Match) -> str | None:
-    """Refuse other constants, floats that may be NaN or infinite, and unknown shapes."""
     if match.array("absorbing").dtype.name in FLOATS and not _is_finite(match):
         return refusal(match) or "x * 0 is NaN if x is NaN or infinite"
     if match.array("absorbing").dtype.name in FLOATS and sign_of_zero_matters(match.graph, match.node().name):
@@ -38,7 +35,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the constant result."""
     array, shape = match.array("absorbing"), [side or 0 for side in match.shape("root") or ()]
     return make.constant("zeros", np.full(shape, ABSORBING[match.node().op], array.dtype))
 

@@ -14,49 +14,27 @@ Source: Jacob et al., "Quantization and Training of Neural Networks for Efficien
 CVPR 2018, section 3.2; tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import Match
 from tfopt.graph.matching.affine_ops import batch_norm_patterns, batch_norm_refusal, batch_norm_scale_bias
-from tfopt.graph.matching.linear_ops import (
-    AFFINE,
-    Vector,
-    affine,
-    existing_bias,
-    range_refusal,
-    refusal,
-    scaled,
-)
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.matching.linear_ops import AFFINE, Weights, existing_bias, folding_law, range_refusal, scaled
 
 
-def when(match: Match) -> str | None:
-    """Refuse training mode, another layout, and weights that overflow."""
-    if reason := refusal(match) or batch_norm_refusal(match, "root", match.node("linear")):
-        return reason
-    scale, bias = _combined_affine(match)
-    return range_refusal(match, scaled(match, scale), bias)
-
-
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return one linear operation with one bias."""
-    scale, bias = _combined_affine(match)
-    return affine(match, make, scaled(match, scale), bias)
-
-
-def _combined_affine(match: Match) -> tuple[Vector, Vector]:
-    scale, bias = batch_norm_scale_bias(match)
+def fold(match: Match) -> Weights | str:
     before = existing_bias(match)
-    return scale, bias if before is None else scale * before + bias
+    if isinstance(before, str):
+        return before
+    if reason := batch_norm_refusal(match, "root", match.node("linear")):
+        return reason
+    scale, bias = batch_norm_scale_bias(match)
+    weights = Weights(scaled(match, scale), scale * before + bias)
+    return range_refusal(match, *weights) or weights
 
 
-LAW = LocalLaw(
+LAW = folding_law(
     batch_norm_patterns(AFFINE),
-    when,
-    rewrite,
+    fold,
     rounds=True,
     changes_zero_signs=True,
     after={"fold_shift_before": "that law makes a bias, which is folded, too"},
-    before={
-        "fold_scale": "a whole batch norm is folded at once",
-        "fold_shift": "a whole batch norm is folded at once",
-    },
+    before={"fold_scale": "a whole batch norm is folded at once", "fold_shift": "a whole batch norm is folded at once"},
 )

@@ -14,37 +14,28 @@ window of 1 has none, and with a bias of 0 any padding is allowed).
 Source: tf.raw_ops.FusedBatchNormV3, tf.raw_ops.BatchNormWithGlobalNormalization.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import Match, const, op
+from tfopt.graph.matching import linear_ops
 from tfopt.graph.matching.affine_ops import batch_norm_patterns, batch_norm_refusal, batch_norm_scale_bias
-from tfopt.graph.matching.linear_op_inputs import bias_of, shift_refusal, times_inputs
-from tfopt.graph.matching.linear_ops import PLAIN, affine, range_refusal
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
-PATTERNS = tuple(op(PLAIN, norm, const("kernel")) for norm in batch_norm_patterns("x", role="norm"))
+PATTERNS = tuple(op(linear_ops.PLAIN, norm, const("kernel")) for norm in batch_norm_patterns("x", role="norm"))
 
 
-def when(match: Match) -> str | None:
-    """Refuse training mode, another layout, a padding, and weights that overflow."""
+def fold(match: Match) -> linear_ops.Weights | str:
     if reason := batch_norm_refusal(match, "norm", match.node()):
         return reason
     scale, bias = batch_norm_scale_bias(match, "norm")
-    if bias.any() and (reason := shift_refusal(match)):
+    if bias.any() and (reason := linear_ops.shift_refusal(match)):
         return reason
-    return range_refusal(match, times_inputs(match, scale), bias_of(match, bias))
+    weights = linear_ops.Weights(
+        linear_ops.times_inputs(match, scale), linear_ops.bias_of(match, bias) if bias.any() else None
+    )
+    return linear_ops.range_refusal(match, *weights) or weights
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return one linear operation with one bias."""
-    scale, bias = batch_norm_scale_bias(match, "norm")
-    shift = bias_of(match, bias) if bias.any() else None
-    return affine(match, make, times_inputs(match, scale), shift, role="root")
-
-
-LAW = LocalLaw(
+LAW = linear_ops.folding_law(
     PATTERNS,
-    when,
-    rewrite,
+    fold,
     rounds=True,
     changes_zero_signs=True,
     after={"fold_batch_norm": "a batch norm with kernels on both sides goes into the earlier one"},

@@ -14,13 +14,11 @@ Requires: a branch without effects, because their order would no longer be defin
 from typing import Any
 
 from tfopt.graph.function_bodies import Body, has_no_effect, read_body
-from tfopt.graph.law import Maker, SearchLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor, attr
 from tfopt.graph.matching.control_flow_v1 import is_inside
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 
 def find(graph: Graph, node: Node) -> Body | str:
-    """Return the chosen branch."""
     if not graph.is_constant(node.inputs[0]):
         return "the condition is not a constant"
     library = {function.signature.name: function for function in graph.library.function}
@@ -29,7 +27,6 @@ def find(graph: Graph, node: Node) -> Body | str:
 
 
 def rewrite(body: Body, make: Maker) -> list[Tensor]:
-    """Add the nodes of a branch to the graph, and return its results."""
     root, nodes = make.root, body.graph.nodes
     plain_ends = {tensor.node for tensor in body.returned if not nodes[tensor.node].controls}
     returned = [nodes[end.node].inputs[0] if end.node in plain_ends else end for end in body.returned]

@@ -14,16 +14,15 @@ that of the constants: a graph that fills a gigabyte with zeros should not store
 """
 
 import math
+from collections.abc import Iterator
 from typing import Any
 
 from numpy.typing import NDArray
 
 from tfopt.error_messages import first_line
-from tfopt.graph.graph_def import GraphDef
-from tfopt.graph.law import Maker, WholeGraphLaw
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.graph_def import reach
+from tfopt.graph.law import Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw
 from tfopt.graph.op_registry import is_pure, output_types
-from tfopt.graph.report import Report
 from tfopt.graph.session import evaluate
 
 LARGEST = 10 * 2**20  # bytes; Grappler's limit
@@ -31,24 +30,19 @@ HANDLES = {20, 21}  # the DataType values of resource and variant
 NOT_FOLDED = ("QuantizeV2", "Dequantize", "FakeQuantWithMinMaxVars", "FakeQuantWithMinMaxVarsPerChannel")
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Replace results of constants that other nodes read."""
+def run(graph: Graph) -> Iterator[Outcome]:
     constants = [node for node in graph.of_op("Const") if node.name not in graph.fed]
     sizes = {node.name: node.attr["value"].tensor.ByteSize() for node in constants}
     if not any(node.inputs and all(tensor.node in sizes for tensor in node.inputs) for node in graph.nodes.values()):
-        return 0
+        return
     constant_sizes = dict(sizes)
     for name in graph.downstream():
         node = graph.nodes[name]
-        if (
-            name in constant_sizes
-            or not node.inputs
-            or any(tensor.node not in constant_sizes for tensor in node.inputs)
-        ):
+        if name in constant_sizes or not node.inputs or not constant_sizes.keys() >= set(graph.sources(name)):
             continue
         reason = _refusal(graph, node, sum(constant_sizes[tensor.node] for tensor in node.inputs))
         if reason:
-            report.refuse("fold_constants", name, reason)
+            yield name, reason
         else:
             constant_sizes[name] = _size(graph, name)
     frontier = [
@@ -57,7 +51,8 @@ def run(graph: Graph, report: Report) -> int:
         if name not in sizes
         for tensor in _read_outside(graph, graph.nodes[name], constant_sizes)
     ]
-    return _replace(graph, frontier, report) if frontier else 0
+    if frontier:
+        yield from _replace(graph, frontier)
 
 
 def _refusal(graph: Graph, node: Node, input_size: int) -> str | None:
@@ -94,12 +89,14 @@ def _read_outside(graph: Graph, node: Node, constants: dict[str, int]) -> list[T
     return sorted(read | needed)
 
 
-def _replace(graph: Graph, frontier: list[Tensor], report: Report) -> int:
-    controls = _control_inputs(graph, graph.ancestors({tensor.node for tensor in frontier}))
-    values = _values(graph, frontier, report)
-    for tensor, value in values.items():
+def _replace(graph: Graph, frontier: list[Tensor]) -> Iterator[Outcome]:
+    controls = _control_inputs(graph, reach({tensor.node for tensor in frontier}, graph.sources))
+    for tensor, value in _values(graph, frontier).items():
+        if isinstance(value, str):
+            yield tensor.node, value
+            continue
         node = graph.nodes[tensor.node]
-        report.fire("fold_constants", node.name)
+        yield node.name, None
         if len(output_types(node)) == 1:
             graph.remove(node.name)
             constant = Maker(graph, node, controls[node.name]).constant("value", value)
@@ -108,11 +105,10 @@ def _replace(graph: Graph, frontier: list[Tensor], report: Report) -> int:
         output = Maker(graph, node, controls[node.name]).constant(f"value_{tensor.output}", value)
         graph.know_shape(output, tensor)
         graph.redirect(tensor, output)
-    return len(values)
 
 
-def _values(graph: Graph, tensors: list[Tensor], report: Report) -> dict[Tensor, NDArray[Any]]:
-    """Compute tensors in one run; if it fails, compute each half, down to the tensor that fails."""
+def _values(graph: Graph, tensors: list[Tensor]) -> dict[Tensor, NDArray[Any] | str]:
+    """Compute tensors in one run; if it fails, compute each half, down to the tensor that fails, with the reason."""
     from tensorflow.errors import OpError
 
     try:
@@ -120,16 +116,14 @@ def _values(graph: Graph, tensors: list[Tensor], report: Report) -> dict[Tensor,
         values = evaluate(part, [f"{tensor.node}:{tensor.output}" for tensor in tensors])
     except OpError as error:
         if len(tensors) == 1:
-            report.refuse("fold_constants", tensors[0].node, f"it fails: {first_line(error)}")
-            return {}
+            return {tensors[0]: f"it fails: {first_line(error)}"}
         middle = len(tensors) // 2
-        return _values(graph, tensors[:middle], report) | _values(graph, tensors[middle:], report)
+        return _values(graph, tensors[:middle]) | _values(graph, tensors[middle:])
     return dict(zip(tensors, values, strict=True))
 
 
-def _control_inputs(graph: Graph, part: GraphDef) -> dict[str, list[str]]:
+def _control_inputs(graph: Graph, names: set[str]) -> dict[str, list[str]]:
     """Return for each node the control inputs of the constants that it is computed from."""
-    names = {proto.name for proto in part.node}
     controls: dict[str, list[str]] = {}
     for name in (name for name in graph.downstream() if name in names):
         node = graph.nodes[name]

@@ -11,43 +11,33 @@ Both round the same number, so that they are equal to the last bit. For any othe
 Requires: floats; c and 1 / c are neither infinite nor denormal, which some processors treat as zero.
 """
 
+import ml_dtypes
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERN = op(("RealDiv", "Div"), "x", const("divisor"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse divisors that are no powers of two."""
     array = match.array("divisor")
     if array.dtype.name not in FLOATS:
         return f"the divisor is {array.dtype.name}"
     parts, exponents = np.frexp(array.astype(np.float64))
     if not bool((np.abs(parts) == 0.5).all()):
         return "1 / c would be rounded"
-    from tensorflow import as_dtype
-
-    dtype = as_dtype(array.dtype)
-    least, most = (int(np.frexp(float(limit))[1]) for limit in (_tiny(array.dtype.name), dtype.max))
+    limits = ml_dtypes.finfo(array.dtype)
+    least, most = (int(np.frexp(float(limit))[1]) for limit in (limits.tiny, limits.max))
     inverse = 2 - exponents  # the exponents that frexp returns for 1 / c
     fits = (inverse >= least) & (inverse <= most) & (exponents >= least)
     return None if bool(fits.all()) else "c or 1 / c has not all its digits in the type"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the product."""
     array = match.array("divisor")
     inverse = make.constant("factor", 1 / array.astype(np.float64), array)
     return make.node("Mul", match.tensor("x"), inverse, like=match.node())
-
-
-def _tiny(dtype: str) -> float:
-    """Return the smallest normal number of a dtype."""
-    return 2.0**-126 if dtype == "bfloat16" else float(np.finfo(dtype).tiny)
 
 
 LAW = LocalLaw(

@@ -19,11 +19,9 @@ Source: `ConvertPow` in Grappler's arithmetic optimizer.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import Graph, LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.laws.drop_neutral_elements import enlarges
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Graph, Tensor
 
 PATTERN = op("Pow", "x", const("exponent"))
 UNARY = {2: "Square", -1: "Reciprocal", 0: "OnesLike", 0.5: "Sqrt", -0.5: "Rsqrt"}
@@ -32,7 +30,6 @@ PASSING = {"Mean", "Sum", "Reshape", "Squeeze", "ExpandDims"}  # positive result
 
 
 def when(match: Match) -> str | None:
-    """Refuse other exponents, types, and roots of numbers that may be negative."""
     array = match.array("exponent")
     if not array.size or not bool(np.all(array == array.flat[0])):
         return "the exponents differ"
@@ -47,7 +44,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create the operation, or the product with the square."""
     exponent, like = float(match.array("exponent").flat[0]), match.node()
     if exponent in UNARY:
         return make.node(UNARY[exponent], match.tensor("x"), like=like)
@@ -68,10 +64,4 @@ def _is_positive(graph: Graph, tensor: Tensor, depth: int = 8) -> bool:
     return (node.op in ("Add", "AddV2", "Mul") and all(sources)) or (node.op == "Maximum" and any(sources))
 
 
-LAW = LocalLaw(
-    (PATTERN,),
-    when,
-    rewrite,
-    rounds=True,
-    after={"fuse_gelus": "the cube of a GELU is part of its form"},
-)
+LAW = LocalLaw((PATTERN,), when, rewrite, rounds=True, after={"fuse_gelus": "the cube of a GELU is part of its form"})

@@ -12,40 +12,30 @@ Requires: one size at most depends on the input, and no other is 0; the sizes ar
 (`symbolic_shapes`), so that the Reshape cannot fail, before and after.
 """
 
-from dataclasses import replace
+from collections.abc import Iterator
 
 import numpy as np
 
-from tfopt.graph.law import Maker, WholeGraphLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, Outcome, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.symbolic_shapes import SymbolicShapes, product
-from tfopt.graph.mutable_graph import Graph, Node
-from tfopt.graph.report import Report
-
-NAME = "fold_reshape_sizes"
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Replace the shapes of all Reshapes."""
+def run(graph: Graph) -> Iterator[Outcome]:
     computed = [node for node in graph.of_op("Reshape") if not graph.is_constant(node.inputs[1])]
     if not computed or is_framed(graph):
-        return 0
-    shapes, fired = SymbolicShapes(graph), 0
+        return
+    shapes = SymbolicShapes(graph)
     for node in computed:
         sizes = _sizes(shapes, node)
         if isinstance(sizes, str):
-            report.refuse(NAME, node.name, sizes)
-            continue
-        _replace(graph, node, sizes)
-        report.fire(NAME, node.name)
-        fired += 1
-    if fired:
-        graph.forget_shapes()  # shapes of the results are known now
-    return fired
+            yield node.name, sizes
+        else:
+            _replace(graph, node, sizes)
+            yield node.name, None
 
 
 def _sizes(shapes: SymbolicShapes, node: Node) -> list[int] | str:
-    """Return the constant, or why there is none."""
     sizes, elements = shapes.sizes_in(node.inputs[1]), shapes.elements(node.inputs[0])
     if sizes is None:
         return "the shape is not computed from shapes"
@@ -63,10 +53,9 @@ def _replace(graph: Graph, node: Node, sizes: list[int]) -> None:
 
     kind = as_dtype(attr(node, "Tshape")).as_numpy_dtype
     shape = Maker(graph, node, []).constant("sizes", np.asarray(sizes, kind))
-    graph.insert(replace(graph.remove(node.name), inputs=[node.inputs[0], shape]))
+    graph.replace(node, inputs=[node.inputs[0], shape])
 
 
 LAW = WholeGraphLaw(
-    run,
-    after={"fold_static_shapes": "a static shape needs no shapes of other nodes"},
+    run, changes_shapes=True, after={"fold_static_shapes": "a static shape needs no shapes of other nodes"}
 )

@@ -10,43 +10,20 @@ It folds the first half of the batch norm that Keras 3 exports. A division is a 
 Requires: scale is one number per channel, or a single number, and does not make the shape larger.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.linear_ops import (
-    AFFINE,
-    Vector,
-    affine,
-    along_channels,
-    existing_bias,
-    range_refusal,
-    refusal,
-    scaled,
-)
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import Match, const, op
+from tfopt.graph.matching import linear_ops
 
-PATTERN = op(("Mul", "RealDiv"), AFFINE, const("scale"))
+PATTERN = op(("Mul", "RealDiv"), linear_ops.AFFINE, const("scale"))
 
 
-def when(match: Match) -> str | None:
-    """Refuse a scale that is not one number per channel."""
-    if reason := refusal(match):
-        return reason
-    scale = along_channels(match, match.node(), "scale")
+def fold(match: Match) -> linear_ops.Weights | str:
+    bias, scale = linear_ops.existing_bias(match), linear_ops.along_channels(match, match.node(), "scale")
+    if isinstance(bias, str):
+        return bias
     if scale is None:
         return "the scale is not one number per channel"
-    return range_refusal(match, scaled(match, scale), *_scaled_bias(match, scale))
+    weights = linear_ops.Weights(linear_ops.scaled(match, scale), scale * bias if match.has("add") else None)
+    return linear_ops.range_refusal(match, *weights) or weights
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the linear operation with other constants."""
-    scale = along_channels(match, match.node(), "scale")
-    assert scale is not None  # checked by `when`
-    return affine(match, make, scaled(match, scale), next(iter(_scaled_bias(match, scale)), None))
-
-
-def _scaled_bias(match: Match, scale: Vector) -> list[Vector]:
-    bias = existing_bias(match)
-    return [scale * bias] if match.has("add") and bias is not None else []
-
-
-LAW = LocalLaw((PATTERN,), when, rewrite, rounds=True, changes_zero_signs=True, follows="fold_batch_norm_before")
+LAW = linear_ops.folding_law((PATTERN,), fold, rounds=True, changes_zero_signs=True, follows="fold_batch_norm_before")

@@ -11,31 +11,21 @@ that reads the channel; in a grouped convolution, only the channel's group does.
 Requires: scale is one number per channel, or a single number, and does not make the shape larger.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, input_channels, times_inputs, vector_before
-from tfopt.graph.matching.linear_ops import PLAIN, TRANSPOSED, affine, range_refusal
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import Match, const, op
+from tfopt.graph.matching import linear_ops
 
 SCALED = op(("Mul", "RealDiv"), "x", const("scale"), role="mul")
-PATTERNS = (op(PLAIN, SCALED, const("kernel")), op(TRANSPOSED, "sizes", const("kernel"), SCALED))
+PATTERNS = (op(linear_ops.PLAIN, SCALED, const("kernel")), op(linear_ops.TRANSPOSED, "sizes", const("kernel"), SCALED))
 
 
-def when(match: Match) -> str | None:
-    """Refuse a scale that is not one number per channel."""
-    if input_channels(match) is None:
-        return INPUT_REFUSED
-    scale = vector_before(match, "scale")
+def fold(match: Match) -> linear_ops.Weights | str:
+    if linear_ops.input_channels(match) is None:
+        return linear_ops.INPUT_REFUSED
+    scale = linear_ops.vector_before(match, "scale")
     if scale is None:
         return "the scale is not one number per channel"
-    return range_refusal(match, times_inputs(match, scale))
+    kernel = linear_ops.times_inputs(match, scale)
+    return linear_ops.range_refusal(match, kernel) or linear_ops.Weights(kernel)
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the operation with another kernel."""
-    scale = vector_before(match, "scale")
-    assert scale is not None  # checked by `when`
-    return affine(match, make, times_inputs(match, scale), role="root")
-
-
-LAW = LocalLaw(PATTERNS, when, rewrite, rounds=True, changes_zero_signs=True, follows="push_before_concat")
+LAW = linear_ops.folding_law(PATTERNS, fold, rounds=True, changes_zero_signs=True, follows="push_before_concat")

@@ -10,15 +10,12 @@ If the result is larger than the side, a BroadcastTo remains. Every value of the
 Requires: a condition that is the same for all elements; for SelectV2, which broadcasts, the static shape of the result.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 
 PATTERN = op(("Select", "SelectV2"), const("condition"), "true", "false")
 
 
 def when(match: Match) -> str | None:
-    """Refuse conditions that vary, and open shapes."""
     condition = match.array("condition")
     if not condition.size or condition.any() != condition.all():
         return "the condition varies"
@@ -28,7 +25,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the selected side, broadcast if the result is larger."""
     side, shape = _side(match), match.shape("root")
     if match.node().op == "Select" or _is_same_tensor(match) or match.shape(side) == shape:
         return match.tensor(side)

@@ -12,59 +12,31 @@ Requires: bias is one number per channel, or a single number, and does not make 
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.linear_ops import (
-    AFFINE,
-    LINEAR,
-    WITH_BIAS,
-    Vector,
-    affine,
-    along_channels,
-    channels,
-    existing_bias,
-    range_refusal,
-    refusal,
-    scaled,
-)
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import Match, const, op
+from tfopt.graph.matching import linear_ops
 
 PATTERNS = (
-    op(("BiasAdd", "Add", "AddV2", "Sub"), WITH_BIAS, const("bias")),
-    op(("Add", "AddV2", "Sub"), LINEAR, const("bias")),
-    op("Sub", const("bias"), AFFINE),
+    op(("BiasAdd", "Add", "AddV2", "Sub"), linear_ops.WITH_BIAS, const("bias")),
+    op(("Add", "AddV2", "Sub"), linear_ops.LINEAR, const("bias")),
+    op("Sub", const("bias"), linear_ops.AFFINE),
 )
 
 
-def when(match: Match) -> str | None:
-    """Refuse a bias that is not one number per channel."""
-    if reason := refusal(match):
-        return reason
-    bias = _combined_bias(match)
-    return "the bias is not one number per channel" if bias is None else range_refusal(match, bias)
+def fold(match: Match) -> linear_ops.Weights | str:
+    bias, before = linear_ops.along_channels(match, match.node(), "bias"), linear_ops.existing_bias(match)
+    if isinstance(before, str):
+        return before
+    if bias is None:
+        return "the bias is not one number per channel"
+    is_reversed = match.node().op == "Sub" and match.node().inputs[0] == match.tensor("bias")
+    combined = -bias - before if is_reversed else before + bias
+    kernel = linear_ops.scaled(match, np.full(linear_ops.channels(match), -1.0 if is_reversed else 1.0))
+    return linear_ops.range_refusal(match, combined) or linear_ops.Weights(kernel, combined)
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the linear operation with one bias."""
-    sign = -1.0 if _is_reversed(match) else 1.0
-    return affine(match, make, scaled(match, np.full(channels(match), sign)), _combined_bias(match))
-
-
-def _combined_bias(match: Match) -> Vector | None:
-    bias, before = along_channels(match, match.node(), "bias"), existing_bias(match)
-    if bias is None or before is None:
-        return None
-    return -bias - before if _is_reversed(match) else before + bias
-
-
-def _is_reversed(match: Match) -> bool:
-    return match.node().op == "Sub" and match.node().inputs[0] == match.tensor("bias")
-
-
-LAW = LocalLaw(
+LAW = linear_ops.folding_law(
     PATTERNS,
-    when,
-    rewrite,
+    fold,
     rounds=True,
     after={"fold_scale": "a batch norm multiplies first, and the bias in between must follow"},
 )

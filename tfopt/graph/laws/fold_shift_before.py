@@ -11,40 +11,24 @@ Requires: no padding, whose zeros do not have the bias (a window of 1 has none);
 single number, and does not make the shape larger.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, bias_of, input_channels, shift_refusal, vector_before
-from tfopt.graph.matching.linear_ops import PLAIN, Vector, add_bias, range_refusal
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import Match, const, op
+from tfopt.graph.matching import linear_ops
 
-PATTERN = op(
-    PLAIN,
-    op(("Add", "AddV2", "BiasAdd", "Sub"), "x", const("bias"), role="add"),
-    const("kernel"),
-)
+PATTERN = op(linear_ops.PLAIN, op(("Add", "AddV2", "BiasAdd", "Sub"), "x", const("bias"), role="add"), const("kernel"))
 
 
-def when(match: Match) -> str | None:
-    """Refuse padding, and a bias that is not one number per channel."""
-    if input_channels(match) is None:
-        return INPUT_REFUSED
-    if reason := shift_refusal(match):
+def fold(match: Match) -> linear_ops.Weights | str:
+    if linear_ops.input_channels(match) is None:
+        return linear_ops.INPUT_REFUSED
+    if reason := linear_ops.shift_refusal(match):
         return reason
-    if vector_before(match, "bias") is None:
+    bias = linear_ops.vector_before(match, "bias")
+    if bias is None:
         return "the bias is not one number per channel"
-    return range_refusal(match, _bias_after(match))
+    after = linear_ops.bias_of(match, bias)
+    return linear_ops.range_refusal(match, after) or linear_ops.Weights(None, after)
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the operation with a bias after it."""
-    product = make.node(match.node().op, match.tensor("x"), match.tensor("kernel"), like=match.node())
-    return add_bias(make, match.node(), product, _bias_after(match), match.array("kernel"))
-
-
-def _bias_after(match: Match) -> Vector:
-    bias = vector_before(match, "bias")
-    assert bias is not None  # checked by `when`
-    return bias_of(match, bias)
-
-
-LAW = LocalLaw((PATTERN,), when, rewrite, rounds=True, after={"fold_scale_before": "a batch norm multiplies first"})
+LAW = linear_ops.folding_law(
+    (PATTERN,), fold, rounds=True, after={"fold_scale_before": "a batch norm multiplies first"}
+)

@@ -13,9 +13,7 @@ Requires: a product or quotient that nothing else reads.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 
 PATTERNS = (
     op("Neg", op(("Mul", "RealDiv"), "x", const("constant"), role="product")),
@@ -24,12 +22,10 @@ PATTERNS = (
 
 
 def when(match: Match) -> str | None:
-    """Refuse constants that have no sign."""
     return None if match.array("constant").dtype.kind in "fciV" else "the constant has no sign"  # V: bfloat16
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create the product with the negated constant."""
     product = match.node("product" if match.has("product") else "root")
     constant = match.array("constant")
     with np.errstate(over="ignore"):  # the smallest integer is its own negative

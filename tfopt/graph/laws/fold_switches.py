@@ -12,44 +12,30 @@ on it.
 Requires: no remaining loop reads the dead side, and no output of the graph is on it.
 """
 
-from dataclasses import replace
+from collections.abc import Iterator
 
-from tfopt.graph.law import INT32, Maker, WholeGraphLaw
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import INT32, Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw
 from tfopt.graph.op_registry import attributes, identity
-from tfopt.graph.report import Report
 
-NAME = "fold_switches"
 AGAIN = "NextIteration"
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Fold every Switch with a constant condition."""
+def run(graph: Graph) -> Iterator[Outcome]:
     conditions: dict[str, int] = {}
     for switch in graph.of_op("Switch"):
         if graph.is_constant(switch.inputs[1]):
             conditions[switch.name] = int(bool(graph.array(switch.inputs[1])))
         else:
-            report.refuse(NAME, switch.name, "the condition is not a constant")
-    fired = _fold(graph, conditions) if conditions else 0
-    if isinstance(fired, int):  # all at once, because one alone may leave parts of a loop
-        for name in conditions:
-            report.fire(NAME, name)
-        return fired
-    total = 0
+            yield switch.name, "the condition is not a constant"
+    if conditions and not _fold(graph, conditions):  # all at once, because one alone may leave parts of a loop
+        yield from dict.fromkeys(conditions).items()
+        return
     for name, live in conditions.items():
         if name in graph.nodes:  # else it was on the dead side of another
-            result = _fold(graph, {name: live})
-            if isinstance(result, str):
-                report.refuse(NAME, name, result)
-            else:
-                report.fire(NAME, name)
-                total += result
-    return total
+            yield name, _fold(graph, {name: live})
 
 
-def _fold(graph: Graph, conditions: dict[str, int]) -> int | str:
-    """Fold switches, and return how many of them were not on a dead side; or why it is impossible."""
+def _fold(graph: Graph, conditions: dict[str, int]) -> str | None:
     lost = {Tensor(name, 1 - live) for name, live in conditions.items()}
     dead = _dead(graph, lost)
     if isinstance(dead, str):
@@ -60,11 +46,10 @@ def _fold(graph: Graph, conditions: dict[str, int]) -> int | str:
         graph.wait_for(other, [name for name in graph.nodes[other].controls if name not in dead])
     for name in dead:
         graph.remove(name)
-    living = [name for name in conditions if name not in dead]
-    for name in living:
+    for name in [name for name in conditions if name not in dead]:
         graph.redirect(Tensor(name, conditions[name]), Tensor(name))
         _become_identity(graph, graph.nodes[name], graph.nodes[name].inputs[0])
-    return len(living)
+    return None
 
 
 def _dead(graph: Graph, lost: set[Tensor]) -> set[str] | str:
@@ -112,7 +97,7 @@ def _choose(graph: Graph, merge: Node, living: list[int]) -> None:
         _become_identity(graph, merge, merge.inputs[living[0]])
         return
     inputs, attrs = [merge.inputs[at] for at in living], attributes("Merge", merge.attr, {"N": len(living)})
-    graph.insert(replace(graph.remove(merge.name), inputs=inputs, attr=attrs))
+    graph.replace(merge, inputs=inputs, attr=attrs)
     if not any(Tensor(merge.name, 1) in reader.inputs for reader in graph.readers(merge.name)):
         return
     name = graph.fresh(f"{merge.name}/old_index")
@@ -130,7 +115,5 @@ def _become_identity(graph: Graph, node: Node, source: Tensor) -> None:
 
 
 LAW = WholeGraphLaw(
-    run,
-    after={"fold_constants": "more conditions are constants then"},
-    follows="push_constants_through_switch",
+    run, after={"fold_constants": "more conditions are constants then"}, follows="push_constants_through_switch"
 )

@@ -11,9 +11,8 @@ It runs only if it is requested by name: NaN * 0 and infinity * 0 are NaN, and a
 Requires: a static shape of the result.
 """
 
-from tfopt.graph.law import LocalLaw
+from tfopt.graph.law import LocalLaw, const, op
 from tfopt.graph.laws.fold_absorbing_elements import refusal, rewrite
-from tfopt.graph.matching.pattern import const, op
 
 LAW = LocalLaw(
     (op("Mul", "x", const("absorbing")),),

@@ -13,14 +13,12 @@ Requires: a scalar bool with one of the usual `NAMES`, which is not an input of 
 
 import numpy as np
 
-from tfopt.graph.law import Maker, SearchLaw, attr
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor, attr
 
 NAMES = {"keras_learning_phase", "learning_phase", "is_training", "is_train", "training", "phase_train", "train_phase"}
 
 
 def find(graph: Graph, node: Node) -> Node | str | None:
-    """Return a placeholder that is a learning phase."""
     from tensorflow import bool as boolean
 
     if node.name in graph.fed or attr(node, "dtype") != boolean.as_datatype_enum:
@@ -29,7 +27,6 @@ def find(graph: Graph, node: Node) -> Node | str | None:
 
 
 def rewrite(phase: Node, make: Maker) -> list[Tensor]:
-    """Return the value in inference."""
     return [make.constant("inference", np.asarray(False))]
 
 

@@ -11,10 +11,8 @@ pair that ends with the first dtype.
 Requires: integers, or bools, in between only in a wider dtype.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, op
 from tfopt.graph.laws.cancel_casts import represents
-from tfopt.graph.matching.pattern import op
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERN = op("Cast", op("Cast", "x", role="inner"))
 
@@ -32,7 +30,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create one Cast."""
     return make.node("Cast", match.tensor("x"), like=match.node(), SrcT=match.attr("SrcT", "inner"))
 
 

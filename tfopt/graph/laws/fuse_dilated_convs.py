@@ -17,9 +17,7 @@ Source: tf.nn.with_space_to_batch; `flatten_atrous_conv` of the Graph Transform 
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import Op, Pattern, const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Op, Pattern, Tensor, const, op
 
 TO_BATCH = op("SpaceToBatchND", "x", const("block"), const("paddings"), role="to batch")
 
@@ -41,7 +39,6 @@ def patterns(conv: str) -> tuple[Op, ...]:
 
 
 def when(match: Match) -> str | None:
-    """Refuse convolutions that are not dilated ones."""
     conv = match.node("conv")
     if match.attr("padding", "conv") != "VALID" or match.attr("data_format", "conv") != "NHWC":
         return "the convolution has a padding of its own, or channels first"
@@ -60,7 +57,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the dilated convolution."""
     conv, block = match.node("conv"), [int(size) for size in match.array("block")]
     dilations = [1, *([1, *block] if match.has("axis") else block), 1]
     data = match.tensor("x")
@@ -89,13 +85,10 @@ def _padding(match: Match) -> str:
     kernel, shape = match.shape("kernel"), match.shape("x")
     if kernel is None or shape is None:
         return "the shape of the data or of the kernel is not known"
-    axes = range(len(match.array("block")))
     windows = kernel[1:2] if match.has("axis") else kernel[:2]
     paddings: set[str] = set()
-    for axis, window in zip(axes, windows, strict=True):
-        block = int(match.array("block")[axis])
+    for axis, (window, block, size) in enumerate(zip(windows, match.array("block"), shape[1:], strict=False)):
         (left, right), (cut, last) = (match.array(role)[axis] for role in ("paddings", "crops"))
-        size = shape[axis + 1]
         if window is None:
             return "the shape of the data or of the kernel is not known"
         if size is None or (size + left + right) % block:

@@ -24,11 +24,8 @@ the same x; nothing else reads what is computed in between.
 
 import numpy as np
 
-from tfopt.graph.law import Maker, Match, SearchLaw, matches
-from tfopt.graph.matching.inner_nodes import inner_refusal
+from tfopt.graph.law import Graph, Maker, Match, Node, Op, Pattern, SearchLaw, Tensor, const, matches, one_of, op
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import Op, Pattern, const, one_of, op
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 # Of the numbers. TensorFlow accepts 0.01, and computes with its own.
 PRECISION = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 1e-5, "float64": 1e-5}
@@ -53,7 +50,6 @@ PATTERNS = (
 
 
 def find(graph: Graph, root: Node) -> Match | str | None:
-    """Return the GELU that ends at a product, if there is one of another form."""
     for match in matches(graph, root, PATTERNS):
         if _is_gelu(match):
             return _refusal(match) or match
@@ -73,7 +69,7 @@ def _is_gelu(match: Match) -> bool:
     scale = np.sqrt(2) if match.node("scaled").op == "RealDiv" else np.sqrt(0.5)
     expected = TANH if match.has("tanh") else {"scale": -scale if match.has("erfc") else scale}
     numbers = [(_number(match, role), number) for role, number in expected.items()]
-    return all(abs((own or 0) / number - 1) <= PRECISION.get(_dtype(match), 0) for own, number in numbers)
+    return all(abs((own or 0) / number - 1) <= PRECISION.get(match.dtype(), 0) for own, number in numbers)
 
 
 def _number(match: Match, role: str) -> float | None:
@@ -82,18 +78,12 @@ def _number(match: Match, role: str) -> float | None:
     return float(array) if array.ndim == 0 and array.dtype.name in FLOATS else None
 
 
-def _dtype(match: Match) -> str:
-    from tensorflow import as_dtype
-
-    return str(as_dtype(match.attr("T")).name)
-
-
 def _refusal(match: Match) -> str | None:
     if match.node().name in match.graph.fed:
         return "it is fed from outside"
-    if _dtype(match) == "float64" and match.has("erfc"):
+    if match.dtype() == "float64" and match.has("erfc"):
         return "Erf of an infinity is NaN in 64 bits"
-    return inner_refusal(match)
+    return match.inner_refusal()
 
 
 def _exact(match: Match, make: Maker) -> list[Tensor]:

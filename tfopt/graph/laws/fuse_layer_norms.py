@@ -15,10 +15,7 @@ Requires: means along the last axis, with ``keep_dims``; constants g and b; g is
 axis; nothing else reads what is computed in between.
 """
 
-from tfopt.graph.law import Maker, Match, SearchLaw, attr, matches
-from tfopt.graph.matching.inner_nodes import inner_refusal
-from tfopt.graph.matching.pattern import const, one_of, op
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Maker, Match, Node, SearchLaw, Tensor, attr, const, matches, one_of, op
 
 SUMS = ("Add", "AddV2")
 CENTERED = op("Sub", "x", "mean", role="centered")
@@ -36,7 +33,6 @@ PATTERN = op(SUMS, op("Mul", "x", GAINED, role="scaled"), one_of(*SHIFTS))
 
 
 def find(graph: Graph, root: Node) -> Match | str | None:
-    """Return the layer normalization that ends at a sum."""
     for match in matches(graph, root, (PATTERN,)):
         mean = graph.nodes[match.tensor("mean").node]
         if mean.op == "Mean" and mean.inputs[0] == match.tensor("x"):
@@ -45,7 +41,6 @@ def find(graph: Graph, root: Node) -> Match | str | None:
 
 
 def rewrite(match: Match, make: Maker) -> list[Tensor]:
-    """Return the centered input times r and the gain, plus the bias."""
     like, variance = make.root, match.node("variance")
     centered = make.node("Sub", match.tensor("x"), match.tensor("mean"), like=like)
     squares = make.node("Square", centered, like=like)
@@ -59,7 +54,7 @@ def _refusal(match: Match, mean: Node) -> str | None:
     graph = match.graph
     if match.node().name in graph.fed:
         return "it is fed from outside"
-    if reason := inner_refusal(match):
+    if reason := match.inner_refusal():
         return reason
     shape = match.shape("x")
     if shape is None:

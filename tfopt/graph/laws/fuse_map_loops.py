@@ -15,8 +15,10 @@ Requires: lists that are written at the counter only, and read at an index that 
 read; no effects. Iterations that read results of others are refused.
 """
 
+from collections.abc import Iterator
+
 from tfopt.graph.function_bodies import read_body
-from tfopt.graph.law import Maker, Refusal, WholeGraphLaw, attr
+from tfopt.graph.law import Graph, Maker, Node, Outcome, Refusal, Tensor, WholeGraphLaw, attr
 from tfopt.graph.matching.batched import Batch, Value, evaluate
 from tfopt.graph.matching.control_flow_v1 import is_inside
 from tfopt.graph.matching.counted_loops import (
@@ -30,34 +32,23 @@ from tfopt.graph.matching.counted_loops import (
     slice_of,
     writer_of,
 )
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity
-from tfopt.graph.report import Report
-
-NAME = "fuse_map_loops"
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Replace every loop that is a map."""
+def run(graph: Graph) -> Iterator[Outcome]:
     library = {function.signature.name: function for function in graph.library.function}
-    fired = 0
     for node in graph.of_op("While", "StatelessWhile"):
         body, cond = (read_body(library[attr(node, name).name], library) for name in ("body", "cond"))
         if isinstance(body, str) or isinstance(cond, str):
-            report.refuse(NAME, node.name, str(body if isinstance(body, str) else cond))
+            yield node.name, str(body if isinstance(body, str) else cond)
             continue
         loop = Loop(graph, node, body, cond, Maker(graph, node, []))
         try:
             _fuse(loop)
+            yield node.name, None
         except Refusal as refusal:
             loop.make.undo()
-            report.refuse(NAME, node.name, str(refusal))
-            continue
-        report.fire(NAME, node.name)
-        fired += 1
-    if fired:
-        graph.forget_shapes()
-    return fired
+            yield node.name, str(refusal)
 
 
 def _fuse(loop: Loop) -> None:
@@ -145,7 +136,6 @@ def _shape(loop: Loop, tensor: Tensor) -> tuple[int | None, ...]:
 
 
 def _slices(batch: Batch, loop: Loop, source: Tensor, axis: int, tensor: Tensor) -> Value:
-    """Return the slices of a tensor in all iterations, given the index of each."""
     shape, index, length = _shape(loop, source), index_of(loop, tensor), loop.length
     if index is None or not index.step:
         raise Refusal("a slice is not read at an index that the counter gives")
@@ -161,6 +151,7 @@ def _slices(batch: Batch, loop: Loop, source: Tensor, axis: int, tensor: Tensor)
 
 LAW = WholeGraphLaw(
     run,
+    changes_shapes=True,
     rounds=True,
     after={"push_constants_into_bodies": "bodies have their constants then"},
     before={"fold_scale_before": "nodes that are in a loop are next to kernels then"},

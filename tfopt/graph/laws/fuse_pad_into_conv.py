@@ -11,9 +11,7 @@ converters to other formats would have to convert that to a Pad again.
 Requires: exactly the zeros that SAME adds, which for a stride other than 1 depends on the size of the data.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, one_of, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, one_of, op
 
 PAD = one_of(
     op(("Pad", "MirrorPad"), "x", const("paddings"), role="pad"),
@@ -23,7 +21,6 @@ PATTERN = op(("Conv2D", "Conv3D", "DepthwiseConv2dNative"), PAD, "kernel")
 
 
 def when(match: Match) -> str | None:
-    """Refuse paddings that differ from SAME."""
     if match.attr("padding") != "VALID":
         return f"the convolution's own padding is {match.attr('padding')}"
     if match.node("pad").op == "MirrorPad" or (match.has("value") and match.array("value") != 0):
@@ -36,7 +33,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the convolution of the unpadded data."""
     conv = match.node()
     return make.node(conv.op, match.tensor("x"), match.tensor("kernel"), like=conv, padding="SAME")
 

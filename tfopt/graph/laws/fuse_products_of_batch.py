@@ -12,16 +12,13 @@ sum has the same terms, in an order that the kernel chooses.
 Requires: floats; x of rank 3 at least, not transposed; a result with at most one open size and no size of 0.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERN = op("BatchMatMulV2", "x", const("kernel"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse batches of kernels, and results of an unknown shape."""
     kernel, shape, result = match.array("kernel"), match.shape("x"), match.shape("root")
     if kernel.dtype.name not in FLOATS:
         return f"the kernel is {kernel.dtype.name}"
@@ -36,7 +33,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the product between two Reshapes."""
     kernel, root, transposed = match.array("kernel"), match.node(), bool(match.attr("adj_y"))
     inner, outer = kernel.shape[::-1] if transposed else kernel.shape
     rows = make.reshape(match.tensor("x"), (None, inner), root)

@@ -13,17 +13,14 @@ Requires: constant kernels and biases of floats; only Reshapes read the results:
 kernel of its own product; no control edges.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
-from tfopt.graph.law import INT32, Maker, WholeGraphLaw, attr
+from tfopt.graph.law import INT32, Graph, Maker, Node, Outcome, Tensor, WholeGraphLaw, attr
 from tfopt.graph.matching.control_flow_v1 import is_framed
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
-from tfopt.graph.report import Report
-
-NAME = "fuse_products_of_one_input"
 
 
 class Branch(NamedTuple):
@@ -33,11 +30,10 @@ class Branch(NamedTuple):
     last: Node
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Replace the products of every tensor."""
+def run(graph: Graph) -> Iterator[Outcome]:
     if is_framed(graph):
-        return 0
-    fired, by_input = 0, dict[tuple[object, ...], list[Node]]()
+        return
+    by_input: dict[tuple[object, ...], list[Node]] = {}
     for product in graph.of_op("MatMul"):
         key = (product.inputs[0], attr(product, "transpose_a"), attr(product, "transpose_b"), attr(product, "T"))
         by_input.setdefault((*key, product.device), []).append(product)
@@ -48,26 +44,22 @@ def run(graph: Graph, report: Report) -> int:
         for product in products:
             branch = _branch(graph, product)
             if isinstance(branch, str):
-                report.refuse(NAME, product.name, branch)
+                yield product.name, branch
             else:
                 groups.setdefault(branch.last is product, []).append(branch)
         for branches in groups.values():
             if len(branches) > 1:
                 _replace(graph, branches)
-                report.fire(NAME, branches[0].product.name)
-                fired += 1
-    return fired
+                yield branches[0].product.name, None
 
 
 def _branch(graph: Graph, product: Node) -> Branch | str:
-    """Return a product with its bias, or why it stays as it is."""
     last = product
     readers = graph.readers(product.name)
     if len(readers) == 1 and readers[0].op == "BiasAdd" and graph.uses(product.name) == 1:
         last = readers[0]
-    for node in dict.fromkeys((product.name, last.name)):
-        if node in graph.fetched | graph.fed or graph.nodes[node].controls or graph.waiting(node):
-            return "it is an output of the graph as well, fed, or has control edges"
+    if graph.is_held(product) or graph.is_held(last):
+        return "it is an output of the graph as well, fed, or has control edges"
     constants = [product.inputs[1], *([] if last is product else [last.inputs[1]])]
     if not all(graph.is_constant(tensor) and not graph.nodes[tensor.node].controls for tensor in constants):
         return "the kernel or the bias is not a constant"

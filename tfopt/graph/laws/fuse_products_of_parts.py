@@ -22,15 +22,13 @@ as several small operations: `benchmarks/loops.py --form parts` and ``--form uns
 ``without:fuse_products_of_parts`` leaves them as they are.
 """
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from tfopt.graph.law import INT32, Maker, Refusal, SearchLaw, attr
+from tfopt.graph.law import INT32, Graph, Maker, Node, Refusal, SearchLaw, Tensor, attr
 from tfopt.graph.matching.batched import MANY, PRODUCTS, Batch, Value, can_batch, evaluate
-from tfopt.graph.matching.parts import UNEVEN, Part, joined_axis, part_of
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.matching.parts import Part, joined_axis, part_of, why_not_all
 from tfopt.graph.op_registry import is_pure, output_types
 
 SUMS = {"Add", "AddV2", "AddN"}
@@ -101,11 +99,10 @@ def _terms(graph: Graph, root: Node) -> Iterations | None:
 
 
 def _is_inner(graph: Graph, node: Node) -> bool:
-    return _is_free(graph, node) and graph.uses(node.name) == 1
+    return not graph.is_held(node) and graph.uses(node.name) == 1
 
 
 def _written(graph: Graph, stack: Node) -> Iterations | None:
-    """Return what is written to each place of a list that is stacked."""
     elements: dict[int, Tensor] = {}
     inner = set()
     node = graph.nodes[stack.inputs[0].node]
@@ -200,7 +197,7 @@ class _Unrolled:
             return Value(arrays[0].ndim, column[0])
         return Value(arrays[0].ndim, self.make.constant("matrices", np.stack(arrays)), 0)
 
-    def _parts(self, parts: Sequence[Part], column: Column) -> Value:
+    def _parts(self, parts: list[Part], column: Column) -> Value:
         source, axis, is_index, total = parts[0].source, parts[0].axis, parts[0].is_index, parts[0].total
         shape, numbers = self.graph.shape(source), [part.number for part in parts]
         if shape is None or any((part.axis, part.is_index) != (axis, is_index) for part in parts):
@@ -211,10 +208,8 @@ class _Unrolled:
         if is_index:
             value = self.batch.slices(source, axis, numbers)
             return Value(value.rank, value.made, axis, existing)
-        if any(part.total != total for part in parts) or total == UNEVEN:
-            raise Refusal("the parts have different sizes")
-        if numbers != list(range(total)):
-            raise Refusal("the factors are not all parts of one tensor, in order")
+        if reason := why_not_all(parts):
+            raise Refusal(reason)
         size = shape[axis]
         sizes = (*shape[:axis], total, None if size is None else size // total, *shape[axis + 1 :])
         if sizes.count(None) > 1 or (None in sizes and 0 in sizes):
@@ -230,7 +225,7 @@ class _Unrolled:
             raise Refusal("the results are not computed in the same way")
         if any(_attributes(node) != _attributes(first) for node in nodes[1:]):
             raise Refusal("operations have different attributes")
-        if any(tensor.output or not _is_free(self.graph, node) for tensor, node in zip(column, nodes, strict=True)):
+        if any(tensor.output or self.graph.is_held(node) for tensor, node in zip(column, nodes, strict=True)):
             raise Refusal("a part is an output of the graph as well, fed from outside, or carries a control edge")
         self._inner.update(node.name for node in nodes)
         self._has_product |= first.op in PRODUCTS
@@ -256,10 +251,6 @@ def _parts_of_one(graph: Graph, column: Column) -> list[Part]:
     """Return which parts of one tensor the tensors are; empty if they are not."""
     parts = [part for tensor in column if (part := part_of(graph, tensor)) is not None]
     return parts if len(parts) == len(column) and len({part.source for part in parts}) == 1 else []
-
-
-def _is_free(graph: Graph, node: Node) -> bool:
-    return not (node.name in graph.fetched or node.name in graph.fed or node.controls or graph.waiting(node.name))
 
 
 def _attributes(node: Node) -> dict[str, bytes]:

@@ -12,9 +12,7 @@ Requires, to remove the last one: equal static shapes with at most one unknown s
 determines.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, op
 
 PAIR = op("Reshape", op(("Reshape", "ExpandDims"), "x", "between", role="inner"), "shape")
 SQUEEZED = op("Reshape", op("Squeeze", "x", role="inner"), "shape")
@@ -22,12 +20,10 @@ ALONE = op("Reshape", "x", "shape")
 
 
 def when(match: Match) -> str | None:
-    """Refuse a single Reshape that may change the shape."""
     return None if match.has("inner") or _is_same(match) else "it is the only one, and may change the shape"
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return one Reshape, or the input."""
     if _is_same(match):
         return match.tensor("x")
     return make.node("Reshape", match.tensor("x"), match.tensor("shape"), like=match.node())

@@ -12,35 +12,26 @@ Requires: constant axes and permutation; no `keep_dims`; remaining axes in ascen
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from tfopt.graph.law import LocalLaw, Maker, Match
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
+from tfopt.graph.laws.cancel_transposes import as_permutation
 from tfopt.graph.op_registry import REDUCTIONS
 
 PATTERN = op(tuple(sorted(REDUCTIONS)), op("Transpose", "x", const("permutation"), role="transpose"), const("axes"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse results whose axes would be at other places."""
     if match.attr("keep_dims"):
         return "the reduced axes stay in the result"
-    permutation = _permutation(match)
+    permutation = as_permutation(match.array("permutation"))
     remaining = np.delete(permutation, match.array("axes").ravel() % len(permutation))
     return "the remaining axes would change their order" if (np.diff(remaining) < 0).any() else None
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the reduction of x."""
-    axes, permutation = match.array("axes"), _permutation(match)
+    axes, permutation = match.array("axes"), as_permutation(match.array("permutation"))
     moved = permutation[axes % len(permutation)].astype(axes.dtype)
     return make.again(match.node(), match.tensor("x"), make.constant("axes", moved, axes))
-
-
-def _permutation(match: Match) -> NDArray[np.int64]:
-    permutation = match.array("permutation").astype(np.int64)
-    return permutation % max(len(permutation), 1)
 
 
 LAW = LocalLaw(

@@ -12,24 +12,22 @@ the view adds zeros, as Pad and SpaceToBatchND do, because these zeros do not ha
 `push_before_view` and the folds prefer.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import Maker, Match, Tensor, computed_law, const, one_of, op
 from tfopt.graph.matching.affine_ops import Affine, Floats, add_affine_nodes, affine_patterns, overflows, read_affine
 from tfopt.graph.matching.layout_ops import adds_zeros, kernel_behind, move, views_of
-from tfopt.graph.matching.linear_op_inputs import INPUT_REFUSED, input_channels, shift_refusal
-from tfopt.graph.matching.linear_ops import PLAIN, channel_axis
-from tfopt.graph.matching.pattern import const, one_of, op
-from tfopt.graph.mutable_graph import Tensor
+from tfopt.graph.matching.linear_ops import INPUT_REFUSED, PLAIN, channel_axis, input_channels, shift_refusal
 
 PATTERN = op(PLAIN, one_of(*views_of(one_of(*affine_patterns("x", role="affine")))), const("kernel"))
 
 
-def when(match: Match) -> str | None:
-    """Refuse operations that cannot be folded into the kernel."""
+def compute(match: Match) -> Affine | str:
     if not isinstance(kernel_behind(match.graph, match.tensor("x")), str):
         return "it folds into the kernel before it"
     if input_channels(match, "view") is None:
         return INPUT_REFUSED
-    affine = _moved_affine(match)
+    affine = read_affine(match, "affine", match.tensor("x"))
+    if not isinstance(affine, str):
+        affine = move(match, affine, Tensor(match.node("affine").name), back=False)
     if isinstance(affine, str):
         return affine
     if any(constant is not None and not _per_channel(match, constant) for constant in affine):
@@ -39,13 +37,10 @@ def when(match: Match) -> str | None:
             return f"the zeros of the {match.node('view').op} are not shifted"
         if reason := shift_refusal(match):
             return reason
-    return "the weights may not be finite" if overflows(affine, match.array("kernel")) else None
+    return "the weights may not be finite" if overflows(affine, match.array("kernel")) else affine
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the operation on the view, followed by a product and a sum."""
-    affine = _moved_affine(match)
-    assert not isinstance(affine, str)  # checked by `when`
+def build(match: Match, make: Maker, affine: Affine) -> Tensor:
     view = match.node("view")
     viewed = make.node(view.op, match.tensor("x"), *view.inputs[1:], like=view)
     make.graph.know_shape(viewed, Tensor(view.name))
@@ -53,20 +48,14 @@ def rewrite(match: Match, make: Maker) -> Tensor:
     return make.node(match.node().op, data, match.tensor("kernel"), like=match.node())
 
 
-def _moved_affine(match: Match) -> Affine | str:
-    affine = read_affine(match, "affine", match.tensor("x"))
-    data = Tensor(match.node("affine").name)
-    return affine if isinstance(affine, str) else move(match, affine, data, back=False)
-
-
 def _per_channel(match: Match, constant: Floats) -> bool:
     return all(size == 1 or axis == channel_axis(match.node()) for axis, size in enumerate(constant.shape))
 
 
-LAW = LocalLaw(
+LAW = computed_law(
     (PATTERN,),
-    when,
-    rewrite,
+    compute,
+    build,
     rounds=True,
     before={"fold_scale_before": "the node is next to the kernel then"},
     follows="push_factors_before_products",

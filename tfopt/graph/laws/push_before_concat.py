@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tfopt.graph.law import Maker, Match, SearchLaw, matches
+from tfopt.graph.law import Graph, Maker, Match, Node, SearchLaw, Tensor, matches
 from tfopt.graph.matching.affine_ops import (
     ELEMENTWISE,
     FUSED,
@@ -27,7 +27,6 @@ from tfopt.graph.matching.affine_ops import (
 )
 from tfopt.graph.matching.layout_ops import kernel_behind
 from tfopt.graph.matching.parts import size_along
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 
 PATTERNS = affine_patterns("x")
 
@@ -41,7 +40,6 @@ class Split(NamedTuple):
 
 
 def find(graph: Graph, node: Node) -> Split | str | None:
-    """Return the affine functions into which an operation after a ConcatV2 can be split."""
     for match in matches(graph, node, PATTERNS):
         concat = graph.nodes[match.tensor("x").node]
         if concat.op == "ConcatV2":
@@ -50,7 +48,6 @@ def find(graph: Graph, node: Node) -> Split | str | None:
 
 
 def rewrite(split: Split, make: Maker) -> list[Tensor]:
-    """Return the concatenation of the parts, each with its function."""
     match, concat, parts = split
     constants = [make.graph.nodes[match.tensor(role).node] for role in match.binding.constants]
     make.controls += dict.fromkeys(name for node in constants for name in node.controls)

@@ -13,51 +13,39 @@ Requires: a constant kernel before the view, with only such operations in betwee
 elements that the view exchanges.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import Maker, Match, Tensor, computed_law, one_of
 from tfopt.graph.matching.affine_ops import Affine, add_affine_nodes, affine_patterns, overflows, read_affine
 from tfopt.graph.matching.layout_ops import KEEPING, kernel_behind, move, views_of
-from tfopt.graph.matching.pattern import one_of
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERNS = affine_patterns(one_of(*views_of("x")))
 
 
-def when(match: Match) -> str | None:
-    """Refuse views without a kernel before them, and constants that cannot be moved."""
+def compute(match: Match) -> Affine | str:
     if match.node("view").op not in KEEPING:
         return f"{match.node('view').op} adds elements"
     kernel = kernel_behind(match.graph, match.tensor("x"))
     if isinstance(kernel, str):
         return kernel
-    affine = _moved_affine(match)
-    if isinstance(affine, str):
-        return affine
-    return "the weights may not be finite" if overflows(affine, kernel) else None
-
-
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the view of a product and a sum."""
-    affine = _moved_affine(match)
-    assert not isinstance(affine, str)  # checked by `when`
-    view = match.node("view")
-    data = add_affine_nodes(make, affine, match.tensor("x"), match.node())
-    return make.node(view.op, data, *view.inputs[1:], like=view)
-
-
-def _moved_affine(match: Match) -> Affine | str:
     affine = read_affine(match, "root", Tensor(match.node("view").name))
     moved = affine if isinstance(affine, str) else move(match, affine, match.tensor("x"), back=True)
     if isinstance(affine, str) or isinstance(moved, str):
         return moved
     pairs = zip(affine, moved, strict=True)
-    grows = any(one is not None and other is not None and other.size > one.size for one, other in pairs)
-    return "the constant would be larger" if grows else moved
+    if any(one is not None and other is not None and other.size > one.size for one, other in pairs):
+        return "the constant would be larger"
+    return "the weights may not be finite" if overflows(moved, kernel) else moved
 
 
-LAW = LocalLaw(
+def build(match: Match, make: Maker, affine: Affine) -> Tensor:
+    view = match.node("view")
+    data = add_affine_nodes(make, affine, match.tensor("x"), match.node())
+    return make.node(view.op, data, *view.inputs[1:], like=view)
+
+
+LAW = computed_law(
     PATTERNS,
-    when,
-    rewrite,
+    compute,
+    build,
     rounds=True,
     before={"fold_scale": "the node is next to the kernel then"},
     follows="push_after_view",

@@ -20,17 +20,15 @@ Source: tf.raw_ops.While, If, Case, PartitionedCall and MapDefun.
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from tfopt.graph.function_bodies import Body, called_by, read_body, write_body
-from tfopt.graph.law import WholeGraphLaw
+from tfopt.graph.law import Graph, Node, Outcome, Tensor, WholeGraphLaw
 from tfopt.graph.matching.counted_loops import position_of
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import attribute
-from tfopt.graph.report import Report
 
-NAME = "push_constants_into_bodies"
 LOOPS = ("While", "StatelessWhile")
 MAP = "MapDefun"
 CALLERS = {"If": 1, "StatelessIf": 1, "Case": 1, "StatelessCase": 1, "PartitionedCall": 0, "StatefulPartitionedCall": 0}
@@ -54,32 +52,32 @@ class _Call:
     readers: dict[int, set[str]]
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Push constant arguments into the functions of all operations."""
+def run(graph: Graph) -> Iterator[Outcome]:
     library = {function.signature.name: function for function in graph.library.function}
-    calls = [call for node in list(graph.nodes.values()) if (call := _call(graph, node, library, report))]
+    calls = []
+    for node in graph.nodes.values():
+        call = _call(graph, node, library)
+        if isinstance(call, str):
+            yield node.name, call
+        elif call:
+            calls.append(call)
     copies = _copies(graph, calls)
-    fired = 0
     for call in calls:
         first, positions = CALLERS[call.node.op], []
         for position in sorted(call.readers):
             source = call.node.inputs[first + position]
             size = graph.nodes[source.node].attr["value"].tensor.ByteSize()
             if copies[source.node] > 1 and size > SMALL:
-                reason = f"a constant of {size:,} bytes would be stored {copies[source.node]} times"
-                report.refuse(NAME, call.node.name, reason)
+                yield call.node.name, f"a constant of {size:,} bytes would be stored {copies[source.node]} times"
             else:
                 positions.append(position)
         if positions:
             _push(graph, call, positions, library)
-            report.fire(NAME, call.node.name, len(positions))
-            fired += len(positions)
-    if fired:
-        graph.forget_shapes()
-    return fired
+            yield from [(call.node.name, None)] * len(positions)
 
 
-def _call(graph: Graph, node: Node, library: dict[str, Any], report: Report) -> _Call | None:
+def _call(graph: Graph, node: Node, library: dict[str, Any]) -> _Call | str | None:
+    """Return the constant arguments of a node, why they stay, or None if it has none."""
     if node.op not in CALLERS:
         return None
     arguments = list(enumerate(node.inputs[CALLERS[node.op] :]))
@@ -96,12 +94,10 @@ def _call(graph: Graph, node: Node, library: dict[str, Any], report: Report) -> 
     for name in dict.fromkeys(called_by(node)):
         body = read_body(library[name], library) if name in library else "its function is missing"
         if isinstance(body, str):
-            report.refuse(NAME, node.name, body)
-            return None
+            return body
         bodies[name] = body
     if node.name in graph.fetched:
-        report.refuse(NAME, node.name, "it is an output of the graph itself")
-        return None
+        return "it is an output of the graph itself"
     if node.op in LOOPS:
         body = bodies[attribute(node, "body").func.name]
         positions = [position for position in positions if position_of(body, body.returned[position]) == position]
@@ -162,7 +158,7 @@ def _push(graph: Graph, call: _Call, positions: list[int], library: dict[str, An
     remaining = [position for position in range(len(node.inputs) - first) if position not in constants]
     inputs = node.inputs[:first] + [node.inputs[first + position] for position in remaining]
     attr = _attributes(node, remaining, new_names)
-    graph.insert(replace(graph.remove(node.name), inputs=inputs, attr=attr))
+    graph.replace(node, inputs=inputs, attr=attr)
     if node.op in LOOPS:
         for position in positions:
             graph.redirect(Tensor(node.name, position), Tensor(constants[position].name))
@@ -195,7 +191,6 @@ def _with_constants(body: Body, constants: dict[int, Node], function: Any, name:
 
 
 def _attributes(node: Node, remaining: list[int], new_names: dict[str, str]) -> dict[str, Any]:
-    """Return the attributes of the operation with the remaining arguments and the new functions."""
     from tensorflow.core.framework.attr_value_pb2 import AttrValue
 
     attr = {}
@@ -224,6 +219,7 @@ def _attributes(node: Node, remaining: list[int], new_names: dict[str, str]) -> 
 
 LAW = WholeGraphLaw(
     run,
+    changes_shapes=True,
     after={
         "fold_branches": "the body of a dead branch needs no constants",
         "drop_idle_loops": "the body of an idle loop needs no constants",

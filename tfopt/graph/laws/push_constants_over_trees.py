@@ -27,21 +27,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tfopt.graph.law import Maker, SearchLaw, attr
-from tfopt.graph.matching.inner_nodes import product_refusal
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor, attr
 from tfopt.graph.matching.joined_constants import (
     INVERSES,
-    LEAST,
-    MIN_SUM,
-    MOST,
     PRODUCTS,
     SUMS,
     Constant,
+    factor_refusal,
     is_integer,
     range_refusal,
+    refusal,
+    summand_refusal,
+    widened,
 )
-from tfopt.graph.matching.linear_ops import FLOATS, PLAIN, TRANSPOSED
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.matching.linear_ops import PLAIN, TRANSPOSED
 
 FAMILIES = ((*SUMS, "BiasAdd"), PRODUCTS)
 
@@ -83,14 +82,14 @@ def find(graph: Graph, root: Node) -> Tree | str | None:
                 others += 1
     if len(constants) < 2 or others < 2:
         return None
-    if not any(node is root or _same_shape(graph, node, root) for node in owners):
+    shape = graph.shape(Tensor(root.name))
+    if all(node is not root and (shape is None or graph.shape(Tensor(node.name)) != shape) for node in owners):
         return "no constant is at an operation that is known to have the shape of the result"
     joined = _join(constants, family)
     return joined if isinstance(joined, str) else Tree(nodes, joined, constants[0][0])
 
 
 def rewrite(tree: Tree, make: Maker) -> list[Tensor]:
-    """Create the tree without constants, and the operation with the joined one."""
     root = tree.nodes[0]
     terms: dict[str, tuple[Tensor, bool]] = {}  # by operation: what remains of it, and whether it is negated
     for node in reversed(tree.nodes):
@@ -117,13 +116,7 @@ def _combined(parts: list[tuple[Tensor, bool]], make: Maker, like: Node) -> tupl
     return make.node("Sub", *((other, one) if is_one_negative else (one, other)), like=like), False
 
 
-def _same_shape(graph: Graph, node: Node, root: Node) -> bool:
-    shape = graph.shape(Tensor(node.name))
-    return shape is not None and shape == graph.shape(Tensor(root.name))
-
-
 def _is_open(graph: Graph, node: Node) -> bool:
-    """Return whether an operation can be part of a tree."""
     constants = [graph.is_constant(tensor) for tensor in node.inputs]
     if node.op == "BiasAdd" and (not constants[1] or attr(node, "data_format") == "NCHW"):
         return False
@@ -136,40 +129,25 @@ def _is_open(graph: Graph, node: Node) -> bool:
 def _is_inner(graph: Graph, node: Node, family: tuple[str, ...]) -> bool:
     """Return whether only one operation of the same kind reads a node, as a part of its tree."""
     readers = graph.readers(node.name)
-    return (
-        len(readers) == 1
-        and readers[0].op in family
-        and _is_open(graph, readers[0])
-        and product_refusal(graph, [node]) is None
-    )
+    is_read_once = len(readers) == 1 and graph.uses(node.name) == 1 and not graph.is_held(node)
+    return is_read_once and readers[0].op in family and _is_open(graph, readers[0])
 
 
 def _join(constants: list[tuple[Constant, bool]], family: tuple[str, ...]) -> Constant | str:
     """Return the sum or product of constants, some of them negated or reciprocal; or why they are not joined."""
-    like = constants[0][0]
-    if not is_integer(like) and like.dtype.name not in FLOATS:
-        return f"the constants are {like.dtype.name}"
-    if is_integer(like) and family is PRODUCTS and any(turned for _, turned in constants):
-        return "integers are divided"
-    try:
-        size = int(np.prod(np.broadcast_shapes(*(array.shape for array, _ in constants))))
-    except ValueError:
-        return "the shapes of the constants cannot be broadcast"
-    if size > max(array.size for array, _ in constants):
-        return "the joined constant would be larger"
+    arrays, is_product = [array for array, _ in constants], family is PRODUCTS
+    if reason := refusal(arrays, divided=is_product and any(turned for _, turned in constants)):
+        return reason
     with np.errstate(all="ignore"):
-        turn, combine = (np.reciprocal, np.multiply) if family is PRODUCTS else (np.negative, np.add)
-        wide = [array if is_integer(array) else array.astype(np.float64) for array, _ in constants]
-        terms = [turn(array) if turned else array for array, (_, turned) in zip(wide, constants, strict=True)]
+        turn, combine = (np.reciprocal, np.multiply) if is_product else (np.negative, np.add)
+        terms = [turn(widened(array)) if turned else widened(array) for array, turned in constants]
         joined = np.asarray(functools.reduce(combine, terms))
-    if is_integer(like):
+    if is_integer(joined):
         return joined
-    if family is PRODUCTS and any(((np.abs(one) < LEAST) | (np.abs(one) > MOST)).any() for one in (*terms, joined)):
-        return "a factor is so small or large that one form may overflow"
-    cancels = family is not PRODUCTS and any((np.abs(joined) < MIN_SUM * np.abs(one)).any() for one in terms)
-    reason = "the constants cancel, and the result would be rounded differently" if cancels else None
-    refusal = range_refusal(joined, like.dtype) or reason
-    return joined if refusal is None else refusal
+    dtype = arrays[0].dtype
+    if is_product:
+        return factor_refusal(*terms, joined) or range_refusal(joined, dtype) or joined
+    return summand_refusal(terms, joined, dtype) or joined
 
 
 LAW = SearchLaw(

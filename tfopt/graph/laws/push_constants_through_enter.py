@@ -20,20 +20,17 @@ Source: tf.raw_ops.Enter, Merge and LoopCond; Yu et al., "Dynamic Control Flow i
 2018.
 """
 
-from tfopt.graph.law import WholeGraphLaw, attr
+from collections.abc import Iterator
+
+from tfopt.graph.law import Graph, Node, Outcome, Tensor, WholeGraphLaw, attr
 from tfopt.graph.laws.push_constants_into_bodies import SMALL
 from tfopt.graph.matching.control_flow_v1 import ENTERS, MERGES, conditions, controls_of
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import FRAMES
-from tfopt.graph.report import Report
-
-NAME = "push_constants_through_enter"
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Replace each Enter of a loop-invariant constant by a constant."""
+def run(graph: Graph) -> Iterator[Outcome]:
     merges: dict[str, str | None] = {}
-    fired, queue = 0, graph.of_op("Enter")
+    queue = graph.of_op("Enter")
     while queue:
         enter = queue.pop()
         if not graph.is_constant(enter.inputs[0]) or not graph.uses(enter.name):
@@ -42,32 +39,33 @@ def run(graph: Graph, report: Report) -> int:
         merge = merges[frame] = merges[frame] if frame in merges else _merge_of_frame(graph, frame)
         reason = _refusal(graph, enter) or (None if merge else "the loop has no condition of its own")
         if reason or not merge:
-            report.refuse(NAME, enter.name, str(reason))
+            yield enter.name, reason
             continue
         constant = graph.nodes[enter.inputs[0].node]
         if not conditions(graph, controls_of(graph, constant.name)) <= conditions(graph, [Tensor(merge)]):
-            report.refuse(NAME, enter.name, "the constant waits for what the loop does not wait for")
+            yield enter.name, "the constant waits for what the loop does not wait for"
             continue
         queue += [reader for reader in graph.readers(enter.name) if reader.op == "Enter"]  # of nested loops
         graph.remove(enter.name)
         graph.insert(Node(enter.name, "Const", [], [merge], constant.attr, enter.device))
-        report.fire(NAME, enter.name)
-        fired += 1
-    return fired
+        yield enter.name, None
 
 
 def _refusal(graph: Graph, enter: Node) -> str | None:
     if not attr(enter, "is_constant"):
         return "its value exists in the first iteration only"
-    if enter.controls or graph.waiting(enter.name) or enter.name in graph.fetched | graph.fed:
+    if graph.is_held(enter):
         return "it carries a control edge, or is fed or fetched"
     if any(reader.op in FRAMES - {"Enter", "Switch"} for reader in graph.readers(enter.name)):
         return "control flow reads it"
-    source = enter.inputs[0].node
+    return storage_refusal(graph, enter.inputs[0].node)
+
+
+def storage_refusal(graph: Graph, source: str, copies: int = 1) -> str | None:
+    """Return why a constant is not copied: it is large, and stored again elsewhere; None if it may be copied."""
     size = graph.nodes[source].attr["value"].tensor.ByteSize()
-    if size > SMALL and (graph.uses(source) > 1 or source in graph.fetched):
-        return f"a constant of {size:,} bytes would be stored more than once"
-    return None
+    is_shared = copies > 1 or graph.uses(source) > 1 or source in graph.fetched
+    return f"a constant of {size:,} bytes would be stored more than once" if size > SMALL and is_shared else None
 
 
 def _merge_of_frame(graph: Graph, frame: str) -> str | None:

@@ -18,7 +18,7 @@ Requires:
 Source: `ConstantPushDown` in Grappler's constant folding.
 """
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Op, Tensor, const, op
 from tfopt.graph.matching.joined_constants import (
     PRODUCTS,
     SUMS,
@@ -30,8 +30,6 @@ from tfopt.graph.matching.joined_constants import (
     refusal,
     summand_refusal,
 )
-from tfopt.graph.matching.pattern import Op, const, op
-from tfopt.graph.mutable_graph import Tensor
 
 
 def _patterns(ops: tuple[str, ...], inverse: str) -> tuple[Op, ...]:
@@ -45,18 +43,17 @@ def _patterns(ops: tuple[str, ...], inverse: str) -> tuple[Op, ...]:
 
 
 def when(match: Match) -> str | None:
-    """Refuse constants whose join grows, overflows or cancels."""
-    if reason := refusal(match, "root", "inner"):
+    constants = match.array("first"), match.array("second")
+    if reason := refusal(constants, divided="RealDiv" in (match.node().op, match.node("inner").op)):
         return reason
-    joined = _joined(match).constant
+    joined, dtype = _joined(match).constant, constants[0].dtype
     if match.node().op in SUMS:
-        return summand_refusal(match, joined)
-    reason = range_refusal(joined, match.array("first").dtype)
-    return reason if reason or match.graph.fast_math else factor_refusal(match, joined)
+        return summand_refusal(constants, joined, dtype)
+    reason = range_refusal(joined, dtype)
+    return reason if reason or match.graph.fast_math else factor_refusal(*constants, joined)
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create one operation with one constant."""
     joined, data, is_sum = _joined(match), match.tensor("x"), match.node().op in SUMS
     constant = make.constant("constant", joined.constant, match.array("first"))
     if joined.is_inverse:

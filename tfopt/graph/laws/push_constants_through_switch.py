@@ -19,21 +19,17 @@ Requires:
 Source: tf.raw_ops.Switch; Yu et al., "Dynamic Control Flow in Large-Scale Machine Learning", EuroSys 2018.
 """
 
-from dataclasses import replace
+from collections.abc import Iterator
 
-from tfopt.graph.law import WholeGraphLaw
-from tfopt.graph.laws.push_constants_into_bodies import SMALL
+from tfopt.graph.law import Graph, Node, Outcome, Tensor, WholeGraphLaw
+from tfopt.graph.laws.push_constants_through_enter import storage_refusal
 from tfopt.graph.matching.control_flow_v1 import conditions, controls_of
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import identity
-from tfopt.graph.report import Report
-
-NAME = "push_constants_through_switch"
 
 
-def run(graph: Graph, report: Report) -> int:
+def run(graph: Graph) -> Iterator[Outcome]:
     """Replace the outputs of each Switch of a constant that have readers by constants."""
-    fired, queue = 0, [node.name for node in graph.of_op("Switch")]
+    queue = [node.name for node in graph.of_op("Switch")]
     while queue:
         switch = graph.nodes[queue.pop()]
         if not graph.is_constant(switch.inputs[0]) or graph.is_constant(switch.inputs[1]):
@@ -42,14 +38,12 @@ def run(graph: Graph, report: Report) -> int:
         if not branches:
             continue
         if reason := _refusal(graph, switch, len(branches)):
-            report.refuse(NAME, switch.name, reason)
+            yield switch.name, reason
             continue
         queue += [reader.name for reader in graph.readers(switch.name) if reader.op == "Switch"]
         for branch in branches:
             _push(graph, switch, branch)
-        report.fire(NAME, switch.name)
-        fired += 1
-    return fired
+        yield switch.name, None
 
 
 def _readers(graph: Graph, output: Tensor) -> list[Node]:
@@ -63,14 +57,13 @@ def _readers(graph: Graph, output: Tensor) -> list[Node]:
 
 
 def _refusal(graph: Graph, switch: Node, branches: int) -> str | None:
-    if switch.controls or graph.waiting(switch.name) or switch.name in graph.fetched | graph.fed:
+    if graph.is_held(switch):
         return "it carries a control edge, or is fed or fetched"
     if any(reader.op == "Switch" and reader.inputs[1].node == switch.name for reader in graph.readers(switch.name)):
         return "it is the condition of another Switch"
     source = switch.inputs[0].node
-    size = graph.nodes[source].attr["value"].tensor.ByteSize()
-    if size > SMALL and (branches > 1 or graph.uses(source) > 1 or source in graph.fetched):
-        return f"a constant of {size:,} bytes would be stored more than once"
+    if reason := storage_refusal(graph, source, branches):
+        return reason
     if not conditions(graph, controls_of(graph, source)) <= conditions(graph, [switch.inputs[1]]):
         return "the constant waits for what the condition does not wait for"
     return None
@@ -86,7 +79,7 @@ def _push(graph: Graph, switch: Node, branch: int) -> None:
     graph.know_shape(Tensor(name), Tensor(constant.name))
     for reader in readers:
         inputs = [Tensor(name) if tensor == old else tensor for tensor in reader.inputs]
-        graph.insert(replace(graph.remove(reader.name), inputs=inputs))
+        graph.replace(reader, inputs=inputs)
 
 
 def _pivot(graph: Graph, switch: Node, branch: int) -> str:
@@ -102,7 +95,4 @@ def _pivot(graph: Graph, switch: Node, branch: int) -> str:
     return name
 
 
-LAW = WholeGraphLaw(
-    run,
-    after={"fold_constants": "constants that the graph computes are pushed, too"},
-)
+LAW = WholeGraphLaw(run, after={"fold_constants": "constants that the graph computes are pushed, too"})

@@ -22,7 +22,7 @@ Source: `ConstantPushDown` in Grappler's constant folding.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.matching.joined_constants import (
     LEAST,
     PRODUCTS,
@@ -34,8 +34,6 @@ from tfopt.graph.matching.joined_constants import (
     refusal,
     summand_refusal,
 )
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 PATTERNS = tuple(
     op(ops, op(ops, "x", const("first"), role="inner"), const("second")) for ops in ((*SUMS, "BiasAdd"), PRODUCTS)
@@ -43,14 +41,16 @@ PATTERNS = tuple(
 
 
 def when(match: Match) -> str | None:
-    """Refuse constants whose join grows, overflows, underflows or cancels."""
-    if reason := _bias_refusal(match) or refusal(match, "root", "inner"):
+    constants = match.array("first"), match.array("second")
+    is_divided = "RealDiv" in (match.node().op, match.node("inner").op)
+    if reason := _bias_refusal(match) or refusal(constants, divided=is_divided):
         return reason
-    return _factor_refusal(match) if match.node().op in PRODUCTS else summand_refusal(match, _joined(match))
+    if match.node().op in PRODUCTS:
+        return _factor_refusal(match)
+    return summand_refusal(constants, _joined(match), constants[0].dtype)
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create one operation with one constant."""
     joined = _joined(match)
     constant = make.constant("constant", joined, match.array("first"))
     biases = _biases(match)
@@ -65,7 +65,6 @@ def _biases(match: Match) -> list[str]:
 
 
 def _bias_refusal(match: Match) -> str | None:
-    """Return why a bias cannot be joined with the other constant."""
     biases = _biases(match)
     formats = {match.attr("data_format", role) for role in biases}
     if len(formats) > 1:

@@ -19,10 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.matching.joined_constants import growth_refusal
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 JOIN: dict[str, Any] = {
     "Maximum": np.maximum,
@@ -35,7 +33,6 @@ PATTERNS = tuple(op(name, op(name, "x", const("first"), role="inner"), const("se
 
 
 def when(match: Match) -> str | None:
-    """Refuse constants whose join grows, and floats whose order matters."""
     first, second = match.array("first"), match.array("second")
     if reason := growth_refusal(first, second):
         return reason
@@ -50,7 +47,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create one operation with one constant."""
     joined: NDArray[np.generic] = JOIN[match.node().op](match.array("first"), match.array("second"))
     tensors = [match.tensor("x"), make.constant("constant", joined, match.array("first"))]
     data_first = match.node("inner").inputs[0] == match.tensor("x")

@@ -15,18 +15,15 @@ affine operations in between.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.matching.layout_ops import kernel_behind
 from tfopt.graph.matching.linear_ops import FLOATS
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Tensor
 
 PRODUCTS = ("BatchMatMul", "BatchMatMulV2", "Einsum")
 PATTERN = op(("Mul", "RealDiv"), op(PRODUCTS, "x", "y", role="product"), const("factor"))
 
 
 def when(match: Match) -> str | None:
-    """Refuse factors that are no positive number, and products without a kernel before them."""
     factor = match.array("factor")
     if factor.dtype.name not in FLOATS or factor.size != 1 or factor.ndim > len(match.shape("product") or ()):
         return "the factor is not one number"
@@ -38,7 +35,6 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    """Return the product of the scaled tensor."""
     side = _side(match)
     factor = make.constant("factor", match.array("factor").reshape(()))
     scaled = make.node(match.node().op, match.tensor(side), factor, like=match.node())

@@ -20,15 +20,13 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import Maker, SearchLaw
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Maker, Node, SearchLaw, Tensor
 
 Group = list[Tensor]  # one tensor, or several constants that become one
 Joined = list[Tensor | NDArray[np.generic]]  # the tensors and joined constants of a list
 
 
 def find(graph: Graph, node: Node) -> Joined | str | None:
-    """Return the tensors and the joined constants of an AddN or ConcatV2."""
     groups = list(_summands(graph, node) if node.op == "AddN" else _concatenated(graph, node))
     if all(len(group) == 1 for group in groups):
         return None
@@ -41,7 +39,6 @@ def find(graph: Graph, node: Node) -> Joined | str | None:
 
 
 def rewrite(joined: Joined, make: Maker) -> list[Tensor]:
-    """Return the operation on fewer tensors."""
     node = make.root
     inputs = [each if isinstance(each, Tensor) else make.constant("constants", each) for each in joined]
     axis = node.inputs[-1:] if node.op == "ConcatV2" else []

@@ -16,25 +16,21 @@ Source: `HoistCommonFactorOutOfAggregation` in Grappler's arithmetic optimizer.
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match
+from tfopt.graph.law import Maker, Match, Tensor, computed_law, op
 from tfopt.graph.matching.joined_constants import range_refusal
-from tfopt.graph.matching.pattern import op
-from tfopt.graph.mutable_graph import Tensor
 
 SUMS = ("AddV2", "Add", "Sub")
+Factors = tuple[Tensor, Tensor, Tensor]  # a common factor of both products that is no constant, and the others
 PATTERN = op(SUMS, op("Mul", "a", "b", role="left"), op("Mul", "c", "d", role="right"))
 
 
-def when(match: Match) -> str | None:
-    """Refuse products without a common factor, and floats that may differ."""
-    import tensorflow as tf
-
+def compute(match: Match) -> Factors | str:
     factors = _factors(match)
     if factors is None:
         return "the products have no common factor"
     _, one, other = factors
-    if tf.as_dtype(match.attr("T")).is_integer or match.graph.fast_math:
-        return None
+    if match.dtype().lstrip("u").startswith("int") or match.graph.fast_math:
+        return factors
     if not all(map(match.graph.is_constant, (one, other))):
         return "floats may differ where a product is infinite"
     first, second = (match.graph.array(tensor) for tensor in (one, other))
@@ -49,19 +45,16 @@ def when(match: Match) -> str | None:
     total = first.astype(np.float64) + second.astype(np.float64) * (-1 if match.node().op == "Sub" else 1)
     if reason := range_refusal(total, first.dtype):
         return reason
-    return None if same else "floats may differ where a product is infinite"
+    return factors if same else "floats may differ where a product is infinite"
 
 
-def rewrite(match: Match, make: Maker) -> Tensor:
-    """Create the sum, and the product with it."""
-    factors = _factors(match)
-    common, one, other = factors if factors else (match.tensor("a"), match.tensor("b"), match.tensor("d"))
+def build(match: Match, make: Maker, factors: Factors) -> Tensor:
+    common, one, other = factors
     total = make.node(match.node().op, one, other, like=match.node(), role="total")
     return make.node("Mul", common, total, like=match.node())
 
 
-def _factors(match: Match) -> tuple[Tensor, Tensor, Tensor] | None:
-    """Return a common factor of both products that is no constant, and the other factor of each."""
+def _factors(match: Match) -> Factors | None:
     left, right = ([match.tensor(role) for role in roles] for roles in ("ab", "cd"))
     for index, common in enumerate(left):
         if common in right and not match.graph.is_constant(common):
@@ -69,10 +62,10 @@ def _factors(match: Match) -> tuple[Tensor, Tensor, Tensor] | None:
     return None
 
 
-LAW = LocalLaw(
+LAW = computed_law(
     (PATTERN,),
-    when,
-    rewrite,
+    compute,
+    build,
     rounds=True,
     after={"fold_shift": "a factor next to a kernel goes into the kernel"},
     follows="push_constants_together",

@@ -10,20 +10,17 @@ Requires: no effects, and no random operations.
 """
 
 import hashlib
+from collections.abc import Iterator
 
-from tfopt.graph.law import WholeGraphLaw
+from tfopt.graph.law import Graph, Node, Outcome, Tensor, WholeGraphLaw
 from tfopt.graph.matching.pattern import COMMUTING
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure, output_types
-from tfopt.graph.report import Report
 
 NOTES = {"_output_shapes", "_has_manual_control_dependencies"}  # annotations without an effect
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Redirect the readers of each node to an equal node before it."""
+def run(graph: Graph) -> Iterator[Outcome]:
     first: dict[bytes, str] = {}
-    fired = 0
     for name in list(graph.downstream()):
         node = graph.nodes[name]
         if name in graph.fed or not is_pure(node):
@@ -39,9 +36,7 @@ def run(graph: Graph, report: Report) -> int:
         for other in graph.waiting(name):
             graph.wait_for(other.name, [earlier if control == name else control for control in other.controls])
         graph.remove(name)
-        report.fire("share_equal_nodes", name)
-        fired += 1
-    return fired
+        yield name, None
 
 
 def _key(node: Node) -> bytes:

@@ -8,28 +8,20 @@ Nodes that an output waits for by a control edge stay. So do fed nodes, which ar
 Source: tf.compat.v1.graph_util.extract_sub_graph.
 """
 
-from tfopt.graph.law import WholeGraphLaw
-from tfopt.graph.mutable_graph import Graph
-from tfopt.graph.report import Report
+from collections.abc import Iterator
+
+from tfopt.graph.graph_def import reach
+from tfopt.graph.law import Graph, Outcome, WholeGraphLaw
 
 
-def run(graph: Graph, report: Report) -> int:
-    """Remove nodes that no fetched or fed node depends on."""
+def run(graph: Graph) -> Iterator[Outcome]:
     if not graph.fetched:
-        return 0
-    needed: set[str] = set()
-    pending = [name for name in [*graph.fetched, *graph.fed] if name in graph.nodes]
-    while pending:
-        name = pending.pop()
-        if name not in needed:
-            needed.add(name)
-            node = graph.nodes[name]
-            pending += [*(tensor.node for tensor in node.inputs), *node.controls]
-    unused = [name for name in graph.nodes if name not in needed]
-    for name in unused:
-        report.fire("strip_unused", name)
+        return
+    ends = [name for name in [*graph.fetched, *graph.fed] if name in graph.nodes]
+    needed = reach(ends, lambda name: [*graph.sources(name), *graph.nodes[name].controls])
+    for name in [name for name in graph.nodes if name not in needed]:
         graph.remove(name)
-    return len(unused)
+        yield name, None
 
 
 LAW = WholeGraphLaw(run, requires=(), ensures=("reachable",))

@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import Maker, Match, attr
+from tfopt.graph.law import Maker, Match, Node, Op, Pattern, Tensor, attr, const, op
 from tfopt.graph.matching.linear_ops import FLOATS, RANKS, channel_axis
-from tfopt.graph.matching.pattern import Op, Pattern, const, op
-from tfopt.graph.mutable_graph import Node, Tensor
 
 FUSED = ("FusedBatchNorm", "FusedBatchNormV2", "FusedBatchNormV3")
 GLOBAL = "BatchNormWithGlobalNormalization"

@@ -2,11 +2,9 @@
 
 import re
 
-from tfopt.graph.law import matches
+from tfopt.graph.law import Graph, Tensor, const, matches, op
 from tfopt.graph.matching.affine_ops import FUSED, GLOBAL
 from tfopt.graph.matching.layout_ops import KEEPING
-from tfopt.graph.matching.pattern import const, op
-from tfopt.graph.mutable_graph import Graph, Tensor
 from tfopt.graph.report import Report
 
 CALL_SCOPES = re.compile(r"\b(?:(?:Stateful)?PartitionedCall(?:_\d+)?/)+")

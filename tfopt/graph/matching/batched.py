@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tfopt.graph.law import INT32, Maker, Refusal, attr
-from tfopt.graph.mutable_graph import Node, Tensor
+from tfopt.graph.law import INT32, Maker, Node, Refusal, Tensor, attr
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY, output_types
 
 ONE_OPERAND = UNARY | {"Identity", "StopGradient"}
@@ -168,8 +167,10 @@ class Batch:
         return self.make.reshape(made, (inner, None) if first else (None, inner), self.make.root, T=self._dtype(made))
 
     def _like(self, node: Node, op: str, operands: Iterable[Value], rank: int, axis: int | None) -> Value:
-        made = self.make.node(op, *(value.made for value in operands), like=node, role=node.name)
-        return Value(rank, made, axis)
+        return Value(rank, self._again(node, *(value.made for value in operands), op=op), axis)
+
+    def _again(self, node: Node, *inputs: Tensor, op: str = "", **changed: Any) -> Tensor:
+        return self.make.node(op or node.op, *inputs, like=node, role=node.name, **changed)
 
     def _add(self, op: str, *inputs: Tensor, **changed: Any) -> Tensor:
         return self.make.node(op, *inputs, like=self.make.root, T=self._dtype(inputs[0]), **changed)
@@ -225,7 +226,7 @@ class Batch:
             raise Refusal("a batch of matrices is the same in each iteration")
         is_between = x.axis is not None and x.right == 1 and y.axis is None and not flags["adj_x"]
         operands, axis = (operands, x.axis) if is_between else self._aligned(operands, x.rank, least=2)
-        made = self.make.node("BatchMatMulV2", *(value.made for value in operands), like=node, role=node.name, **flags)
+        made = self._again(node, *(value.made for value in operands), op="BatchMatMulV2", **flags)
         return Value(x.rank, made, axis)
 
     def _contraction(self, node: Node, operands: list[Value], *, adj_x: bool, adj_y: bool) -> Value:
@@ -259,7 +260,7 @@ class Batch:
         before = next(term[: term.index(letter)] for term in terms if letter in term)[-1:]
         place = result.find(before) + 1 if before else 0
         changed = {"equation": f"{','.join(terms)}->{result[:place]}{letter}{result[place:]}", "N": len(terms)}
-        made = self.make.node("Einsum", *(value.made for value in operands), like=node, role=node.name, **changed)
+        made = self._again(node, *(value.made for value in operands), op="Einsum", **changed)
         return Value(len(result), made, place)
 
     def _constant(self, value: Value) -> np.ndarray:
@@ -273,7 +274,7 @@ class Batch:
             raise Refusal(f"{node.op} of what is the same in each iteration")
         axes = np.unique(old % max(value.rank, 1))
         inputs = value.made, self.make.constant("axes", (axes + (axes >= value.axis)).astype(old.dtype))
-        made = self.make.node(node.op, *inputs, like=node, role=node.name)
+        made = self._again(node, *inputs)
         if attr(node, "keep_dims"):
             return Value(value.rank, made, value.axis)
         return Value(value.rank - axes.size, made, value.axis - int((axes < value.axis).sum()))
@@ -282,7 +283,7 @@ class Batch:
         value, old = operands[0], self._constant(operands[1])
         order = old % max(value.rank, 1)
         order = np.concatenate([[value.axis], order + (order >= value.axis)]).astype(old.dtype)
-        made = self.make.node("Transpose", value.made, self.make.constant("perm", order), like=node, role=node.name)
+        made = self._again(node, value.made, self.make.constant("perm", order))
         return Value(value.rank, made, 0)
 
     def _reshape(self, node: Node, operands: list[Value]) -> Value:
@@ -291,11 +292,10 @@ class Batch:
             raise Refusal("a slice is reshaped to sizes that are not all known")
         value = self.moved(operands[0], 0)
         sizes = np.concatenate([[-1 if (old > 0).all() else self.count], old]).astype(old.dtype)
-        made = self.make.node("Reshape", value.made, self.make.constant("shape", sizes), like=node, role=node.name)
+        made = self._again(node, value.made, self.make.constant("shape", sizes))
         return Value(old.size, made, 0)
 
     def _slice(self, node: Node, operands: list[Value]) -> Value:
-        """Add a StridedSlice with constant bounds, of a slice."""
         bounds = [self._constant(value) for value in operands[1:]]
         value = self.moved(operands[0], 0)
         first = [self.make.constant("bound", np.concatenate([[full], old]).astype(old.dtype))
@@ -303,7 +303,7 @@ class Batch:
         names = ("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask")
         old_masks = {name: int(attr(node, name)) for name in names}
         masks = {name: mask << 1 | (name in names[:2]) for name, mask in old_masks.items()}
-        made = self.make.node("StridedSlice", value.made, *first, like=node, role=node.name, **masks)
+        made = self._again(node, value.made, *first, op="StridedSlice", **masks)
         added = old_masks["new_axis_mask"] & ~old_masks["ellipsis_mask"]
         removed = old_masks["shrink_axis_mask"] & ~old_masks["ellipsis_mask"] & ~added
         return Value(value.rank + added.bit_count() - removed.bit_count(), made, 0)
@@ -314,13 +314,7 @@ class Batch:
         if not axes or value.axis is None:
             raise Refusal("Squeeze of axes that it does not name")
         axis = value.axis
-        made = self.make.node(
-            "Squeeze",
-            value.made,
-            like=node,
-            role=node.name,
-            squeeze_dims=sorted(each + (each >= axis) for each in axes),
-        )
+        made = self._again(node, value.made, squeeze_dims=sorted(each + (each >= axis) for each in axes))
         return Value(value.rank - len(axes), made, axis - sum(each < axis for each in axes))
 
     def _expand(self, node: Node, operands: list[Value]) -> Value:
@@ -330,7 +324,7 @@ class Batch:
         place = int(old) % (value.rank + 1)
         is_before = place < value.axis
         constant = self.make.constant("axis", np.asarray(place + (not is_before), old.dtype))
-        made = self.make.node("ExpandDims", value.made, constant, like=node, role=node.name)
+        made = self._again(node, value.made, constant)
         return Value(value.rank + 1, made, value.axis + is_before)
 
 

@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tfopt.graph.function_bodies import Body
-from tfopt.graph.law import Maker, Refusal, attr
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Maker, Node, Refusal, Tensor, attr
 
 Length = int | tuple[Tensor, int]  # a number, or the open size of a tensor along an axis
 
@@ -76,22 +75,15 @@ def is_iteration_count(loop: Loop, position: int) -> bool:
     )
 
 
-def list_of(loop: Loop, position: int) -> Tensor | None:
-    """Return the tensor whose slices are the elements of a list argument; None for other arguments."""
-    node = loop.graph.nodes[loop.node.inputs[position].node]
-    if node.op != "TensorListFromTensor" or not is_invariant(loop, position):
-        return None
-    return node.inputs[0]
-
-
 def slice_of(loop: Loop, node: Node) -> Slice | None:
     """Return the slice of an outer tensor that a body node reads; None if it is none."""
     if node.op == "TensorListGetItem":
         position = position_of(loop.body, node.inputs[0])
-        slices = list_of(loop, position) if position is not None else None
-        if slices is None:
+        is_read_only = position is not None and is_invariant(loop, position)
+        made = loop.graph.nodes[loop.node.inputs[position or 0].node]
+        if not is_read_only or made.op != "TensorListFromTensor":
             raise Refusal("a list is read that is also written")
-        return Slice(slices, 0, node.inputs[1])
+        return Slice(made.inputs[0], 0, node.inputs[1])
     source = _outer(loop, node.inputs[0]) if node.op in ("StridedSlice", "GatherV2") else None
     if source is None:
         return None
@@ -200,11 +192,10 @@ def length_of(graph: Graph, tensor: Tensor) -> Length | None:
     if node.op != "StridedSlice" or attr(node, "shrink_axis_mask") != 1 or attr(node, "begin_mask"):
         return None
     whole = graph.nodes[node.inputs[0].node]
-    begin = node.inputs[1]
     shape = graph.shape(whole.inputs[0]) if whole.op == "Shape" else None
-    if shape is None or not graph.is_constant(begin):
+    if shape is None or not graph.is_constant(node.inputs[1]):
         return None
-    axis = int(graph.array(begin)[0])
+    axis = int(graph.array(node.inputs[1])[0])
     if not -len(shape) <= axis < len(shape):
         return None
     size = shape[axis]
@@ -216,11 +207,6 @@ def writer_of(loop: Loop, position: int) -> Node:
     return loop.body.graph.nodes[skip_identities(loop.body, loop.body.returned[position]).node]
 
 
-def is_counter(loop: Loop, tensor: Tensor) -> bool:
-    """Return whether a body tensor is a loop counter."""
-    return position_of(loop.body, tensor) in loop.counters
-
-
 def check_written(loop: Loop, position: int) -> None:
     """Raise `Refusal` unless each iteration only writes its own element of a new list, and the body never reads it."""
     creator = loop.graph.nodes[loop.node.inputs[position].node]
@@ -229,7 +215,7 @@ def check_written(loop: Loop, position: int) -> None:
     node, argument = writer_of(loop, position), loop.body.arguments[position]
     if node.op != "TensorListSetItem" or skip_identities(loop.body, node.inputs[0]) != Tensor(argument):
         raise Refusal("a result is not written as one element of its list")
-    if not is_counter(loop, node.inputs[1]):
+    if position_of(loop.body, node.inputs[1]) not in loop.counters:
         raise Refusal("a result is not written at the counter")
     _check_unread(loop, argument, node)
     length = length_of(loop.graph, creator.inputs[1])

@@ -3,6 +3,7 @@
 x + c, x - c = x + (-c), c - x        x * c, x / c = x * (1 / c), c / x
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,8 +31,7 @@ class Term(NamedTuple):
 
 def read_term(match: Match, role: str, constant: str) -> Term:
     """Return the constant of the operation with a role; it is negated in ``x - c``, and a reciprocal in ``x / c``."""
-    node, array = match.node(role), match.array(constant)
-    array = array if is_integer(array) else array.astype(np.float64)
+    node, array = match.node(role), widened(match.array(constant))
     is_inverse = node.op in INVERSES and node.inputs[0] == match.tensor(constant)
     if is_inverse or node.op not in INVERSES:
         return Term(array, is_inverse)
@@ -46,23 +46,21 @@ def join(op: str, first: Constant, second: Constant) -> Constant:
         return np.asarray(functions.get(op, np.add)(first, second))
 
 
-def refusal(match: Match, *roles: str) -> str | None:
-    """Return why the constants of operations cannot be joined because of their types or shapes, or None."""
-    first, second = match.array("first"), match.array("second")
-    if not is_integer(first) and first.dtype.name not in FLOATS:
-        return f"the constants are {first.dtype.name}"
-    if is_integer(first) and "RealDiv" in (match.node(role).op for role in roles):
-        return "integers are divided"
-    return growth_refusal(first, second)
+def refusal(constants: Sequence[Constant], *, divided: bool) -> str | None:
+    """Return why constants, some of them divided, cannot be joined because of their types or shapes, or None."""
+    like = constants[0]
+    if not is_integer(like) and like.dtype.name not in FLOATS:
+        return f"the constants are {like.dtype.name}"
+    return "integers are divided" if divided and is_integer(like) else growth_refusal(*constants)
 
 
-def growth_refusal(first: Constant, second: Constant) -> str | None:
-    """Return why the joined constant would be larger than both, or has no shape; None if neither is so."""
+def growth_refusal(*constants: Constant) -> str | None:
+    """Return why the joined constant would be larger than each, or has no shape; None if neither is so."""
     try:
-        size = int(np.prod(np.broadcast_shapes(first.shape, second.shape)))
+        size = int(np.prod(np.broadcast_shapes(*(array.shape for array in constants))))
     except ValueError:
         return "the shapes of the constants cannot be broadcast"
-    return "the joined constant would be larger" if size > max(first.size, second.size) else None
+    return "the joined constant would be larger" if size > max(array.size for array in constants) else None
 
 
 def range_refusal(joined: Constant, dtype: np.dtype[np.generic]) -> str | None:
@@ -72,22 +70,25 @@ def range_refusal(joined: Constant, dtype: np.dtype[np.generic]) -> str | None:
     return None if is_finite else "the joined constant would not be finite"
 
 
-def summand_refusal(match: Match, joined: Constant) -> str | None:
+def summand_refusal(terms: Sequence[Constant], total: Constant, dtype: np.dtype[np.generic]) -> str | None:
     """Return why a sum of constants is not finite, or far smaller than they are; None if neither, or for integers."""
-    arrays = match.array("first"), match.array("second"), joined
-    if is_integer(joined):
+    if is_integer(total):
         return None
-    one, other, total = (np.abs(array.astype(np.float64)) for array in arrays)
-    cancels = np.any(total < MIN_SUM * np.maximum(one, other))
+    cancels = any(np.any(np.abs(total) < MIN_SUM * np.abs(term.astype(np.float64))) for term in terms)
     reason = "the constants cancel, and the result would be rounded differently" if cancels else None
-    return range_refusal(joined, arrays[0].dtype) or reason
+    return range_refusal(total, dtype) or reason
 
 
-def factor_refusal(match: Match, joined: Constant) -> str | None:
+def factor_refusal(*factors: Constant) -> str | None:
     """Return why products with these factors may overflow in one form only; None if not, or for integers."""
-    factors = [np.abs(array.astype(np.float64)) for array in (match.array("first"), match.array("second"), joined)]
-    outside = not is_integer(joined) and any(((factor < LEAST) | (factor > MOST)).any() for factor in factors)
+    sizes = [np.abs(factor.astype(np.float64)) for factor in factors if not is_integer(factor)]
+    outside = any(((size < LEAST) | (size > MOST)).any() for size in sizes)
     return "a factor is so small or large that one form may overflow" if outside else None
+
+
+def widened(array: Constant) -> Constant:
+    """Return floats in float64, and integers as they are, so that they wrap around."""
+    return array if is_integer(array) else array.astype(np.float64)
 
 
 def is_integer(array: Constant) -> bool:

@@ -10,11 +10,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import Match, attr
+from tfopt.graph.law import Graph, Match, Op, Pattern, Tensor, attr, const, op
 from tfopt.graph.matching.affine_ops import ELEMENTWISE, Affine, Floats
 from tfopt.graph.matching.linear_ops import FLOATS, PLAIN, TRANSPOSED
-from tfopt.graph.matching.pattern import Op, Pattern, const, op
-from tfopt.graph.mutable_graph import Graph, Tensor
 
 KEEPING = ("Squeeze", "ExpandDims", "Transpose", "Reshape", "BatchToSpaceND")
 MAX_DISTANCE = 8  # operations between a kernel and a layout operation

@@ -1,21 +1,23 @@
-"""Linear operations with a kernel: the channel axis of the output, and the kernel axes that produce the channels.
+"""Linear operations with a kernel: their channels, the kernel axes of these, and folds of constants into the weights.
 
-The scale of a channel multiplies the part of the kernel that produces it (layouts of tf.raw_ops):
+The scale of a channel multiplies the part of the kernel that produces or reads it (layouts of tf.raw_ops):
 
-    Conv2D, Conv3D                               [*window, in / groups, out]    the last axis
-    DepthwiseConv2dNative                        [h, w, in, multiplier]         the last two: in * multiplier + m
-    Conv2DBackpropInput, Conv3DBackpropInputV2   [*window, out, in]             the last but one
-    MatMul                                       [in, out], or transposed       the last, or the first
+                                                kernel                       produced by    read by
+    Conv2D, Conv3D                              [*window, in / groups, out]  axis -1        axis -2, in groups
+    DepthwiseConv2dNative                       [h, w, in, multiplier]       -2 and -1      -2
+    Conv2DBackpropInput, Conv3DBackpropInputV2  [*window, out, in]           -2             -1
+    MatMul                                      [in, out], or transposed     -1, or -2      -2, or -1
+
+Output o of group g reads the inputs g * in / groups + i. A depthwise convolution produces in * multiplier + m.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.graph.law import Maker, Match, attr
-from tfopt.graph.matching.pattern import const, one_of, op
-from tfopt.graph.mutable_graph import Node, Tensor
+from tfopt.graph.law import LocalLaw, Maker, Match, Node, Op, Tensor, attr, computed_law, const, one_of, op
 
 Vector = NDArray[np.float64]
 
@@ -30,20 +32,30 @@ AFFINE = one_of(WITH_BIAS, LINEAR)
 
 FLOATS = {"float16", "bfloat16", "float32", "float64"}
 RANKS = {"Conv3D": 5, "Conv3DBackpropInputV2": 5, "MatMul": 2}
+INPUT_REFUSED = "the number of input channels is not known, or they are not one axis"
 
 
-def refusal(match: Match) -> str | None:
-    """Return why nothing can be folded into the linear operation of a match, or None."""
-    if match.has("add") and existing_bias(match) is None:
-        return "the bias before it is not one number per channel"
-    return None
+class Weights(NamedTuple):
+    """The weights of a linear operation after a fold: a new kernel unless it stays, and a bias unless there is none."""
+
+    kernel: NDArray[np.float64] | None
+    bias: Vector | None = None
 
 
-def existing_bias(match: Match) -> Vector | None:
-    """Return the bias per channel after the linear operation of a match; zeros without one, None if it is no vector."""
+def folding_law(patterns: tuple[Op, ...], fold: Callable[[Match], Weights | str], **facts: Any) -> LocalLaw:
+    """Return a law that replaces a linear operation, and what is next to it, by one with other weights.
+
+    It has the role ``linear``, or is the root. ``fold`` returns the weights, or why there are none.
+    """
+    return computed_law(patterns, fold, _with_weights, **facts)
+
+
+def existing_bias(match: Match) -> Vector | str:
+    """Return the bias per channel after the linear operation of a match, zeros without one; or why it is no vector."""
     if not match.has("add"):
         return np.zeros(channels(match))
-    return along_channels(match, match.node("add"), "existing bias")
+    bias = along_channels(match, match.node("add"), "existing bias")
+    return "the bias before it is not one number per channel" if bias is None else bias
 
 
 def along_channels(match: Match, node: Node, role: str) -> Vector | None:
@@ -89,28 +101,90 @@ def scaled(match: Match, scale: Vector) -> NDArray[np.float64]:
     return kernel.astype(np.float64) * scale.reshape(sizes)
 
 
-def range_refusal(match: Match, *arrays: NDArray[Any]) -> str | None:
-    """Return why new weights do not fit the kernel's dtype, or None; integers would wrap around."""
+def range_refusal(match: Match, *arrays: NDArray[Any] | None) -> str | None:
+    """Return why new weights, if they are not None, do not fit the kernel's dtype; integers would wrap around."""
     dtype = match.array("kernel").dtype
     if dtype.name not in FLOATS:
         return f"the weights are {dtype.name}"
     with np.errstate(over="ignore"):
-        fits = all(np.isfinite(array.astype(dtype).astype(np.float64)).all() for array in arrays)
+        weights = (array.astype(dtype).astype(np.float64) for array in arrays if array is not None)
+        fits = all(np.isfinite(array).all() for array in weights)
     return None if fits else f"the weights would not be finite in {dtype.name}"
 
 
-def affine(match: Match, make: Maker, kernel: NDArray[Any], bias: Vector | None = None, role: str = "linear") -> Tensor:
-    """Add the linear operation with a role again with another kernel, followed by a bias unless that is None."""
-    linear, like, data = match.node(role), match.array("kernel"), match.tensor("x")
-    weights = make.constant("kernel", kernel, like)
-    product = make.again(linear, *([match.tensor("sizes"), weights, data] if match.has("sizes") else [data, weights]))
-    return product if bias is None else add_bias(make, linear, product, bias, like)
+def input_channels(match: Match, data: str = "x") -> int | None:
+    """Return the number of input channels of the root of a match; None if it or their axis is unknown."""
+    linear, axis = match.node(), _input_axis(match)
+    if linear.op == "MatMul" and match.attr("transpose_a"):
+        return None
+    if axis is not None:
+        return int(match.array("kernel").shape[axis])
+    shape = match.shape(data)
+    return shape[channel_axis(linear)] if shape and len(shape) == RANKS.get(linear.op, 4) else None
 
 
-def add_bias(make: Maker, linear: Node, product: Tensor, bias: Vector, like: NDArray[Any]) -> Tensor:
-    """Add a BiasAdd after a linear operation, in its data format."""
+def vector_before(match: Match, role: str) -> Vector | None:
+    """Return the constant before the root as a vector ``[input channels]``; see `as_vector`."""
+    array, linear, count, shape = match.array(role), match.node(), input_channels(match), match.shape("x")
+    elementwise = match.node("add") if match.has("add") else match.node("mul")
+    vector = None if count is None else as_vector(array, elementwise, linear, count)
+    if vector is None or elementwise.op == "BiasAdd":
+        return vector
+    rank = RANKS.get(linear.op, 4)
+    if shape is None or len(shape) != rank or (array.size > 1 and shape[channel_axis(linear)] != count):
+        return None  # broadcasting with the constant may have produced the shape
+    return vector
+
+
+def times_inputs(match: Match, vector: Vector) -> NDArray[np.float64]:
+    """Return the kernel of the root with the part that reads each input channel multiplied by the channel's number."""
+    kernel, axis = match.array("kernel").astype(np.float64), _input_axis(match)
+    if axis is not None:
+        return kernel * (vector if axis == -1 else vector[:, None])
+    *_, group_size, out = kernel.shape
+    by_group = vector.reshape(-1, group_size)  # [groups, in / groups]
+    return kernel * np.repeat(by_group, out // len(by_group), axis=0).T
+
+
+def shift_refusal(match: Match) -> str | None:
+    """Return why a bias before the root is not equivalent to one after it, or None."""
+    if match.node().op == "MatMul" or match.attr("padding") == "VALID":
+        return None
+    window = match.array("kernel").shape[: RANKS.get(match.node().op, 4) - 2]
+    unpadded = set(window) == {1} and match.attr("padding") == "SAME"  # EXPLICIT pads windows of 1 too
+    return None if unpadded else "the zeros of the padding do not have the bias"
+
+
+def bias_of(match: Match, vector: Vector) -> Vector:
+    """Return the output of the root, one number per channel, for a constant number per input channel."""
+    products = times_inputs(match, vector)
+    if match.node().op == "MatMul":
+        return np.asarray(products.sum(_input_axis(match)))
+    if match.node().op == "DepthwiseConv2dNative":
+        return np.asarray(products.sum((0, 1)).ravel())
+    return np.asarray(products.sum(tuple(range(products.ndim - 1))))
+
+
+def _with_weights(match: Match, make: Maker, weights: Weights) -> Tensor:
+    """Add the linear operation again, with a BiasAdd in its data format if there is a bias."""
+    linear, like, data = (
+        match.node("linear" if match.has("linear") else "root"),
+        match.array("kernel"),
+        match.tensor("x"),
+    )
+    kernel = match.tensor("kernel") if weights.kernel is None else make.constant("kernel", weights.kernel, like)
+    product = make.again(linear, *([match.tensor("sizes"), kernel, data] if match.has("sizes") else [data, kernel]))
+    if weights.bias is None:
+        return product
     layout = "NCHW" if channel_axis(linear) == 1 and linear.op != "MatMul" else "NHWC"
-    return make.node("BiasAdd", product, make.constant("bias", bias, like), like=linear, data_format=layout)
+    return make.node("BiasAdd", product, make.constant("bias", weights.bias, like), like=linear, data_format=layout)
+
+
+def _input_axis(match: Match) -> int | None:
+    """Return the kernel axis of the input channels of the root; None for groups of a convolution."""
+    if match.node().op == "MatMul":
+        return -1 if match.attr("transpose_b") else -2
+    return {"DepthwiseConv2dNative": -2, **dict.fromkeys(TRANSPOSED, -1)}.get(match.node().op)
 
 
 def _axes(linear: Node) -> tuple[int, ...]:

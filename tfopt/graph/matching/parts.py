@@ -1,9 +1,8 @@
 """Parts of a tensor along an axis: which part of another tensor a tensor is, and whether several are all of it."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from tfopt.graph.law import attr
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Node, Tensor, attr
 
 UNEVEN = 0  # the number of parts of different sizes, or of parts whose number is not known
 
@@ -121,6 +120,14 @@ def range_along(graph: Graph, node: Node, axis: int, size: int | None) -> tuple[
         return first, first + 1
     most = max(first, last) if size is None else size
     return 0 if from_start else min(max(first, 0), most), size if to_end else min(max(last, 0), most)
+
+
+def slice_vector(node: Node, vector: tuple[Any, ...], begin: int, end: int, stride: int) -> Any:
+    """Return the part of a vector that a StridedSlice with these bounds selects; None for an index beyond its end."""
+    if attr(node, "shrink_axis_mask"):
+        return vector[begin] if -len(vector) <= begin < len(vector) else None
+    from_start, to_end = attr(node, "begin_mask") & 1, attr(node, "end_mask") & 1
+    return vector[None if from_start else begin : None if to_end else end : stride]
 
 
 def size_along(graph: Graph, tensor: Tensor, axis: int) -> int | None:

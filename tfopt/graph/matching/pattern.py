@@ -21,6 +21,9 @@ class Const:
     role: str
 
 
+const = Const
+
+
 @dataclass(frozen=True)
 class OneOf:
     """Alternatives; the first that matches is used."""
@@ -43,11 +46,6 @@ Pattern = str | Const | OneOf | Op
 def op(ops: str | tuple[str, ...], *inputs: Pattern, role: str = "root") -> Op:
     """Return a pattern for a node with one of these operations."""
     return Op((ops,) if isinstance(ops, str) else ops, inputs, role)
-
-
-def const(role: str) -> Const:
-    """Return a pattern for a constant."""
-    return Const(role)
 
 
 def one_of(*choices: Pattern) -> OneOf:

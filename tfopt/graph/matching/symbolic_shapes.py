@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from tfopt.graph.law import attr
-from tfopt.graph.mutable_graph import Graph, Node, Tensor
+from tfopt.graph.law import Graph, Node, Tensor, attr
+from tfopt.graph.matching.parts import slice_vector
 from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY
 
 SAME_SHAPE = UNARY | {"BiasAdd", "Identity", "LogSoftmax", "Softmax"}
@@ -62,7 +62,9 @@ class SymbolicShapes:
         """Infer all shapes."""
         self._graph = graph
         self._shapes: dict[Tensor, Sizes | None] = {}
-        self._values: dict[Tensor, Size | Sizes | None] = {}  # a Size of a scalar, several of a vector
+        self._values: dict[
+            Tensor, Size | Sizes | None
+        ] = {}  # of an integer scalar, or several of a vector; -1 is one, too
         self._places: dict[str, int] = {}  # of nodes, from the inputs to the outputs
         for name in graph.downstream():
             node = graph.nodes[name]
@@ -81,10 +83,6 @@ class SymbolicShapes:
         """Return the number of elements of a tensor."""
         sizes = self.shape(tensor)
         return None if sizes is None else product(sizes)
-
-    def value(self, tensor: Tensor) -> Size | Sizes | None:
-        """Return the values of an integer scalar or vector; None if they are not known. -1 is a Size, too."""
-        return self._values.get(tensor)
 
     def sizes_in(self, tensor: Tensor) -> Sizes | None:
         """Return the sizes that an integer vector contains; None if they are not known."""
@@ -247,11 +245,8 @@ class SymbolicShapes:
         masked = attr(node, "ellipsis_mask") or attr(node, "new_axis_mask")
         if vector is None or masked or any(bound is None or len(bound) != 1 for bound in bounds):
             return None
-        begin, end, stride = (bound[0] for bound in bounds if bound)
-        if attr(node, "shrink_axis_mask"):
-            return vector[begin] if -len(vector) <= begin < len(vector) else None
-        first, last = attr(node, "begin_mask") & 1, attr(node, "end_mask") & 1
-        return vector[None if first else begin : None if last else end : stride]
+        part: Size | Sizes | None = slice_vector(node, vector, *(bound[0] for bound in bounds if bound))
+        return part
 
     def _multiplied(self, node: Node) -> Size | None:
         vector = self.sizes_in(node.inputs[0])
@@ -288,11 +283,11 @@ SHAPES: dict[str, Callable[[SymbolicShapes, Node], Sizes | None]] = {
     "Transpose": SymbolicShapes._permuted,
 }
 VALUES: dict[str, Callable[[SymbolicShapes, Node], Any]] = {
-    "Cast": lambda shapes, node: shapes.value(node.inputs[0]),
+    "Cast": lambda shapes, node: shapes._values.get(node.inputs[0]),
     "ConcatV2": SymbolicShapes._joined,
     "Const": SymbolicShapes._constant,
     "GatherV2": SymbolicShapes._gathered,
-    "Identity": lambda shapes, node: shapes.value(node.inputs[0]),
+    "Identity": lambda shapes, node: shapes._values.get(node.inputs[0]),
     "Mul": SymbolicShapes._times,
     "Pack": SymbolicShapes._packed,
     "Prod": SymbolicShapes._multiplied,

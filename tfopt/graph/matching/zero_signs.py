@@ -6,7 +6,7 @@ about them therefore depend on the operations that read the result.
 
 import numpy as np
 
-from tfopt.graph.graph_def import GraphDef
+from tfopt.graph.graph_def import GraphDef, reach
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import is_pure
 
@@ -61,15 +61,13 @@ def _dependent(graph: Graph, *, in_other_graphs: bool) -> set[str]:
     if in_other_graphs:
         calls = (node for node in graph.nodes.values() if not is_pure(node) and node.op not in SOURCES)
         ahead += [tensor.node for node in calls for tensor in node.inputs]
-    dependent: set[str] = set()
-    while ahead:
-        name = ahead.pop()
-        if name not in dependent and name in graph.nodes:
-            dependent.add(name)
-            node = graph.nodes[name]
-            if node.op not in ABSORBING and not _adds_nonzero(graph, node):
-                ahead += [tensor.node for tensor in node.inputs]
-    return dependent
+
+    def before(name: str) -> list[str]:
+        node = graph.nodes[name]
+        is_end = node.op in ABSORBING or _adds_nonzero(graph, node)
+        return [] if is_end else [tensor.node for tensor in node.inputs]
+
+    return reach([name for name in ahead if name in graph.nodes], before)
 
 
 def _adds_nonzero(graph: Graph, node: Node) -> bool:
