@@ -20,16 +20,11 @@ MODEL = "model "  # begins the kind of a difference in the metrics of a model
 
 @dataclass(frozen=True)
 class Difference:
-    """A value that two runs do not have in common.
+    """A value that two runs do not have in common."""
 
-    Attributes:
-        kind: ``run``, ``parameter``, ``source``, ``content``, ``code``, ``package``, ``decision`` or ``model NAME``.
-        values: The value in each run; None if the run does not have it.
-    """
-
-    kind: str
+    kind: str  # ``run``, ``parameter``, ``source``, ``content``, ``code``, ``package``, ``decision`` or ``model NAME``
     name: str
-    values: tuple[Any, Any]
+    values: tuple[Any, Any]  # the value in each run; None if the run does not have it
 
 
 def compare_runs(first: tuple[Path, RunRecord], second: tuple[Path, RunRecord]) -> list[Difference]:

@@ -21,28 +21,20 @@ from tfopt.value_types import JsonObject
 
 @dataclass(frozen=True)
 class SavedPlan:
-    """The content of the file: the arguments of a run, and what its result depends on.
-
-    Attributes:
-        pipeline: Name of a shipped pipeline, or absolute path of a ``.py`` file.
-        values: Sources and parameters, checked.
-        inputs: Digest of each source; None for one whose store has no digests.
-        code: Digest of the source files of each step's component.
-        steps: What the run does with each step, and why.
-    """
+    """The content of the file: the arguments of a run, and what its result depends on."""
 
     schema_version: ClassVar[int] = 1
-    pipeline: str
+    pipeline: str  # name of a shipped pipeline, or absolute path of a ``.py`` file
     engine: str
     root: str
     jobs: int
     beam_pipeline_arg: list[str]
-    values: JsonObject
-    inputs: dict[str, str | None]
-    code: dict[str, str]
+    values: JsonObject  # sources and parameters, checked
+    inputs: dict[str, str | None]  # digest of each source; None for one whose store has no digests
+    code: dict[str, str]  # digest of the source files of each step's component
     packages: dict[str, str]
     python: str
-    steps: dict[str, list[str]]
+    steps: dict[str, list[str]]  # what the run does with each step, and why
 
     def arguments(self) -> dict[str, object]:
         """Return the arguments of ``tfopt run`` that it was made for."""

@@ -19,16 +19,12 @@ running_step: ContextVar[str] = ContextVar("running step", default="")  # of a t
 
 @dataclass
 class Outcome:
-    """The result of one step of a finished run.
-
-    Attributes:
-        inputs: Digests of the artifacts of each input, comparable between runs of one engine; None where the engine
-            has none.
-    """
+    """The result of one step of a finished run."""
 
     reused: bool
     seconds: float
     outputs: dict[str, Artifact]
+    # digests of the artifacts of each input, comparable between runs of one engine; None where the engine has none
     inputs: dict[str, list[str | None]] = field(default_factory=dict)
 
 

@@ -14,18 +14,13 @@ ATTEMPT_FAILED, OUTPUTS_CHANGED = "the earlier attempt failed", "its outputs wer
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """The part of a plan for one step.
+    """The part of a plan for one step."""
 
-    Attributes:
-        action: ``reuse``; ``run``; or ``depends``: the step runs unless the steps before it, which run, make the same
-            outputs as in an earlier run.
-        reasons: Why it is not reused for certain.
-        seconds: The time of its newest execution in the run's folder; None if there is none.
-    """
-
+    # ``reuse``; ``run``; or ``depends``: the step runs unless the steps before it, which run, make the same outputs as
+    # in an earlier run
     action: Action
-    reasons: list[str]
-    seconds: float | None
+    reasons: list[str]  # why it is not reused for certain
+    seconds: float | None  # the time of its newest execution in the run's folder; None if there is none
     outputs: Mapping[str, str] = field(default_factory=dict)
 
 

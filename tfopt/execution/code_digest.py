@@ -47,17 +47,12 @@ _ENVIRONMENT = {name: os.environ[name] for name in RESULT_VARIABLES if name in o
 
 @dataclass(frozen=True)
 class Code:
-    """The code that a component can reach, and what else of the process its results depend on.
-
-    Attributes:
-        packages: Versions of the packages that the code imports.
-        variables: `RESULT_VARIABLES` of the environment.
-    """
+    """The code that a component can reach, and what else of the process its results depend on."""
 
     sources: str
     python: str
-    packages: dict[str, str]
-    variables: dict[str, str]
+    packages: dict[str, str]  # versions of the packages that the code imports
+    variables: dict[str, str]  # `RESULT_VARIABLES` of the environment
 
     @property
     def digest(self) -> str:

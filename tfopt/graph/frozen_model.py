@@ -11,17 +11,11 @@ PREDICT = "tensorflow/serving/predict"
 
 @dataclass(frozen=True)
 class Endpoint:
-    """A named input or output of a signature.
+    """A named input or output of a signature."""
 
-    Attributes:
-        tensor: ``node:index`` in the graph.
-        dtype: A numpy dtype name, ``bfloat16`` or ``string``.
-        shape: Sizes, None where unknown; None if the rank is unknown.
-    """
-
-    tensor: str
-    dtype: str
-    shape: tuple[int | None, ...] | None
+    tensor: str  # ``node:index`` in the graph
+    dtype: str  # a numpy dtype name, ``bfloat16`` or ``string``
+    shape: tuple[int | None, ...] | None  # sizes, None where unknown; None if the rank is unknown
 
     @property
     def node(self) -> str:
@@ -48,22 +42,16 @@ class Signature:
 
 @dataclass
 class Frozen:
-    """A model as one graph without variables, shared by all of its signatures.
+    """A model as one graph without variables, shared by all of its signatures."""
 
-    Attributes:
-        graph: Variables are constants, calls inlined; If and While keep their functions.
-        signatures: By key, without TensorFlow's own (``__saved_model_init_op``).
-        initializer: The node that must run once after loading, for example to fill lookup tables.
-        assets: Files by the tensor (``node:0``) that contains their name; copied when the model is written.
-        state: The nodes that create or use variables and tables that the model changes; empty for most models.
-        shapes: Shapes of the tensors of the graph by node and output, once they were inferred.
-    """
-
-    graph: GraphDef
-    signatures: dict[str, Signature]
-    initializer: str | None = None
+    graph: GraphDef  # variables are constants, calls inlined; If and While keep their functions
+    signatures: dict[str, Signature]  # by key, without TensorFlow's own (``__saved_model_init_op``)
+    initializer: str | None = None  # the node that must run once after loading, for example to fill lookup tables
+    # files by the tensor (``node:0``) that contains their name; copied when the model is written
     assets: dict[str, Path] = field(default_factory=dict)
+    # the nodes that create or use variables and tables that the model changes; empty for most models
     state: set[str] = field(default_factory=set)
+    # shapes of the tensors of the graph by node and output, once they were inferred
     shapes: dict[tuple[str, int], Shape] | None = field(default=None, init=False, repr=False, compare=False)
 
     @property

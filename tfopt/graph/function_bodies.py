@@ -11,17 +11,11 @@ from tfopt.graph.op_registry import FRAMES, definition, is_pure, types_of
 
 @dataclass
 class Body:
-    """The body of a function as a graph.
+    """The body of a function as a graph."""
 
-    Attributes:
-        graph: The nodes. Arguments are Placeholders, and fed. Fetched are returned tensors and nodes with effects.
-        arguments: The names of the Placeholders, in order.
-        returned: The returned tensors, in order.
-    """
-
-    graph: Graph
-    arguments: list[str]
-    returned: list[Tensor]
+    graph: Graph  # The nodes. Arguments are Placeholders, and fed. Fetched are returned tensors and nodes with effects.
+    arguments: list[str]  # the names of the Placeholders, in order
+    returned: list[Tensor]  # the returned tensors, in order
 
 
 def read_body(function: FunctionDef, library: Mapping[str, FunctionDef]) -> Body | str:

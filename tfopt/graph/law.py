@@ -31,29 +31,20 @@ class Refusal(Exception):  # noqa: N818  (not an error of the user)
 
 @dataclass(frozen=True, kw_only=True)
 class Law(LawFacts):
-    """A law of any kind. Its file has its name, and a docstring with the equation.
+    """A law of any kind. Its file has its name, and a docstring with the equation."""
 
-    Attributes:
-        requires: Properties of the graph, as in `ensures` of other laws, without which it matches little.
-        ensures: Properties of the graph afterwards.
-    """
-
+    # properties of the graph, as in `ensures` of other laws, without which it matches little
     requires: tuple[str, ...] = ("direct edges", "folded constants")
-    ensures: tuple[str, ...] = ()
+    ensures: tuple[str, ...] = ()  # properties of the graph afterwards
 
 
 @dataclass(frozen=True)
 class LocalLaw(Law):
-    """A law that rewrites matches of a pattern, ``LAW = LocalLaw((PATTERN,), when, rewrite)``.
+    """A law that rewrites matches of a pattern, ``LAW = LocalLaw((PATTERN,), when, rewrite)``."""
 
-    Attributes:
-        patterns: Left-hand sides; the first that matches is used.
-        when: Returns why the law does not apply to a match, or None. It changes nothing.
-        rewrite: Adds the right-hand side and returns its tensor. It cannot fail and changes no existing node.
-    """
-
-    patterns: tuple[Op, ...]
-    when: Callable[["Match"], str | None]
+    patterns: tuple[Op, ...]  # left-hand sides; the first that matches is used
+    when: Callable[["Match"], str | None]  # Returns why the law does not apply to a match, or None. It changes nothing.
+    # Adds the right-hand side and returns its tensor. It cannot fail and changes no existing node.
     rewrite: Callable[["Match", "Maker"], Tensor]
 
 
@@ -62,31 +53,24 @@ class SearchLaw(Law, Generic[Parts]):
     """A law whose left-hand side is found by a function, ``LAW = SearchLaw(("Pack",), find, rewrite)``.
 
     It is for roots with any number of inputs or outputs, and for left-hand sides whose nodes read each other's inputs.
-
-    Attributes:
-        ops: Operations of the root, the last node of a match.
-        find: Returns the parts of a match, given the root; or why the law does not apply; or None if nothing matches.
-        rewrite: Adds the right-hand side of a match and returns a tensor for each output of the root. It may raise
-            `Refusal`: what it added is removed.
-        in_frames: The law also holds in graphs with control flow of version 1.
     """
 
-    ops: tuple[str, ...]
+    ops: tuple[str, ...]  # operations of the root, the last node of a match
+    # returns the parts of a match, given the root; or why the law does not apply; or None if nothing matches
     find: Callable[[Graph, Node], Parts | str | None]
+    # Adds the right-hand side of a match and returns a tensor for each output of the root. It may raise `Refusal`: what
+    # it added is removed.
     rewrite: Callable[[Parts, "Maker"], list[Tensor]]
-    in_frames: bool = False
+    in_frames: bool = False  # the law also holds in graphs with control flow of version 1
 
 
 @dataclass(frozen=True)
 class WholeGraphLaw(Law):
-    """A law that works on the whole graph at once, ``LAW = WholeGraphLaw(run)``.
+    """A law that works on the whole graph at once, ``LAW = WholeGraphLaw(run)``."""
 
-    Attributes:
-        run: Changes a graph, and yields an outcome for each time that it applied the law or did not.
-        changes_shapes: Tensors have other shapes afterwards, more of them are known, or outputs have other numbers.
-    """
-
+    # changes a graph, and yields an outcome for each time that it applied the law or did not
     run: Callable[[Graph], Iterator[Outcome]]
+    # tensors have other shapes afterwards, more of them are known, or outputs have other numbers
     changes_shapes: bool = False
 
 
@@ -180,20 +164,13 @@ def matches(graph: Graph, root: Node, patterns: Iterable[Op]) -> Iterator[Match]
 
 @dataclass
 class Maker:
-    """Adds the nodes of a right-hand side: named and placed like the root, with the control inputs of its constants.
+    """Adds the nodes of a right-hand side: named and placed like the root, with the control inputs of its constants."""
 
-    Attributes:
-        graph: The graph.
-        root: The root of the match.
-        controls: Control inputs of new constants, which bind them to a loop's frame.
-        made: Names of the added nodes.
-        heirs: The removed node whose name an added node takes over, by the added node.
-    """
-
-    graph: Graph
-    root: Node
-    controls: list[str]
-    made: list[str] = field(default_factory=list)
+    graph: Graph  # the graph
+    root: Node  # the root of the match
+    controls: list[str]  # control inputs of new constants, which bind them to a loop's frame
+    made: list[str] = field(default_factory=list)  # names of the added nodes
+    # the removed node whose name an added node takes over, by the added node
     heirs: dict[str, str] = field(default_factory=dict)
 
     def constant(self, role: str, array: NDArray[Any], like: NDArray[Any] | None = None) -> Tensor:

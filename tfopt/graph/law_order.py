@@ -20,29 +20,21 @@ LAST = "\nLAW = "  # the last statement of each file
 
 @dataclass(frozen=True, kw_only=True)
 class LawFacts:
-    """Facts of a law, written as literals.
+    """Facts of a law, written as literals."""
 
-    Attributes:
-        after: Laws that must be tried before this one, with the reasons.
-        before: Laws that must be tried after this one, with the reasons.
-        follows: A law that is tried before this one, where either order is right.
-        rounds: The law is equal for real numbers, but sums of products are rounded at other places: with the largest
-            floats as inputs, an intermediate result may overflow in one form only.
-        changes_zero_signs: A negative factor goes into a sum of products, whose zeros have no sign of their own.
-        removes_checks: Inputs that the model refuses are accepted.
-        opt_in: Why the law is used only if it is requested by name: it is valid under an assumption that cannot be
-            checked in the graph, or was not faster on the machine where it was measured (docs/benchmarks.md).
-        fast_math: With ``fast_math``, a law of `opt_in` is used as well, next to each law in `after`.
-    """
-
-    after: Mapping[str, str] = field(default_factory=dict)
-    before: Mapping[str, str] = field(default_factory=dict)
-    follows: str = ""
+    after: Mapping[str, str] = field(default_factory=dict)  # laws that must be tried before this one, with the reasons
+    before: Mapping[str, str] = field(default_factory=dict)  # laws that must be tried after this one, with the reasons
+    follows: str = ""  # a law that is tried before this one, where either order is right
+    # the law is equal for real numbers, but sums of products are rounded at other places: with the largest floats as
+    # inputs, an intermediate result may overflow in one form only
     rounds: bool = False
+    # a negative factor goes into a sum of products, whose zeros have no sign of their own
     changes_zero_signs: bool = False
-    removes_checks: bool = False
+    removes_checks: bool = False  # inputs that the model refuses are accepted
+    # why the law is used only if it is requested by name: it is valid under an assumption that cannot be checked in the
+    # graph, or was not faster on the machine where it was measured (docs/benchmarks.md)
     opt_in: str = ""
-    fast_math: bool = False
+    fast_math: bool = False  # with ``fast_math``, a law of `opt_in` is used as well, next to each law in `after`
 
 
 def read_facts(file: Path) -> LawFacts:

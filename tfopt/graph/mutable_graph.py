@@ -43,24 +43,17 @@ class Node:
 
 @dataclass
 class Graph:
-    """A graph that can be edited and written as a GraphDef.
+    """A graph that can be edited and written as a GraphDef."""
 
-    Attributes:
-        nodes: The nodes by name.
-        fed: Names of nodes that are fed: their values are unknown.
-        fetched: Names of nodes that are fetched: their values must not change.
-        touched: Names of nodes that are new or whose neighbors changed since this was last cleared.
-        fast_math: Laws may assume that no value is NaN, infinite, a zero of negative sign, or close to overflow.
-        zero_signs: Cache of `sign_of_zero_matters`, cleared before each law.
-        is_body: It is the body of a function, whose outputs another graph reads.
-    """
-
-    nodes: dict[str, Node] = field(default_factory=dict)
-    fed: frozenset[str] = frozenset()
-    fetched: frozenset[str] = frozenset()
+    nodes: dict[str, Node] = field(default_factory=dict)  # the nodes by name
+    fed: frozenset[str] = frozenset()  # names of nodes that are fed: their values are unknown
+    fetched: frozenset[str] = frozenset()  # names of nodes that are fetched: their values must not change
+    # names of nodes that are new or whose neighbors changed since this was last cleared
     touched: dict[str, None] = field(default_factory=dict)
+    # laws may assume that no value is NaN, infinite, a zero of negative sign, or close to overflow
     fast_math: bool = False
-    is_body: bool = False
+    is_body: bool = False  # it is the body of a function, whose outputs another graph reads
+    # cache of `sign_of_zero_matters`, cleared before each law
     zero_signs: dict[bool, set[str]] = field(default_factory=dict)
     _by_op: dict[str, dict[str, int]] = field(default_factory=dict)
     _inserted: int = 0

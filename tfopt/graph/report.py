@@ -11,14 +11,11 @@ SHOWN = 3
 
 @dataclass
 class Report:
-    """Firings and refusals of laws on one graph.
+    """Firings and refusals of laws on one graph."""
 
-    Attributes:
-        fired: Names of the nodes at which a law fired, by law.
-        refused: The last reason for a refusal, by law and node.
-    """
-
+    # names of the nodes at which a law fired, by law
     fired: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    # the last reason for a refusal, by law and node
     refused: dict[str, dict[str, str]] = field(default_factory=lambda: defaultdict(dict))
 
     def fire(self, law: str, node: str) -> None:

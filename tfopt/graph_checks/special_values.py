@@ -51,17 +51,11 @@ CRASHING |= {"AdjustHue", "StatefulRandomBinomial", "StatelessRandomBinomial", "
 
 @dataclass
 class Probe:
-    """Inputs of one call, and what the parent makes of them.
+    """Inputs of one call, and what the parent makes of them."""
 
-    Attributes:
-        kind: The kind of special values.
-        arrays: The inputs.
-        outcome: The outputs, or the name of the error.
-    """
-
-    kind: str
-    arrays: Batch
-    outcome: Outputs | str
+    kind: str  # the kind of special values
+    arrays: Batch  # the inputs
+    outcome: Outputs | str  # the outputs, or the name of the error
 
 
 def record_probes(runtime: FrozenRuntime, key: str, ordinary: Batch, most: int | None = None) -> list[Probe]:

@@ -51,24 +51,18 @@ class StoredOutput:
 
 @dataclass(frozen=True)
 class Execution:
-    """The record of one execution of a step: all that its result depends on, and the result.
-
-    Attributes:
-        code: Digest of the code that the component can reach.
-        inputs: Content digests of the artifacts of each input; None if a remote file has no digest.
-        finished: Time of its end, in UTC.
-        code_parts: What the digest of the code was made of; None in records of earlier versions.
-    """
+    """The record of one execution of a step: all that its result depends on, and the result."""
 
     schema_version: ClassVar[int] = 1
     component: str
-    code: str
+    code: str  # digest of the code that the component can reach
+    # content digests of the artifacts of each input; None if a remote file has no digest
     inputs: dict[str, list[str | None]]
     parameters: JsonObject
     outputs: dict[str, StoredOutput]
     seconds: float
-    finished: str
-    code_parts: Code | None = None
+    finished: str  # time of its end, in UTC
+    code_parts: Code | None = None  # what the digest of the code was made of; None in records of earlier versions
 
 
 class StepResults:

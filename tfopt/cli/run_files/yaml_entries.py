@@ -27,18 +27,13 @@ class LineError(ComponentError):
 
 @dataclass(frozen=True)
 class Entry:
-    """A value in a file.
+    """A value in a file."""
 
-    Attributes:
-        content: A text with variables, a list, or a mapping; None for ``null``, which stands for an absent key.
-        line: The line of its key, or of an item of a list, from 1.
-        name: Its keys from the outermost one on, with dots between them; empty for the file itself.
-    """
-
+    # a text with variables, a list, or a mapping; None for ``null``, which stands for an absent key
     content: "str | list[Entry] | dict[str, Entry] | None"
     file: Path
-    line: int
-    name: str
+    line: int  # the line of its key, or of an item of a list, from 1
+    name: str  # its keys from the outermost one on, with dots between them; empty for the file itself
 
     def error(self, received: str, expected: str, fix: str) -> ComponentError:
         """Return an error that begins with the file and the line."""

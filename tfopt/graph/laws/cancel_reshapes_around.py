@@ -29,20 +29,15 @@ ALONG_ROWS = {"BiasAdd", "LogSoftmax", "Softmax"}
 
 @dataclass
 class Region:
-    """Connected operations on rows, and the Reshapes around them.
+    """Connected operations on rows, and the Reshapes around them."""
 
-    Attributes:
-        lead: The sizes of all axes but the last one.
-        names: Names of the operations.
-        matrices: Matrices by the tensor that a Reshape makes of each, which the operations read.
-        reshaped: Tensors that are reshaped for the operations, or for their readers.
-        cancelled: Names of Reshapes that make or read a matrix and are not needed any more.
-    """
-
-    lead: Sizes
-    names: dict[str, None] = field(default_factory=dict)
+    lead: Sizes  # the sizes of all axes but the last one
+    names: dict[str, None] = field(default_factory=dict)  # names of the operations
+    # matrices by the tensor that a Reshape makes of each, which the operations read
     matrices: dict[Tensor, Tensor] = field(default_factory=dict)
+    # tensors that are reshaped for the operations, or for their readers
     reshaped: dict[Tensor, None] = field(default_factory=dict)
+    # names of Reshapes that make or read a matrix and are not needed any more
     cancelled: dict[str, None] = field(default_factory=dict)
 
 

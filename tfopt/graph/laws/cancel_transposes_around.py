@@ -51,19 +51,13 @@ def run(graph: Graph) -> Iterator[Outcome]:
 
 @dataclass
 class Region:
-    """Operations that are connected, between Transposes.
+    """Operations that are connected, between Transposes."""
 
-    Attributes:
-        order: Permutation of the Transposes after it.
-        inner: The operations, by name.
-        before: Names of the Transposes before it, which undo the Transposes after it.
-        after: Names of the Transposes after it.
-    """
-
-    order: NDArray[np.int64]
-    inner: dict[str, Node] = field(default_factory=dict)
+    order: NDArray[np.int64]  # permutation of the Transposes after it
+    inner: dict[str, Node] = field(default_factory=dict)  # the operations, by name
+    # names of the Transposes before it, which undo the Transposes after it
     before: set[str] = field(default_factory=set)
-    after: dict[str, None] = field(default_factory=dict)
+    after: dict[str, None] = field(default_factory=dict)  # names of the Transposes after it
 
 
 def _grow(graph: Graph, region: Region, start: Node) -> str:

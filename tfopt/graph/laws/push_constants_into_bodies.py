@@ -39,16 +39,11 @@ READ_ONLY = "_read_only_resource_inputs"
 
 @dataclass
 class _Call:
-    """An operation that calls functions, and its constant arguments.
+    """An operation that calls functions, and its constant arguments."""
 
-    Attributes:
-        node: The operation.
-        bodies: The called functions by name.
-        readers: Names of the functions that read an argument, by the position of the constant argument.
-    """
-
-    node: Node
-    bodies: dict[str, Body]
+    node: Node  # the operation
+    bodies: dict[str, Body]  # the called functions by name
+    # names of the functions that read an argument, by the position of the constant argument
     readers: dict[int, set[str]]
 
 

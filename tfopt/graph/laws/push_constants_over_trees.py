@@ -47,17 +47,11 @@ FAMILIES = ((*SUMS, "BiasAdd"), PRODUCTS)
 
 @dataclass(frozen=True)
 class Tree:
-    """A tree of sums or products.
+    """A tree of sums or products."""
 
-    Attributes:
-        nodes: Its operations, the root first, each before those whose results it reads.
-        joined: The constant of all of them.
-        like: One of the constants.
-    """
-
-    nodes: list[Node]
-    joined: Constant
-    like: Constant
+    nodes: list[Node]  # its operations, the root first, each before those whose results it reads
+    joined: Constant  # the constant of all of them
+    like: Constant  # one of the constants
 
 
 def find(graph: Graph, root: Node) -> Tree | str | None:

@@ -24,19 +24,13 @@ Key = TypeVar("Key", bound=Hashable)
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor of all iterations.
+    """A tensor of all iterations."""
 
-    Attributes:
-        rank: Rank of the tensor in one iteration.
-        made: The tensor outside of the loop.
-        axis: Axis of the iterations, by which ``made`` has a higher rank; None if it is the same in each iteration.
-        parts: The tensors of the iterations, if they exist outside of the loop.
-    """
-
-    rank: int
-    made: Tensor
+    rank: int  # rank of the tensor in one iteration
+    made: Tensor  # the tensor outside of the loop
+    # axis of the iterations, by which ``made`` has a higher rank; None if it is the same in each iteration
     axis: int | None = None
-    parts: tuple[Tensor, ...] = ()
+    parts: tuple[Tensor, ...] = ()  # the tensors of the iterations, if they exist outside of the loop
 
     @property
     def right(self) -> int:

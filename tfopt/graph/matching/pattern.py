@@ -62,17 +62,12 @@ def depth(pattern: Pattern) -> int:
 
 @dataclass(frozen=True)
 class Binding:
-    """The nodes and tensors that the roles of a pattern match at one place of a graph.
+    """The nodes and tensors that the roles of a pattern match at one place of a graph."""
 
-    Attributes:
-        nodes: The node of each role that is an operation, including the root.
-        tensors: The tensor of each other role, including constants.
-        constants: The roles that must be constants.
-    """
-
+    # the node of each role that is an operation, including the root
     nodes: Mapping[str, Node] = field(default_factory=dict)
-    tensors: Mapping[str, Tensor] = field(default_factory=dict)
-    constants: tuple[str, ...] = ()
+    tensors: Mapping[str, Tensor] = field(default_factory=dict)  # the tensor of each other role, including constants
+    constants: tuple[str, ...] = ()  # the roles that must be constants
 
     def joined(self, other: "Binding") -> "Binding | None":
         """Return the union of two bindings; None if a role has different tensors in them."""
