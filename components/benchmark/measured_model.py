@@ -72,11 +72,9 @@ class MeasuredModel:
         except CallFailed as failure:
             self._drop(str(failure))
             if self.is_baseline:
-                raise ComponentError(
-                    f"the baseline {self.name}: {failure}",
-                    "a baseline that runs to the end",
-                    "fix it, or pass another one; candidates are measured against it",
-                ) from failure
+                received = f"the baseline {self.name}: {failure}"
+                fix = "fix it, or pass another one; candidates are measured against it"
+                raise ComponentError(received, "a baseline that runs to the end", fix) from failure
 
     @property
     def loaded_bytes(self) -> int:

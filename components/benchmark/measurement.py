@@ -31,11 +31,9 @@ def measure_models(
     """
     cores = choose_cores(settings.threads)
     if len(cores) < settings.threads:
-        raise ComponentError(
-            f"benchmark: threads={settings.threads}",
-            f"at most {len(cores)}, the cores this process may use",
-            f"pass threads={len(cores)}, or run it on a machine with more cores",
-        )
+        received = f"benchmark: threads={settings.threads}"
+        expected = f"at most {len(cores)}, the cores this process may use"
+        raise ComponentError(received, expected, f"pass threads={len(cores)}, or run it on a machine with more cores")
     load = MachineLoad()
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         inputs = Inputs(examples, records=max(settings.sizes), seed=settings.seed, folder=Path(folder))

@@ -23,11 +23,8 @@ def parse_batch_sizes(texts: Sequence[str]) -> list[int]:
         ComponentError: If there is none, one is not a whole number from 1, or a range runs backwards.
     """
     if not texts or not all(map(_sizes, texts)):
-        raise ComponentError(
-            f"batch_sizes={list(texts)}",
-            "whole numbers from 1, at least one, or a range such as 1-64",
-            'pass batch_sizes=["1", "32"]',
-        )
+        expected = "whole numbers from 1, at least one, or a range such as 1-64"
+        raise ComponentError(f"batch_sizes={list(texts)}", expected, 'pass batch_sizes=["1", "32"]')
     return sorted({size for text in texts for size in _sizes(text)})
 
 

@@ -44,11 +44,8 @@ def cast_model(
         chosen, stays = candidates(parent, precision, keep)
         if not chosen:
             reasons = "; ".join(f"{reason}: {', '.join(ops)}" for reason, ops in stays.items())
-            raise ComponentError(
-                f"nothing to cast: {reasons or 'it computes nothing in float32'}",
-                "operations in float32 with a 16-bit kernel",
-                "leave the model as it is",
-            )
+            received = f"nothing to cast: {reasons or 'it computes nothing in float32'}"
+            raise ComponentError(received, "operations in float32 with a 16-bit kernel", "leave the model as it is")
         no_special_values = why_no_special_values(frozen)
         comparison = Comparison(
             *(parent.signatures, lambda key: FrozenRuntime(frozen, key), examples, model.signature),
@@ -60,11 +57,9 @@ def cast_model(
         )
         left = chosen.difference(*taken_back.values())
         if not left:
-            raise ComponentError(
-                "no layer can be cast within the tolerance, not even alone",
-                f"an error of at most {allowed:g} of the output's range",
-                "pass a larger tolerance, or leave the model as it is",
-            )
+            received = "no layer can be cast within the tolerance, not even alone"
+            expected = f"an error of at most {allowed:g} of the output's range"
+            raise ComponentError(received, expected, "pass a larger tolerance, or leave the model as it is")
         child = rewritten(parent, left, precision)
         special = comparison.special_differences(lambda key: FrozenRuntime(child, key), (IEEE,))
         for line in special:

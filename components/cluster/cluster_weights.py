@@ -76,11 +76,9 @@ def find_kernels(model: Any, clusters: int, patterns: Sequence[str]) -> list[Ker
     check_patterns(patterns, kernels)
     if all(kernel.left for kernel in kernels):
         reasons = "; ".join(f"{kernel.path}: {kernel.left}" for kernel in kernels[:3]) or "no layer has a kernel"
-        raise ComponentError(
-            f"model {model.name}: nothing to cluster ({reasons})",
-            f"a kernel of at least {MIN_WEIGHTS_PER_VALUE} times {clusters} weights",
-            "pass fewer clusters, or leave this step out",
-        )
+        received = f"model {model.name}: nothing to cluster ({reasons})"
+        expected = f"a kernel of at least {MIN_WEIGHTS_PER_VALUE} times {clusters} weights"
+        raise ComponentError(received, expected, "pass fewer clusters, or leave this step out")
     return kernels
 
 
@@ -95,11 +93,8 @@ def _check_not_clustered(kernels: list[Kernel]) -> None:
     """Refuse a model that is clustered although it has no model card."""
     clustered = [kernel.path for kernel in kernels if not kernel.left and is_clustered(kernel.values)]
     if len(clustered) == sum(kernel.left is None for kernel in kernels):
-        raise ComponentError(
-            f"{', '.join(clustered[:5])}: weights that are already shared",
-            "a model that was not clustered",
-            "give the model from before it was clustered",
-        )
+        received = f"{', '.join(clustered[:5])}: weights that are already shared"
+        raise ComponentError(received, "a model that was not clustered", "give the model from before it was clustered")
 
 
 def _share(kernels: list[Kernel], settings: Settings) -> None:

@@ -109,9 +109,6 @@ class Budget:
     def remaining_seconds(self) -> float:
         """Return the remaining seconds; raise ComponentError if no time is left."""
         if self.is_spent:
-            raise ComponentError(
-                f"no budget left: the {self.minutes:g} minutes were used up before it",
-                "time for each backbone",
-                "allow more minutes, or name fewer backbones",
-            )
+            received = f"no budget left: the {self.minutes:g} minutes were used up before it"
+            raise ComponentError(received, "time for each backbone", "allow more minutes, or name fewer backbones")
         return max(self._end - time.monotonic(), 0.01)

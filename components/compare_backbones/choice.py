@@ -47,11 +47,9 @@ def select_backbone(
     measured = [candidate for candidate in candidates if candidate.benchmark]
     if not measured:
         errors = "; ".join(f"{candidate.name}: {candidate.error}" for candidate in candidates)
-        raise ComponentError(
-            f"no backbone could be measured: {errors}",
-            "at least one backbone that can be measured",
-            "correct the first error; allow more minutes",
-        )
+        received = f"no backbone could be measured: {errors}"
+        expected = "at least one backbone that can be measured"
+        raise ComponentError(received, expected, "correct the first error; allow more minutes")
     evaluated = {candidate.name: candidate for candidate in measured if candidate.evaluation}
     best = evaluated.get(training.best) if training else None
     baseline = _join_measurements(best, None) if best else None

@@ -59,25 +59,21 @@ class ResolvedSettings:
         """Raise ComponentError if the comparison cannot be run, or a goal cannot be measured."""
         settings = self.settings
         if self.stored_size[2] != self.input_size[2]:
-            raise ComponentError(
-                f"input_size={format_size(self.input_size)}, and images of {format_size(self.stored_size)}",
-                "the same number of channels, because resizing does not change it",
-                f"pass input_size={self.input_size[0]}x{self.input_size[1]}x{self.stored_size[2]}",
-            )
+            received = f"input_size={format_size(self.input_size)}, and images of {format_size(self.stored_size)}"
+            fix = f"pass input_size={self.input_size[0]}x{self.input_size[1]}x{self.stored_size[2]}"
+            raise ComponentError(received, "the same number of channels, because resizing does not change it", fix)
         _check_sides(self.backbones, self.input_size)
         if not self.formats:
             raise ComponentError("; ".join(self.unavailable.values()), "an installed runtime", "add saved_model")
         cores = len(os.sched_getaffinity(0))
         if settings.threads > cores:
-            raise ComponentError(
-                f"threads={settings.threads}", f"at most {cores}, the cores here", f"pass threads={cores}"
-            )
+            received = f"threads={settings.threads}"
+            raise ComponentError(received, f"at most {cores}, the cores here", f"pass threads={cores}")
         if settings.task == "classification" and self.classes < 2:
             raise ComponentError(f"classes={self.classes}", "two or more", "pass task=regression for a number")
         if not has_examples and settings.objective == QUALITY:
-            raise ComponentError(
-                "objective=quality without examples", "examples to train on", "pass examples, or objective=latency"
-            )
+            received = "objective=quality without examples"
+            raise ComponentError(received, "examples to train on", "pass examples, or objective=latency")
         for goal in self.goals:
             _check_goal(goal, settings.task, has_examples=has_examples)
 
@@ -125,15 +121,11 @@ def check_features(examples: Examples, facts: ExamplesManifest, image: str, labe
     features = facts.features or {}
     for name, role in ((image, "image"), (label, "label")):
         if name not in features:
-            raise ComponentError(
-                f"{examples.uri}: no feature {name!r}", f"features {', '.join(features)}", nearest(name, features)
-            )
+            received = f"{examples.uri}: no feature {name!r}"
+            raise ComponentError(received, f"features {', '.join(features)}", nearest(name, features))
         if features[name].dtype == "string":
-            raise ComponentError(
-                f"{examples.uri}: {role} {name!r} is text or a file of bytes",
-                "numbers",
-                "prepare the examples with: tfopt prepare_examples, which decodes images and numbers classes",
-            )
+            fix = "prepare the examples with: tfopt prepare_examples, which decodes images and numbers classes"
+            raise ComponentError(f"{examples.uri}: {role} {name!r} is text or a file of bytes", "numbers", fix)
 
 
 def image_size(facts: ExamplesManifest, image: str, input_size: Size | None) -> Size:
@@ -147,11 +139,9 @@ def image_size(facts: ExamplesManifest, image: str, input_size: Size | None) -> 
     if len(sizes) in (2, 3):
         return sizes[0], sizes[1], sizes[2] if len(sizes) == 3 else 1
     if input_size is None or [math.prod(input_size)] != shape:
-        raise ComponentError(
-            f"feature {image!r} has {shape[0]} values, and the examples do not state their shape",
-            "a size with as many values",
-            "pass input_size, such as 96x96x3; or prepare the examples with: tfopt prepare_examples",
-        )
+        received = f"feature {image!r} has {shape[0]} values, and the examples do not state their shape"
+        fix = "pass input_size, such as 96x96x3; or prepare the examples with: tfopt prepare_examples"
+        raise ComponentError(received, "a size with as many values", fix)
     return input_size
 
 
@@ -165,17 +155,13 @@ def count_classes(facts: ExamplesManifest, task: str, label: str, classes: int |
     if task == "regression":
         return classes or math.prod(size or 1 for size in (feature.shape if feature and feature.shape else [1]))
     if feature and feature.dtype != "int64":
-        raise ComponentError(
-            f"label {label!r} is {feature.dtype}", "int64 class numbers", "pass task=regression, or prepare classes"
-        )
+        received = f"label {label!r} is {feature.dtype}"
+        raise ComponentError(received, "int64 class numbers", "pass task=regression, or prepare classes")
     highest = int(feature.max) if feature and feature.max is not None else None
     if classes:
         if highest is not None and highest >= classes:
-            raise ComponentError(
-                f"classes={classes}, and label {label!r} goes up to {highest}",
-                "classes numbered from 0",
-                f"pass classes={highest + 1}, or none",
-            )
+            received = f"classes={classes}, and label {label!r} goes up to {highest}"
+            raise ComponentError(received, "classes numbered from 0", f"pass classes={highest + 1}, or none")
         return classes
     if facts.classes and facts.label == label:
         return len(facts.classes)
@@ -187,19 +173,16 @@ def count_classes(facts: ExamplesManifest, task: str, label: str, classes: int |
 def _check_input_name(image: str, label: str) -> None:
     """Raise ComponentError for a name that the input of no backbone can have."""
     if image == label:
-        raise ComponentError(
-            f"image={image!r} and label={label!r}", "two features", "pass the feature with the pixels as image"
-        )
+        received = f"image={image!r} and label={label!r}"
+        raise ComponentError(received, "two features", "pass the feature with the pixels as image")
     if not re.fullmatch(r"[a-z0-9]\w*", image, re.ASCII | re.IGNORECASE):
-        raise ComponentError(
-            f"image={image!r}", "a name of letters a to z, digits and _, which begins with no _", "rename that feature"
-        )
+        expected = "a name of letters a to z, digits and _, which begins with no _"
+        raise ComponentError(f"image={image!r}", expected, "rename that feature")
     if image in LAYER_NAMES:
-        raise ComponentError(
-            f"image={image!r}",
-            f"a name that no other layer has: {', '.join(LAYER_NAMES)} are layers of the head and the preprocessing",
-            "rename that feature",
+        expected = (
+            f"a name that no other layer has: {', '.join(LAYER_NAMES)} are layers of the head and the preprocessing"
         )
+        raise ComponentError(f"image={image!r}", expected, "rename that feature")
 
 
 def _check_sides(backbones: Sequence[Backbone], size: Size) -> None:
@@ -207,25 +190,21 @@ def _check_sides(backbones: Sequence[Backbone], size: Size) -> None:
     if too_large:
         side = max(backbone.architecture.min_side for backbone in too_large)
         names = ", ".join(f"{backbone} (at least {backbone.architecture.min_side})" for backbone in too_large)
-        raise ComponentError(
-            f"images of {format_size(size)} for {names}",
-            f"sides of {side} or more",
+        fix = (
             f"pass input_size={max(side, size[0])}x{max(side, size[1])}x{size[2]}: images are resized in the "
-            "model; or leave those backbones out",
+            "model; or leave those backbones out"
         )
+        raise ComponentError(f"images of {format_size(size)} for {names}", f"sides of {side} or more", fix)
 
 
 def _check_goal(goal: Goal, task: str, *, has_examples: bool) -> None:
     if goal.kind == "max_regression":
-        raise ComponentError(
-            f"goal {goal.text!r}", "a goal that needs no earlier runs", "pass it to select_model instead"
-        )
+        received = f"goal {goal.text!r}"
+        raise ComponentError(received, "a goal that needs no earlier runs", "pass it to select_model instead")
     metrics = (QUALITY, *metric_table.task_metrics(task, TOP_K), *COSTS)
     if goal.metric not in metrics:
         raise ComponentError(f"goal {goal.text!r}", f"one of {', '.join(metrics)}", nearest(goal.metric, metrics))
     if goal.kind != "threshold" and goal.metric in COSTS and not has_examples:
-        raise ComponentError(
-            f"goal {goal.text!r} without examples",
-            "a threshold: the other kinds compare with the backbone that is best after training",
-            f"write {goal.metric} threshold NUMBER, or pass examples",
-        )
+        received = f"goal {goal.text!r} without examples"
+        expected = "a threshold: the other kinds compare with the backbone that is best after training"
+        raise ComponentError(received, expected, f"write {goal.metric} threshold NUMBER, or pass examples")

@@ -43,11 +43,9 @@ def train_and_evaluate(
         _train(candidate, settings, subset, budget)
     trained = [candidate for candidate in ordered if candidate.trained]
     if ordered and not trained and not budget.is_spent:
-        raise ComponentError(
-            f"no backbone could be trained: {ordered[0].name}: {ordered[0].untrained}",
-            "examples that at least one backbone can be trained on",
-            "correct the error; tfopt train with a file of modules/ shows more",
-        )
+        received = f"no backbone could be trained: {ordered[0].name}: {ordered[0].untrained}"
+        expected = "examples that at least one backbone can be trained on"
+        raise ComponentError(received, expected, "correct the error; tfopt train with a file of modules/ shows more")
     return _evaluate(sorted(trained, key=_validation_loss), settings, examples, folder) if trained else None
 
 

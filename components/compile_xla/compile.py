@@ -123,11 +123,9 @@ def _write_model(frozen: Frozen, serving: Path, settings: Settings, signature: s
         return {"mode": "clusters", "may_be_compiled": marked, "not_compiled": unsupported}
     if unsupported:
         reasons = "; ".join(f"{op}: {reason}" for op, reason in unsupported.items())
-        raise ComponentError(
-            f"operations that XLA cannot compile: {reasons}",
-            "a model whose every operation XLA can compile",
-            "pass mode='clusters', which compiles the others, or serve a signature without them",
-        )
+        received = f"operations that XLA cannot compile: {reasons}"
+        fix = "pass mode='clusters', which compiles the others, or serve a signature without them"
+        raise ComponentError(received, "a model whose every operation XLA can compile", fix)
     static_sizes = settings.sizes if settings.static else []
     buckets = {signature: settings.buckets} if settings.buckets else {}
     return {"mode": "whole", "static_signatures": write_compiled(frozen, serving, static_sizes, buckets)}
@@ -151,11 +149,8 @@ def _measure(model: SavedModel, target: Path, batches: dict[int, Batch], setting
 
 
 def _nothing_compiled() -> ComponentError:
-    return ComponentError(
-        "XLA compiles nothing of this model",
-        "operations that it can compile",
-        "leave the model as it is; inspect_model lists its operations",
-    )
+    fix = "leave the model as it is; inspect_model lists its operations"
+    return ComponentError("XLA compiles nothing of this model", "operations that it can compile", fix)
 
 
 def _compare_outputs(comparison: Comparison, child: Loader, tolerance: float) -> Verification:
@@ -167,11 +162,9 @@ def _compare_outputs(comparison: Comparison, child: Loader, tolerance: float) ->
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = next((line for line in lines if not line.startswith(ERROR_HEADINGS)), lines[0])
-        raise ComponentError(
-            f"XLA: {reason[:300]}",
-            "operations with sizes that are known when XLA compiles",
-            "fix the sizes in the model that it names, or leave the model as it is",
-        ) from error
+        received = f"XLA: {reason[:300]}"
+        fix = "fix the sizes in the model that it names, or leave the model as it is"
+        raise ComponentError(received, "operations with sizes that are known when XLA compiles", fix) from error
 
 
 def _draw_batches(runtime: Runtime, examples: Examples | None, sizes: list[int]) -> dict[int, Batch]:

@@ -52,14 +52,10 @@ class Settings:
                 if not size.isdigit() or not int(size):
                     raise ComponentError(f"{name}: {size!r}", "whole numbers above zero", f"pass {name} 1 32")
         if self.sequence_buckets and self.mode == "clusters":
-            raise ComponentError(
-                "sequence_buckets with mode='clusters'",
-                "mode='whole': only the input of one program is padded",
-                "pass mode='whole', or leave sequence_buckets out",
-            )
+            received = "sequence_buckets with mode='clusters'"
+            expected = "mode='whole': only the input of one program is padded"
+            raise ComponentError(received, expected, "pass mode='whole', or leave sequence_buckets out")
         if self.static and self.mode == "clusters":
-            raise ComponentError(
-                "static=True with mode='clusters'",
-                "mode='whole': only a signature that is one program can have a fixed batch size",
-                "pass mode='whole', or static=False: compiled programs are reused by batch size in either mode",
-            )
+            expected = "mode='whole': only a signature that is one program can have a fixed batch size"
+            fix = "pass mode='whole', or static=False: compiled programs are reused by batch size in either mode"
+            raise ComponentError("static=True with mode='clusters'", expected, fix)

@@ -28,11 +28,8 @@ def split_full_batches(sampled: Batch, specs: Mapping[str, TensorSpec], size: in
         batch for batch in split_batches(sampled, specs, size) if all(len(batch[name]) == size for name in names)
     ]
     if not batches:
-        raise ComponentError(
-            f"{count_records(sampled, specs)} examples to calibrate on, in batches of {size}",
-            "at least one whole batch",
-            "pass a smaller usual_batch, or name a larger split",
-        )
+        received = f"{count_records(sampled, specs)} examples to calibrate on, in batches of {size}"
+        raise ComponentError(received, "at least one whole batch", "pass a smaller usual_batch, or name a larger split")
     return batches
 
 

@@ -55,11 +55,8 @@ def _check(model: Model, examples: Examples | None, parameters: TensorRTConversi
         ranges=ranges,
     )
     if parameters.usual_batch > parameters.largest_batch:
-        raise ComponentError(
-            f"usual_batch={parameters.usual_batch} with largest_batch={parameters.largest_batch}",
-            "a usual batch of at most the largest",
-            "pass a larger largest_batch",
-        )
+        received = f"usual_batch={parameters.usual_batch} with largest_batch={parameters.largest_batch}"
+        raise ComponentError(received, "a usual batch of at most the largest", "pass a larger largest_batch")
     if parameters.calibration_cache and parameters.calibrator != "entropy":
         raise ComponentError(
             "calibration_cache with calibrator='explicit'",
@@ -67,13 +64,10 @@ def _check(model: Model, examples: Examples | None, parameters: TensorRTConversi
             "leave it out: explicit ranges are in the ONNX file, which export_onnx can write once for many conversions",
         )
     if parameters.calibrator == "entropy" and parameters.precision != "int8":
-        raise ComponentError(
-            f"calibrator='entropy' with precision={parameters.precision!r}", "precision='int8'", "leave calibrator out"
-        )
+        received = f"calibrator='entropy' with precision={parameters.precision!r}"
+        raise ComponentError(received, "precision='int8'", "leave calibrator out")
     if has_ranges and parameters.calibrator == "entropy":
-        raise ComponentError(
-            f"calibrator='entropy' for {model.name}, {ranges or 'whose 8-bit ranges were trained'}",
-            "a float model, without ranges",
-            "leave calibrator out, or pass the model from before it was quantized",
-        )
+        received = f"calibrator='entropy' for {model.name}, {ranges or 'whose 8-bit ranges were trained'}"
+        expected = "a float model, without ranges"
+        raise ComponentError(received, expected, "leave calibrator out, or pass the model from before it was quantized")
     detect_machine()

@@ -75,11 +75,9 @@ def _parse(builder: Any, messages: Messages, source: Path, *, implicit: bool) ->
     if not parser.parse_from_file(str(source)):
         # As text an error names its node and operator; desc() is only the condition that failed, such as "false".
         errors = [" ".join(str(parser.get_error(index)).split()) for index in range(parser.num_errors)]
-        raise ComponentError(
-            f"TensorRT cannot read the ONNX file: {'; '.join(errors)[:500] or messages.last_error('no reason')}",
-            "operators and types that its parser has",
-            "express them with other operators in the model, or choose export_onnx",
-        )
+        received = f"TensorRT cannot read the ONNX file: {'; '.join(errors)[:500] or messages.last_error('no reason')}"
+        fix = "express them with other operators in the model, or choose export_onnx"
+        raise ComponentError(received, "operators and types that its parser has", fix)
     return network, parser
 
 
@@ -119,11 +117,9 @@ def _inspect(plan: Path, profile: Profile, messages: Messages, parameters: Tenso
 def _require(result: Any, problem: str, messages: Messages) -> Any:
     """Return a result of TensorRT; raise ComponentError if it is None, TensorRT's sign of failure."""
     if result is None:
-        raise ComponentError(
-            f"the engine just built {problem}: {messages.last_error('no reason')}",
-            "one that loads and runs here",
-            "see nvidia-smi for free memory; else report this, with the model",
-        )
+        received = f"the engine just built {problem}: {messages.last_error('no reason')}"
+        expected = "one that loads and runs here"
+        raise ComponentError(received, expected, "see nvidia-smi for free memory; else report this, with the model")
     return result
 
 
@@ -137,11 +133,9 @@ def _add_calibrator(
 ) -> Any:
     """Return a calibrator on these inputs, added to a builder's configuration. It must live as long as the build."""
     if not hasattr(trt, "IInt8EntropyCalibrator2"):
-        raise ComponentError(
-            f"calibrator='entropy' with TensorRT {trt.__version__}",
-            "TensorRT 10: later versions take ranges from the ONNX file only",
-            "leave calibrator out: explicit ranges work with every version",
-        )
+        received = f"calibrator='entropy' with TensorRT {trt.__version__}"
+        expected = "TensorRT 10: later versions take ranges from the ONNX file only"
+        raise ComponentError(received, expected, "leave calibrator out: explicit ranges work with every version")
     size = parameters.usual_batch
     batches = split_full_batches(sampled, specs, size)
     cache = caches.CalibrationCache(

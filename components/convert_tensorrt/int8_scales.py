@@ -68,29 +68,23 @@ def make_symmetric(model: onnx.ModelProto) -> dict[str, int]:
 def check_quantized(model: onnx.ModelProto) -> None:
     """Raise ComponentError unless the model has a quantizer."""
     if not any(node.op_type == "QuantizeLinear" for node in model.graph.node):
-        raise ComponentError(
-            "precision='int8', and nothing in the model has 8-bit levels",
-            "a convolution or a matrix product of the model's own weights",
-            "choose fp16 or fp32",
-        )
+        received = "precision='int8', and nothing in the model has 8-bit levels"
+        expected = "a convolution or a matrix product of the model's own weights"
+        raise ComponentError(received, expected, "choose fp16 or fp32")
 
 
 def _scale_and_zero_point(node: onnx.NodeProto, constants: Constants) -> tuple[NDArray[Any], NDArray[Any]]:
     computed = [name for name in node.input[1:] if name and name not in constants]
     if computed:
-        raise ComponentError(
-            f"{node.op_type} {node.name}: {computed[0]} is computed",
-            "stored scales and zero points",
-            "quantize it statically",
-        )
+        received = f"{node.op_type} {node.name}: {computed[0]} is computed"
+        raise ComponentError(received, "stored scales and zero points", "quantize it statically")
     scale = constants[node.input[1]].astype(np.float32)
     dtype = constants[node.input[0]].dtype if node.input[0] in constants else np.dtype("uint8")
     zero = constants[node.input[2]] if len(node.input) > 2 and node.input[2] else np.zeros(scale.shape, dtype)
     weights = node.op_type == "DequantizeLinear" and node.input[0] in constants
     if zero.dtype not in LIMITS and not (weights and zero.dtype == np.int32):
-        raise ComponentError(
-            f"{node.op_type} {node.name}: {zero.dtype} levels", "8-bit levels", "quantize the model to int8"
-        )
+        received = f"{node.op_type} {node.name}: {zero.dtype} levels"
+        raise ComponentError(received, "8-bit levels", "quantize the model to int8")
     return scale, zero
 
 
@@ -107,9 +101,8 @@ def _per_channel(values: NDArray[Any], node: onnx.NodeProto, constants: Constant
 def _clip_input(graph: onnx.GraphProto, node: onnx.NodeProto, low: Any, high: Any, scale: NDArray[Any]) -> None:
     """Clip the input of a quantizer to its previous range, on the side where the symmetric range is larger."""
     if scale.size > 1:
-        raise ComponentError(
-            f"{node.op_type} {node.name}: activations with {scale.size} scales", "one scale", "quantize per tensor"
-        )
+        received = f"{node.op_type} {node.name}: activations with {scale.size} scales"
+        raise ComponentError(received, "one scale", "quantize per tensor")
     if abs(float(high + low)) <= 1.5 * float(scale):  # symmetric already
         return
     name, limits = f"{node.output[0]}_cut", []

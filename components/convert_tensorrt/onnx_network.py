@@ -31,17 +31,11 @@ def check_signature(parent: Runtime, uri: str) -> None:
     """Raise ComponentError unless TensorRT supports the dtypes of all inputs and outputs."""
     for name, spec in (parent.inputs | parent.outputs).items():
         if spec.dtype == "string":
-            raise ComponentError(
-                f"{uri}: {name!r} is a string",
-                "numeric inputs and outputs; TensorRT supports nothing else",
-                "look words up before the model",
-            )
+            expected = "numeric inputs and outputs; TensorRT supports nothing else"
+            raise ComponentError(f"{uri}: {name!r} is a string", expected, "look words up before the model")
         if spec.dtype not in DTYPES.values():
-            raise ComponentError(
-                f"{uri}: {name!r} is {spec}",
-                f"one of {', '.join(DTYPES.values())}",
-                "cast it inside the model, to float32 or int32",
-            )
+            fix = "cast it inside the model, to float32 or int32"
+            raise ComponentError(f"{uri}: {name!r} is {spec}", f"one of {', '.join(DTYPES.values())}", fix)
 
 
 def write_network(

@@ -168,9 +168,8 @@ def select_output(runtime: Runtime, name: str | None) -> str:
     if name is not None:
         raise ComponentError(f"no output {name!r}", f"one of {outputs}", nearest(name, runtime.outputs))
     if len(runtime.outputs) > 1:
-        raise ComponentError(
-            f"{len(runtime.outputs)} outputs", f"one of {outputs}", "pass output=NAME with the output to evaluate"
-        )
+        received = f"{len(runtime.outputs)} outputs"
+        raise ComponentError(received, f"one of {outputs}", "pass output=NAME with the output to evaluate")
     return next(iter(runtime.outputs))
 
 
@@ -196,11 +195,8 @@ def run_output(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: st
         chunks.append(runtime.run(inputs)[output])
     predictions = np.concatenate(chunks)[:count] if fixed else chunks[0]
     if len(predictions) != count:
-        raise ComponentError(
-            f"output {output!r}: {len(predictions)} rows for {count} records",
-            "a row for each record",
-            "export it again",
-        )
+        received = f"output {output!r}: {len(predictions)} rows for {count} records"
+        raise ComponentError(received, "a row for each record", "export it again")
     return predictions
 
 
@@ -209,11 +205,9 @@ def _check_scalars(runtime: Runtime, columns: Mapping[str, NDArray[Any]]) -> Non
     for name, spec in runtime.inputs.items():
         column = columns[column_name(name, spec)]
         if not spec.shape and (column != column[:1]).any():
-            raise ComponentError(
-                f"input {name!r} is {spec}, and the records of a batch have several values",
-                "one value for all of a batch, or an input with a batch axis",
-                f"give the model an input {name!r} of shape [None], or prepare examples with one value",
-            )
+            received = f"input {name!r} is {spec}, and the records of a batch have several values"
+            fix = f"give the model an input {name!r} of shape [None], or prepare examples with one value"
+            raise ComponentError(received, "one value for all of a batch, or an input with a batch axis", fix)
 
 
 def describe_error(error: Exception) -> str:

@@ -69,11 +69,9 @@ def make_plan(
     outputs = run_output(baseline, batch, output)
     predictions = outputs.reshape(len(outputs), -1)
     if broken := int((~np.isfinite(predictions)).any(1).sum()):
-        raise ComponentError(
-            f"baseline {models[0].uri}: NaN or infinity in {broken} of the first {len(predictions)} predictions",
-            "finite outputs",
-            "check its weights for NaN and the inputs for values out of range",
-        )
+        received = f"baseline {models[0].uri}: NaN or infinity in {broken} of the first {len(predictions)} predictions"
+        fix = "check its weights for NaN and the inputs for values out of range"
+        raise ComponentError(received, "finite outputs", fix)
     scoring = choose_scoring(settings, predictions, labels)
     check_labels(scoring, settings.label, labels)
     own, tfma = measure_first_batch(metrics, scoring, labels, outputs)
@@ -145,50 +143,37 @@ def _read_features(files: list[str]) -> dict[str, TensorSpec]:
             features = feature_specs(record) | features
     if not features:
         received = f"none of the first {len(first)} records is a tf.Example" if first else "no records"
-        raise ComponentError(
-            f"{files[0]}: {received}",
-            "tf.Example records with features",
-            "prepare the examples again with: tfopt prepare_examples",
-        )
+        fix = "prepare the examples again with: tfopt prepare_examples"
+        raise ComponentError(f"{files[0]}: {received}", "tf.Example records with features", fix)
     return with_manifest(features, files)
 
 
 def _check_label(settings: Settings, features: Mapping[str, TensorSpec]) -> None:
     name = settings.label
     if name not in features:
-        raise ComponentError(
-            f"no label {name!r}", f"one of the features {', '.join(features)}", nearest(name, features)
-        )
+        received = f"no label {name!r}"
+        raise ComponentError(received, f"one of the features {', '.join(features)}", nearest(name, features))
     spec = features[name]
     if spec.dtype == "string" and not (settings.metrics and settings.task in ("auto", OTHER)):
-        raise ComponentError(
-            f"label {name!r} is text",
-            "int64 classes, numbered from 0 as the model's output is, or float targets",
-            "prepare the examples with the classes numbered; text does not say which output it belongs to",
-        )
+        received = f"label {name!r} is text"
+        fix = "prepare the examples with the classes numbered; text does not say which output it belongs to"
+        raise ComponentError(received, "int64 classes, numbered from 0 as the model's output is, or float targets", fix)
     is_class = spec.dtype == "int64" and spec.shape[1] == 1
     may_be_one_hot = settings.task == CLASSIFICATION and (spec.shape[1] or 0) > 1
     if settings.task in (CLASSIFICATION, BINARY) and not (is_class or may_be_one_hot):
         one_hot = ", or one-hot values" if settings.task == CLASSIFICATION else ""
-        raise ComponentError(
-            f"label {name!r} is {spec}",
-            f"one int64{one_hot} for task={settings.task}",
-            "pass task=regression, or store classes as integers",
-        )
+        fix = "pass task=regression, or store classes as integers"
+        raise ComponentError(f"label {name!r} is {spec}", f"one int64{one_hot} for task={settings.task}", fix)
 
 
 def _check_slices(settings: Settings, features: Mapping[str, TensorSpec]) -> None:
     for name in settings.slices:
         if name not in features:
-            raise ComponentError(
-                f"no slice feature {name!r}", f"features {', '.join(features)}", nearest(name, features)
-            )
+            received = f"no slice feature {name!r}"
+            raise ComponentError(received, f"features {', '.join(features)}", nearest(name, features))
         if features[name].dtype == "float32" or features[name].shape[1] != 1:
-            raise ComponentError(
-                f"slice feature {name!r} is {features[name]}",
-                "one integer or text a record",
-                "store it in steps, as an integer",
-            )
+            received = f"slice feature {name!r} is {features[name]}"
+            raise ComponentError(received, "one integer or text a record", "store it in steps, as an integer")
 
 
 def _batch_size(features: Mapping[str, TensorSpec], largest_model: int) -> int:
@@ -205,8 +190,6 @@ def _first_batch(
         usable, columns, _ = decoder.decode(batch)
         if len(usable):
             return position, columns
-    raise ComponentError(
-        f"no record of split {settings.split!r} has the label and all inputs",
-        f"records with {', '.join([settings.label, *required_features(baseline.inputs)])}",
-        "prepare the examples again",
-    )
+    received = f"no record of split {settings.split!r} has the label and all inputs"
+    expected = f"records with {', '.join([settings.label, *required_features(baseline.inputs)])}"
+    raise ComponentError(received, expected, "prepare the examples again")

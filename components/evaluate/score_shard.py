@@ -230,11 +230,8 @@ def _slices(features: tuple[str, ...], columns: Columns, count: int) -> Iterator
 def _check_slices(totals: Totals) -> None:
     for feature, count in Counter(key[0] for key in totals.sums if key).items():
         if count > MOST_SLICES:
-            raise ComponentError(
-                f"slice feature {feature!r} has more than {MOST_SLICES} values",
-                "a feature with few values",
-                "store it in coarser steps",
-            )
+            received = f"slice feature {feature!r} has more than {MOST_SLICES} values"
+            raise ComponentError(received, "a feature with few values", "store it in coarser steps")
 
 
 def _compare_outputs(plan: Plan, predictions: dict[int, NDArray[Any]], totals: Totals) -> None:

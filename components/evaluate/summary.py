@@ -33,30 +33,20 @@ def check_counts(parts: Sequence[Part], declared: int | None, totals: Totals, na
     """
     fix = "run it again; if it happens again, on another runner (Beam's own: no --runner)"
     if totals.parts != Counter(parts):
-        raise ComponentError(
-            f"{totals.parts.total()} parts of files scored, {len(totals.parts)} of them different",
-            f"each of the {len(parts)} parts once",
-            fix,
-        )
+        received = f"{totals.parts.total()} parts of files scored, {len(totals.parts)} of them different"
+        raise ComponentError(received, f"each of the {len(parts)} parts once", fix)
     if declared is not None and totals.read != declared:
-        raise ComponentError(
-            f"{totals.read} records read",
-            f"the {declared} that the split holds",
-            f"{fix}; or the files have changed",
-        )
+        received = f"{totals.read} records read"
+        raise ComponentError(received, f"the {declared} that the split holds", f"{fix}; or the files have changed")
     skipped = sum(totals.skipped.values())
     if skipped == totals.read:
         reasons = ", ".join(f"{count} x {reason}" for reason, count in totals.skipped.items())
-        raise ComponentError(
-            f"all {skipped} records skipped: {reasons}", "records that can be used", "prepare the examples again"
-        )
+        received = f"all {skipped} records skipped: {reasons}"
+        raise ComponentError(received, "records that can be used", "prepare the examples again")
     for number, name in enumerate(names):
         if number not in totals.failures and skipped + totals.answered[number] != totals.read:
-            raise ComponentError(
-                f"{name}: {totals.answered[number]} records evaluated and {skipped} skipped",
-                f"together the {totals.read} that were read",
-                fix,
-            )
+            received = f"{name}: {totals.answered[number]} records evaluated and {skipped} skipped"
+            raise ComponentError(received, f"together the {totals.read} that were read", fix)
 
 
 def summarize(
@@ -69,11 +59,8 @@ def summarize(
     """
     errors = [_error(plan, totals, number, model) for number, model in enumerate(models)]
     if errors[0]:
-        raise ComponentError(
-            f"baseline {names[0]}: {errors[0]}",
-            "a baseline with finite predictions for every record",
-            "fix it, or compare with another model",
-        )
+        expected = "a baseline with finite predictions for every record"
+        raise ComponentError(f"baseline {names[0]}: {errors[0]}", expected, "fix it, or compare with another model")
     measured: list[Measured] = [{} for _ in models]
     for number in [number for number, error in enumerate(errors) if not error]:
         try:

@@ -33,11 +33,8 @@ def choose_scoring(settings: Settings, predictions: Array, labels: Array) -> Sco
     has_classes = task not in (REGRESSION, OTHER)
     kind, why_kind = _choose_output_kind(settings, predictions, task)
     if settings.threshold != Settings.threshold and task not in (BINARY, MULTI_LABEL):
-        raise ComponentError(
-            f"threshold={settings.threshold:g} for task={task}",
-            f"task={BINARY} or task={MULTI_LABEL}: other tasks have no threshold",
-            "leave threshold out",
-        )
+        expected = f"task={BINARY} or task={MULTI_LABEL}: other tasks have no threshold"
+        raise ComponentError(f"threshold={settings.threshold:g} for task={task}", expected, "leave threshold out")
     log.info("task %s: %s", task, why)
     if has_classes:
         log.info("output of %s: %s", kind, why_kind)
@@ -122,20 +119,16 @@ def check_labels(scoring: Scoring, label: str, labels: Array) -> None:
             )
         return
     if scoring.task == MULTI_LABEL and not np.isin(labels, (0, 1)).all():
-        raise ComponentError(
-            f"label {label!r} has the value {labels[~np.isin(labels, (0, 1))][0]:g}",
-            f"0 or 1 for each output, for task={MULTI_LABEL}",
-            "store 1 for each label that a record has, or pass task=regression",
-        )
+        received = f"label {label!r} has the value {labels[~np.isin(labels, (0, 1))][0]:g}"
+        expected = f"0 or 1 for each output, for task={MULTI_LABEL}"
+        raise ComponentError(received, expected, "store 1 for each label that a record has, or pass task=regression")
     if not (classes := scoring.class_count):
         return
     wrong = labels[(labels < 0) | (labels >= classes)]
     if len(wrong):
-        raise ComponentError(
-            f"label {label!r} has the value {int(wrong[0])}",
-            f"a class from 0 to {classes - 1}, as the output has {scoring.width} values",
-            "number the classes from 0, or pass task=regression if it is no class",
-        )
+        received = f"label {label!r} has the value {int(wrong[0])}"
+        expected = f"a class from 0 to {classes - 1}, as the output has {scoring.width} values"
+        raise ComponentError(received, expected, "number the classes from 0, or pass task=regression if it is no class")
 
 
 def check_probabilities(scoring: Scoring, settings: Settings, predictions: Array) -> None:

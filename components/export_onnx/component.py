@@ -49,11 +49,9 @@ def export_onnx(
         without_examples="float16",
     )
     if trained and conversion.reduce_range == "on":
-        raise ComponentError(
-            f"reduce_range='on' for {model.name}, whose 8-bit ranges were trained",
-            "kernels with as many levels as in training",
-            "leave reduce_range out, or pass the model from before it was quantized",
-        )
+        received = f"reduce_range='on' for {model.name}, whose 8-bit ranges were trained"
+        fix = "leave reduce_range out, or pass the model from before it was quantized"
+        raise ComponentError(received, "kernels with as many levels as in training", fix)
     from tfopt.components.export_onnx.export import export  # imports NumPy
 
     convert_in_child(export, model, examples, exported, conversion)

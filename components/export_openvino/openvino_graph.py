@@ -22,11 +22,8 @@ def check_no_strings(specs: Mapping[str, TensorSpec]) -> None:
     """Raise ComponentError if an input or output is a string, for which OpenVINO has no kernels."""
     for name, spec in specs.items():
         if spec.dtype == "string":
-            raise ComponentError(
-                f"{name!r}: {spec}",
-                "numeric inputs and outputs; OpenVINO has kernels for nothing else",
-                "look words up before the model",
-            )
+            expected = "numeric inputs and outputs; OpenVINO has kernels for nothing else"
+            raise ComponentError(f"{name!r}: {spec}", expected, "look words up before the model")
 
 
 def convert(source: Path) -> Any:
@@ -86,14 +83,10 @@ def _readers(node: Any) -> Iterator[Any]:
 def _conversion_error(error: Exception) -> ComponentError:
     unknown = re.search(r"(?:No conversion rule found for operations|Conversion is failed for): (.+)", str(error))
     if unknown:
-        return ComponentError(
-            f"ops that OpenVINO cannot convert: {unknown[1].strip()}",
-            "a model of ops that can be converted",
-            "express them with other ops in the model",
-        )
+        received = f"ops that OpenVINO cannot convert: {unknown[1].strip()}"
+        expected = "a model of ops that can be converted"
+        return ComponentError(received, expected, "express them with other ops in the model")
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from")]
-    return ComponentError(
-        f"the converter failed: {(lines[-1] if lines else first_line(error))[:300]}",
-        "a model that OpenVINO can convert",
-        "check that the file is complete, and report this with the model",
-    )
+    received = f"the converter failed: {(lines[-1] if lines else first_line(error))[:300]}"
+    expected = "a model that OpenVINO can convert"
+    return ComponentError(received, expected, "check that the file is complete, and report this with the model")

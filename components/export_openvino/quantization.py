@@ -48,11 +48,9 @@ def quantize(
     """
     logging.getLogger("nncf").setLevel(logging.ERROR)
     if openvino_graph.count_ops(model).get(openvino_graph.FAKE_QUANTIZE):
-        raise ComponentError(
-            "a model that was quantized already",
-            "a float model: quantizing twice adds up two rounding errors",
-            "pass the model from before it was quantized, or choose precision='float32' to convert it as it is",
-        )
+        received = "a model that was quantized already"
+        fix = "pass the model from before it was quantized, or choose precision='float32' to convert it as it is"
+        raise ComponentError(received, "a float model: quantizing twice adds up two rounding errors", fix)
     floating = float_part.find(model)
     errors: dict[str, float] = {}
     forms: dict[str, tuple[Any, dict[str, Any]]] = {}
@@ -79,17 +77,11 @@ def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
     try:
         quantized = nncf.quantize(model.clone(), nncf.Dataset(feed), subset_size=len(feed), **settings)
     except Exception as error:  # its exceptions share no base
-        raise ComponentError(
-            f"the quantizer failed: {first_line(error)[:300]}",
-            "a graph that NNCF can quantize",
-            "choose float32 or float16",
-        ) from error
+        received = f"the quantizer failed: {first_line(error)[:300]}"
+        raise ComponentError(received, "a graph that NNCF can quantize", "choose float32 or float16") from error
     if not openvino_graph.int8_layers(quantized):
-        raise ComponentError(
-            "precision='int8' for a model without a convolution or matrix product of its own weights",
-            "a layer that can be computed in 8 bits",
-            "choose float32 or float16",
-        )
+        received = "precision='int8' for a model without a convolution or matrix product of its own weights"
+        raise ComponentError(received, "a layer that can be computed in 8 bits", "choose float32 or float16")
     return quantized
 
 
@@ -178,11 +170,9 @@ def quantize_within_limit(
     before, after = openvino_graph.int8_layers(quantized), openvino_graph.int8_layers(controlled)
     in_float = sorted(set(before) - set(after))
     if reached > limit or len(in_float) > len(before) / 2:
-        raise ComponentError(
-            f"degradation {reached:.3g} with {len(in_float)} of {len(before)} layers left in float32",
-            f"at most max_degradation={limit:g} with at most half of them in float32",
-            "allow more, calibrate on more examples, or choose a higher precision",
-        )
+        received = f"degradation {reached:.3g} with {len(in_float)} of {len(before)} layers left in float32"
+        expected = f"at most max_degradation={limit:g} with at most half of them in float32"
+        raise ComponentError(received, expected, "allow more, calibrate on more examples, or choose a higher precision")
     facts: ConversionFacts = {"left_in_float": in_float, "degradation": reached}
     if in_float:
         facts[DEGRADATION_NOTE] = describe_first_form(len(in_float) + 1)

@@ -65,26 +65,15 @@ def _check(model: Model, examples: Examples | None, parameters: TFLiteConversion
         without_examples="dynamic",
     )
     if parameters.integer_io and precision not in CALIBRATED:
-        raise ComponentError(
-            f"integer_io with precision={precision!r}",
-            f"precision {' or '.join(CALIBRATED)}",
-            "leave integer_io out: the other precisions compute in floats",
-        )
+        fix = "leave integer_io out: the other precisions compute in floats"
+        raise ComponentError(f"integer_io with precision={precision!r}", f"precision {' or '.join(CALIBRATED)}", fix)
     if parameters.sparse and (precision == "int4" or parameters.recipe):
-        raise ComponentError(
-            f"sparse with precision={precision!r}" + (" and a recipe" if parameters.recipe else ""),
-            "precision float32 or float16",
-            "leave sparse out: such layers are quantized one by one, and stored densely",
-        )
+        received = f"sparse with precision={precision!r}" + (" and a recipe" if parameters.recipe else "")
+        fix = "leave sparse out: such layers are quantized one by one, and stored densely"
+        raise ComponentError(received, "precision float32 or float16", fix)
     if parameters.recipe and trained:
-        raise ComponentError(
-            "a recipe for a model whose 8-bit ranges were trained",
-            "a model before quantize",
-            "leave recipe out, or name in quantize the layers to leave in float32",
-        )
+        fix = "leave recipe out, or name in quantize the layers to leave in float32"
+        raise ComponentError("a recipe for a model whose 8-bit ranges were trained", "a model before quantize", fix)
     if parameters.max_degradation is not None and examples is None:
-        raise ComponentError(
-            f"max_degradation={parameters.max_degradation} without examples",
-            "examples to measure it on",
-            "pass examples=PATH",
-        )
+        received = f"max_degradation={parameters.max_degradation} without examples"
+        raise ComponentError(received, "examples to measure it on", "pass examples=PATH")

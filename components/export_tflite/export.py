@@ -100,11 +100,8 @@ def _verify(
         return {"run": False, "reason": f"needs TensorFlow's Flex delegate for {', '.join(ops['flex'])}"}
     floats = sorted(name for name, dtype in ops["io"].items() if "FLOAT" in dtype)
     if parameters.integer_io and floats:
-        raise ComponentError(
-            f"{', '.join(floats)}: float in the converted file",
-            "integer inputs and outputs",
-            "leave integer_io out: an op next to them has no integer kernel",
-        )
+        fix = "leave integer_io out: an op next to them has no integer kernel"
+        raise ComponentError(f"{', '.join(floats)}: float in the converted file", "integer inputs and outputs", fix)
     with _load(child, parameters) as loaded:
         return verify(parent, loaded, examples, sampled, parameters, parameters.precision)
 
@@ -114,19 +111,14 @@ def _load(child: TFLiteModel, parameters: TFLiteConversion) -> Runtime:
         return runtimes.load(child)
     except ComponentError as error:
         if parameters.precision == "int4" or parameters.recipe:
-            raise ComponentError(
-                f"layers of kinds that LiteRT does not load: {error.received}",
-                "kinds that LiteRT supports for these layers",
-                "choose another kind for the layer named there, by recipe; blocks of zeros have no 4-bit scale",
-            ) from error
+            received = f"layers of kinds that LiteRT does not load: {error.received}"
+            fix = "choose another kind for the layer named there, by recipe; blocks of zeros have no 4-bit scale"
+            raise ComponentError(received, "kinds that LiteRT supports for these layers", fix) from error
         if not parameters.sparse:
-            raise ComponentError(
-                f"LiteRT converts the model, and does not load the file: {error.received.rpartition('/tflite: ')[2]}",
-                "a file that LiteRT can load",
-                "report this with the model",
-            ) from error
-        raise ComponentError(
-            f"a sparse {parameters.precision} file, which LiteRT converts but does not load: {error.received}",
-            "sparse with precision float32 or float16",
-            "choose one of these, or leave sparse out",
-        ) from error
+            received = (
+                f"LiteRT converts the model, and does not load the file: {error.received.rpartition('/tflite: ')[2]}"
+            )
+            raise ComponentError(received, "a file that LiteRT can load", "report this with the model") from error
+        received = f"a sparse {parameters.precision} file, which LiteRT converts but does not load: {error.received}"
+        expected = "sparse with precision float32 or float16"
+        raise ComponentError(received, expected, "choose one of these, or leave sparse out") from error

@@ -37,11 +37,9 @@ def describe(content: bytes) -> FlatbufferFacts:
     ops = [(codes[op.opcodeIndex], op, graph) for graph in file.subgraphs for op in graph.operators or []]
     names = {name for name, _, _ in ops}
     if "READ_VARIABLE" in names and "ASSIGN_VARIABLE" not in names:
-        raise ComponentError(
-            "a converted file without weights: it reads variables that nothing writes",
-            "weights stored as constants",
-            "export the SavedModel again with its variables tracked",
-        )
+        received = "a converted file without weights: it reads variables that nothing writes"
+        expected = "weights stored as constants"
+        raise ComponentError(received, expected, "export the SavedModel again with its variables tracked")
     made = [(name, op.outputs, graph) for name, op, graph in ops if op.outputs is not None and len(op.outputs)]
     kinds = [(name, graph.tensors[outputs[0]].type) for name, outputs, graph in made if name not in CASTS]
     return {

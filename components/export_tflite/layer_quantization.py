@@ -58,11 +58,9 @@ class QuantizableModel:
         try:
             return bytes(quantizer.quantize(self.ranges).quantized_model)
         except Exception as error:
-            raise ComponentError(
-                f"the quantizer failed: {first_line(error)[:300]}",
-                f"layers that can be {self._precision}",
-                "leave the layer it names in float32 by recipe=['NAME=float32'], or choose another precision",
-            ) from error
+            received = f"the quantizer failed: {first_line(error)[:300]}"
+            fix = "leave the layer it names in float32 by recipe=['NAME=float32'], or choose another precision"
+            raise ComponentError(received, f"layers that can be {self._precision}", fix) from error
 
     def rank_by_error(self, quantized: bytes) -> list[str]:
         """Return the names of the layers, the one that adds most error first.
@@ -90,11 +88,8 @@ class QuantizableModel:
         names = [output for _, output, _ in _layers(self._content)]
         for pattern, kind in rules:
             if not any(re.search(pattern, name) for name in names):
-                raise ComponentError(
-                    f"recipe {pattern}={kind}: no such layer",
-                    f"a part of one of: {', '.join(names)[:1000]}",
-                    nearest(pattern, names),
-                )
+                received = f"recipe {pattern}={kind}: no such layer"
+                raise ComponentError(received, f"a part of one of: {', '.join(names)[:1000]}", nearest(pattern, names))
 
     def _quantizer(self, rules: Iterable[Rule]) -> Quantizer:
         quantizer = Quantizer(bytearray(self._content))

@@ -94,11 +94,9 @@ def _check_assets(saved_model: Path) -> None:
     meta_graph = read_meta_graph(saved_model)
     names = {asset.tensor_info.name.partition(":")[0] for asset in asset_files(meta_graph)}
     if any(node.op == "Placeholder" and node.name in names for node in meta_graph.graph_def.node):
-        raise ComponentError(
-            "lookup tables whose content is in a file, in a model that a component made or of another signature",
-            "tables with their content in the graph, or the default signature of the original model",
-            "convert the original model, or create the table from constants",
-        )
+        received = "lookup tables whose content is in a file, in a model that a component made or of another signature"
+        expected = "tables with their content in the graph, or the default signature of the original model"
+        raise ComponentError(received, expected, "convert the original model, or create the table from constants")
 
 
 def convert_float(saved_model: Path, parameters: TFLiteConversion) -> bytes:
@@ -112,11 +110,8 @@ def _conversion_error(error: Exception, parameters: TFLiteConversion, saved_mode
     no_kernel = sorted(set(re.findall(r"not yet supported for op: '(\w+)'", message)))
     expected = "a model of ops that LiteRT has"
     if custom:
-        return ComponentError(
-            f"ops that neither LiteRT nor TF Select has: {', '.join(custom)}",
-            expected,
-            "express them with other ops in the model",
-        )
+        received = f"ops that neither LiteRT nor TF Select has: {', '.join(custom)}"
+        return ComponentError(received, expected, "express them with other ops in the model")
     if select and not parameters.select_tf_ops:
         types = {op: sorted(_other_types(message, op)) for op in select}
         names = [f"{op} ({', '.join(types[op])})" if types[op] else op for op in select]

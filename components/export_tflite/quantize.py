@@ -45,11 +45,8 @@ def quantize(
         in_float = floating.operations
         content = litert_converter.convert(serving, parameters, feed if calibrated else None, in_float=in_float)
         if parameters.sparse and not flatbuffer.describe(content)["sparse"]:
-            raise ComponentError(
-                "sparse for a model in which no layer's weights are mostly zeros",
-                "a pruned model",
-                "prune it first (tfopt prune), or leave sparse out",
-            )
+            received = "sparse for a model in which no layer's weights are mostly zeros"
+            raise ComponentError(received, "a pruned model", "prune it first (tfopt prune), or leave sparse out")
         if feed and calibrated and precision == "int8" and parameters.tolerance is None:
             convert = partial(
                 litert_converter.convert, serving, parameters, feed, dense_channels=False, in_float=in_float
@@ -60,11 +57,9 @@ def quantize(
         if degradation is None or limit is None or degradation <= limit:
             return content, facts
         if precision not in BY_LAYER or (precision == "int8" and not calibrated):
-            raise ComponentError(
-                f"{precision}: degradation {degradation:.3g}",
-                f"at most max_degradation={limit:g}",
-                "allow more, or choose a higher precision",
-            )
+            received = f"{precision}: degradation {degradation:.3g}"
+            expected = f"at most max_degradation={limit:g}"
+            raise ComponentError(received, expected, "allow more, or choose a higher precision")
     from tfopt.components.export_tflite import layer_quantization  # ai-edge-quantizer takes a quarter of a second
 
     model = layer_quantization.QuantizableModel(

@@ -43,11 +43,8 @@ def inspect_model(
             variable changes during serving), or it lacks the signature.
     """
     if not model.saved_model and not model.keras:
-        raise ComponentError(
-            f"{model.uri}: only a {model.format} model",
-            "a SavedModel or a Keras model",
-            "pass the model that it was converted from",
-        )
+        received = f"{model.uri}: only a {model.format} model"
+        raise ComponentError(received, "a SavedModel or a Keras model", "pass the model that it was converted from")
     from tfopt.components.inspect_model.inspect import inspect  # imports NumPy
     from tfopt.components.inspect_model.report import render_html, render_text
 

@@ -97,9 +97,8 @@ def _fix_to_one_example(frozen: Frozen, key: str, uri: str) -> tuple[Frozen, dic
     import tensorflow as tf
 
     if key not in frozen.signatures:
-        raise ComponentError(
-            f"{uri}: no signature {key!r}", "a signature of the model", nearest(key, frozen.signatures)
-        )
+        received = f"{uri}: no signature {key!r}"
+        raise ComponentError(received, "a signature of the model", nearest(key, frozen.signatures))
     signature, assumed = frozen.signatures[key], {}
     graph = tf.compat.v1.GraphDef.FromString(frozen.graph.SerializeToString())
     placeholders = {node.name: node for node in graph.node}

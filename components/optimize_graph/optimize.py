@@ -72,11 +72,8 @@ def _exported(model: SavedModel, folder: Path, optimization: Optimization) -> Sa
     if model.frozen_graph:
         saved_model.write(graph_file.read_graph(model.frozen_graph, inputs, outputs), exported.path)
     elif inputs or outputs:
-        raise ComponentError(
-            f"{inputs=}, {outputs=} for a model with signatures",
-            "inputs and outputs for a frozen graph only",
-            "leave them out",
-        )
+        received = f"{inputs=}, {outputs=} for a model with signatures"
+        raise ComponentError(received, "inputs and outputs for a frozen graph only", "leave them out")
     elif model.saved_model is None:
         keras_models.save(keras_models.load(model), exported.path)
     elif has_successors(read_meta_graph(model.saved_model).graph_def):  # which are replaced by reading and writing it

@@ -44,9 +44,8 @@ def open_for_reading(uri: str) -> Iterator[IO[bytes]]:
         ):
             yield cast("IO[bytes]", plain)
     except (EOFError, zlib.error, OSError) as error:
-        raise ComponentError(
-            f"{uri}: {error or 'it ends too early'}", "a complete, readable file", "copy or write it again"
-        ) from error
+        received = f"{uri}: {error or 'it ends too early'}"
+        raise ComponentError(received, "a complete, readable file", "copy or write it again") from error
 
 
 @contextlib.contextmanager

@@ -24,11 +24,8 @@ class Splits:
         matches = [re.fullmatch(r"([A-Za-z0-9_.-]+):([1-9][0-9]*)", text.strip()) for text in texts]
         names = [match[1] for match in matches if match]
         if not texts or None in matches or len(set(names)) < len(texts):
-            raise ComponentError(
-                f"splits={list(texts)}",
-                "different names (letters, digits, _ . -) with whole weights from 1",
-                'write splits=["train:8", "eval:2"]',
-            )
+            expected = "different names (letters, digits, _ . -) with whole weights from 1"
+            raise ComponentError(f"splits={list(texts)}", expected, 'write splits=["train:8", "eval:2"]')
         return cls(tuple((match[1], int(match[2])) for match in matches if match))
 
     @property
@@ -84,11 +81,8 @@ class Pack:
         if self.name == label:
             raise ComponentError(f"pack={self}, and the label is {label!r} too", "two names", "pack under another name")
         if self.size != size:
-            raise ComponentError(
-                f"pack={self}: {self.size} values; {source} has {size} besides {label!r}",
-                f"{size} values",
-                "give sizes whose product is that number",
-            )
+            received = f"pack={self}: {self.size} values; {source} has {size} besides {label!r}"
+            raise ComponentError(received, f"{size} values", "give sizes whose product is that number")
 
 
 @dataclass(frozen=True)
@@ -106,11 +100,9 @@ class Sparse:
         matches = [re.fullmatch(r"(\w+)=([^:=\s]+):([^:=\s]+):([1-9][0-9]*)", text.strip()) for text in texts]
         names = [name for match in matches if match for name in match.groups()[:3]]
         if None in matches or len(set(names)) < len(names):
-            raise ComponentError(
-                f"sparse={list(texts)}",
-                "a new name, the feature with positions, the one with values, and the number of positions",
-                'write sparse=["words=word_ids:counts:5000"], with different names',
-            )
+            expected = "a new name, the feature with positions, the one with values, and the number of positions"
+            fix = 'write sparse=["words=word_ids:counts:5000"], with different names'
+            raise ComponentError(f"sparse={list(texts)}", expected, fix)
         return tuple(cls(match[1], match[2], match[3], int(match[4])) for match in matches if match)
 
 
@@ -119,9 +111,8 @@ def parse_names(texts: Sequence[str]) -> dict[str, str]:
     pairs = [text.strip().rpartition("=")[::2] for text in texts]
     names = dict(pairs)
     if not all(map(all, pairs)) or len(names) < len(pairs) or len(set(names.values())) < len(pairs):
-        raise ComponentError(
-            f"rename={list(texts)}", "different features and different new names", 'write rename=["x=input_layer"]'
-        )
+        received = f"rename={list(texts)}"
+        raise ComponentError(received, "different features and different new names", 'write rename=["x=input_layer"]')
     return names
 
 
@@ -149,11 +140,8 @@ def parse_columns(texts: Sequence[str]) -> dict[str, Column]:
     except ValueError:
         columns = {}
     if len(columns) < len(matches):
-        raise ComponentError(
-            f"columns={list(texts)}",
-            f"different names, each with its type ({', '.join(sorted(FIELDS))}), a value for missing ones",
-            'write columns=["age:int64", "name:string or none"]',
-        )
+        expected = f"different names, each with its type ({', '.join(sorted(FIELDS))}), a value for missing ones"
+        raise ComponentError(f"columns={list(texts)}", expected, 'write columns=["age:int64", "name:string or none"]')
     return columns
 
 

@@ -100,11 +100,8 @@ def check_shards(survey: Survey, shards: list[Shard], source: Source, settings: 
 
 
 def _lost_rows(received: str) -> ComponentError:
-    return ComponentError(
-        received,
-        "every row to be written or rejected",
-        "the Beam runner lost data: use another one (DirectRunner is the default)",
-    )
+    fix = "the Beam runner lost data: use another one (DirectRunner is the default)"
+    return ComponentError(received, "every row to be written or rejected", fix)
 
 
 def check_rejects(rows: int, rejects: Rejects, source: Source, settings: Settings) -> None:
@@ -127,9 +124,8 @@ def _check_declared(survey: Survey, source: Source) -> None:
     absent = [name for name in source.declared if source.format == "jsonl" and not sum(kinds.get(name, NO_VALUES)[1:])]
     if absent:
         others = [name for name in kinds if name not in source.declared]
-        raise ComponentError(
-            f"columns: no object has a value of {absent[0]!r}", "keys of the objects", nearest(absent[0], others)
-        )
+        received = f"columns: no object has a value of {absent[0]!r}"
+        raise ComponentError(received, "keys of the objects", nearest(absent[0], others))
 
 
 def _check_missing(survey: Survey, source: Source, settings: Settings) -> None:
@@ -145,11 +141,9 @@ def _check_missing(survey: Survey, source: Source, settings: Settings) -> None:
     lists = [location for location in first if location[2] in survey.lists]
     if settings.missing == "default" and lists:
         file, line, name = lists[0]
-        raise ComponentError(
-            f"missing='default': {name!r} is a column of lists, and missing in {file} line {line}",
-            "a list in every row, because a missing list has no default",
-            "write the lists, or pass missing='omit' or 'drop'",
-        )
+        received = f"missing='default': {name!r} is a column of lists, and missing in {file} line {line}"
+        expected = "a list in every row, because a missing list has no default"
+        raise ComponentError(received, expected, "write the lists, or pass missing='omit' or 'drop'")
 
 
 def _check_splits(shards: list[Shard], settings: Settings) -> None:

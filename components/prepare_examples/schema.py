@@ -165,21 +165,17 @@ def decide_schema(survey: Survey, source: Source, settings: Settings) -> Schema:
     pack = None if source.image else settings.packed_feature
     text_columns = [name for name, dtype in columns.items() if dtype == "string" and name != source.label]
     if pack and text_columns:
-        raise ComponentError(
-            f"pack={pack}: column {text_columns[0]!r} holds words ({_first_text(survey, text_columns[0])})",
-            "columns of numbers besides the label",
-            "leave pack out, or remove those columns from the data",
-        )
+        received = f"pack={pack}: column {text_columns[0]!r} holds words ({_first_text(survey, text_columns[0])})"
+        expected = "columns of numbers besides the label"
+        raise ComponentError(received, expected, "leave pack out, or remove those columns from the data")
     classes: tuple[str, ...] = ()
     if columns[source.label] == "string":
         words = {word.decode(errors="replace") for word in survey.words}
         classes = number_classes(words, settings.classes, source.label)
     elif settings.classes:
-        raise ComponentError(
-            f"classes={list(settings.classes)}: the label {source.label!r} is {columns[source.label]}",
-            "a label of words, because a number is its own class",
-            f'leave classes out or, if the numbers are names, pass columns=["{source.label}:string"]',
-        )
+        received = f"classes={list(settings.classes)}: the label {source.label!r} is {columns[source.label]}"
+        fix = f'leave classes out or, if the numbers are names, pass columns=["{source.label}:string"]'
+        raise ComponentError(received, "a label of words, because a number is its own class", fix)
     for sparse in settings.sparse_features:
         _check_sparse(sparse, columns, source)
     declared, new_names = parse_columns(settings.columns), _new_names(settings, columns, pack)
@@ -193,15 +189,13 @@ def _new_names(settings: Settings, columns: Mapping[str, str], pack: Pack | None
     for name, new in new_names.items():
         received = f"rename={name}={new}"
         if pack:
-            raise ComponentError(
-                f"{received}, and pack={pack}", "one of them", f"leave rename out, and use pack={new}=…"
-            )
+            received = f"{received}, and pack={pack}"
+            raise ComponentError(received, "one of them", f"leave rename out, and use pack={new}=…")
         if name not in columns:
             raise ComponentError(f"{received}: no {name!r}", f"features {', '.join(columns)}", nearest(name, columns))
         if name in {settings.label, *parts}:
-            raise ComponentError(
-                received, "no label or part of a sparse feature", "leave it out: no input has its name"
-            )
+            expected = "no label or part of a sparse feature"
+            raise ComponentError(received, expected, "leave it out: no input has its name")
         if new in {*parts, *(columns.keys() - new_names.keys())}:
             raise ComponentError(f"{received}: there is such a feature", "a new name", f"rename {new!r} as well")
     return new_names
@@ -236,9 +230,8 @@ def number_classes(names: Collection[str], declared: Sequence[str], label: str) 
 def _check_sparse(sparse: Sparse, columns: Mapping[str, str], source: Source) -> None:
     for name, accepted in ((sparse.positions, ("int64",)), (sparse.values, ("int64", "float32"))):
         if name not in columns:
-            raise ComponentError(
-                f"sparse={sparse.name}: no feature {name!r}", f"features {', '.join(columns)}", nearest(name, columns)
-            )
+            received = f"sparse={sparse.name}: no feature {name!r}"
+            raise ComponentError(received, f"features {', '.join(columns)}", nearest(name, columns))
         if columns[name] not in accepted or name == source.label:
             raise ComponentError(
                 f"sparse={sparse.name}: feature {name!r} is {'the label' if name == source.label else columns[name]}",
@@ -246,9 +239,8 @@ def _check_sparse(sparse: Sparse, columns: Mapping[str, str], source: Source) ->
                 "name the feature with positions first, then the one with values",
             )
     if sparse.name in columns:
-        raise ComponentError(
-            f"sparse={sparse.name}: there is such a feature", "a name that no feature has", "choose another"
-        )
+        received = f"sparse={sparse.name}: there is such a feature"
+        raise ComponentError(received, "a name that no feature has", "choose another")
 
 
 def _type(counts: list[int], max_rejected: float, is_label: bool) -> str:
@@ -267,17 +259,11 @@ def _check_label(survey: Survey, source: Source, settings: Settings) -> None:
     if source.label not in source.declared and min(numbers, words) > max(settings.max_rejected, STRAY_WORDS) * (
         numbers + words
     ):
-        raise ComponentError(
-            f"label {source.label!r}: {numbers} numbers and {words} words ({_first_text(survey, source.label)})",
-            "all numbers or all words",
-            "fix the label, or name another column",
-        )
+        received = f"label {source.label!r}: {numbers} numbers and {words} words ({_first_text(survey, source.label)})"
+        raise ComponentError(received, "all numbers or all words", "fix the label, or name another column")
     if words > numbers and len(survey.words) > MOST_CLASSES:
-        raise ComponentError(
-            f"label {source.label!r}: more than {MOST_CLASSES} different words",
-            "a class or a number",
-            "name the column that contains the class",
-        )
+        received = f"label {source.label!r}: more than {MOST_CLASSES} different words"
+        raise ComponentError(received, "a class or a number", "name the column that contains the class")
 
 
 def _first_text(survey: Survey, name: str) -> str:

@@ -144,11 +144,8 @@ def inspect_table(data: str, label: str) -> TableColumns:
     settings = Settings(label=label)
     source = inspect_source(data, settings)
     if source.format not in TABLES:
-        raise ComponentError(
-            f"{data}: {source.format} files",
-            f"a table: {', '.join(TABLES)}",
-            "write a module with build_model() (docs/training.md) and a run file (docs/run_file.md) for these data",
-        )
+        fix = "write a module with build_model() (docs/training.md) and a run file (docs/run_file.md) for these data"
+        raise ComponentError(f"{data}: {source.format} files", f"a table: {', '.join(TABLES)}", fix)
     rows = list(islice(_rows(source), ROWS + 1))
     survey, all_rows = Survey(), len(rows) <= ROWS
     for row in rows[:ROWS]:
@@ -164,11 +161,9 @@ def inspect_table(data: str, label: str) -> TableColumns:
     for column, feature in names.items():
         columns.add(column, feature, schema.types[column], [features.get(column) for features in values])
     if not columns.numbers and not columns.words and not columns.dates:
-        raise ComponentError(
-            f"{data}: no column that a model can take: {next(iter(columns.left_out.values()), 'only the label')}",
-            "at least one column with different numbers, words or dates",
-            "check the data, or write the module yourself",
-        )
+        received = f"{data}: no column that a model can take: {next(iter(columns.left_out.values()), 'only the label')}"
+        expected = "at least one column with different numbers, words or dates"
+        raise ComponentError(received, expected, "check the data, or write the module yourself")
     columns.add_label([features[label][0] for features in values], schema.types[label], len(schema.classes))
     return columns
 

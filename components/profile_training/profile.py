@@ -96,11 +96,9 @@ def diagnose(
         steps = min(TRACED_STEPS, max(2, int(2 / np.median(seconds["real"]))))
         operations: OperationTimes = process.call("trace", str(trace), steps, lines)
     except CallFailed as failure:
-        raise ComponentError(
-            f"profile_training: {failure}",
-            "a training that runs: its steps are measured as they are",
-            "correct what the lines above show; train --debug shows the whole traceback",
-        ) from failure
+        received = f"profile_training: {failure}"
+        fix = "correct what the lines above show; train --debug shows the whole traceback"
+        raise ComponentError(received, "a training that runs: its steps are measured as they are", fix) from failure
     medians = {part: float(np.median(each)) * 1e3 for part, each in seconds.items()}
     from_build = {name: facts[name] for name in ("epoch", "cached", "eager", "weights")}
     times = StepTimes(

@@ -29,18 +29,14 @@ def find_kernels(model: Any, pattern: Pattern, names: Sequence[str]) -> list[Ker
     for name in names:
         refused = next((kernel for kernel in kernels if kernel.left and matches(kernel.path, [name])), None)
         if refused and "*" not in name:
-            raise ComponentError(
-                f"layer {refused.path!r}: {refused.left}",
-                f"a layer that pattern={pattern.name!r} fits",
-                "leave the layer out, or choose pattern='magnitude', which fits every kernel",
-            )
+            received = f"layer {refused.path!r}: {refused.left}"
+            fix = "leave the layer out, or choose pattern='magnitude', which fits every kernel"
+            raise ComponentError(received, f"a layer that pattern={pattern.name!r} fits", fix)
     if all(kernel.left for kernel in kernels):
         reasons = "; ".join(f"{kernel.path}: {kernel.left}" for kernel in kernels[:3]) or "no layer has a kernel"
-        raise ComponentError(
-            f"model {model.name}: nothing to prune ({reasons})",
-            f"a layer that pattern={pattern.name!r} fits",
-            "choose pattern='magnitude', which fits every kernel" if kernels else "give a model with trainable layers",
-        )
+        received = f"model {model.name}: nothing to prune ({reasons})"
+        fix = "choose pattern='magnitude', which fits every kernel" if kernels else "give a model with trainable layers"
+        raise ComponentError(received, f"a layer that pattern={pattern.name!r} fits", fix)
     return kernels
 
 
@@ -53,11 +49,8 @@ def check_not_shrunk(kernels: Sequence[Kernel]) -> None:
         candidates = [kernel for kernel in kernels if not kernel.left]
         if candidates and all(is_shrunk(kernel.values) for kernel in candidates):
             names = ", ".join(kernel.path for kernel in candidates[:5])
-            raise ComponentError(
-                f"{names}: kernels {description}",
-                "a model that was neither pruned nor clustered: its zeros and shared weights would be lost",
-                "give the model from before that",
-            )
+            expected = "a model that was neither pruned nor clustered: its zeros and shared weights would be lost"
+            raise ComponentError(f"{names}: kernels {description}", expected, "give the model from before that")
 
 
 def input_axis(kernel: Kernel) -> int:

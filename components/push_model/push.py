@@ -45,11 +45,9 @@ def choose(model: Model, blessing: Blessing, infra: InfraBlessing | None, fallba
     tests = {row.digest: row for row in infra.load().models} if infra else {}
     if infra and model.digest not in tests:
         digests = ", ".join(digest[:12] for digest in tests)
-        raise ComponentError(
-            f"{infra.uri} is about {digests}, but {model.uri} is {model.digest[:12]}",
-            "the infra_blessing of this very model",
-            "pass the model to validate_serving that is passed here",
-        )
+        received = f"{infra.uri} is about {digests}, but {model.uri} is {model.digest[:12]}"
+        expected = "the infra_blessing of this very model"
+        raise ComponentError(received, expected, "pass the model to validate_serving that is passed here")
     test = tests.get(model.digest)
     if permission.blessed and (test is None or test.blessed):
         return Choice(model, permission.reason)

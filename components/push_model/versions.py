@@ -260,11 +260,8 @@ def check_name(path: Path, *, link: bool = False) -> None:
     """Raise ComponentError if a path exists and is no folder, or with ``link`` no link: a push would replace it."""
     if path.exists() and not (path.is_symlink() if link else path.is_dir()):
         kind = "link" if link else "folder"
-        raise ComponentError(
-            f"push_model: {path} is no {kind}",
-            f"the {kind} that push_model writes there, or nothing",
-            "rename it, or push elsewhere",
-        )
+        expected = f"the {kind} that push_model writes there, or nothing"
+        raise ComponentError(f"push_model: {path} is no {kind}", expected, "rename it, or push elsewhere")
 
 
 @contextlib.contextmanager

@@ -54,17 +54,13 @@ def withdraw(destination: str, version: int | None, reason: str, *, allow: bool 
             return None if last.allow == allow else new_change(version, "withdrawn", last.digest, reason, allow=allow)
         number = version if version is not None else max(numbers, default=None)
         if number not in numbers:
-            raise ComponentError(
-                f"{versions.destination}: no version{'' if number is None else f' {number}'}",
-                "the destination of pushed versions, and the number of one",
-                f"versions there: {', '.join(map(str, numbers)) or 'none'}",
-            )
+            received = f"{versions.destination}: no version{'' if number is None else f' {number}'}"
+            expected = "the destination of pushed versions, and the number of one"
+            raise ComponentError(received, expected, f"versions there: {', '.join(map(str, numbers)) or 'none'}")
         if version is None and len(numbers) == 1:
-            raise ComponentError(
-                f"{versions.destination} has only version {number}",
-                "an earlier version, which is then served",
-                f"to serve nothing, name it: tfopt withdraw {destination} {number}",
-            )
+            received = f"{versions.destination} has only version {number}"
+            fix = f"to serve nothing, name it: tfopt withdraw {destination} {number}"
+            raise ComponentError(received, "an earlier version, which is then served", fix)
         return new_change(number, "withdrawn", versions.digest(number), reason, allow=allow)
 
     return _change(destination, version, choose)

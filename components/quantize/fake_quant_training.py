@@ -24,11 +24,9 @@ class Trainee:
         self.model = self._rewritten.model
         if not self._rewritten.kernels:
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(self._rewritten.left.items())[:5])
-            raise ComponentError(
-                f"model {model.name}: nothing to quantize ({reasons or 'no layer has a kernel'})",
-                "a Dense, Conv1D, Conv2D, DepthwiseConv2D or SeparableConv2D layer",
-                "leave this step out",
-            )
+            received = f"model {model.name}: nothing to quantize ({reasons or 'no layer has a kernel'})"
+            expected = "a Dense, Conv1D, Conv2D, DepthwiseConv2D or SeparableConv2D layer"
+            raise ComponentError(received, expected, "leave this step out")
         self._preserved: dict[str, list[str]] = {"zeros": [], "clusters": []}
         for layer in self._rewritten.kernels:
             kernel, name = layer.kernel.numpy(), layer.layer.name

@@ -48,11 +48,9 @@ def quantize_model(model: KerasModel, examples: Examples, module: Path, target: 
 
 def _check_layers(model: Any, keep_float: Sequence[str]) -> None:
     if not is_graph(model):
-        raise ComponentError(
-            f"model {model.name}: a subclassed model",
-            "a Sequential or Functional model, whose graph of layers is known",
-            "call its layers in a keras.Model, or quantize after training with export_tflite precision=int8",
-        )
+        received = f"model {model.name}: a subclassed model"
+        fix = "call its layers in a keras.Model, or quantize after training with export_tflite precision=int8"
+        raise ComponentError(received, "a Sequential or Functional model, whose graph of layers is known", fix)
     names = [layer.name for layer in model._flatten_layers()]
     for name in keep_float:
         if name not in names:

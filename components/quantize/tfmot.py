@@ -50,11 +50,9 @@ class ToolkitTrainee:
             if id(layer) in quantized
         ):
             reasons = "; ".join(f"{name}: {reason}" for name, reason in list(self.left.items())[:5])
-            raise ComponentError(
-                f"model {model.name}: nothing to quantize ({reasons or 'no layer has a kernel'})",
-                "a layer that TensorFlow's toolkit quantizes, such as Dense or Conv2D",
-                "leave this step out",
-            )
+            received = f"model {model.name}: nothing to quantize ({reasons or 'no layer has a kernel'})"
+            expected = "a layer that TensorFlow's toolkit quantizes, such as Dense or Conv2D"
+            raise ComponentError(received, expected, "leave this step out")
         with tfmot.quantization.keras.quantize_scope():
             annotated = rebuild(self._float, lambda layer: _annotate(layer, id(layer) in quantized))
             self._quantized = tfmot.quantization.keras.quantize_apply(annotated)
@@ -124,11 +122,9 @@ class ToolkitTrainee:
 def _check_not_nested(model: Layer) -> None:
     nested = [layer.name for layer in model.layers if isinstance(layer, Model)]
     if nested:
-        raise ComponentError(
-            f"model {model.name}: nested models ({', '.join(nested)})",
-            "a Keras 2 model without nested models, as TensorFlow's toolkit requires",
-            "call the nested model's layers in the outer one, or build the model in Keras 3",
-        )
+        received = f"model {model.name}: nested models ({', '.join(nested)})"
+        fix = "call the nested model's layers in the outer one, or build the model in Keras 3"
+        raise ComponentError(received, "a Keras 2 model without nested models, as TensorFlow's toolkit requires", fix)
 
 
 def _annotate(layer: Layer, quantized: bool) -> Layer:

@@ -46,11 +46,9 @@ def quantize(model: SavedModel, target: Path, examples: Examples, parameters: Gr
 
     for name in parameters.operations:
         if not kernels.get_registered_kernels_for_op(FUSED[name]).kernel:
-            raise ComponentError(
-                f"no kernel of this TensorFlow for {FUSED[name]}",
-                "TensorFlow for x86 CPUs, which is built with oneDNN",
-                "quantize where the model will be served, or use export_tflite with precision=int8",
-            )
+            received = f"no kernel of this TensorFlow for {FUSED[name]}"
+            fix = "quantize where the model will be served, or use export_tflite with precision=int8"
+            raise ComponentError(received, "TensorFlow for x86 CPUs, which is built with oneDNN", fix)
     with runtimes.load(model) as parent:
         calibrated, facts = sample_inputs(examples, parent.inputs, parameters)
         with opened(model, state=True) as frozen:
@@ -86,11 +84,9 @@ def quantize_frozen(
     layers, stays = find_layers(graph, parameters.operations, set().union(*reached.values()))
     if not layers:
         reasons = "; ".join(f"{reason}: {', '.join(ops)}" for reason, ops in stays.items())
-        raise ComponentError(
-            f"nothing to quantize: {reasons or 'no convolution and no matrix product'}",
-            "a convolution or matrix product with constant weights",
-            "leave the model as it is",
-        )
+        received = f"nothing to quantize: {reasons or 'no convolution and no matrix product'}"
+        expected = "a convolution or matrix product with constant weights"
+        raise ComponentError(received, expected, "leave the model as it is")
     ranges, stability = _calibrate(folded, reached, layers, batches)
     Int8Writer(graph, layers, ranges, reduced=is_range_reduced(parameters.reduce_range)).replace_layers()
     child = optimize(replace(folded, graph=graph.to_graph_def()), ("strip_unused", "share_equal_nodes"), Report())
@@ -125,11 +121,8 @@ def _calibrate(
             half |= {str(tensor): value for tensor, value in union(part).items()}
     for tensor, (low, high) in ranges.items():
         if not np.isfinite([low, high]).all():
-            raise ComponentError(
-                f"{tensor} is NaN or infinite on the calibration examples",
-                "finite activations",
-                "check the examples; inspect_model lists weights that are not finite",
-            )
+            fix = "check the examples; inspect_model lists weights that are not finite"
+            raise ComponentError(f"{tensor} is NaN or infinite on the calibration examples", "finite activations", fix)
     return ranges, compare_ranges(*halves)
 
 

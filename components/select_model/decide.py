@@ -179,24 +179,18 @@ def _check_row(title: str, rows: Sequence[Row], name: str, model: Model, *, is_b
     row = find_row(rows, model.digest, name)
     if row is None:
         measured = ", ".join(f"{other.name} ({other.digest[:12]})" for other in rows)
-        raise ComponentError(
-            f"{name} ({model.uri}, digest {model.digest[:12]}) is not in the {title}",
-            f"one of the models measured there: {measured}",
-            f"give the same models to evaluate, benchmark and select_model; if {name} changed, measure it again",
-        )
+        received = f"{name} ({model.uri}, digest {model.digest[:12]}) is not in the {title}"
+        fix = f"give the same models to evaluate, benchmark and select_model; if {name} changed, measure it again"
+        raise ComponentError(received, f"one of the models measured there: {measured}", fix)
     if is_baseline and row.digest != rows[0].digest:
-        raise ComponentError(
-            f"baseline {name}: the {title} compares with {rows[0].name}",
-            "the baseline that everything was compared with",
-            f"pass baseline={rows[0].name}, or measure again with baseline={name}",
-        )
+        received = f"baseline {name}: the {title} compares with {rows[0].name}"
+        expected = "the baseline that everything was compared with"
+        raise ComponentError(received, expected, f"pass baseline={rows[0].name}, or measure again with baseline={name}")
 
 
 def _check_baseline(baseline: ModelMeasurements, quality: str) -> None:
     missing = [metric for metric in (quality, "latency", "size") if metric not in baseline.metrics]
     if baseline.error or missing:
-        raise ComponentError(
-            f"the baseline {baseline.name}: {baseline.error or ', '.join(missing) + ' not measured'}",
-            "a baseline that was evaluated and benchmarked, because every candidate is compared with it",
-            "fix the reported problem, and measure again",
-        )
+        received = f"the baseline {baseline.name}: {baseline.error or ', '.join(missing) + ' not measured'}"
+        expected = "a baseline that was evaluated and benchmarked, because every candidate is compared with it"
+        raise ComponentError(received, expected, "fix the reported problem, and measure again")

@@ -14,30 +14,25 @@ def check_anomalies(anomalies: Anomalies) -> None:
     messages = list(dict.fromkeys(message for file in anomalies.diffs for message in _read(file)))
     if messages:
         more = f"; and {len(messages) - MAX_SHOWN} more" if len(messages) > MAX_SHOWN else ""
-        raise ComponentError(
-            f"examples with anomalies: {'; '.join(messages[:MAX_SHOWN])}{more}",
-            "examples without anomalies",
-            "correct the data, or allow it in the schema if the data are right",
-        )
+        received = f"examples with anomalies: {'; '.join(messages[:MAX_SHOWN])}{more}"
+        expected = "examples without anomalies"
+        raise ComponentError(received, expected, "correct the data, or allow it in the schema if the data are right")
 
 
 def _read(file: Path) -> Iterator[str]:
     try:
         from tensorflow_metadata.proto.v0 import anomalies_pb2
     except ModuleNotFoundError as error:
-        raise ComponentError(
-            f"anomalies in {file}, and no tensorflow_metadata",
-            "the package that TFX reads them with",
-            "pip install 'tfopt[tfx]', or leave anomalies out",
-        ) from error
+        received = f"anomalies in {file}, and no tensorflow_metadata"
+        expected = "the package that TFX reads them with"
+        raise ComponentError(received, expected, "pip install 'tfopt[tfx]', or leave anomalies out") from error
     from google.protobuf.message import DecodeError
 
     try:
         message = anomalies_pb2.Anomalies.FromString(file.read_bytes())
     except DecodeError as error:
-        raise ComponentError(
-            f"{file}: not an Anomalies message", "a file of ExampleValidator", "pass the output of that component"
-        ) from error
+        received = f"{file}: not an Anomalies message"
+        raise ComponentError(received, "a file of ExampleValidator", "pass the output of that component") from error
     split = file.parent.name.removeprefix("Split-").removeprefix("SplitPair-")
     if message.HasField("dataset_anomaly_info"):
         yield f"{split}: {_describe(message.dataset_anomaly_info)}"

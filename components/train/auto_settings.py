@@ -60,11 +60,8 @@ def choose_batch_size(settings: Settings, examples: Examples, module: Path, *, l
             reason = "the process ended"
         sizes = [int(line) for line in log_file.read_text().split()]
     if not sizes:
-        raise ComponentError(
-            f"batch_size=0: a step with one example does not fit in memory ({reason})",
-            "a step that fits",
-            LESS_MEMORY,
-        )
+        received = f"batch_size=0: a step with one example does not fit in memory ({reason})"
+        raise ComponentError(received, "a step that fits", LESS_MEMORY)
     log.info("batch_size=%d fits in memory; the search ended because: %s", sizes[-1], reason)
     return replace(settings, batch_size=sizes[-1])
 
@@ -94,9 +91,8 @@ def try_batches(path: str, module: str, settings: Settings, limit: int, log_file
                 except Exception as error:
                     if out_of_memory := find_out_of_memory(error):
                         return first_line(out_of_memory)
-                    raise ComponentError(
-                        f"training with {module} raised: {first_line(error)}", "a model that trains", "fix the model"
-                    ) from error
+                    received = f"training with {module} raised: {first_line(error)}"
+                    raise ComponentError(received, "a model that trains", "fix the model") from error
                 with Path(log_file).open("a") as file:
                     file.write(f"{size}\n")
     return "the split has no more examples" if source.count < LARGEST else f"{LARGEST} is the largest that is tried"

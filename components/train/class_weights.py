@@ -26,11 +26,9 @@ def compute_class_weights(text: str | None, setup: TrainingSetup) -> dict[int, f
     if len(model.outputs) == 1 and (size > 1 or (size == 1 and spec.dtype == "int64")) and spec.dtype != "string":
         labels = np.concatenate([batch[label] for batch in read_batches(files, {label: spec}, batch_size=4096)])
     if not size or not labels.size or (size > 1 and not is_one_hot(labels).all()):
-        raise ComponentError(
-            f"class_weights={text} for {len(model.outputs)} outputs and label {label!r}, {spec}",
-            "one output that is trained on one class number (int64), or on one-hot classes",
-            "leave class_weights out, or weight inside the module's own loss",
-        )
+        received = f"class_weights={text} for {len(model.outputs)} outputs and label {label!r}, {spec}"
+        expected = "one output that is trained on one class number (int64), or on one-hot classes"
+        raise ComponentError(received, expected, "leave class_weights out, or weight inside the module's own loss")
     labels = labels.ravel() if size == 1 else labels.argmax(1)
     classes, counts = np.unique(labels, return_counts=True)
     weights = read_class_weights(text)
@@ -38,9 +36,7 @@ def compute_class_weights(text: str | None, setup: TrainingSetup) -> dict[int, f
         weights = dict(zip(classes.tolist(), (len(labels) / (len(classes) * counts)).tolist(), strict=True))
     missing = sorted({*weights} - {*classes.tolist()})
     if missing:
-        raise ComponentError(
-            f"class_weights: no example of class {', '.join(map(str, missing))}",
-            f"classes with examples: {', '.join(map(str, classes))}",
-            "count classes from 0, as the label does",
-        )
+        received = f"class_weights: no example of class {', '.join(map(str, missing))}"
+        expected = f"classes with examples: {', '.join(map(str, classes))}"
+        raise ComponentError(received, expected, "count classes from 0, as the label does")
     return {number: weights.get(number, 1.0) for number in range(int(classes.max()) + 1)}

@@ -57,11 +57,9 @@ def distilled_outputs(model: Any, module: Path) -> list[DistilledOutput]:
     base = keras_models.library(model).Model
     own = [name for name in ("train_step", "compute_loss") if getattr(type(model), name) is not getattr(base, name)]
     if own:
-        raise ComponentError(
-            f"a teacher, and {type(model).__name__} of {module} with a {' and a '.join(own)} of its own",
-            "the loss that is passed to compile()",
-            "distill in the module, or leave the teacher out",
-        )
+        received = f"a teacher, and {type(model).__name__} of {module} with a {' and a '.join(own)} of its own"
+        expected = "the loss that is passed to compile()"
+        raise ComponentError(received, expected, "distill in the module, or leave the teacher out")
     losses = by_output(model, model.loss)
     weights = by_output(model, model._compile_config.config.get("loss_weights"))
     return [
@@ -82,11 +80,9 @@ def _distilled_output(output: str, shape: tuple[int | None, ...], loss: Any, wei
             "compile that output with such a loss, or leave the teacher out",
         )
     if None in shape:
-        raise ComponentError(
-            f"a teacher, and output {output!r} of shape {list(shape)}",
-            "an output of one size for all examples",
-            "set the sizes of the model's inputs, or leave the teacher out",
-        )
+        received = f"a teacher, and output {output!r} of shape {list(shape)}"
+        expected = "an output of one size for all examples"
+        raise ComponentError(received, expected, "set the sizes of the model's inputs, or leave the teacher out")
     sizes = tuple(int(size or 0) for size in shape)
     logits, weight = bool(config.get("from_logits", False)), 1.0 if weight is None else float(weight)
     return DistilledOutput(output, sizes, KINDS[name], loss, logits, weight)

@@ -44,11 +44,8 @@ def read_class_weights(text: str) -> dict[int, float] | None:
         except ValueError:
             weights[-1] = 0.0
     if not all(number >= 0 and 0 < weight < float("inf") for number, weight in weights.items()):
-        raise ComponentError(
-            f"class weights {text!r}",
-            f"{BALANCED}, or CLASS=WEIGHT,… with weights above 0",
-            "write for example 0=1,3=2.5; a class that is not named has weight 1",
-        )
+        fix = "write for example 0=1,3=2.5; a class that is not named has weight 1"
+        raise ComponentError(f"class weights {text!r}", f"{BALANCED}, or CLASS=WEIGHT,… with weights above 0", fix)
     return weights
 
 
@@ -124,11 +121,9 @@ class Settings(InputSettings, OptimizationSettings):  # the fields of the last b
     def check(self, has_teacher: bool = False) -> None:
         """Raise ComponentError if two settings exclude each other, or the machine lacks the devices."""
         if self.deterministic and self.jit_compile == "on":
-            raise ComponentError(
-                "jit_compile=on with deterministic=True",
-                "one of them: XLA does not guarantee the same sums each time",
-                "pass deterministic=False (--no-deterministic), or leave jit_compile out",
-            )
+            received = "jit_compile=on with deterministic=True"
+            fix = "pass deterministic=False (--no-deterministic), or leave jit_compile out"
+            raise ComponentError(received, "one of them: XLA does not guarantee the same sums each time", fix)
         if self.checkpoints and "auto" in (self.precision, self.jit_compile):
             raise ComponentError(
                 f"checkpoints with precision={self.precision} and jit_compile={self.jit_compile}",
@@ -136,17 +131,12 @@ class Settings(InputSettings, OptimizationSettings):  # the fields of the last b
                 "train once with auto, and pass the values that the model card names",
             )
         if self.checkpoints and not self.batch_size:
-            raise ComponentError(
-                "checkpoints with batch_size=0",
-                "a fixed value: a new search may choose another, and a killed training could not be resumed",
-                "train once with 0, and pass the value that the log names",
-            )
+            received = "checkpoints with batch_size=0"
+            expected = "a fixed value: a new search may choose another, and a killed training could not be resumed"
+            raise ComponentError(received, expected, "train once with 0, and pass the value that the log names")
         if not has_teacher and (self.temperature, self.alpha) != (TEMPERATURE, ALPHA):
-            raise ComponentError(
-                f"temperature={self.temperature:g} and alpha={self.alpha:g} without a teacher",
-                "a teacher for the distillation",
-                "pass teacher=PATH, or leave both out",
-            )
+            received = f"temperature={self.temperature:g} and alpha={self.alpha:g} without a teacher"
+            raise ComponentError(received, "a teacher for the distillation", "pass teacher=PATH, or leave both out")
         self._check_devices(has_teacher)
 
     def _check_devices(self, has_teacher: bool) -> None:
@@ -161,11 +151,9 @@ class Settings(InputSettings, OptimizationSettings):  # the fields of the last b
         }
         used = [name for name, is_used in single_device.items() if is_used]
         if self.distribution != ONE and used:
-            raise ComponentError(
-                f"distribution={self.distribution} with {', '.join(used)}",
-                "one device for these",
-                "name batch_size, precision and jit_compile, leave the others out, or pass distribution=one",
-            )
+            received = f"distribution={self.distribution} with {', '.join(used)}"
+            fix = "name batch_size, precision and jit_compile, leave the others out, or pass distribution=one"
+            raise ComponentError(received, "one device for these", fix)
 
     def identity(self) -> dict[str, str]:
         """Return the settings that influence the weights, as text."""

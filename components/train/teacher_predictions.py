@@ -81,9 +81,8 @@ def predict(
                     done += len(arrays[0])
                     file.write(np.concatenate([array.reshape(len(array), -1) for array in arrays], 1).tobytes())
     if done != count:
-        raise ComponentError(
-            f"the teacher's outputs for {done} records of {count}", "one for each", "do not write to the examples"
-        )
+        received = f"the teacher's outputs for {done} records of {count}"
+        raise ComponentError(received, "one for each", "do not write to the examples")
     return TeacherOutputs(row_files, {each.output: each.shape for each in outputs}), formats
 
 
@@ -99,11 +98,8 @@ def match_outputs(outputs: Sequence[distillation.DistilledOutput], runtime: Runt
     for each in outputs:
         name = next(iter(runtime.outputs)) if is_single else each.output
         if name not in runtime.outputs:
-            raise ComponentError(
-                f"teacher: outputs {text}",
-                f"one named {each.output}, as the student's",
-                f"{nearest(each.output, runtime.outputs)}: name the module's outputs as the teacher's",
-            )
+            fix = f"{nearest(each.output, runtime.outputs)}: name the module's outputs as the teacher's"
+            raise ComponentError(f"teacher: outputs {text}", f"one named {each.output}, as the student's", fix)
         spec = runtime.outputs[name]
         if spec.dtype == "string" or not same_shape(spec, TensorSpec(spec.dtype, (None, *each.shape))):
             raise _shape_error(each, f"{name}: {spec}")
@@ -132,17 +128,13 @@ def _check_array(output: distillation.DistilledOutput, array: NDArray[Any], firs
     not_finite = ~np.isfinite(array).reshape(len(array), -1).all(1)
     if not_finite.any():
         record = first_record + int(not_finite.argmax())
-        raise ComponentError(
-            f"teacher: output {output.output!r} is NaN or infinite for record {record}",
-            "finite outputs",
-            "pass another teacher, or leave such records out of the split train",
-        )
+        received = f"teacher: output {output.output!r} is NaN or infinite for record {record}"
+        fix = "pass another teacher, or leave such records out of the split train"
+        raise ComponentError(received, "finite outputs", fix)
     return array
 
 
 def _shape_error(output: distillation.DistilledOutput, received: str) -> ComponentError:
-    return ComponentError(
-        f"teacher: {received}",
-        f"{list(output.shape)} numbers for a record, as the student's output {output.output!r}",
-        "pass a teacher with the same classes or values, or change the module's output",
-    )
+    expected = f"{list(output.shape)} numbers for a record, as the student's output {output.output!r}"
+    fix = "pass a teacher with the same classes or values, or change the module's output"
+    return ComponentError(f"teacher: {received}", expected, fix)

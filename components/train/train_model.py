@@ -248,11 +248,9 @@ def _accumulate_gradients(model: Any, user: user_module.UserModule, batches: int
         return
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     if keras_models.is_keras_2(model) or optimizer.built or optimizer.gradient_accumulation_steps:
-        raise ComponentError(
-            f"gradient_accumulation={batches} for the optimizer {optimizer.name} of {user.path}",
-            "a new Keras 3 optimizer that does not accumulate yet",
-            "use Keras 3 in the module, or leave gradient_accumulation at 1",
-        )
+        received = f"gradient_accumulation={batches} for the optimizer {optimizer.name} of {user.path}"
+        expected = "a new Keras 3 optimizer that does not accumulate yet"
+        raise ComponentError(received, expected, "use Keras 3 in the module, or leave gradient_accumulation at 1")
     optimizer.gradient_accumulation_steps = batches
 
 
@@ -274,9 +272,7 @@ def _compare_forms(trained: KerasModel, files: list[Path]) -> dict[str, ParityFa
         differences = parity.compare(keras_form, saved_model, batches)
     for name, difference in differences.items():
         if difference.relative_error > TOLERANCE:
-            raise ComponentError(
-                f"output {name!r}: the SavedModel and the Keras form differ by {difference.max_abs_error:g}",
-                f"at most {TOLERANCE:g} of its range {difference.output_range:g}",
-                "look for layers that draw random numbers outside of training",
-            )
+            received = f"output {name!r}: the SavedModel and the Keras form differ by {difference.max_abs_error:g}"
+            expected = f"at most {TOLERANCE:g} of its range {difference.output_range:g}"
+            raise ComponentError(received, expected, "look for layers that draw random numbers outside of training")
     return {name: difference.facts() for name, difference in differences.items()}

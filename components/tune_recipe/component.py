@@ -89,8 +89,5 @@ def tune_recipe(
 
 def _check_formats(formats: Sequence[str]) -> None:
     if not formats or not set(formats) <= set(FORMATS):
-        raise ComponentError(
-            f"tune_recipe: formats={list(formats)}",
-            f"some of {', '.join(FORMATS)}",
-            "leave formats out for all of them",
-        )
+        received = f"tune_recipe: formats={list(formats)}"
+        raise ComponentError(received, f"some of {', '.join(FORMATS)}", "leave formats out for all of them")

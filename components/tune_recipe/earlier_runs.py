@@ -51,11 +51,9 @@ def read_previous(artifact: RecipeArtifact | None) -> RecipeReport | None:
             raise ValueError("the decision has no measured baseline")
     except (ComponentError, ValueError) as error:
         reason = error.received if isinstance(error, ComponentError) else str(error)
-        raise ComponentError(
-            f"{artifact.uri}: {artifact.file} is damaged or of another version: {reason}",
-            "a recipe that this version of tune_recipe wrote",
-            "remove it, or leave previous out once, to search again",
-        ) from error
+        received = f"{artifact.uri}: {artifact.file} is damaged or of another version: {reason}"
+        expected = "a recipe that this version of tune_recipe wrote"
+        raise ComponentError(received, expected, "remove it, or leave previous out once, to search again") from error
     return report
 
 
@@ -80,11 +78,8 @@ def first_trial(previous: RecipeReport | None, formats: Sequence[str]) -> Recipe
     if previous.served:
         log.warning("the stored recipe, %s, does not exist in this version; the search starts without it", recipe)
         return None
-    raise ComponentError(
-        f"previous: a winner of {json.dumps(choices)}",
-        "choices of this version",
-        "leave previous out once; the next recipe has choices of this version",
-    )
+    fix = "leave previous out once; the next recipe has choices of this version"
+    raise ComponentError(f"previous: a winner of {json.dumps(choices)}", "choices of this version", fix)
 
 
 def add_earlier_trials(report: RecipeReport, previous: RecipeReport | None) -> RecipeReport:

@@ -90,11 +90,9 @@ def select_finalists(trials: Sequence[Trial], count: int) -> list[Trial]:
     measured = [trial for trial in trials if trial.measurement and not trial.measurement.measured.error]
     if not measured:
         reasons = "; ".join(f"{trial.recipe}: {trial.reason}" for trial in trials[:5])
-        raise ComponentError(
-            f"none of {len(trials)} recipes could be measured: {reasons}",
-            "at least one recipe that can be measured",
-            "relax the goals on size, allow more formats, or read the error of the first one",
-        )
+        received = f"none of {len(trials)} recipes could be measured: {reasons}"
+        fix = "relax the goals on size, allow more formats, or read the error of the first one"
+        raise ComponentError(received, "at least one recipe that can be measured", fix)
     ranked = sorted(measured, key=lambda trial: (not trial.wins, trial.score))
     best = [trial for trial in ranked if trial.wins] or ranked[:1]
     distinct = {trial.model.digest: trial for trial in reversed(best) if trial.model}  # two recipes may give one file

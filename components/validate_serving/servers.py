@@ -117,9 +117,8 @@ def _session(model: Model, signature: str) -> Iterator[Server]:
         except ComponentError:
             raise
         except Exception as error:
-            raise ComponentError(
-                f"{model.path.name}: {first_line(error)}", "a SavedModel with the tag serve", "export it again"
-            ) from error
+            received = f"{model.path.name}: {first_line(error)}"
+            raise ComponentError(received, "a SavedModel with the tag serve", "export it again") from error
         yield Server(
             "a TensorFlow session, as in TensorFlow Serving and Triton",
             tensor_specs(inputs),
@@ -157,12 +156,11 @@ def start_server(*command: str, not_ready: Callable[[], str | None], deadline: f
         try:
             while (reason := not_ready()) is not None:
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise ComponentError(
+                    received = (
                         f"{Path(command[0]).name} does not serve it: {reason}\n"
-                        f"{last_lines(Path('/proc/self/fd', str(log.fileno())))}",
-                        "a version that becomes available",
-                        "see its last lines above",
+                        f"{last_lines(Path('/proc/self/fd', str(log.fileno())))}"
                     )
+                    raise ComponentError(received, "a version that becomes available", "see its last lines above")
                 time.sleep(0.1)
             yield
         finally:

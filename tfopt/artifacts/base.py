@@ -73,9 +73,8 @@ class Artifact:
     def check(self) -> None:
         """Raise ComponentError unless the content is complete. The outputs of a step are checked too."""
         if not any(self.files()):
-            raise ComponentError(
-                f"{self.uri}: empty", f"{type(self).__name__}: {self.contents}", "pass one with content"
-            )
+            received = f"{self.uri}: empty"
+            raise ComponentError(received, f"{type(self).__name__}: {self.contents}", "pass one with content")
 
     def files(self) -> Iterator[Path]:
         """Yield all files, sorted, without the model card (which describes them)."""
@@ -128,11 +127,8 @@ def check_within(folder: Path, paths: Iterable[Path]) -> None:
             continue
         target = Path(os.path.realpath(path))
         if not (target.is_relative_to(root) and (target.is_file() or target.is_dir())):
-            raise ComponentError(
-                f"{path}: a link to {path.readlink()}",
-                "files in the folder of the model",
-                "if you trust the link, copy the folder with its files: cp -rL",
-            )
+            fix = "if you trust the link, copy the folder with its files: cp -rL"
+            raise ComponentError(f"{path}: a link to {path.readlink()}", "files in the folder of the model", fix)
 
 
 def files_below(folder: Path) -> list[Path]:

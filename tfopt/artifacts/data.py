@@ -58,11 +58,9 @@ class Examples(Artifact):
         """
         if not self.splits.get(name):
             names = ", ".join(self.splits) or "none"
-            raise ComponentError(
-                f"{self.uri}: split {name!r} missing or without files",
-                f"one of its splits: {names}",
-                "name another split, or make it with: tfopt prepare_examples",
-            )
+            received = f"{self.uri}: split {name!r} missing or without files"
+            expected = f"one of its splits: {names}"
+            raise ComponentError(received, expected, "name another split, or make it with: tfopt prepare_examples")
         return self.splits[name]
 
     def check(self) -> None:

@@ -130,17 +130,12 @@ class Model(Artifact):
         if self.onnx:
             external_data(self.onnx)
         if self.openvino and not _is_xml(self.openvino):
-            raise ComponentError(
-                f"{self.openvino}: no XML",
-                "an OpenVINO model; OpenVINO would read another format from this file, with other weights",
-                "name the file by its format, such as .onnx",
-            )
+            expected = "an OpenVINO model; OpenVINO would read another format from this file, with other weights"
+            raise ComponentError(f"{self.openvino}: no XML", expected, "name the file by its format, such as .onnx")
         if self.tflite and has_external_buffers(self.tflite):
-            raise ComponentError(
-                f"{self.tflite}: weights in other files",
-                "a LiteRT model with all of its weights",
-                "convert it again as a single file",
-            )
+            received = f"{self.tflite}: weights in other files"
+            expected = "a LiteRT model with all of its weights"
+            raise ComponentError(received, expected, "convert it again as a single file")
 
     def payload(self) -> list[Path]:
         """Return the files that are deployed: those of `format`, and of its `preprocessing`.

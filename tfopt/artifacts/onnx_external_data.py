@@ -39,20 +39,16 @@ def external_data(file: Path) -> list[Path]:
     try:
         locations = set(_locations(data, "model"))
     except (ValueError, LookupError, RecursionError) as error:
-        raise ComponentError(
-            f"{file}: {first_line(error)}",
-            "an ONNX file without unknown parts: the weights in other files must be known",
-            "export it again, or save it again with onnx.save; it may be truncated",
-        ) from error
+        expected = "an ONNX file without unknown parts: the weights in other files must be known"
+        fix = "export it again, or save it again with onnx.save; it may be truncated"
+        raise ComponentError(f"{file}: {first_line(error)}", expected, fix) from error
     files = []
     for location in sorted(locations):
         weights = file.parent / location
         if PurePosixPath(location).is_absolute() or ".." in PurePosixPath(location).parts or not weights.is_file():
-            raise ComponentError(
-                f"{file}: weights in {location!r}",
-                "weights in the file itself, or in files next to it",
-                "put them there, or save the model again as a single file",
-            )
+            received = f"{file}: weights in {location!r}"
+            expected = "weights in the file itself, or in files next to it"
+            raise ComponentError(received, expected, "put them there, or save the model again as a single file")
         files.append(weights)
     return files
 

@@ -39,9 +39,8 @@ class Report(Artifact, Generic[Content]):
     def check(self) -> None:
         """Raise ComponentError unless the JSON file exists."""
         if not (self.path / self.file).is_file():
-            raise ComponentError(
-                f"{self.uri}: no {self.file}", self.contents, "pass the output of the step that writes it"
-            )
+            received = f"{self.uri}: no {self.file}"
+            raise ComponentError(received, self.contents, "pass the output of the step that writes it")
 
     def _facts(self) -> dict[str, object]:
         content = self.read() if (self.path / self.file).is_file() else {}

@@ -76,9 +76,8 @@ def _read_proto(folder: Path) -> Any:
     try:
         return Proto.FromString((folder / "saved_model.pb").read_bytes())
     except (OSError, DecodeError) as error:
-        raise ComponentError(
-            f"{folder}: {first_line(error)}", "a folder with a saved_model.pb that can be read", DAMAGED
-        ) from error
+        received = f"{folder}: {first_line(error)}"
+        raise ComponentError(received, "a folder with a saved_model.pb that can be read", DAMAGED) from error
 
 
 def check_signature(folder: Path, key: str) -> None:

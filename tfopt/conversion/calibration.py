@@ -32,11 +32,9 @@ def sample_inputs(
     least = max(2, fixed_batch(specs) or 0)
     records = sample_records(files, count=max(count, least), seed=parameters.seed)
     if len(records) < least:
-        raise ComponentError(
-            f"{where}: {len(records)} examples",
-            f"at least {least} to calibrate on, and 100 for good ranges",
-            "name a larger split, or prepare more examples",
-        )
+        received = f"{where}: {len(records)} examples"
+        expected = f"at least {least} to calibrate on, and 100 for good ranges"
+        raise ComponentError(received, expected, "name a larger split, or prepare more examples")
     facts: CalibrationFacts = {
         "requested": count,
         "used": len(records),
@@ -58,11 +56,9 @@ def _check_finite(batch: Batch, where: str) -> None:
         rows = np.atleast_1d(array)
         if array.dtype.kind == "f" and not (finite := np.isfinite(rows)).all():
             count = int((~finite).reshape(len(rows), -1).any(axis=1).sum())
-            raise ComponentError(
-                f"{where}: {name!r} is NaN or infinite in {count} of {len(rows)} examples",
-                "finite numbers to calibrate on",
-                "fill in missing values when the examples are prepared, or name a split without such examples",
-            )
+            received = f"{where}: {name!r} is NaN or infinite in {count} of {len(rows)} examples"
+            fix = "fill in missing values when the examples are prepared, or name a split without such examples"
+            raise ComponentError(received, "finite numbers to calibrate on", fix)
 
 
 def record_digest(record: bytes) -> str:

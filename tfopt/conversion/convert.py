@@ -39,25 +39,17 @@ def check_conversion(
         ComponentError: If one of them cannot work.
     """
     if model.format not in formats:
-        raise ComponentError(
-            f"{model.uri}: a {model.format} model",
-            " or ".join(FORMATS[name].title for name in formats),
-            "pass the model it was converted from",
-        )
+        expected = " or ".join(FORMATS[name].title for name in formats)
+        raise ComponentError(f"{model.uri}: a {model.format} model", expected, "pass the model it was converted from")
     ranges = "whose 8-bit ranges were trained" if has_trained_ranges(model) else ranges
     if ranges and precision != "int8":
-        raise ComponentError(
-            f"precision={precision!r} for {model.name}, {ranges}",
-            "precision='int8', which uses these ranges",
-            "pass precision='int8', or pass the model from before it was quantized",
-        )
+        received = f"precision={precision!r} for {model.name}, {ranges}"
+        fix = "pass precision='int8', or pass the model from before it was quantized"
+        raise ComponentError(received, "precision='int8', which uses these ranges", fix)
     if precision in calibrated and not ranges:
         if examples is None:
-            raise ComponentError(
-                f"precision={precision!r} without examples",
-                "examples to calibrate on",
-                f"pass examples=PATH, or precision={without_examples!r}, which needs none",
-            )
+            fix = f"pass examples=PATH, or precision={without_examples!r}, which needs none"
+            raise ComponentError(f"precision={precision!r} without examples", "examples to calibrate on", fix)
         examples.split(split)
     return bool(ranges)
 

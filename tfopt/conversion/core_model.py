@@ -102,11 +102,9 @@ class _Converter:
         except ComponentError as error:
             if refusal is None:
                 raise
-            raise ComponentError(
-                f"{refusal.received}; and without its preprocessing: {error.received}",
-                refusal.expected,
-                f"{refusal.fix}; or {error.fix if error.received.endswith('is text') else CUT}",
-            ) from error
+            received = f"{refusal.received}; and without its preprocessing: {error.received}"
+            fix = f"{refusal.fix}; or {error.fix if error.received.endswith('is text') else CUT}"
+            raise ComponentError(received, refusal.expected, fix) from error
 
     def convert_exported(self, model: Model) -> ConversionFacts:
         """Convert the SavedModel of a Keras file: without its numeric tables if it has any, or its core."""

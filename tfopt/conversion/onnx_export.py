@@ -83,11 +83,8 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
             optimized = optimizer.optimize_graph(converted, catch_errors=False, optimizers=passes)
             model: onnx.ModelProto = optimized.make_model("tfopt")
     except Exception as error:
-        raise ComponentError(
-            f"the converter failed: {first_line(error)[:300]}",
-            "a graph that tf2onnx can convert",
-            REPORT,
-        ) from error
+        received = f"the converter failed: {first_line(error)[:300]}"
+        raise ComponentError(received, "a graph that tf2onnx can convert", REPORT) from error
     check_model(model)
     return model
 
@@ -122,20 +119,16 @@ def check_model(model: onnx.ModelProto) -> None:
         if not onnx.defs.has(node.op_type, versions.get(node.domain, 1), node.domain)
     }
     if unknown:
-        raise ComponentError(
-            f"ops that ONNX lacks, or tf2onnx does not know: {', '.join(sorted(unknown))}",
-            "a model of ops that can be converted",
-            "express them with other ops in the model",
-        )
+        received = f"ops that ONNX lacks, or tf2onnx does not know: {', '.join(sorted(unknown))}"
+        expected = "a model of ops that can be converted"
+        raise ComponentError(received, expected, "express them with other ops in the model")
     ends = [*model.graph.input, *model.graph.output]
     if unranked := [
         end.name for end in ends if end.type.HasField("tensor_type") and not end.type.tensor_type.HasField("shape")
     ]:
-        raise ComponentError(
-            f"{', '.join(unranked)}: unknown rank",
-            "inputs and outputs with a known number of axes, of any size",
-            "declare it in the model, as with tf.ensure_shape(value, [None, 3]), and export it again",
-        )
+        received = f"{', '.join(unranked)}: unknown rank"
+        fix = "declare it in the model, as with tf.ensure_shape(value, [None, 3]), and export it again"
+        raise ComponentError(received, "inputs and outputs with a known number of axes, of any size", fix)
     try:
         onnx.checker.check_model(model, full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
@@ -145,11 +138,8 @@ def check_model(model: onnx.ModelProto) -> None:
             if typed["type"] in ("string", "complex64", "complex128"):
                 fix = "express it with other ops in the model"
             raise ComponentError(received, "types for which ONNX has the operator", fix) from error
-        raise ComponentError(
-            f"the converted file is not valid ONNX: {first_line(error)[:300]}",
-            "a file that passes ONNX's own checker",
-            REPORT,
-        ) from error
+        received = f"the converted file is not valid ONNX: {first_line(error)[:300]}"
+        raise ComponentError(received, "a file that passes ONNX's own checker", REPORT) from error
 
 
 def subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

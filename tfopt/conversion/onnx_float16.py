@@ -32,18 +32,14 @@ def cast_bfloat16(model: onnx.ModelProto) -> onnx.ModelProto:
         ComponentError: If the model contains float16 already, or cannot be converted to the opset.
     """
     if any(tensor.data_type == TensorProto.FLOAT16 for tensor in _tensors(model.graph)):
-        raise ComponentError(
-            "bfloat16 of a model with float16 in it", "a float32 model", "pass the model from before it was cast"
-        )
+        received = "bfloat16 of a model with float16 in it"
+        raise ComponentError(received, "a float32 model", "pass the model from before it was cast")
     if model.opset_import[0].version < BFLOAT_OPSET:
         try:
             model = version_converter.convert_version(model, BFLOAT_OPSET)
         except Exception as error:  # its exceptions share no base
-            raise ComponentError(
-                f"bfloat16 needs opset {BFLOAT_OPSET}: {first_line(error)[:200]}",
-                "a graph that ONNX can convert to that opset",
-                "choose float16",
-            ) from error
+            received = f"bfloat16 needs opset {BFLOAT_OPSET}: {first_line(error)[:200]}"
+            raise ComponentError(received, "a graph that ONNX can convert to that opset", "choose float16") from error
     floats = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
     cast = cast_float16(model)
     for tensor in _tensors(cast.graph):

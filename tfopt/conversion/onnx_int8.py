@@ -69,11 +69,8 @@ def quantize(
     except ComponentError:
         raise
     except Exception as error:
-        raise ComponentError(
-            f"the quantizer failed: {first_line(error)[:300]}",
-            "a graph that ONNX Runtime can quantize",
-            "choose float32 or float16",
-        ) from error
+        received = f"the quantizer failed: {first_line(error)[:300]}"
+        raise ComponentError(received, "a graph that ONNX Runtime can quantize", "choose float32 or float16") from error
     finally:
         root.setLevel(level)
         prepared.unlink(missing_ok=True)
@@ -130,11 +127,9 @@ def quantize_trained(source: Path, target: Path) -> ConversionFacts:
     model = onnx.load(target)
     stored = _store(model.graph)
     if not stored:
-        raise ComponentError(
-            "a model with trained ranges, and no kernel on 8-bit levels",
-            "a model from tfopt quantize or from TensorFlow's toolkit",
-            "export it with export_tflite, or pass the model from before it was quantized and calibrate",
-        )
+        received = "a model with trained ranges, and no kernel on 8-bit levels"
+        fix = "export it with export_tflite, or pass the model from before it was quantized and calibrate"
+        raise ComponentError(received, "a model from tfopt quantize or from TensorFlow's toolkit", fix)
     onnx.save(model, target)
     return {"ranges": "trained", "kernels": stored}
 

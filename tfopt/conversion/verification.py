@@ -87,11 +87,8 @@ def draw_held_out(
 def _check_open_batch(parent: Runtime, child: Runtime) -> None:
     for name, spec in parent.inputs.items():
         if name in child.inputs and spec.shape[:1] == (None,) and child.inputs[name].shape[:1] != (None,):
-            raise ComponentError(
-                f"input {name!r} became {child.inputs[name]}",
-                f"an open batch size, as in {spec}",
-                "report this, with the model",
-            )
+            received = f"input {name!r} became {child.inputs[name]}"
+            raise ComponentError(received, f"an open batch size, as in {spec}", "report this, with the model")
 
 
 def _warnings(name: str, parity: Parity, precision: str, examples: Examples | None) -> Iterator[str]:

@@ -44,11 +44,9 @@ def read_batches(files: Sequence[str | Path], specs: Mapping[str, TensorSpec], *
         for file in files:
             for index, record in enumerate(read_records([file])):
                 feature_schema.check_record(record, columns, f"{file}, record {index}")
-        raise ExamplesError(
-            f"{where}: {first_line(error)}",
-            "TFRecord files of tf.Example with the same features",
-            "prepare the examples again with: tfopt prepare_examples",
-        ) from error
+        received = f"{where}: {first_line(error)}"
+        expected = "TFRecord files of tf.Example with the same features"
+        raise ExamplesError(received, expected, "prepare the examples again with: tfopt prepare_examples") from error
 
 
 def sample_records(files: Sequence[str | Path], *, count: int, seed: int) -> list[bytes]:
@@ -125,11 +123,8 @@ def to_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
     """
     typed = array if spec.dtype == "string" else array.astype(spec.dtype, copy=False)
     if array.dtype.kind == "i" and typed.dtype.kind in "iub" and not np.array_equal(typed, array):
-        raise ComponentError(
-            f"a feature with values from {array.min()} to {array.max()}",
-            f"values of {spec.dtype}",
-            "prepare the examples with values in that range",
-        )
+        received = f"a feature with values from {array.min()} to {array.max()}"
+        raise ComponentError(received, f"values of {spec.dtype}", "prepare the examples with values in that range")
     return typed.reshape([len(array), *_reshape_sizes(spec.shape[1:])]) if spec.shape else typed[0].reshape(())
 
 

@@ -136,18 +136,14 @@ class ResultFile:
             with remote_files.open_file(self.uri) as stream:
                 code, content = stream.read(_DIGEST_BYTES), stream.read()
         except (ComponentError, OSError) as error:
-            raise ComponentError(
-                "the Beam runner ended without a result",
-                "a runner that writes to the output's address",
-                "give workers on other machines an address that they share with this one",
-            ) from error
+            received = "the Beam runner ended without a result"
+            fix = "give workers on other machines an address that they share with this one"
+            raise ComponentError(received, "a runner that writes to the output's address", fix) from error
         remote_files.remove(self.uri)
         if not hmac.compare_digest(code, hmac.digest(self.key, content, _DIGEST)):
-            raise ComponentError(
-                f"{self.uri}: not written by the workers of this run, or incomplete",
-                "the result that a worker wrote",
-                "allow no other process to write to the output's folder while the step runs",
-            )
+            received = f"{self.uri}: not written by the workers of this run, or incomplete"
+            fix = "allow no other process to write to the output's folder while the step runs"
+            raise ComponentError(received, "the result that a worker wrote", fix)
         return pickle.loads(content)
 
 
@@ -207,11 +203,8 @@ def _parsed(arguments: list[str]) -> Any:
             options = PipelineOptions(arguments)
             options.get_all_options()
     except SystemExit as error:  # raised by argparse
-        raise ComponentError(
-            f"Beam's arguments {shlex.join(arguments)}: {output.getvalue().strip().splitlines()[-1]}",
-            "arguments that Beam accepts",
-            "correct --beam-pipeline-arg",
-        ) from error
+        received = f"Beam's arguments {shlex.join(arguments)}: {output.getvalue().strip().splitlines()[-1]}"
+        raise ComponentError(received, "arguments that Beam accepts", "correct --beam-pipeline-arg") from error
     return options
 
 

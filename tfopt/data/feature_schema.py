@@ -94,11 +94,9 @@ def feature_specs(record: bytes) -> Columns:
     try:
         features, types = tf_example.parse(record)
     except ValueError as error:
-        raise ExamplesError(
-            f"a record of {len(record)} bytes that is not a tf.Example",
-            "serialized tf.Example records",
-            "prepare the examples with: tfopt prepare_examples",
-        ) from error
+        received = f"a record of {len(record)} bytes that is not a tf.Example"
+        expected = "serialized tf.Example records"
+        raise ExamplesError(received, expected, "prepare the examples with: tfopt prepare_examples") from error
     return {name: TensorSpec(types[name], (None, len(values))) for name, values in features.items()}
 
 
@@ -270,18 +268,14 @@ def check_record(record: bytes, columns: Mapping[str, TensorSpec], where: str) -
         if recorded is None and expected.shape[1] is None:
             continue
         if recorded is None:
-            raise ExamplesError(
-                f"{where}: feature {name!r} is missing",
-                f"{expected} in every record",
-                "fill in missing values, or remove such records, when preparing the examples",
-            )
+            fix = "fill in missing values, or remove such records, when preparing the examples"
+            raise ExamplesError(f"{where}: feature {name!r} is missing", f"{expected} in every record", fix)
         if recorded.dtype != expected.dtype or expected.shape[1] not in (None, recorded.shape[1]):
-            raise ExamplesError(
-                f"{where}: feature {name!r} is {recorded}",
-                f"{expected}, as in the first record",
+            fix = (
                 "prepare the examples with one type; pad values of varying length, or use tfopt prepare_examples, "
-                "which records that the length varies",
+                "which records that the length varies"
             )
+            raise ExamplesError(f"{where}: feature {name!r} is {recorded}", f"{expected}, as in the first record", fix)
 
 
 def parsing_specs(columns: Mapping[str, TensorSpec]) -> JsonObject:

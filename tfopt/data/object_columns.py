@@ -47,33 +47,27 @@ def named_columns(value: object, naming: Naming) -> Columns:
     columns = {name: _to_column(name, values) for name, values in by_name(value, naming).items()}
     lengths = {name: len(array) for name, array in columns.items()}
     if len(set(lengths.values())) != 1:
-        raise ComponentError(
-            f"arrays of {', '.join(f'{name}: {count}' for name, count in lengths.items()) or 'nothing'} records",
-            "arrays of the same length",
-            "pass x and y of the same records",
-        )
+        received = f"arrays of {', '.join(f'{name}: {count}' for name, count in lengths.items()) or 'nothing'} records"
+        raise ComponentError(received, "arrays of the same length", "pass x and y of the same records")
     return columns
 
 
 def _to_column(name: str, values: Any) -> NDArray[Any]:
     """Return an array as examples store it: float32, int64, or bytes as objects; the first dimension is the records."""
     if hasattr(values, "row_splits") or hasattr(values, "dense_shape"):
-        raise ComponentError(
-            f"{name}: a {type(values).__name__}", "a dense array", "call to_tensor(), or tf.sparse.to_dense, on it"
-        )
+        received = f"{name}: a {type(values).__name__}"
+        raise ComponentError(received, "a dense array", "call to_tensor(), or tf.sparse.to_dense, on it")
     if not _is_array(values):
         raise ComponentError(f"{name}: {type_name(values)}", ACCEPTED, "pass an array with one entry for each record")
     try:
         array = np.asarray(values)
     except (TypeError, ValueError, RuntimeError) as error:
         received = f"{name}: {type(values).__name__}: {first_line(error)}"
-        raise ComponentError(
-            received, "numbers or texts of one shape for each record", "pad or convert them"
-        ) from error
+        expected = "numbers or texts of one shape for each record"
+        raise ComponentError(received, expected, "pad or convert them") from error
     if not array.ndim:
-        raise ComponentError(
-            f"{name}: one value", "an array with one entry for each record", "pass the records in an array"
-        )
+        received = f"{name}: one value"
+        raise ComponentError(received, "an array with one entry for each record", "pass the records in an array")
     if array.dtype.kind == "O":
         array = _from_objects(name, array)
     if array.dtype.kind in "OSUT":
@@ -84,18 +78,15 @@ def _to_column(name: str, values: Any) -> NDArray[Any]:
             raise ComponentError(f"{name}: {array.max()}", "integers of 64 bits with a sign", "use other identifiers")
         return array.astype(np.int64)
     if "float" not in array.dtype.name:
-        raise ComponentError(
-            f"{name}: values of {array.dtype}", "numbers or texts", f"convert {name}, for example with .astype('int64')"
-        )
+        received = f"{name}: values of {array.dtype}"
+        raise ComponentError(received, "numbers or texts", f"convert {name}, for example with .astype('int64')")
     with np.errstate(over="ignore"):
         stored = array.astype(np.float32)
     wrong = np.flatnonzero(~np.isfinite(stored).all(axis=tuple(range(1, stored.ndim))))
     if len(wrong):
-        raise ComponentError(
-            f"{name}: NaN or infinite in {len(wrong)} of {len(stored)} records, the first is record {wrong[0]}",
-            "finite numbers that float32 can hold",
-            "leave these records out, of x and of y, or fill the values in",
-        )
+        received = f"{name}: NaN or infinite in {len(wrong)} of {len(stored)} records, the first is record {wrong[0]}"
+        expected = "finite numbers that float32 can hold"
+        raise ComponentError(received, expected, "leave these records out, of x and of y, or fill the values in")
     return stored
 
 
@@ -109,19 +100,13 @@ def _from_objects(name: str, array: NDArray[Any]) -> NDArray[Any]:
         for item in items
     )
     if missing:
-        raise ComponentError(
-            f"{name}: {missing} of {len(items)} values are missing",
-            "a value in each record",
-            "leave these records out (dropna), or fill them in (fillna)",
-        )
+        fix = "leave these records out (dropna), or fill them in (fillna)"
+        raise ComponentError(f"{name}: {missing} of {len(items)} values are missing", "a value in each record", fix)
     if all(isinstance(item, bool | int | float | np.number | np.bool_) for item in items):
         return np.array(items).reshape(array.shape)
     kinds = sorted({type(item).__name__ for item in items})
-    raise ComponentError(
-        f"{name}: objects of {', '.join(kinds)}",
-        "numbers or texts, as many for each record",
-        "convert them, and pad lists to one length",
-    )
+    fix = "convert them, and pad lists to one length"
+    raise ComponentError(f"{name}: objects of {', '.join(kinds)}", "numbers or texts, as many for each record", fix)
 
 
 def by_name(value: Any, naming: Naming) -> Tensors:

@@ -103,11 +103,9 @@ class ObjectRecords:
                         break
                 break
         if empty := [name for name, count in counts.items() if not count]:
-            raise ComponentError(
-                f"{sum(counts.values())} records, none of them for split {' or '.join(empty)}",
-                "records that differ, for each split",
-                'pass more records, or a mapping of splits: {"train": (x, y), "eval": (x, y)}',
-            )
+            received = f"{sum(counts.values())} records, none of them for split {' or '.join(empty)}"
+            fix = 'pass more records, or a mapping of splits: {"train": (x, y), "eval": (x, y)}'
+            raise ComponentError(received, "records that differ, for each split", fix)
         return counts
 
     def _write(self, folder: Path, seed: int, has_classes: bool) -> dict[str, int]:
@@ -131,11 +129,9 @@ class ObjectRecords:
                     counts[name] += 1
                     size += len(record)
                 if size > MOST_BYTES:
-                    raise ComponentError(
-                        f"{sum(counts.values()):,} records of more than {MOST_BYTES >> 30} GiB, and no end",
-                        "a dataset that ends",
-                        "leave out repeat(), end it with take(N), or write files and use prepare_examples",
-                    )
+                    received = f"{sum(counts.values()):,} records of more than {MOST_BYTES >> 30} GiB, and no end"
+                    fix = "leave out repeat(), end it with take(N), or write files and use prepare_examples"
+                    raise ComponentError(received, "a dataset that ends", fix)
         manifest = ExamplesManifest(
             splits=counts,
             features=statistics.features(),
@@ -202,17 +198,14 @@ def _dataset_source(dataset: Any, naming: Naming) -> Records:
     import tensorflow as tf
 
     if int(dataset.cardinality()) == tf.data.INFINITE_CARDINALITY:
-        raise ComponentError(
-            "a tf.data.Dataset without end", "a dataset that ends", "leave out repeat(), or end it with take(N)"
-        )
+        received = "a tf.data.Dataset without end"
+        raise ComponentError(received, "a dataset that ends", "leave out repeat(), or end it with take(N)")
     specs = by_name(dataset.element_spec, naming)
     ragged = [name for name, spec in specs.items() if not isinstance(spec, tf.TensorSpec)]
     if ragged:
-        raise ComponentError(
-            f"{ragged[0]}: {type(specs[ragged[0]]).__name__} in a tf.data.Dataset",
-            "dense tensors",
-            "convert it with dataset.map, for example by to_tensor() or tf.sparse.to_dense",
-        )
+        received = f"{ragged[0]}: {type(specs[ragged[0]]).__name__} in a tf.data.Dataset"
+        fix = "convert it with dataset.map, for example by to_tensor() or tf.sparse.to_dense"
+        raise ComponentError(received, "dense tensors", fix)
     _check_label(specs, naming, "tf.data.Dataset")
     batched = dataset if _is_batched(specs, naming) else dataset.batch(BLOCK)
 
@@ -221,11 +214,9 @@ def _dataset_source(dataset: Any, naming: Naming) -> Records:
             for element in batched.as_numpy_iterator():
                 yield named_columns(element, naming)
         except tf.errors.OpError as error:
-            raise ComponentError(
-                f"a tf.data.Dataset that fails: {first_line(error)}",
-                "elements of one shape",
-                "iterate over it yourself to find the element; pad values of varying length",
-            ) from error
+            received = f"a tf.data.Dataset that fails: {first_line(error)}"
+            fix = "iterate over it yourself to find the element; pad values of varying length"
+            raise ComponentError(received, "elements of one shape", fix) from error
 
     return batches, f"{object_token(dataset)} {sorted(specs)}".encode()
 
@@ -251,6 +242,5 @@ def _check_label(columns: Mapping[str, Any], naming: Naming, kind: str) -> None:
         fix = f"pass (x, y), or the column of the label as label=NAME; {nearest(naming.label, columns)}"
         if several := [name for name in naming.outputs if name in columns]:
             fix = f"pass output=NAME for the output to evaluate: {', '.join(several)}"
-        raise ComponentError(
-            f"{kind} of {', '.join(columns)}: no label {naming.label!r}", "a label for each record", fix
-        )
+        received = f"{kind} of {', '.join(columns)}: no label {naming.label!r}"
+        raise ComponentError(received, "a label for each record", fix)

@@ -76,11 +76,9 @@ def check_arguments(arguments: Sequence[str]) -> None:
             "--beam-pipeline-arg=--job_server_java_launcher=/path/to/java",
         )
     if options.jar and not urlparse(options.jar).scheme and not Path(options.jar).is_file():
-        raise ComponentError(
-            f"the job server's jar {options.jar}: no such file",
-            f"{jar_name(options.runner)} of this version of Beam",
-            "download it from Maven Central (group org.apache.beam), or leave the argument out: Beam downloads it",
-        )
+        received = f"the job server's jar {options.jar}: no such file"
+        fix = "download it from Maven Central (group org.apache.beam), or leave the argument out: Beam downloads it"
+        raise ComponentError(received, f"{jar_name(options.runner)} of this version of Beam", fix)
     if options.is_cluster and not options.environment:
         raise ComponentError(
             f"--runner={options.runner} with a cluster, and no --environment_type",
@@ -130,11 +128,9 @@ def _started_runner(arguments: Sequence[str], options: Any) -> Iterator[None]:
         if "job server jar" in str(error):
             raise _download_error(error, needs, options.get_all_options()["jar_cache_dir"]) from error
         if "Service failed to start" in str(error):
-            raise ComponentError(
-                f"the job server of {needs.runner} ended with code {str(error).rpartition(' ')[2]}",
-                f"Java 17 as {needs.java}, and a jar that is complete",
-                f"run it alone to read its messages: {needs.java} -jar {needs.jar or jar_name(needs.runner)}",
-            ) from error
+            received = f"the job server of {needs.runner} ended with code {str(error).rpartition(' ')[2]}"
+            fix = f"run it alone to read its messages: {needs.java} -jar {needs.jar or jar_name(needs.runner)}"
+            raise ComponentError(received, f"Java 17 as {needs.java}, and a jar that is complete", fix) from error
         raise
 
 
@@ -145,11 +141,9 @@ def _download_error(error: BaseException, options: RunnerArguments, cache: str |
     folder = cache or "~/.apache_beam/cache/jars"
     argument = "flink_job_server_jar" if options.runner == FLINK else "spark_job_server_jar"
     reason = str(error).partition(f"{address}: ")[2].partition(". ")[0] or str(error)
-    return ComponentError(
-        f"{jar} of Maven Central (group org.apache.beam): {reason}",
-        f"the jar of the job server in {folder}, or a connection to Maven Central, from which Beam downloads it",
-        f"copy the jar into this folder, or pass --beam-pipeline-arg=--{argument}=PATH",
-    )
+    expected = f"the jar of the job server in {folder}, or a connection to Maven Central, from which Beam downloads it"
+    fix = f"copy the jar into this folder, or pass --beam-pipeline-arg=--{argument}=PATH"
+    return ComponentError(f"{jar} of Maven Central (group org.apache.beam): {reason}", expected, fix)
 
 
 @contextlib.contextmanager

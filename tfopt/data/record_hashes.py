@@ -170,11 +170,9 @@ def read_trained_on(card: ModelCard, label: str) -> RecordHashes | None:
     try:
         features = np.frombuffer(base64.b64decode(trained_on.features, validate=True), "<u8")
     except ValueError as error:
-        raise ComponentError(
-            f"model card of {card.name}: {TRAINED_ON}.features: {error}",
-            "hashes of 8 bytes in Base64, as tfopt writes them",
-            f"restore the card, or remove {TRAINED_ON} from it",
-        ) from error
+        received = f"model card of {card.name}: {TRAINED_ON}.features: {error}"
+        expected = "hashes of 8 bytes in Base64, as tfopt writes them"
+        raise ComponentError(received, expected, f"restore the card, or remove {TRAINED_ON} from it") from error
     learned.add(np.stack([features.astype(np.uint64)] * 2, axis=1))
     learned.compact()
     return learned

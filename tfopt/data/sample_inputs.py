@@ -49,11 +49,9 @@ def draw_inputs(
     if not drawn:
         raise ComponentError(f"{where}: no examples", "at least one", "prepare the examples again")
     if len(drawn) < whole:
-        raise ComponentError(
-            f"{where}: {len(drawn)} examples, and a model with batch size {whole}",
-            "at least one whole batch",
-            "prepare more examples, or export the model with a dynamic batch size",
-        )
+        received = f"{where}: {len(drawn)} examples, and a model with batch size {whole}"
+        fix = "prepare more examples, or export the model with a dynamic batch size"
+        raise ComponentError(received, "at least one whole batch", fix)
     return parse_records(drawn, specs, where=where, files=files), f"examples, {where}"
 
 
@@ -198,11 +196,8 @@ def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: in
         return np.asarray(draw.integers(0, 2, shape)).astype(spec.dtype)
     if spec.vocabulary:
         return _random_text(spec.vocabulary, shape, draw)
-    raise ComponentError(
-        f"input {name!r} takes {spec.dtype}, and there are no examples",
-        "examples with such values",
-        f"pass examples=PATH, with a feature {name!r}",
-    )
+    received = f"input {name!r} takes {spec.dtype}, and there are no examples"
+    raise ComponentError(received, "examples with such values", f"pass examples=PATH, with a feature {name!r}")
 
 
 def _random_text(vocabulary: tuple[bytes, ...], shape: list[int], draw: np.random.Generator) -> NDArray[Any]:

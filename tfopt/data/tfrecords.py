@@ -78,11 +78,9 @@ def check_whole(file: str | Path, size: int) -> None:
 
 def damage_error(file: str | Path, error: Exception) -> ExamplesError:
     """Return the error for a file that cannot be read to its end."""
-    return ExamplesError(
-        f"{file}: damaged or unreadable ({first_line(error)})",
-        "a complete TFRecord file, gzipped if its name ends in .gz",
-        "check its name, or write the examples again with: tfopt prepare_examples",
-    )
+    received = f"{file}: damaged or unreadable ({first_line(error)})"
+    expected = "a complete TFRecord file, gzipped if its name ends in .gz"
+    return ExamplesError(received, expected, "check its name, or write the examples again with: tfopt prepare_examples")
 
 
 def _is_gzip(file: str | Path) -> bool:

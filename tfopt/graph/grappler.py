@@ -62,9 +62,8 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, preserved: Collect
     try:
         graph = tf_optimizer.OptimizeGraph(config, _item(frozen, preserved))
     except (RuntimeError, ValueError, tf.errors.OpError) as error:
-        raise ComponentError(
-            f"Grappler: {first_line(error)}", "a graph it can optimize", f"leave out one of: {', '.join(optimizers)}"
-        ) from error
+        fix = f"leave out one of: {', '.join(optimizers)}"
+        raise ComponentError(f"Grappler: {first_line(error)}", "a graph it can optimize", fix) from error
     _restore(frozen.graph, graph, preserved)
     devices = {node.name: node.device for node in nodes(frozen.graph)}
     for node in nodes(graph):

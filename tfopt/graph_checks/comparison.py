@@ -111,9 +111,8 @@ class Comparison:
                 self.source = self.source or source
         if not self._recorded:
             reasons = "; ".join(f"{key}: {reason}" for key, reason in self.skipped.items())
-            raise ComponentError(
-                reasons, "a signature that can be run here", "export serving_default with plain tensors"
-            )
+            expected = "a signature that can be run here"
+            raise ComponentError(reasons, expected, "export serving_default with plain tensors")
 
     @without_tensor_float_32()
     def errors(self, child: Loader) -> dict[str, ParityFacts]:
@@ -133,11 +132,8 @@ class Comparison:
         outputs = self.errors(child)
         name, error = largest_error(outputs)
         if not error <= tolerance:
-            raise ComponentError(
-                f"output {name!r} of the {what} model differs by {error:.2g} of its range",
-                f"at most {tolerance:g}",
-                fix,
-            )
+            received = f"output {name!r} of the {what} model differs by {error:.2g} of its range"
+            raise ComponentError(received, f"at most {tolerance:g}", fix)
         return {"inputs": self.source, "tolerance": tolerance, "outputs": outputs, "not_compared": self.skipped}
 
     @without_tensor_float_32()
@@ -169,9 +165,8 @@ class Comparison:
                     if (rounds and probe.kind == LARGEST) or (unchecked and isinstance(probe.outcome, str)):
                         replaced.append((probe, outcome))
                     elif reason := difference(probe, outcome, tolerance, ranges):
-                        raise ComponentError(
-                            reason, "the outputs of the parent", "pass fast_math to ignore these values"
-                        )
+                        expected = "the outputs of the parent"
+                        raise ComponentError(reason, expected, "pass fast_math to ignore these values")
         for probe, outcome in replaced:
             probe.outcome = outcome
         return largest
@@ -215,11 +210,8 @@ class Comparison:
         random = {name for name, facts in errors.items() if not _relative_error(facts) <= FLOAT32_TOLERANCE}
         if random == set(errors):
             del self._recorded[key]
-            raise ComponentError(
-                f"{key}: every output differs from run to run",
-                "an output to compare the optimized model by",
-                "seed its random operations",
-            )
+            received = f"{key}: every output differs from run to run"
+            raise ComponentError(received, "an output to compare the optimized model by", "seed its random operations")
         self._random |= random
         self.skipped |= dict.fromkeys(random, "it differs from run to run of the model")
 
@@ -354,8 +346,6 @@ def _record_outputs(
     except ComponentError:
         raise
     except Exception as error:
-        raise ComponentError(
-            f"{key} fails on {source}: {first_line(error)}",
-            "a model that can be run here, to compare it with the optimized one",
-            "pass examples=PATH with real inputs; optimize a model made for another device on that device",
-        ) from error
+        expected = "a model that can be run here, to compare it with the optimized one"
+        fix = "pass examples=PATH with real inputs; optimize a model made for another device on that device"
+        raise ComponentError(f"{key} fails on {source}: {first_line(error)}", expected, fix) from error

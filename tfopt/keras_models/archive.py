@@ -35,9 +35,8 @@ def check_archive(file: Path) -> None:
     for entry in entries:
         is_link = entry.external_attr >> 16 & 0o170000 == LINK
         if entry.filename.startswith("/") or ".." in Path(entry.filename).parts or is_link:
-            raise ComponentError(
-                f"{file}: entry {entry.filename!r}", "files with names within the archive", "do not load this file"
-            )
+            received = f"{file}: entry {entry.filename!r}"
+            raise ComponentError(received, "files with names within the archive", "do not load this file")
 
 
 def check_stored_weights(file: Path) -> None:
@@ -64,11 +63,9 @@ def _open_archive(file: Path, expected: str) -> Iterator[zipfile.ZipFile]:
 def _check_size(unpacked: int, file: Path) -> None:
     """Raise ComponentError if a file declares more content than weights of its size unpack to."""
     if unpacked > MAX_UNPACKED + MAX_RATIO * file.stat().st_size:
-        raise ComponentError(
-            f"{file}: {file.stat().st_size} bytes that unpack to {unpacked}",
-            f"a model whose weights compress to 1/{MAX_RATIO} at most",
-            "save the model again; if you did not make this file, do not load it",
-        )
+        received = f"{file}: {file.stat().st_size} bytes that unpack to {unpacked}"
+        expected = f"a model whose weights compress to 1/{MAX_RATIO} at most"
+        raise ComponentError(received, expected, "save the model again; if you did not make this file, do not load it")
 
 
 def check_weights_file(file: Path | IO[bytes], where: Path) -> None:
@@ -100,8 +97,6 @@ def check_weights_file(file: Path | IO[bytes], where: Path) -> None:
         raise ComponentError(f"{where}: {first_line(error)}", "an HDF5 file of a Keras model", DAMAGED) from error
     _check_size(size, where)
     if file == where and not has_layers:
-        raise ComponentError(
-            f"{where}: weights without the layers, as model.save_weights writes them",
-            "a whole model",
-            f'build the model in Python, then model.load_weights("{where.name}") and model.save("model.keras")',
-        )
+        received = f"{where}: weights without the layers, as model.save_weights writes them"
+        fix = f'build the model in Python, then model.load_weights("{where.name}") and model.save("model.keras")'
+        raise ComponentError(received, "a whole model", fix)

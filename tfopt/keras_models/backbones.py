@@ -121,9 +121,8 @@ def read_backbones(texts: Sequence[str]) -> list[Backbone]:
 def _read_backbone(text: str) -> Backbone:
     builder, *widths = text.split() or [text]
     if builder not in ARCHITECTURES:
-        raise ComponentError(
-            f"backbone {text!r}", "a light architecture of keras.applications", nearest(builder, ARCHITECTURES)
-        )
+        received = f"backbone {text!r}"
+        raise ComponentError(received, "a light architecture of keras.applications", nearest(builder, ARCHITECTURES))
     if not widths:
         return Backbone(builder)
     if not ARCHITECTURES[builder].has_alpha:
@@ -134,9 +133,6 @@ def _read_backbone(text: str) -> Backbone:
     except ValueError:
         alpha = 0.0
     if not MIN_ALPHA <= alpha <= MAX_ALPHA:
-        raise ComponentError(
-            f"backbone {text!r}",
-            f"one width after the name, from {MIN_ALPHA:g} to {MAX_ALPHA:g}",
-            f"write for example {builder} 0.5",
-        )
+        expected = f"one width after the name, from {MIN_ALPHA:g} to {MAX_ALPHA:g}"
+        raise ComponentError(f"backbone {text!r}", expected, f"write for example {builder} 0.5")
     return Backbone(builder, alpha)

@@ -33,11 +33,8 @@ def load(model: Model) -> KerasObject:
         ComponentError: If there is no Keras form, or it cannot be read.
     """
     if model.keras is None:
-        raise ComponentError(
-            f"{model.uri}: no Keras form",
-            "Format-Keras/model.keras, .h5 or .hdf5, or such a file",
-            "save the Keras model next to its SavedModel",
-        )
+        expected = "Format-Keras/model.keras, .h5 or .hdf5, or such a file"
+        raise ComponentError(f"{model.uri}: no Keras form", expected, "save the Keras model next to its SavedModel")
     _check_file(model.keras)
     try:
         keras = importlib.import_module("tf_keras" if _is_keras_2(model.keras) else "keras")
@@ -49,11 +46,9 @@ def load(model: Model) -> KerasObject:
     except ComponentError:
         raise
     except Exception as error:
-        raise ComponentError(
-            f"{model.keras}: {_first_line(error)}",
-            "a file this version of Keras can load",
-            "save it again; it may be truncated, or use custom objects that are not registered",
-        ) from error
+        received = f"{model.keras}: {_first_line(error)}"
+        fix = "save it again; it may be truncated, or use custom objects that are not registered"
+        raise ComponentError(received, "a file this version of Keras can load", fix) from error
 
 
 def _check_file(file: Path) -> None:
@@ -100,11 +95,8 @@ def save(
     try:
         model.save(folder / "Format-Keras" / "model.keras")
     except (NotImplementedError, TypeError, ValueError) as error:
-        raise ComponentError(
-            f"model {model.name}: {_first_line(error)}",
-            "a model that Keras can save",
-            "give custom layers a get_config() and register them with keras.saving.register_keras_serializable",
-        ) from error
+        fix = "give custom layers a get_config() and register them with keras.saving.register_keras_serializable"
+        raise ComponentError(f"model {model.name}: {_first_line(error)}", "a model that Keras can save", fix) from error
     make_archive_reproducible(folder / "Format-Keras" / "model.keras")
     body = serve.python_function  # type: ignore[attr-defined]  # with `serve` itself, the graph would be stored twice
     parse = (lambda inputs: inputs) if records is None else functools.partial(_parse_records, *records, specs)
@@ -172,11 +164,8 @@ def serving_function(model: KerasObject, output_names: list[str] | None = None) 
     own = served_names(model)
     served = output_names or own
     if len(served) != len(own):
-        raise ComponentError(
-            f"{len(served)} output names: {', '.join(served)}",
-            f"one for each of: {', '.join(own)}",
-            "name every output",
-        )
+        received = f"{len(served)} output names: {', '.join(served)}"
+        raise ComponentError(received, f"one for each of: {', '.join(own)}", "name every output")
 
     @tf.function(input_signature=[specs], autograph=False)  # type: ignore[untyped-decorator]
     def serve(inputs: Tensors) -> Tensors:
@@ -208,11 +197,8 @@ def input_names(model: KerasObject) -> list[str]:
         ComponentError: If the model was never built, so that its inputs are unknown.
     """
     if not getattr(model, "inputs", None):
-        raise ComponentError(
-            f"{model.name}: a model without known inputs",
-            "a Functional or Sequential model",
-            "define its inputs with keras.Input (a subclassed model can be called on them in a keras.Model)",
-        )
+        fix = "define its inputs with keras.Input (a subclassed model can be called on them in a keras.Model)"
+        raise ComponentError(f"{model.name}: a model without known inputs", "a Functional or Sequential model", fix)
     if is_keras_2(model):
         return list(model.input_names)
     return list(map(_input_name, model.inputs))
@@ -269,11 +255,9 @@ def check_weights(model: KerasObject) -> None:
         values = tf.convert_to_tensor(weight.numpy())
         broken = int(tf.math.count_nonzero(tf.math.is_nan(values))) if values.dtype.is_floating else 0
         if broken:
-            raise ComponentError(
-                f"model {model.name}: {broken} NaN in weight {getattr(weight, 'path', weight.name)}",
-                "finite weights",
-                "train it again with a lower learning rate; further training does not remove a NaN",
-            )
+            received = f"model {model.name}: {broken} NaN in weight {getattr(weight, 'path', weight.name)}"
+            fix = "train it again with a lower learning rate; further training does not remove a NaN"
+            raise ComponentError(received, "finite weights", fix)
 
 
 def check_input_names(model: KerasObject, names: Iterable[str]) -> None:
@@ -283,11 +267,8 @@ def check_input_names(model: KerasObject, names: Iterable[str]) -> None:
     """
     for name in names:
         if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            raise ComponentError(
-                f"model {model.name}: input {name!r}",
-                "a name of ASCII letters, digits and underscores, as TensorFlow signatures have",
-                "rename the input and the feature",
-            )
+            expected = "a name of ASCII letters, digits and underscores, as TensorFlow signatures have"
+            raise ComponentError(f"model {model.name}: input {name!r}", expected, "rename the input and the feature")
 
 
 def _is_keras_2(file: Path) -> bool:

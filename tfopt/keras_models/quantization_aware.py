@@ -27,11 +27,9 @@ def has_trained_ranges(model: Model) -> bool:
 def check_not_quantized(model: Model) -> None:
     """Raise ComponentError if the model was quantized before, even if it has no model card."""
     if has_trained_ranges(model):
-        raise ComponentError(
-            f"{model.name}: a model that was quantized already",
-            "a model in floats: quantizing twice adds a second rounding error",
-            "give the model from before it was quantized",
-        )
+        received = f"{model.name}: a model that was quantized already"
+        expected = "a model in floats: quantizing twice adds a second rounding error"
+        raise ComponentError(received, expected, "give the model from before it was quantized")
 
 
 def registered_layers(model: Model) -> contextlib.AbstractContextManager[None]:

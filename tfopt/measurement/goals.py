@@ -200,11 +200,9 @@ def resolve_goals(
             continue
         metric = main_metric if goal.metric == QUALITY else goal.metric
         if metric not in measured:
-            raise ComponentError(
-                f"goal {goal.text!r}: {metric} was not measured",
-                f"one of {', '.join(measured)}; or {QUALITY}, which here is {main_metric}",
-                nearest(metric, [*measured, QUALITY]),
-            )
+            received = f"goal {goal.text!r}: {metric} was not measured"
+            expected = f"one of {', '.join(measured)}; or {QUALITY}, which here is {main_metric}"
+            raise ComponentError(received, expected, nearest(metric, [*measured, QUALITY]))
         whole.append(replace(goal, metric=metric, reference=past(metric) if goal.kind == "max_regression" else None))
     return whole + sliced
 
@@ -244,21 +242,16 @@ def _slices_of(goal: Goal, feature: str, value: str, slices: Sequence[SliceMetri
     selected = same if value == EVERY else [slice_ for slice_ in same if str(slice_.value) == value]
     if not selected:
         values = [str(slice_.value) for slice_ in same]
-        raise ComponentError(
-            f"goal {goal.text!r}: no record with {feature}={value}",
-            f"one of the {len(values)} values, or {EVERY} for all of them",
-            nearest(value, values),
-        )
+        expected = f"one of the {len(values)} values, or {EVERY} for all of them"
+        raise ComponentError(f"goal {goal.text!r}: no record with {feature}={value}", expected, nearest(value, values))
     if large := [slice_ for slice_ in selected if slice_.count >= least]:
         if small := [str(slice_.value) for slice_ in selected if slice_ not in large]:
             log.warning("goal %r: not checked, fewer than %d records: %s", goal.text, least, ", ".join(small))
         return large
     largest = max(selected, key=lambda slice_: slice_.count)
-    raise ComponentError(
-        f"goal {goal.text!r}: {largest.count} records with {feature}={largest.value}",
-        f"slices of {least} records or more, slice_records={least}",
-        f"evaluate more records, or pass slice_records={largest.count}",
-    )
+    received = f"goal {goal.text!r}: {largest.count} records with {feature}={largest.value}"
+    expected = f"slices of {least} records or more, slice_records={least}"
+    raise ComponentError(received, expected, f"evaluate more records, or pass slice_records={largest.count}")
 
 
 def goal_text(mapping: Mapping[str, str]) -> str:

@@ -126,9 +126,8 @@ def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | 
         differences = compare(parent, loaded, split_batches(inputs, parent.inputs, 1, 8, BATCH), source, budget=budget)
     for name, parity in differences.items():
         if parity.constant:
-            raise ComponentError(
-                f"output {name!r}: the same values for every input", "values that vary as the parent's do", fix
-            )
+            received = f"output {name!r}: the same values for every input"
+            raise ComponentError(received, "values that vary as the parent's do", fix)
     described = f"{source}; {budget.limited}" if budget.limited else source
     return {"inputs": described, "outputs": {name: parity.facts() for name, parity in differences.items()}}
 
@@ -195,11 +194,9 @@ def compare(
 
 def _nothing_compared(batch: Arrays, source: str) -> ComponentError:
     shapes = ", ".join(f"{name}: {TensorSpec(dtype_name(array), array.shape)}" for name, array in batch.items())
-    return ComponentError(
-        f"all outputs of the parent are empty for {source} ({shapes})",
-        "inputs for which it returns values, to compare models on",
-        "pass examples=PATH with real inputs, which have the sizes that the model needs",
-    )
+    received = f"all outputs of the parent are empty for {source} ({shapes})"
+    fix = "pass examples=PATH with real inputs, which have the sizes that the model needs"
+    return ComponentError(received, "inputs for which it returns values, to compare models on", fix)
 
 
 def degradation(parities: Iterable[Parity]) -> float:
@@ -223,11 +220,9 @@ def check_same_signature(parent: Runtime, child: Runtime) -> None:
             before[name].dtype == after[name].dtype and same_shape(before[name], after[name]) for name in before
         )
         if not same:
-            raise ComponentError(
-                f"{side} became {describe_specs(after)}",
-                f"the parent's {describe_specs(before)}",
-                "keep the parent's names, dtypes and shapes; in a component of tfopt, report this with the model",
-            )
+            received = f"{side} became {describe_specs(after)}"
+            fix = "keep the parent's names, dtypes and shapes; in a component of tfopt, report this with the model"
+            raise ComponentError(received, f"the parent's {describe_specs(before)}", fix)
 
 
 def _disagreement(parity: Parity) -> float:
@@ -238,11 +233,9 @@ def _disagreement(parity: Parity) -> float:
 def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity:
     for parent, child in pairs:
         if parent.shape != child.shape:
-            raise ComponentError(
-                f"output {name!r}: shape {child.shape}",
-                f"{parent.shape}, the shape of the parent's output",
-                "report this: a step may not change what a model computes",
-            )
+            received = f"output {name!r}: shape {child.shape}"
+            expected = f"{parent.shape}, the shape of the parent's output"
+            raise ComponentError(received, expected, "report this: a step may not change what a model computes")
     parent, child = (np.concatenate([np.atleast_1d(pair[side]) for pair in pairs]) for side in (0, 1))
     kind = parent.dtype.kind
     if kind == "c":
@@ -275,18 +268,14 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
 
 def _check_finite(name: str, parent: NDArray[Any], child: NDArray[Any]) -> None:
     if np.isnan(parent).any():
-        raise ComponentError(
-            f"output {name!r}: the parent returns NaN in {int(np.isnan(parent).sum())} values",
-            "numbers",
-            "check the parent's weights for NaN and the inputs for values out of range",
-        )
+        received = f"output {name!r}: the parent returns NaN in {int(np.isnan(parent).sum())} values"
+        fix = "check the parent's weights for NaN and the inputs for values out of range"
+        raise ComponentError(received, "numbers", fix)
     broken = ~np.isfinite(child) & np.isfinite(parent)
     if broken.any():
-        raise ComponentError(
-            f"output {name!r}: NaN or infinity in {int(broken.sum())} values",
-            "finite values, as in the parent's output",
-            "check the weights for NaN and the inputs for values out of range",
-        )
+        received = f"output {name!r}: NaN or infinity in {int(broken.sum())} values"
+        expected = "finite values, as in the parent's output"
+        raise ComponentError(received, expected, "check the weights for NaN and the inputs for values out of range")
 
 
 def _is_constant(values: NDArray[Any]) -> bool:

@@ -177,6 +177,5 @@ def _read_run(file: Path) -> RunRecord:
     try:
         return report_schema.load(RunRecord, file)
     except ComponentError as error:
-        raise ComponentError(
-            error.received, "the record of a run, as push_model writes it", "remove the file, or move it elsewhere"
-        ) from error
+        expected = "the record of a run, as push_model writes it"
+        raise ComponentError(error.received, expected, "remove the file, or move it elsewhere") from error

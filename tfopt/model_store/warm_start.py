@@ -64,9 +64,8 @@ def load_model(destination: str | Path) -> KerasModel | None:
         return None
     if path.parent != link.parent.resolve():
         fix = "remove the link: training then starts from initial weights, and the next push writes it again"
-        raise ComponentError(
-            f"{link} leads to {path}", "the link of push_model, which leads to a folder next to it", fix
-        )
+        received = f"{link} leads to {path}"
+        raise ComponentError(received, "the link of push_model, which leads to a folder next to it", fix)
     return KerasModel.open(path)
 
 

@@ -68,11 +68,9 @@ def run_in_child(
         try:
             code = _run(call, answer, log, {**os.environ, **(environment or {})}, limit_s)
         except subprocess.TimeoutExpired as error:
-            raise AttemptError(
-                f"{doing}: no end after {limit_s:g} s\n{last_lines(log)}",
-                "a process that ends in time",
-                "see its last lines above; allow it more time if it was only slow",
-            ) from error
+            received = f"{doing}: no end after {limit_s:g} s\n{last_lines(log)}"
+            fix = "see its last lines above; allow it more time if it was only slow"
+            raise AttemptError(received, "a process that ends in time", fix) from error
         check_not_ended()
         _check_end(code, doing, answer, log)
         worked, result, messages = read_answer(answer)
@@ -86,20 +84,15 @@ def run_in_child(
 def _check_end(code: int, doing: str, answer: Path, log: Path) -> None:
     """Raise the error of a child that did not write an answer; see `run_in_child`."""
     if -code == signal.SIGKILL or (code and OUT_OF_MEMORY in last_lines(log)):
-        raise MachineError(
-            f"{doing}: the process {describe_exit(code)}{last_line(log)}",
-            "enough memory",
-            "run it on a machine, or in a pod, with more; the kernel's log (dmesg) names the processes it killed",
-        )
+        fix = "run it on a machine, or in a pod, with more; the kernel's log (dmesg) names the processes it killed"
+        raise MachineError(f"{doing}: the process {describe_exit(code)}{last_line(log)}", "enough memory", fix)
     if code and shutil.disk_usage(log.parent).free < LOG_ROOM:  # the child could not write down why it ended
         full = OSError(errno.ENOSPC, f"{doing}: {os.strerror(errno.ENOSPC)}", str(log.parent))
         raise disk_full_error(full) or full
     if code or not answer.exists():
-        raise AttemptError(
-            f"{doing}: the process {describe_exit(code)}{last_line(log)}\n{last_lines(log)}",
-            "a process that ends well",
-            "mend what the lines above name; if it is the code of a library, report it with them and the model",
-        )
+        received = f"{doing}: the process {describe_exit(code)}{last_line(log)}\n{last_lines(log)}"
+        fix = "mend what the lines above name; if it is the code of a library, report it with them and the model"
+        raise AttemptError(received, "a process that ends well", fix)
 
 
 @contextlib.contextmanager

@@ -226,11 +226,9 @@ def _check_schema(database: sqlite3.Connection, file: Path) -> None:
     except sqlite3.DatabaseError as error:
         versions = [str(error)]
     if versions != [SCHEMA]:
-        raise ComponentError(
-            f"{file}: a metadata store with schema {', '.join(map(str, versions))}",
-            f"schema {SCHEMA} of ML Metadata",
-            "remove the folder of the run as a whole, or install the version of ml-metadata that tfopt names",
-        )
+        received = f"{file}: a metadata store with schema {', '.join(map(str, versions))}"
+        fix = "remove the folder of the run as a whole, or install the version of ml-metadata that tfopt names"
+        raise ComponentError(received, f"schema {SCHEMA} of ML Metadata", fix)
 
 
 def _fill(database: sqlite3.Connection, name: str, numbers: list[int]) -> None:

@@ -101,9 +101,8 @@ def find_run(name: str, folder: Path) -> tuple[Path, RunRecord]:
         if (path / RECORD).is_file():
             return path, _read(path)
     names = [path.name for path in read_records(folder)] if folder.is_dir() else []
-    raise ComponentError(
-        f"{name}: no run", f"the folder of a run, or its name in {folder}", f"{nearest(name, names)} (tfopt runs)"
-    )
+    expected = f"the folder of a run, or its name in {folder}"
+    raise ComponentError(f"{name}: no run", expected, f"{nearest(name, names)} (tfopt runs)")
 
 
 def read_records(folder: Path) -> dict[Path, RunRecord]:

@@ -37,9 +37,8 @@ def load(model: Model, *, signature: str | None = None, threads: int | None = No
     module = importlib.import_module(f"tfopt.runtimes.{model.format}")
     runtime: Runtime = module.load(model, signature=signature, threads=threads)
     if not runtime.outputs:
-        raise ComponentError(
-            f"{model.uri}: a model without outputs", "at least one output", "convert or export it again"
-        )
+        received = f"{model.uri}: a model without outputs"
+        raise ComponentError(received, "at least one output", "convert or export it again")
     if model.preprocessing is None:
         return runtime
     return PreprocessedRuntime(load(Model(model.preprocessing)), runtime)

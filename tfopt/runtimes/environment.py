@@ -53,11 +53,9 @@ def _read(file: Path) -> dict[str, str]:
     except ValueError:
         variables = None
     if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
-        raise ComponentError(
-            f"{file}: {file.read_text(errors='replace')[:100]!r}",
-            "a JSON object with strings by variable names, as configure_runtime writes it",
-            "configure the model again",
-        )
+        received = f"{file}: {file.read_text(errors='replace')[:100]!r}"
+        expected = "a JSON object with strings by variable names, as configure_runtime writes it"
+        raise ComponentError(received, expected, "configure the model again")
     return variables
 
 

@@ -58,11 +58,9 @@ def output_names(model: SavedModel, parent: Runtime, keras_model: keras_models.K
     numbers = {name: int(name[7:]) for name in served if re.fullmatch(r"output_\d+", name)}
     if sorted(numbers.values()) == list(range(len(own))) and len(numbers) == len(served):
         return sorted(served, key=numbers.__getitem__)  # Keras 3 exports numbered outputs
-    raise ComponentError(
-        f"serving_default returns {', '.join(served)}",
-        f"the outputs of the Keras form: {', '.join(own)}",
-        "export the Keras model with its own output names, or give its .keras file alone",
-    )
+    received = f"serving_default returns {', '.join(served)}"
+    fix = "export the Keras model with its own output names, or give its .keras file alone"
+    raise ComponentError(received, f"the outputs of the Keras form: {', '.join(own)}", fix)
 
 
 def _check_signatures(folder: Path) -> None:
@@ -71,11 +69,9 @@ def _check_signatures(folder: Path) -> None:
     graphs = Proto.FromString((folder / "saved_model.pb").read_bytes()).meta_graphs
     others = sorted({name for graph in graphs for name in graph.signature_def} - SIGNATURES)
     if others:
-        raise ComponentError(
-            f"{folder}: signatures {', '.join(others)} besides serving_default",
-            "serving_default only: the Keras form does not contain the others, so they would be lost",
-            "export the model without them, or give its .keras file alone",
-        )
+        received = f"{folder}: signatures {', '.join(others)} besides serving_default"
+        expected = "serving_default only: the Keras form does not contain the others, so they would be lost"
+        raise ComponentError(received, expected, "export the model without them, or give its .keras file alone")
 
 
 def _parsed_inputs(
@@ -103,11 +99,9 @@ def _check_parsed(model: SavedModel, parent: Runtime, names: list[str]) -> None:
     for name, expected in parent.run(batch).items():
         error, spread = np.abs(np.asarray(own[name]) - expected).max(), np.ptp(expected)
         if not error <= TOLERANCE * max(spread, np.abs(expected).max()):
-            raise ComponentError(
-                f"output {name!r} of the signature and of the Keras form differ by {error:.2g}",
-                "a signature that parses records and calls the Keras model on them",
-                "include the other operations of the signature in the Keras model, or give its .keras file alone",
-            )
+            received = f"output {name!r} of the signature and of the Keras form differ by {error:.2g}"
+            fix = "include the other operations of the signature in the Keras model, or give its .keras file alone"
+            raise ComponentError(received, "a signature that parses records and calls the Keras model on them", fix)
 
 
 def _check_inputs(parent: Runtime, keras_model: keras_models.KerasObject) -> None:
@@ -118,8 +112,6 @@ def _check_inputs(parent: Runtime, keras_model: keras_models.KerasObject) -> Non
         own.dtype == served[name].dtype and len(own.shape) == len(served[name].shape) and same_shape(own, served[name])
         for name, own in specs.items()
     ):
-        raise ComponentError(
-            f"serving_default takes {describe_specs(parent.inputs)}",
-            f"the inputs of the Keras form: {describe_specs(specs)}",
-            "export the Keras model with its own inputs, or give its .keras file alone",
-        )
+        received = f"serving_default takes {describe_specs(parent.inputs)}"
+        fix = "export the Keras model with its own inputs, or give its .keras file alone"
+        raise ComponentError(received, f"the inputs of the Keras form: {describe_specs(specs)}", fix)

@@ -69,16 +69,11 @@ def _refusal(model: Model, error: Exception) -> ComponentError:
     )
     if unknown:
         name = next(filter(None, unknown.groups()))
-        return ComponentError(
-            f"{model.onnx}: op {name}, which ONNX Runtime does not have",
-            "a graph of ops that it has",
-            "convert it again with another opset, or express the op with others in the model",
-        )
-    return ComponentError(
-        f"{model.onnx}: {message}",
-        "a file that ONNX Runtime can load",
-        "convert it again; it may be truncated, or a file with its weights may be missing",
-    )
+        received = f"{model.onnx}: op {name}, which ONNX Runtime does not have"
+        fix = "convert it again with another opset, or express the op with others in the model"
+        return ComponentError(received, "a graph of ops that it has", fix)
+    fix = "convert it again; it may be truncated, or a file with its weights may be missing"
+    return ComponentError(f"{model.onnx}: {message}", "a file that ONNX Runtime can load", fix)
 
 
 def _spec(value: Any) -> TensorSpec:
@@ -96,11 +91,9 @@ def decode_text(name: str, array: NDArray[Any]) -> NDArray[Any]:
     try:
         texts = [value.decode() if isinstance(value, bytes) else str(value) for value in array.ravel()]
     except UnicodeDecodeError as error:
-        raise ComponentError(
-            f"input {name!r}: bytes that are not text ({error})",
-            "UTF-8 text, the only text that ONNX has",
-            "decode images and other binary features before the model",
-        ) from error
+        received = f"input {name!r}: bytes that are not text ({error})"
+        expected = "UTF-8 text, the only text that ONNX has"
+        raise ComponentError(received, expected, "decode images and other binary features before the model") from error
     return np.array(texts, object).reshape(array.shape)
 
 

@@ -46,11 +46,8 @@ class OpenVINORuntime(Runtime):
         self.outputs = {_name(port): _spec(port) for port in self._compiled.outputs}
         for name, spec in (self.inputs | self.outputs).items():
             if spec.dtype == "string":
-                raise ComponentError(
-                    f"{where}: {name!r} is text",
-                    "numbers, as OpenVINO has no kernels for text",
-                    "look words up before the model, or use its SavedModel or ONNX form",
-                )
+                fix = "look words up before the model, or use its SavedModel or ONNX form"
+                raise ComponentError(f"{where}: {name!r} is text", "numbers, as OpenVINO has no kernels for text", fix)
         self._input_names = list(self.inputs)
         self._wide = [name for name, spec in self.inputs.items() if spec.dtype in WIDE]
         self._request = self._compiled.create_infer_request()
@@ -89,8 +86,6 @@ def _spec(port: Any) -> TensorSpec:
 
 def _refusal(model: Model, error: Exception) -> ComponentError:
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("Exception from")]
-    return ComponentError(
-        f"{model.openvino}: {lines[-1] if lines else first_line(error)}",
-        "a model.xml that OpenVINO can load, with its model.bin",
-        "convert it again; one of the two files may be truncated, or from another export",
-    )
+    received = f"{model.openvino}: {lines[-1] if lines else first_line(error)}"
+    fix = "convert it again; one of the two files may be truncated, or from another export"
+    return ComponentError(received, "a model.xml that OpenVINO can load, with its model.bin", fix)

@@ -170,8 +170,5 @@ def set_threads(threads: int | None) -> None:
         tf.config.threading.set_inter_op_parallelism_threads(1)
     except RuntimeError as error:
         if tf.config.threading.get_intra_op_parallelism_threads() != threads:
-            raise ComponentError(
-                f"threads={threads}",
-                "a process in which TensorFlow has not run yet",
-                "load the model with this thread count first, in a fresh process",
-            ) from error
+            fix = "load the model with this thread count first, in a fresh process"
+            raise ComponentError(f"threads={threads}", "a process in which TensorFlow has not run yet", fix) from error

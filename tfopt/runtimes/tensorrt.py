@@ -62,20 +62,16 @@ class TensorRTRuntime(Runtime):
         self._engine = self._runtime.deserialize_cuda_engine(plan.read_bytes())
         self._context: Any = self._engine.create_execution_context() if self._engine else None
         if self._context is None:
-            raise ComponentError(
-                f"{plan}: {self._messages.last_error('TensorRT gives no reason')}",
-                "an engine that this TensorRT can load",
-                "convert the model again on this machine; the file may be truncated",
-            )
+            received = f"{plan}: {self._messages.last_error('TensorRT gives no reason')}"
+            fix = "convert the model again on this machine; the file may be truncated"
+            raise ComponentError(received, "an engine that this TensorRT can load", fix)
         names = [self._engine.get_tensor_name(index) for index in range(self._engine.num_io_tensors)]
         inputs = [name for name in names if self._engine.get_tensor_mode(name) == trt.TensorIOMode.INPUT]
         for name in names:
             if self._engine.get_tensor_location(name) == trt.TensorLocation.HOST:
-                raise ComponentError(
-                    f"{plan}: {name!r} is read on the host, where it determines a shape",
-                    "inputs and outputs that are values on the GPU",
-                    "compute the shape from other inputs' shapes in the model, or use export_onnx",
-                )
+                received = f"{plan}: {name!r} is read on the host, where it determines a shape"
+                fix = "compute the shape from other inputs' shapes in the model, or use export_onnx"
+                raise ComponentError(received, "inputs and outputs that are values on the GPU", fix)
         self.inputs = {name: self._spec(name) for name in inputs}
         self.outputs = {name: self._spec(name) for name in names if name not in inputs}
         self._profiles: list[Profile] = []
@@ -115,11 +111,9 @@ class TensorRTRuntime(Runtime):
             self._context.set_tensor_address(name, self._buffers.upload(name, array))
         results = {name: self._result(name) for name in self.outputs}
         if not self._context.execute_async_v3(stream):
-            raise ComponentError(
-                f"the engine: {self._messages.last_error('it did not start')}",
-                "an engine that runs",
-                "convert the model again, and see nvidia-smi for free memory",
-            )
+            received = f"the engine: {self._messages.last_error('it did not start')}"
+            fix = "convert the model again, and see nvidia-smi for free memory"
+            raise ComponentError(received, "an engine that runs", fix)
         for name, array in results.items():
             self._buffers.download(name, array)
         self._buffers.wait()
@@ -128,11 +122,9 @@ class TensorRTRuntime(Runtime):
     def _result(self, name: str) -> NDArray[Any]:
         shape = tuple(self._context.get_tensor_shape(name))
         if min(shape, default=0) < 0:
-            raise ComponentError(
-                f"output {name!r} of shape {shape} for these inputs",
-                "sizes that are determined by those of the inputs",
-                "remove ops that select by value (NonZero, Where without branches, NMS), or use export_onnx",
-            )
+            received = f"output {name!r} of shape {shape} for these inputs"
+            fix = "remove ops that select by value (NonZero, Where without branches, NMS), or use export_onnx"
+            raise ComponentError(received, "sizes that are determined by those of the inputs", fix)
         array = np.empty(shape, DTYPES[self._engine.get_tensor_dtype(name).name])
         self._context.set_tensor_address(name, self._buffers.reserve(name, array.nbytes))
         return array
@@ -140,11 +132,8 @@ class TensorRTRuntime(Runtime):
     def _spec(self, name: str) -> TensorSpec:
         kind = self._engine.get_tensor_dtype(name).name
         if kind not in DTYPES:
-            raise ComponentError(
-                f"{name!r} is {kind}",
-                f"one of {', '.join(DTYPES)}, the dtypes that numpy has",
-                "cast it inside the model",
-            )
+            expected = f"one of {', '.join(DTYPES)}, the dtypes that numpy has"
+            raise ComponentError(f"{name!r} is {kind}", expected, "cast it inside the model")
         return TensorSpec(
             DTYPES[kind], tuple(None if size < 0 else size for size in self._engine.get_tensor_shape(name))
         )
@@ -160,11 +149,9 @@ def select_profile(profiles: list[Profile], arrays: Arrays, current: int) -> int
     for index in sorted(range(len(profiles)), key=lambda index: index != current):
         if profiles[index].contains(shapes):
             return index
-    raise ComponentError(
-        f"inputs of shapes {', '.join(f'{name}: {shape}' for name, shape in shapes.items())}",
-        f"shapes that the engine was built for: {' or '.join(map(str, profiles))}",
-        "convert the model again, with shapes or largest_batch that include these",
-    )
+    received = f"inputs of shapes {', '.join(f'{name}: {shape}' for name, shape in shapes.items())}"
+    expected = f"shapes that the engine was built for: {' or '.join(map(str, profiles))}"
+    raise ComponentError(received, expected, "convert the model again, with shapes or largest_batch that include these")
 
 
 def split_batch(

@@ -123,11 +123,8 @@ def _refusal(model: Model, reason: str) -> ComponentError:
             "a file of LiteRT's own ops: neither LiteRT nor TensorFlow 2.20 and later has the Flex delegate",
             "run it where that delegate is linked in, or replace those ops and convert without --select-tf-ops",
         )
-    return ComponentError(
-        f"{model.tflite}: {reason.strip()}",
-        "a file that LiteRT can load",
-        "convert it again; it may be truncated, or need custom ops",
-    )
+    fix = "convert it again; it may be truncated, or need custom ops"
+    return ComponentError(f"{model.tflite}: {reason.strip()}", "a file that LiteRT can load", fix)
 
 
 def _choose(signatures: Collection[str], name: str, model: Model) -> str:
@@ -167,11 +164,8 @@ def _quantized(array: NDArray[Any], detail: _Detail) -> NDArray[Any]:
     if not scale:
         return array
     if np.isnan(array).any():
-        raise ComponentError(
-            f"input {detail['name']!r}: NaN",
-            f"numbers: an {np.dtype(detail['dtype'])} input has no NaN",
-            "replace missing values first",
-        )
+        expected = f"numbers: an {np.dtype(detail['dtype'])} input has no NaN"
+        raise ComponentError(f"input {detail['name']!r}: NaN", expected, "replace missing values first")
     limits = np.iinfo(detail["dtype"])
     levels = np.rint(array / np.float32(scale[0])) + scale[1]
     clipped: NDArray[Any] = np.clip(levels, limits.min, limits.max).astype(detail["dtype"])

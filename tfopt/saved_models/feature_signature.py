@@ -52,11 +52,9 @@ def _parse_op(frozen: Frozen, key: str) -> tuple[ParseOp, set[str]]:
     before = reach(outputs, lambda name: map(node_of, nodes[name].input))
     ops = [op for name in before if (op := read_parse_op(nodes[name], frozen.graph.node))]
     if len(ops) != 1 or len(ops[0].dense_outputs) < len(ops[0].features):
-        raise ComponentError(
-            f"signature {key!r} without one op that parses dense features from records",
-            "a signature such as serving_default(examples: string)",
-            "leave feature_signature out",
-        )
+        received = f"signature {key!r} without one op that parses dense features from records"
+        expected = "a signature such as serving_default(examples: string)"
+        raise ComponentError(received, expected, "leave feature_signature out")
     reading, parser = readers(frozen.graph), ops[0].node.name
     behind = reach([parser], lambda name: set(reading.get(name, ())) & before)
     return ops[0], behind - {parser}

@@ -46,20 +46,15 @@ def read_graph(file: Path, inputs: Sequence[str], outputs: Sequence[str]) -> Fro
     frozen = _cut(Frozen(graph_def, {"serving_default": signature}))
     check_effects(node_effects(frozen.graph), file)
     if removed := next((node for node in frozen.graph.node if removed_in(node.op)), None):
-        raise ComponentError(
-            f"{file}: {removed.name} ({removed.op}) was removed in version {removed_in(removed.op)} of graphs",
-            "operations that TensorFlow runs in new graphs",
-            "name inputs behind it, or outputs before it",
-        )
+        received = f"{file}: {removed.name} ({removed.op}) was removed in version {removed_in(removed.op)} of graphs"
+        expected = "operations that TensorFlow runs in new graphs"
+        raise ComponentError(received, expected, "name inputs behind it, or outputs before it")
     if not inputs and (needed := _placeholders(frozen.graph)):
         raise _unnamed(file, "inputs", needed)
     frozen = freezing.freeze(frozen, None)
     if needed := _placeholders(frozen.graph, others=frozen.inputs):
-        raise ComponentError(
-            f"{file}: the outputs depend on {', '.join(needed)}",
-            "placeholders that are inputs",
-            f"add {needed} to inputs",
-        )
+        received = f"{file}: the outputs depend on {', '.join(needed)}"
+        raise ComponentError(received, "placeholders that are inputs", f"add {needed} to inputs")
     return frozen
 
 
@@ -84,11 +79,8 @@ def _import(file: Path) -> tuple[Any, Any]:
         with tf.Graph().as_default() as imported:
             tf.import_graph_def(graph_def, name="")
     except (DecodeError, ValueError, tf.errors.OpError) as error:
-        raise ComponentError(
-            f"{file}: {first_line(error)}",
-            "a serialized GraphDef",
-            "check the file; a SavedModel goes in as its folder",
-        ) from error
+        fix = "check the file; a SavedModel goes in as its folder"
+        raise ComponentError(f"{file}: {first_line(error)}", "a serialized GraphDef", fix) from error
     return graph_def, imported
 
 
@@ -170,8 +162,6 @@ def _unread(graph: Any) -> list[str]:
 
 
 def _unnamed(file: Path, side: str, names: list[str]) -> ComponentError:
-    return ComponentError(
-        f"{file}: a graph without the names of its {side}",
-        "the nodes that are fed and those that are fetched",
-        f"pass {side}={names}, or some of these",
-    )
+    received = f"{file}: a graph without the names of its {side}"
+    expected = "the nodes that are fed and those that are fetched"
+    return ComponentError(received, expected, f"pass {side}={names}, or some of these")

@@ -101,11 +101,9 @@ class _Cutter:
         before = self._ancestors(chosen or self._text_nodes())
         cut_tensors = self._move_to_rows(before)
         if not cut_tensors:
-            raise ComponentError(
-                "a model whose outputs do not depend on the part before the cut",
-                "outputs that depend on the text, or on the nodes of cut_at",
-                "leave cut_at out, or pass another signature",
-            )
+            received = "a model whose outputs do not depend on the part before the cut"
+            expected = "outputs that depend on the text, or on the nodes of cut_at"
+            raise ComponentError(received, expected, "leave cut_at out, or pass another signature")
         features = self._dense_features(before)
         if all(tensor in features and features[tensor][1].default is None for tensor in cut_tensors):
             names = {tensor: features[tensor][0] for tensor in cut_tensors}

@@ -83,12 +83,11 @@ def version_files(model: Model, layout: str) -> dict[str, Path]:
         ComponentError: If the layout cannot hold the model.
     """
     if misfit := find_misfit(model, layout):
-        raise ComponentError(
-            f"{model.uri}: {misfit}, layout={layout!r}",
-            SUPPORTED_FORMATS[layout][1],
+        fix = (
             f"pass layout={layout!r} to select_model, too, which selects another model; "
-            "or layout='plain', and run the files in your own server",
+            "or layout='plain', and run the files in your own server"
         )
+        raise ComponentError(f"{model.uri}: {misfit}, layout={layout!r}", SUPPORTED_FORMATS[layout][1], fix)
     files = {file_name(model, file, layout): file for file in model.payload()}
     if (model.path / CARD).is_file():
         # TensorFlow Serving ignores unknown files in assets.extra.

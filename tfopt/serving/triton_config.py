@@ -82,11 +82,9 @@ def config_text(
     for side in (inputs, outputs):
         for tensor, spec in side.items():
             if not spec.ranked or spec.dtype not in TYPES or not (batched or spec.shape):
-                raise ComponentError(
-                    f"push_model: layout=triton, {tensor!r} is {spec}",
-                    f"a known number of axes, at least one, and one of the types {', '.join(TYPES)}",
-                    "export the model with such a signature, or write config.pbtxt yourself",
-                )
+                expected = f"a known number of axes, at least one, and one of the types {', '.join(TYPES)}"
+                fix = "export the model with such a signature, or write config.pbtxt yourself"
+                raise ComponentError(f"push_model: layout=triton, {tensor!r} is {spec}", expected, fix)
     delay = f"max_queue_delay_microseconds: {scheduling.queue_delay_us} " if scheduling.queue_delay_us else ""
     backend = FORMATS[format].triton
     assert backend

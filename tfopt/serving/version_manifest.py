@@ -85,11 +85,9 @@ def verify_version(path: Path, public_key: str | None = None) -> None:
     name = version.name
     manifest = remote_files.read_file(f"{folder}/{FOLDER}/{name}{MANIFEST}")
     if manifest is None:
-        raise ComponentError(
-            f"{folder}: no {FOLDER}/{name}{MANIFEST}",
-            "the manifest that push_model writes next to each version",
-            "push the model again: versions of older releases, and pushes that were killed, have none",
-        )
+        received = f"{folder}: no {FOLDER}/{name}{MANIFEST}"
+        fix = "push the model again: versions of older releases, and pushes that were killed, have none"
+        raise ComponentError(received, "the manifest that push_model writes next to each version", fix)
     _compare(_digests(manifest.decode(errors="replace"), name), _digests(_manifest(version), name), f"{folder}/{name}")
     signature = remote_files.read_file(f"{folder}/{FOLDER}/{name}{SIGNATURE}")
     if public_key:
@@ -121,11 +119,8 @@ def _digests(manifest: str, version: str) -> dict[str, str]:
     for line in manifest.removesuffix("\n").split("\n"):  # splitlines would cut names at U+2028 and others
         digest, separator, name = line.partition("  ")
         if not separator or len(digest.lstrip("\\")) != 64 or not name.startswith(f"{version}/"):
-            raise ComponentError(
-                f"the manifest of version {version}: {line[:100]!r}",
-                "lines of sha256sum for the files of this version",
-                "push the model again",
-            )
+            received = f"the manifest of version {version}: {line[:100]!r}"
+            raise ComponentError(received, "lines of sha256sum for the files of this version", "push the model again")
         digests[name] = digest
     return digests
 
@@ -152,11 +147,9 @@ def _locate(path: Path) -> tuple[str, Path]:
         if name.isascii() and name.isdecimal():
             return folder, local
         address, local = folder, local.parent
-    raise ComponentError(
-        f"{path} with verify",
-        "a version that push_model wrote: DESTINATION/NUMBER, or a file in it",
-        "pass the version, or leave out verify for a model that was not pushed",
-    )
+    received = f"{path} with verify"
+    expected = "a version that push_model wrote: DESTINATION/NUMBER, or a file in it"
+    raise ComponentError(received, expected, "pass the version, or leave out verify for a model that was not pushed")
 
 
 def _sign(version: Path, key: str) -> bytes:
@@ -169,11 +162,9 @@ def _sign(version: Path, key: str) -> bytes:
                 private_key=Path(key), password=password.encode() if password else None
             )
         except (OSError, ValueError, TypeError, AttributeError) as error:
-            raise ComponentError(
-                f"signing_key={key}: {first_line(error)}",
-                "a private key on the curve P-256, P-384 or P-521, in PEM",
-                f"make one: openssl ecparam -name prime256v1 -genkey -noout -out key.pem; {PASSWORD} has its password",
-            ) from error
+            received = f"signing_key={key}: {first_line(error)}"
+            fix = f"make one: openssl ecparam -name prime256v1 -genkey -noout -out key.pem; {PASSWORD} has its password"
+            raise ComponentError(received, "a private key on the curve P-256, P-384 or P-521, in PEM", fix) from error
         signer.sign(version, file)
         return file.read_bytes()
 
@@ -188,11 +179,8 @@ def _key_of(signature: bytes) -> Any:
 
 def _verify_signature(version: Path, name: str, signature: bytes | None, public_key: str) -> None:
     if signature is None:
-        raise ComponentError(
-            f"{name} is not signed",
-            f"a signature for the key {public_key}",
-            "push it with signing_key, or leave out public_key",
-        )
+        expected = f"a signature for the key {public_key}"
+        raise ComponentError(f"{name} is not signed", expected, "push it with signing_key, or leave out public_key")
     verifying = _library("verifying")
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         file = Path(folder, "signature")
@@ -206,22 +194,18 @@ def _verify_signature(version: Path, name: str, signature: bytes | None, public_
         try:
             verifier.verify(version, file)
         except Exception as error:  # the library raises errors of its own, of its parsers, and of cryptography
-            raise ComponentError(
-                f"{name}: the signature does not fit: {first_line(error)[:300]}",
-                f"a signature of these files for the key {public_key}",
-                "check the key; if it is right, serve another version: this one is not what was signed",
-            ) from error
+            received = f"{name}: the signature does not fit: {first_line(error)[:300]}"
+            fix = "check the key; if it is right, serve another version: this one is not what was signed"
+            raise ComponentError(received, f"a signature of these files for the key {public_key}", fix) from error
 
 
 def _verify_statement(description: str, name: str, manifest: bytes, public_key: str) -> None:
     """Check that the key signed this manifest as that of this version."""
     content = remote_files.read_file(f"{description}{STATEMENT}")
     if content is None:
-        raise ComponentError(
-            f"{description}{STATEMENT}: no such file",
-            "a signed statement of number, time and manifest",
-            "push the model again with signing_key: signatures of earlier releases are of the files alone",
-        )
+        received = f"{description}{STATEMENT}: no such file"
+        fix = "push the model again with signing_key: signatures of earlier releases are of the files alone"
+        raise ComponentError(received, "a signed statement of number, time and manifest", fix)
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         file = Path(folder, f"{name}{STATEMENT}")
         file.write_bytes(content)
@@ -229,11 +213,8 @@ def _verify_statement(description: str, name: str, manifest: bytes, public_key: 
         _verify_signature(file, f"{description}{STATEMENT}", signature, public_key)
     statement = json.loads(content)
     if (statement["version"], statement["manifest_sha256"]) != (name, hashlib.sha256(manifest).hexdigest()):
-        raise ComponentError(
-            f"version {name} is signed as {statement['version']} of {statement['time']}, or has another manifest",
-            "the version that was signed",
-            "serve another version: somebody copied this one",
-        )
+        received = f"version {name} is signed as {statement['version']} of {statement['time']}, or has another manifest"
+        raise ComponentError(received, "the version that was signed", "serve another version: somebody copied this one")
 
 
 def _library(module: str) -> Any:

@@ -91,11 +91,9 @@ def _rename(staged: Path, target: Path) -> None:
     except OSError as error:
         if error.errno not in NAME_IN_USE:
             raise
-        raise ComponentError(
-            f"{target} exists: another process wrote it meanwhile",
-            "an output that only one process writes",
-            "name another folder for one of them",
-        ) from error
+        received = f"{target} exists: another process wrote it meanwhile"
+        expected = "an output that only one process writes"
+        raise ComponentError(received, expected, "name another folder for one of them") from error
 
 
 @contextlib.contextmanager

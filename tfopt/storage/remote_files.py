@@ -80,11 +80,9 @@ def check_characters(path: str, refused: str = PATTERN) -> None:
     absolute = str(Path.cwd() / path)  # the working folder can have such a name too
     special = [character for character in (*refused, "\0") if character in absolute]
     if special:
-        raise ComponentError(
-            f"{absolute!r}: {' '.join(map(repr, special))} in a path",
-            "a path without *, ?, [ and \\, which TensorFlow takes for a pattern, and without zero bytes",
-            "rename the folder, or pass a link to it with a plain name",
-        )
+        received = f"{absolute!r}: {' '.join(map(repr, special))} in a path"
+        expected = "a path without *, ?, [ and \\, which TensorFlow takes for a pattern, and without zero bytes"
+        raise ComponentError(received, expected, "rename the folder, or pass a link to it with a plain name")
 
 
 def list_remote_files(uri: str) -> dict[str, int]:
@@ -237,11 +235,9 @@ def check_conditional_writes(uri: str) -> None:
         # fsspec's own asks for the file before it writes it: a process that writes in between goes unnoticed.
         supported = getattr(store.pipe_file, "__func__", None) is not AbstractFileSystem.pipe_file
     if not supported or _overwrites(join(uri, f".probe-{uuid.uuid4().hex}")):
-        raise ComponentError(
-            f"{uri}: the store has no conditional writes, so concurrent pushes could overwrite each other",
-            "a store that writes a file only if there is none, as S3, Google Cloud Storage and Azure do",
-            "use such a store, or mount this one and pass its path",
-        )
+        received = f"{uri}: the store has no conditional writes, so concurrent pushes could overwrite each other"
+        expected = "a store that writes a file only if there is none, as S3, Google Cloud Storage and Azure do"
+        raise ComponentError(received, expected, "use such a store, or mount this one and pass its path")
 
 
 def _overwrites(probe: str) -> bool:
@@ -322,11 +318,9 @@ def _connected(uri: str) -> Iterator[Any]:
             what = "package that reads" if isinstance(error, ImportError) else "libraries that read"
             fix = FIXES.get(scheme, f"install the package for {scheme}")
             raise ComponentError(f"{uri}: {first_line(error)}", f"the {what} {scheme}://", fix) from error
-        raise ComponentError(
-            f"{uri}: {first_line(error)}",
-            "an address that fsspec can read or write (s3, gs, abfs, hdfs, …)",
-            "check it, your credentials and the network",
-        ) from error
+        received = f"{uri}: {first_line(error)}"
+        expected = "an address that fsspec can read or write (s3, gs, abfs, hdfs, …)"
+        raise ComponentError(received, expected, "check it, your credentials and the network") from error
 
 
 def _options(scheme: str) -> dict[str, Any]:

@@ -67,11 +67,9 @@ def _own_folder() -> Path:
             _folder, _owner = _new_folder(parent), os.getpid()
             atexit.register(_remove, _folder, _owner)
     except OSError as error:
-        raise ComponentError(
-            f"temporary files: {error}",
-            "a folder for temporary files with room that can be written",
-            "free some space there, or set TMPDIR to another folder",
-        ) from error
+        received = f"temporary files: {error}"
+        expected = "a folder for temporary files with room that can be written"
+        raise ComponentError(received, expected, "free some space there, or set TMPDIR to another folder") from error
     return _folder
 
 

@@ -76,9 +76,7 @@ def _cuda(function: str, *arguments: Any) -> Any:
     status, *results = getattr(runtime, function)(*arguments)
     if int(status):
         text = runtime.cudaGetErrorString(status)[1]
-        raise ComponentError(
-            f"{function}: {text.decode() if isinstance(text, bytes) else text}",
-            "a GPU with free memory, and a driver that is new enough for this CUDA version",
-            "see nvidia-smi: free memory there, or update the driver",
-        )
+        received = f"{function}: {text.decode() if isinstance(text, bytes) else text}"
+        expected = "a GPU with free memory, and a driver that is new enough for this CUDA version"
+        raise ComponentError(received, expected, "see nvidia-smi: free memory there, or update the driver")
     return results[0] if results else None

@@ -41,11 +41,9 @@ class Messages(trt.ILogger):  # type: ignore[misc]
         try:
             return kind(self)
         except TypeError as error:  # raised by the bindings if the library returns a null pointer
-            raise ComponentError(
-                f"TensorRT {trt.__version__} does not start: {self.last_error(first_line(error))}",
-                "its libraries of the same version, and a driver that is new enough for them",
-                INSTALL,
-            ) from error
+            received = f"TensorRT {trt.__version__} does not start: {self.last_error(first_line(error))}"
+            expected = "its libraries of the same version, and a driver that is new enough for them"
+            raise ComponentError(received, expected, INSTALL) from error
 
 
 @functools.cache

@@ -62,9 +62,8 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, Range]:
             raise ComponentError(f"{text!r}: 2 shapes", SYNTAX, "give three, or one for all")
         least, usual, most = shapes if len(shapes) == 3 else shapes * 3
         if not len(least) == len(usual) == len(most):
-            raise ComponentError(
-                f"{text!r}: shapes of different rank", "as many sizes in each", "add the missing sizes"
-            )
+            received = f"{text!r}: shapes of different rank"
+            raise ComponentError(received, "as many sizes in each", "add the missing sizes")
         if not all(0 < low <= middle <= high for low, middle, high in zip(least, usual, most, strict=True)):
             raise ComponentError(f"{text!r}: sizes that decrease", "0 < MIN <= OPT <= MAX for every size", "sort them")
         if match["name"] in ranges:
@@ -111,11 +110,9 @@ def _check(name: str, spec: TensorSpec, shapes: Range) -> None:
     if not fits:
         raise ComponentError(f"shapes: {name}={text}", f"{spec}", "do not change the sizes that the model fixes")
     if spec.shape[:1] == (None,) and shapes[0][0] != 1:
-        raise ComponentError(
-            f"shapes: {name}={text}, which excludes single records",
-            "a smallest batch size of 1, which evaluate and benchmark also use",
-            f"start it with {_sizes((1, *shapes[0][1:]))}",
-        )
+        received = f"shapes: {name}={text}, which excludes single records"
+        expected = "a smallest batch size of 1, which evaluate and benchmark also use"
+        raise ComponentError(received, expected, f"start it with {_sizes((1, *shapes[0][1:]))}")
 
 
 def _sizes_after_batch(name: str, spec: TensorSpec, stored: Specs | None) -> Shape:
@@ -123,18 +120,13 @@ def _sizes_after_batch(name: str, spec: TensorSpec, stored: Specs | None) -> Sha
     examples = ((batch, *(size or open for size in spec.shape[1:])) for batch, open in ((1, 1), (8, 64), (32, 128)))
     example = f"{name}={':'.join(map(_sizes, examples))}"
     if not spec.ranked:
-        raise ComponentError(
-            f"input {name!r} of unknown rank",
-            "known sizes, which TensorRT selects kernels for",
-            f"pass shapes such as {example}",
-        )
+        expected = "known sizes, which TensorRT selects kernels for"
+        raise ComponentError(f"input {name!r} of unknown rank", expected, f"pass shapes such as {example}")
     unknown = [size for size in spec.shape[1:] if size is None]
     if len(unknown) > 1 or (unknown and (stored is None or name not in stored)):
-        raise ComponentError(
-            f"input {name!r} is {spec}, with dynamic sizes besides the batch",
-            "their range, which TensorRT selects kernels for",
-            f"pass shapes such as {example}" + ("" if len(unknown) > 1 else ", or examples, which have fixed sizes"),
-        )
+        received = f"input {name!r} is {spec}, with dynamic sizes besides the batch"
+        fix = f"pass shapes such as {example}" + ("" if len(unknown) > 1 else ", or examples, which have fixed sizes")
+        raise ComponentError(received, "their range, which TensorRT selects kernels for", fix)
     if not unknown:
         return tuple(size for size in spec.shape[1:] if size)
     assert stored is not None

@@ -39,9 +39,8 @@ class CompatibilityTag(Machine):
                 raise ValueError(f"{type(values).__name__} instead of an object")
             return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
         except (ValueError, TypeError) as error:
-            raise ComponentError(
-                f"{file}: {first_line(error)}", "the tag that convert_tensorrt wrote", "restore it, or convert again"
-            ) from error
+            expected = "the tag that convert_tensorrt wrote"
+            raise ComponentError(f"{file}: {first_line(error)}", expected, "restore it, or convert again") from error
 
     def write(self, plan: Path) -> None:
         """Write the tag next to an engine."""
@@ -50,20 +49,16 @@ class CompatibilityTag(Machine):
     def check(self, machine: Machine, where: str | Path) -> None:
         """Raise ComponentError unless the engine runs on a machine; log a warning for an older driver."""
         if self.compute_capability != machine.compute_capability:
-            raise ComponentError(
-                f"{where}: an engine for compute capability {self.compute_capability} ({self.gpu})",
-                f"one for {machine.compute_capability}, which this machine has ({machine.gpu})",
-                AGAIN,
-            )
+            received = f"{where}: an engine for compute capability {self.compute_capability} ({self.gpu})"
+            expected = f"one for {machine.compute_capability}, which this machine has ({machine.gpu})"
+            raise ComponentError(received, expected, AGAIN)
         built, installed = _numbers(self.tensorrt), _numbers(machine.tensorrt)
         if built != installed and not (self.version_compatible and installed > built):
             needs = "that version or a later one" if self.version_compatible else "exactly that version"
             once = "; with version_compatible=True later versions also load it" if built < installed else ""
-            raise ComponentError(
-                f"{where}: an engine of TensorRT {self.tensorrt}, which needs {needs}",
-                f"one for TensorRT {machine.tensorrt}, which this machine has",
-                f"{AGAIN}{once}",
-            )
+            received = f"{where}: an engine of TensorRT {self.tensorrt}, which needs {needs}"
+            expected = f"one for TensorRT {machine.tensorrt}, which this machine has"
+            raise ComponentError(received, expected, f"{AGAIN}{once}")
         if _numbers(self.driver) > _numbers(machine.driver):
             logging.getLogger(__name__).warning(
                 "%s was built with driver %s, and this machine has the older %s", where, self.driver, machine.driver

@@ -176,11 +176,9 @@ def compile_like(model: Any, user: UserModule, learning_rate: float | None) -> N
     try:
         model.compile(optimizer, **config)
     except Exception as error:
-        raise ComponentError(
-            f"module {user.path}: its loss and metrics do not fit {model.name}: {first_line(error)}",
-            "the module that the model was trained with",
-            "pass that one, or name the model's outputs as the module does",
-        ) from error
+        received = f"module {user.path}: its loss and metrics do not fit {model.name}: {first_line(error)}"
+        fix = "pass that one, or name the model's outputs as the module does"
+        raise ComponentError(received, "the module that the model was trained with", fix) from error
 
 
 def read_splits(model: Any, examples: Examples, label: str, *, held_out: bool = False) -> dict[str, Source]:

@@ -46,18 +46,13 @@ def check_fine_tuning_inputs(
     """
     if module is None:
         if recover:
-            raise ComponentError(
-                f"recover={recover} without a module",
-                "a module to fine-tune with",
-                "pass module=PATH and examples=PATH",
-            )
+            received = f"recover={recover} without a module"
+            raise ComponentError(received, "a module to fine-tune with", "pass module=PATH and examples=PATH")
         return
     if examples is None:
-        raise ComponentError(
-            "a module without examples",
-            "examples to fine-tune on, with the splits train and eval",
-            f"pass examples=PATH, or leave the module out to {verb} without fine-tuning",
-        )
+        received = "a module without examples"
+        fix = f"pass examples=PATH, or leave the module out to {verb} without fine-tuning"
+        raise ComponentError(received, "examples to fine-tune on, with the splits train and eval", fix)
     for split in ("train", "eval"):
         examples.split(split)
     check_syntax(module.path)

@@ -181,11 +181,8 @@ class TrainingMonitor:
 
     def _check_loss(self, logs: Mapping[str, float], name: str, where: str) -> None:
         if not math.isfinite(logs[name]):
-            raise ComponentError(
-                f"training: the loss is {float(logs[name])} in {where}",
-                "a finite loss",
-                "lower the learning rate, scale the inputs in preprocess(), or guard the loss against log(0) and 1/0",
-            )
+            fix = "lower the learning rate, scale the inputs in preprocess(), or guard the loss against log(0) and 1/0"
+            raise ComponentError(f"training: the loss is {float(logs[name])} in {where}", "a finite loss", fix)
 
 
 @contextlib.contextmanager
@@ -201,15 +198,11 @@ def _explained_errors(user: UserModule, batch_size: int, checkpoints: Checkpoint
     except Exception as error:
         if cause := find_out_of_memory(error):
             smaller = "pass batch_size=0 for the largest that fits, or a smaller one with gradient_accumulation"
-            raise ComponentError(
-                f"training: out of memory at batch_size={batch_size}: {first_line(cause)}",
-                "a step that fits in memory",
-                smaller if batch_size > 1 else LESS_MEMORY,
-            ) from error
+            received = f"training: out of memory at batch_size={batch_size}: {first_line(cause)}"
+            expected = "a step that fits in memory"
+            raise ComponentError(received, expected, smaller if batch_size > 1 else LESS_MEMORY) from error
         traceback = user.quote(error)
         reason = f"training: {type(error).__name__}: {first_line(error)}"
-        raise ComponentError(
-            f"training with {user.path} raised\n{traceback}" if traceback else reason,
-            "a model that trains on batches of these examples",
-            "fix the model, or its loss and metrics; --debug shows the whole traceback",
-        ) from error
+        received = f"training with {user.path} raised\n{traceback}" if traceback else reason
+        fix = "fix the model, or its loss and metrics; --debug shows the whole traceback"
+        raise ComponentError(received, "a model that trains on batches of these examples", fix) from error

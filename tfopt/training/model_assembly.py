@@ -69,11 +69,9 @@ def assemble(
     preprocessing = keras.Model(used, prepared, name="preprocessing")
     if preprocessing.trainable_weights:
         names = ", ".join(weight.name for weight in preprocessing.trainable_weights)
-        raise ComponentError(
-            f"module {user.path}: preprocess() uses weights that could be trained ({names})",
-            "preprocessing that is fixed before training starts",
-            "move those layers into build_model()",
-        )
+        received = f"module {user.path}: preprocess() uses weights that could be trained ({names})"
+        expected = "preprocessing that is fixed before training starts"
+        raise ComponentError(received, expected, "move those layers into build_model()")
     outputs = model.call(keras_models.pack_inputs(model, prepared))  # a flat graph; calling the model would nest it
     inputs = used if len(used) > 1 else next(iter(used.values()))
     return Assembly(model, preprocessing, keras.Model(inputs, outputs, name=model.name))
@@ -82,28 +80,21 @@ def assemble(
 def _check_model(model: Any, user: UserModule, label: str) -> None:
     bases = [f"{base.__module__.split('.')[0]}.{base.__name__}" for base in type(model).__mro__]
     if not {"keras.Model", "tf_keras.Model"} & set(bases):
-        raise ComponentError(
-            f"module {user.path}: build_model() returned {type(model).__name__}",
-            "a compiled Keras model",
-            "end it with: return model",
-        )
+        received = f"module {user.path}: build_model() returned {type(model).__name__}"
+        raise ComponentError(received, "a compiled Keras model", "end it with: return model")
     check_compiled(model, user)
     if label in keras_models.input_names(model):
-        raise ComponentError(
-            f"module {user.path}: the model takes {label!r}, the label, as an input",
-            "inputs that are known when the model is served",
-            "rename that input, or name another label",
-        )
+        received = f"module {user.path}: the model takes {label!r}, the label, as an input"
+        expected = "inputs that are known when the model is served"
+        raise ComponentError(received, expected, "rename that input, or name another label")
 
 
 def check_compiled(model: Any, user: UserModule) -> None:
     """Raise ComponentError if a model that the module built is not compiled."""
     if not getattr(model, "compiled", getattr(model, "_is_compiled", False)):
-        raise ComponentError(
-            f"module {user.path}: build_model() returned a model that is not compiled",
-            "a compiled Keras model",
-            'call model.compile("adam", loss="…", metrics=[…]) before you return it',
-        )
+        received = f"module {user.path}: build_model() returned a model that is not compiled"
+        fix = 'call model.compile("adam", loss="…", metrics=[…]) before you return it'
+        raise ComponentError(received, "a compiled Keras model", fix)
 
 
 def check_same_keras(name: str, model: Any, other: Any, expected: str, fix: str) -> None:
@@ -138,20 +129,15 @@ def _check_prepared(model: Any, user: UserModule, result: Any) -> Tensors:
         result = {next(iter(inputs)): result} if len(inputs) == 1 else {"": result}
     for name in (*inputs, *result):
         if name not in result or name not in inputs:
-            raise ComponentError(
-                f"module {user.path}: preprocess() returned {', '.join(result) or 'one tensor'}",
-                f"a dict with the model's inputs {', '.join(inputs)}",
-                nearest(name, inputs),
-            )
+            received = f"module {user.path}: preprocess() returned {', '.join(result) or 'one tensor'}"
+            raise ComponentError(received, f"a dict with the model's inputs {', '.join(inputs)}", nearest(name, inputs))
     is_tensor = keras_models.library(model).backend.is_keras_tensor
     for name, spec in inputs.items():
         returned = _spec(result[name]) if is_tensor(result[name]) else type(result[name]).__name__
         if isinstance(returned, str) or not _fits(returned, spec):
-            raise ComponentError(
-                f"module {user.path}: preprocess() returned {name}: {returned}",
-                f"{spec}, as the model's input of that name",
-                "convert and reshape it with Keras layers or keras.ops, or change the input",
-            )
+            received = f"module {user.path}: preprocess() returned {name}: {returned}"
+            fix = "convert and reshape it with Keras layers or keras.ops, or change the input"
+            raise ComponentError(received, f"{spec}, as the model's input of that name", fix)
     return {name: result[name] for name in inputs}
 
 

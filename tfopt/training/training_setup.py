@@ -108,11 +108,9 @@ def _check_split(split: str, files: Sequence[Path], specs: Mapping[str, TensorSp
                 not_finite[name] += int((~np.isfinite(array)).reshape(len(array), -1).any(1).sum())
     for name, records in not_finite.items():
         if records:
-            raise ComponentError(
-                f"split {split!r}: feature {name!r} is NaN or infinite in {records} of {count} records",
-                "finite values",
-                "fill in or leave out such records when preparing the examples",
-            )
+            received = f"split {split!r}: feature {name!r} is NaN or infinite in {records} of {count} records"
+            fix = "fill in or leave out such records when preparing the examples"
+            raise ComponentError(received, "finite values", fix)
     return SplitSummary(count, lowest, highest)
 
 

@@ -63,11 +63,9 @@ def wrap_layers(model: Any, wrap: Callable[[Any], Any], *, verb: str, untrained:
     def replace(layer: Any) -> Any:
         if isinstance(layer, Model):
             if not layer._is_graph_network and not isinstance(layer, Sequential):
-                raise ComponentError(
-                    f"model {layer.name}: a subclassed Keras 2 model",
-                    f"Sequential and Functional models, which TensorFlow's toolkit can {verb}",
-                    f"make it with the functional API or in Keras 3, or leave the module out to {untrained}",
-                )
+                expected = f"Sequential and Functional models, which TensorFlow's toolkit can {verb}"
+                fix = f"make it with the functional API or in Keras 3, or leave the module out to {untrained}"
+                raise ComponentError(f"model {layer.name}: a subclassed Keras 2 model", expected, fix)
             return models.clone_model(layer, clone_function=replace)
         wrapper = wrap(layer)
         wrapper._name = layer.name  # losses and metrics may be named by outputs

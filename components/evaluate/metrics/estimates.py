@@ -93,11 +93,8 @@ def compute_metrics(plan: Plan, totals: Totals, model: int) -> dict[Slice | None
         if name in metrics[None]:
             first[name] = metrics[None][name]
         elif model < len(plan.models):
-            raise ComponentError(
-                f"metric {text}: NaN over {totals.sums[None].records} records",
-                "a finite number",
-                f"check the labels, for which {name} may not be defined, and what {name}.finish returns",
-            )
+            fix = f"check the labels, for which {name} may not be defined, and what {name}.finish returns"
+            raise ComponentError(f"metric {text}: NaN over {totals.sums[None].records} records", "a finite number", fix)
     metrics[None] = first | metrics[None]
     return metrics
 

@@ -67,11 +67,9 @@ class Partition:
                 self.parts[number] = [combiner.add_input(state, inputs) for combiner, state in added]
         except Exception as error:
             shapes = f"labels of shape {labels.shape} and predictions of shape {predictions.shape}"
-            raise ComponentError(
-                f"metric tfma:{self.name}: raised with {shapes}\n{type(error).__name__}: {first_line(error)}",
-                f"records that TFMA's {self.name} is defined for",
-                "choose a metric that fits the task, or write a function as in docs/metrics.md",
-            ) from error
+            received = f"metric tfma:{self.name}: raised with {shapes}\n{type(error).__name__}: {first_line(error)}"
+            fix = "choose a metric that fits the task, or write a function as in docs/metrics.md"
+            raise ComponentError(received, f"records that TFMA's {self.name} is defined for", fix) from error
         self._note_worst(labels, predictions)
 
     def merge(self, other: "Partition") -> None:
@@ -166,17 +164,12 @@ def check_name(name: str) -> None:
     try:
         import tensorflow_model_analysis  # noqa: F401
     except ImportError as error:
-        raise ComponentError(
-            f"metrics=tfma:{name}: {first_line(error)}",
-            "the package tensorflow_model_analysis where the step runs",
-            "pip install 'tfopt[tfx]' (the image tfx has it), or write a function as in docs/metrics.md",
-        ) from error
+        received = f"metrics=tfma:{name}: {first_line(error)}"
+        fix = "pip install 'tfopt[tfx]' (the image tfx has it), or write a function as in docs/metrics.md"
+        raise ComponentError(received, "the package tensorflow_model_analysis where the step runs", fix) from error
     if name not in (*HIGHER, *LOWER):
-        raise ComponentError(
-            f"metrics=tfma:{name}",
-            f"a metric of TFMA with one number and a direction: {', '.join(sorted((*HIGHER, *LOWER)))}",
-            nearest(name, (*HIGHER, *LOWER)),
-        )
+        expected = f"a metric of TFMA with one number and a direction: {', '.join(sorted((*HIGHER, *LOWER)))}"
+        raise ComponentError(f"metrics=tfma:{name}", expected, nearest(name, (*HIGHER, *LOWER)))
 
 
 @functools.cache

@@ -78,11 +78,8 @@ class UserMetric:
         try:
             return float(value)
         except (TypeError, ValueError):
-            raise ComponentError(
-                f"metric {self.text}: finish returned {type(value).__name__}",
-                "one number",
-                f"return a float from {self.name}.finish(sums)",
-            ) from None
+            received = f"metric {self.text}: finish returned {type(value).__name__}"
+            raise ComponentError(received, "one number", f"return a float from {self.name}.finish(sums)") from None
 
     def _call(self, function: Callable[..., Any], doing: str, *arguments: Any) -> Any:
         try:
@@ -90,18 +87,14 @@ class UserMetric:
         except Exception as error:
             trace = error.__traceback__
             text = "".join(traceback.format_exception(type(error), error, trace and trace.tb_next)).rstrip()
-            raise ComponentError(
-                f"metric {self.text}: raised with {doing}\n{text}",
-                "a function of labels and predictions that does not raise",
-                "correct the line shown above; return NaN from finish where the metric is not defined",
-            ) from error
+            received = f"metric {self.text}: raised with {doing}\n{text}"
+            fix = "correct the line shown above; return NaN from finish where the metric is not defined"
+            raise ComponentError(received, "a function of labels and predictions that does not raise", fix) from error
 
     def _refuse(self, received: str, count: int) -> ComponentError:
-        return ComponentError(
-            f"metric {self.text}: {received}",
-            f"an array [{count}] with the metric of each record, or [{count}, terms]",
-            f"return one row for each record from {self.name}(labels, predictions)",
-        )
+        expected = f"an array [{count}] with the metric of each record, or [{count}, terms]"
+        fix = f"return one row for each record from {self.name}(labels, predictions)"
+        return ComponentError(f"metric {self.text}: {received}", expected, fix)
 
 
 def read_metrics(texts: Sequence[str]) -> tuple[UserMetric, ...]:
@@ -123,11 +116,8 @@ def read_metrics(texts: Sequence[str]) -> tuple[UserMetric, ...]:
         metrics.append(UserMetric(text.strip(), match[1], match[2]))
     names = [metric.name for metric in metrics]
     if wrong := [name for name in names if name in MEASURED or names.count(name) > 1]:
-        raise ComponentError(
-            f"metrics={list(texts)}: the name {wrong[0]}",
-            f"different names, none of {', '.join(MEASURED)}",
-            "give the function another name",
-        )
+        expected = f"different names, none of {', '.join(MEASURED)}"
+        raise ComponentError(f"metrics={list(texts)}: the name {wrong[0]}", expected, "give the function another name")
     return tuple(metrics)
 
 
@@ -145,22 +135,17 @@ def load_metrics(texts: Sequence[str], module: PythonModule | None) -> tuple[Use
             continue
         if metric.module == MODULE:
             if module is None:
-                raise ComponentError(
-                    f"metrics={metric.text} without the input module",
-                    "the Python file with the function",
-                    "pass module=FILE.py",
-                )
+                received = f"metrics={metric.text} without the input module"
+                raise ComponentError(received, "the Python file with the function", "pass module=FILE.py")
             file = PythonModule.open(local_copy(module.uri)).path
             metric = replace(metric, path=str(file), source=file.read_bytes())
         function = _function(metric)
         higher = getattr(function, "higher_is_better", None)
         if isinstance(function, type) or not isinstance(higher, bool):
             kind = "a class" if isinstance(function, type) else "without higher_is_better"
-            raise ComponentError(
-                f"metric {metric.text}: {kind}",
-                "a function, or an object that can be called, with higher_is_better = True or False",
-                f"write {metric.name}.higher_is_better = True below the function, or False for an error",
-            )
+            expected = "a function, or an object that can be called, with higher_is_better = True or False"
+            fix = f"write {metric.name}.higher_is_better = True below the function, or False for an error"
+            raise ComponentError(f"metric {metric.text}: {kind}", expected, fix)
         metrics.append(replace(metric, higher_is_better=higher))
     return tuple(metrics)
 
@@ -182,18 +167,14 @@ def measure_first_batch(
         if metric.module == TFMA:
             continue
         if metric.name in scoring.names:
-            raise ComponentError(
-                f"metrics={metric.text}: the name {metric.name}",
-                f"a name other than those of the evaluation, {', '.join(scoring.names)}",
-                "give the function another name",
-            )
+            received = f"metrics={metric.text}: the name {metric.name}"
+            expected = f"a name other than those of the evaluation, {', '.join(scoring.names)}"
+            raise ComponentError(received, expected, "give the function another name")
         terms = metric.record_terms(labels, outputs)
         if terms.shape[1] > 1 and not callable(getattr(_function(metric), "finish", None)):
-            raise ComponentError(
-                f"metric {metric.text}: {terms.shape[1]} terms of each record, and no finish",
-                f"{metric.name}.finish, which computes the metric from their sums",
-                f"write {metric.name}.finish = lambda sums: sums[0] / sums[1], or return one number for each record",
-            )
+            received = f"metric {metric.text}: {terms.shape[1]} terms of each record, and no finish"
+            fix = f"write {metric.name}.finish = lambda sums: sums[0] / sums[1], or return one number for each record"
+            raise ComponentError(received, f"{metric.name}.finish, which computes the metric from their sums", fix)
         metric.value(terms.sum(0), len(terms))
         measured.append(replace(metric, terms=terms.shape[1]))
     return tuple(measured), tfma
@@ -211,15 +192,12 @@ def _function(metric: UserMetric) -> Callable[..., Any]:
         try:
             namespace = vars(importlib.import_module(metric.module))
         except Exception as error:
-            raise ComponentError(
-                f"metric {metric.text}: importing {metric.module} raised {type(error).__name__}: {error}",
-                "a module that is installed where the step runs",
-                f"install it, or pass its file as the input module, and metrics={MODULE}:{name}",
-            ) from error
+            received = f"metric {metric.text}: importing {metric.module} raised {type(error).__name__}: {error}"
+            fix = f"install it, or pass its file as the input module, and metrics={MODULE}:{name}"
+            raise ComponentError(received, "a module that is installed where the step runs", fix) from error
     function = namespace.get(name)
     if not callable(function):
         names = [key for key, value in namespace.items() if callable(value) and not key.startswith("_")]
-        raise ComponentError(
-            f"metric {metric.text}: no function {name}", f"def {name}(labels, predictions)", nearest(name, names)
-        )
+        received = f"metric {metric.text}: no function {name}"
+        raise ComponentError(received, f"def {name}(labels, predictions)", nearest(name, names))
     return function  # type: ignore[no-any-return]

@@ -30,17 +30,13 @@ def inspect(source: Source, settings: Settings) -> Source:
         raise ComponentError(f"{root}: empty", f"a {format.upper()} with rows", "give one with content")
     line, cells, problem = head[0]
     if problem:
-        raise ComponentError(
-            f"{file}: line {line}: {problem}", f"a {format.upper()} in UTF-8", "fix that line, or the file's encoding"
-        )
+        received = f"{file}: line {line}: {problem}"
+        raise ComponentError(received, f"a {format.upper()} in UTF-8", "fix that line, or the file's encoding")
     first = [cell.strip() for cell in cells]
     header = _has_header(first, head[-1][1], settings, file)
     if header and len(head) == 1 and all(len(more) == 1 for _, more in heads):
-        raise ComponentError(
-            f"{file}: a header and no rows",
-            f"a {format.upper()} with rows",
-            'give one with content, or pass header="no" if that line is data',
-        )
+        fix = 'give one with content, or pass header="no" if that line is data'
+        raise ComponentError(f"{file}: a header and no rows", f"a {format.upper()} with rows", fix)
     columns = first if header else [f"c{index}" for index in range(len(first))]
     check_names(columns, file, 'rename them, or pass header="no" if the file has no header')
     label = settings.label
@@ -59,11 +55,9 @@ def read(file: str, source: Source) -> Iterator[Row]:
         if header:
             header = False
             if [cell.strip() for cell in cells] != expected:
-                raise ComponentError(
-                    f"{file}: the header {','.join(cells)[:200]}",
-                    f"the first file's: {','.join(expected)[:200]}",
-                    "give the files the same columns in the same order",
-                )
+                received = f"{file}: the header {','.join(cells)[:200]}"
+                fix = "give the files the same columns in the same order"
+                raise ComponentError(received, f"the first file's: {','.join(expected)[:200]}", fix)
             continue
         if not problem and len(cells) != len(expected):
             problem = f"{len(cells)} columns instead of {len(expected)}"
@@ -82,11 +76,9 @@ def _lines(file: str, format: str) -> Iterator[tuple[int, list[str], str]]:
                 return
             except csv.Error as error:
                 if "unexpected end" in str(error) or "limit" in str(error):
-                    raise ComponentError(
-                        f"{file}: line {line}: a quote is opened and never closed",
-                        f"a complete {format.upper()}",
-                        'close the quote; a quote inside a quoted cell is written twice ("")',
-                    ) from error
+                    received = f"{file}: line {line}: a quote is opened and never closed"
+                    fix = 'close the quote; a quote inside a quoted cell is written twice ("")'
+                    raise ComponentError(received, f"a complete {format.upper()}", fix) from error
                 yield line, [], str(error)
                 continue
             if cells:

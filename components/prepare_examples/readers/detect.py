@@ -41,20 +41,16 @@ def inspect_source(uri: str, settings: Settings) -> Source:
         )
     if format not in TABLES and (settings.columns or settings.missing != "omit"):
         received = f"columns={list(settings.columns)}" if settings.columns else f"missing={settings.missing!r}"
-        raise ComponentError(
-            f"{received}, and {format} files", f"a table: {', '.join(TABLES)}", f"leave {received.split('=')[0]} out"
-        )
+        expected = f"a table: {', '.join(TABLES)}"
+        raise ComponentError(f"{received}, and {format} files", expected, f"leave {received.split('=')[0]} out")
     selected = {file: size for file, size in files.items() if formats[file] == format} or files
     declared = {name: column.dtype for name, column in parse_columns(settings.columns).items()}
     listed = Source(format, uri.rstrip("/"), selected, settings.label, declared=declared)
     source: Source = READERS[format].inspect(listed, settings)
     unknown = [name for name in source.declared if name not in source.columns]
     if unknown and format in TABLES:
-        raise ComponentError(
-            f"columns: {source.root} has no column {unknown[0]!r}",
-            "names of columns",
-            nearest(unknown[0], source.columns),
-        )
+        fix = nearest(unknown[0], source.columns)
+        raise ComponentError(f"columns: {source.root} has no column {unknown[0]!r}", "names of columns", fix)
     return source
 
 
@@ -76,9 +72,8 @@ def _selected(files: dict[str, int], uri: str, patterns: Sequence[str]) -> dict[
     for pattern in patterns:
         matches = {file for file, name in names.items() if name == pattern or fnmatch.fnmatchcase(name, pattern)}
         if not matches:
-            raise ComponentError(
-                f"files: no file {pattern!r} in {uri}", "names or patterns of files", nearest(pattern, names.values())
-            )
+            received = f"files: no file {pattern!r} in {uri}"
+            raise ComponentError(received, "names or patterns of files", nearest(pattern, names.values()))
         matching |= matches
     return {file: size for file, size in files.items() if file in matching or not patterns}
 

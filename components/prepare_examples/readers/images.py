@@ -25,27 +25,18 @@ def inspect(source: Source, settings: Settings) -> Source:
     pack, label, root, files = settings.packed_feature, settings.label, source.root, source.files
     stray = [file for file in files if "/" not in relative_name(file, root)]
     if stray:
-        raise ComponentError(
-            f"{stray[0]}: an image outside a class folder",
-            "one subfolder of images per class",
-            "move it into the folder of its class",
-        )
+        received = f"{stray[0]}: an image outside a class folder"
+        raise ComponentError(received, "one subfolder of images per class", "move it into the folder of its class")
     classes = {relative_name(file, root).split("/")[0] for file in files}
     folders = set() if is_remote(root) else {item.name for item in Path(root).iterdir() if item.is_dir()}
     empty = sorted(name for name in folders - classes if not name.startswith((".", "_")))
     if empty:
-        raise ComponentError(
-            f"{root}: no images in class folder {', '.join(empty)}",
-            "images in every class folder",
-            "add images, or remove the folder",
-        )
+        received = f"{root}: no images in class folder {', '.join(empty)}"
+        raise ComponentError(received, "images in every class folder", "add images, or remove the folder")
     unknown = sorted(classes.difference(settings.classes)) if settings.classes else []
     if unknown:
-        raise ComponentError(
-            f"class folder {', '.join(unknown)}",
-            f"the declared classes {', '.join(settings.classes)}",
-            "add it to classes, or remove the folder",
-        )
+        expected = f"the declared classes {', '.join(settings.classes)}"
+        raise ComponentError(f"class folder {', '.join(unknown)}", expected, "add it to classes, or remove the folder")
     pack = check_size(pack, label, lambda: _read(next(iter(files))), root)
     return replace(
         source,
@@ -85,11 +76,9 @@ def check_size(pack: Pack | None, label: str, first: Callable[[], bytes], source
     """Return ``pack`` if it is a size of images; else raise ComponentError with the size of the first one."""
     if not pack or len(pack.shape) != 3 or pack.shape[2] not in MODES:
         height, width, channels = size_of(first) or (224, 224, 3)
-        raise ComponentError(
-            f"pack={str(pack) if pack else None}",
-            "a name with height x width x channels (1, 3 or 4) for the images",
-            f'pass pack="image={height}x{width}x{channels}", the size of the first image',
-        )
+        received = f"pack={str(pack) if pack else None}"
+        fix = f'pass pack="image={height}x{width}x{channels}", the size of the first image'
+        raise ComponentError(received, "a name with height x width x channels (1, 3 or 4) for the images", fix)
     pack.check(label, pack.size, source)
     return pack
 

@@ -19,11 +19,9 @@ def inspect(source: Source, settings: Settings) -> Source:
         raise ComponentError(f"{source.root}: empty", "JSON lines", "give a file with content")
     number, item, problem = first
     if problem:
-        raise ComponentError(
-            f"{file}: line {number}: {problem}",
-            "one JSON object per line, with numbers, texts, and lists of them",
-            "write it again (pandas: to_json(file, orient='records', lines=True))",
-        )
+        received = f"{file}: line {number}: {problem}"
+        expected = "one JSON object per line, with numbers, texts, and lists of them"
+        raise ComponentError(received, expected, "write it again (pandas: to_json(file, orient='records', lines=True))")
     columns = list(dict.fromkeys([*item, *parse_columns(settings.columns)]))
     check_names(columns, file)
     check_label(columns, settings.label, file)
@@ -52,11 +50,8 @@ def _lines(file: str) -> Iterator[tuple[int, JsonObject, str]]:
                 yield number, _parse(line.removeprefix(b"\xef\xbb\xbf") if number == 1 else line), ""
             except (ValueError, RecursionError) as error:
                 if isinstance(error, json.JSONDecodeError) and not line.endswith(b"\n"):
-                    raise ComponentError(
-                        f"{file}: line {number} ends within an object ({error.msg})",
-                        "a complete file of JSON lines",
-                        "copy or write it again",
-                    ) from error
+                    received = f"{file}: line {number} ends within an object ({error.msg})"
+                    raise ComponentError(received, "a complete file of JSON lines", "copy or write it again") from error
                 yield number, {}, _reason(error)
 
 

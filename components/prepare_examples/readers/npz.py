@@ -32,15 +32,11 @@ def inspect(source: Source, settings: Settings) -> Source:
         raise ComponentError(f"{file}: no array {label!r}", "the name of an array", nearest(label, arrays))
     shapes = {name: shape[1:] or (1,) for name, (shape, _) in arrays.items()}
     if shapes[label] != (1,):
-        raise ComponentError(
-            f"{file}: label {label!r} has shape {arrays[label][0]}",
-            "one value a row",
-            "save the index of the class (argmax) as the label",
-        )
+        received = f"{file}: label {label!r} has shape {arrays[label][0]}"
+        raise ComponentError(received, "one value a row", "save the index of the class (argmax) as the label")
     if len(arrays) == 1:
-        raise ComponentError(
-            f"{file}: only the label, {label!r}", "at least one more array", "save the features next to it"
-        )
+        received = f"{file}: only the label, {label!r}"
+        raise ComponentError(received, "at least one more array", "save the features next to it")
     if pack := settings.packed_feature:
         pack.check(label, sum(int(np.prod(shapes[name])) for name in shapes if name != label), file)
     return replace(source, columns=tuple(arrays), shapes=shapes)
@@ -50,9 +46,8 @@ def read(file: str, source: Source) -> Iterator[Row]:
     """Yield the rows, numbered from 1; raise ComponentError if the file is damaged or its arrays differ."""
     shapes = {name: shape[1:] or (1,) for name, (shape, _) in _headers(file).items()}
     if shapes != source.shapes:
-        raise ComponentError(
-            f"{file}: arrays {shapes}", f"the first file's: {source.shapes}", "give the files the same arrays"
-        )
+        received = f"{file}: arrays {shapes}"
+        raise ComponentError(received, f"the first file's: {source.shapes}", "give the files the same arrays")
     try:
         with open_for_reading(file) as stream, np.load(stream) as loaded:
             arrays = {name: loaded[name] for name in source.columns}
@@ -90,31 +85,25 @@ def _headers(file: str) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         raise _damaged(file, error) from error
     for name, (shape, dtype) in arrays.items():
         if dtype.kind not in TYPES or not shape:
-            raise ComponentError(
-                f"{file}: array {name!r} of {dtype}{list(shape)}",
-                "numbers or text, one entry a row",
-                "save it as an array of numbers or text whose first dimension is the rows",
-            )
+            received = f"{file}: array {name!r} of {dtype}{list(shape)}"
+            fix = "save it as an array of numbers or text whose first dimension is the rows"
+            raise ComponentError(received, "numbers or text, one entry a row", fix)
     sizes = (math.prod(shape) * dtype.itemsize for shape, dtype in arrays.values())
     _check_size(sum(sizes), limit, file)
     lengths = {name: shape[0] for name, (shape, _) in arrays.items()}
     if len(set(lengths.values())) > 1:
-        raise ComponentError(
-            f"{file}: arrays of {', '.join(f'{name}: {n}' for name, n in lengths.items())} rows",
-            "arrays of the same length",
-            "save one file per set of rows (x and y of train, x and y of test)",
-        )
+        received = f"{file}: arrays of {', '.join(f'{name}: {n}' for name, n in lengths.items())} rows"
+        expected = "arrays of the same length"
+        raise ComponentError(received, expected, "save one file per set of rows (x and y of train, x and y of test)")
     return arrays
 
 
 def _check_size(declared: int, limit: int, file: str) -> None:
     """Raise ComponentError if arrays are too large for the size of their file."""
     if declared > limit:
-        raise ComponentError(
-            f"{file}: {data_size(declared)} of arrays",
-            f"at most {data_size(limit)} for a file of this size: 1 GiB, and {MAX_RATIO} times the size",
-            "save it without compression, by numpy.savez, or as several files; if you did not make it, do not read it",
-        )
+        expected = f"at most {data_size(limit)} for a file of this size: 1 GiB, and {MAX_RATIO} times the size"
+        fix = "save it without compression, by numpy.savez, or as several files; if you did not make it, do not read it"
+        raise ComponentError(f"{file}: {data_size(declared)} of arrays", expected, fix)
 
 
 def _header(array: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:

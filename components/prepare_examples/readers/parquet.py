@@ -53,11 +53,8 @@ def inspect(source: Source, settings: Settings) -> Source:
     root, files = source.root, source.files
     partitions = [folder for file in files for folder in source.name(file).split("/")[:-1] if "=" in folder]
     if partitions:
-        raise ComponentError(
-            f"{root}: a column in the name of folder {partitions[0]}",
-            "files that contain all columns",
-            "write the data without partitions",
-        )
+        received = f"{root}: a column in the name of folder {partitions[0]}"
+        raise ComponentError(received, "files that contain all columns", "write the data without partitions")
     file = next(iter(files))
     types = _types(file)
     index = next((column for column in types if re.fullmatch(r"__index_level_\d+__", column)), None)
@@ -74,11 +71,8 @@ def read(file: str, source: Source) -> Iterator[Row]:
     """Yield the rows, numbered from 1; raise ComponentError if the file is damaged or has other columns or types."""
     types, first, name = _types(file), _types(next(iter(source.files))), source.name(file)
     if types.keys() != set(source.columns):
-        raise ComponentError(
-            f"{file}: columns {', '.join(types)[:200]}",
-            f"the first file's: {', '.join(source.columns)[:200]}",
-            "give the files the same columns",
-        )
+        expected = f"the first file's: {', '.join(source.columns)[:200]}"
+        raise ComponentError(f"{file}: columns {', '.join(types)[:200]}", expected, "give the files the same columns")
     for column, dtype in types.items():
         _check_type(file, column, dtype, first[column], source.declared.get(column))
     order = [list(types).index(column) for column in source.columns]
@@ -90,17 +84,13 @@ def _check_type(file: str, column: str, dtype: str | None, first: str | None, de
     if not dtype:
         return
     if declared and ("string" in dtype) != (declared == "string"):
-        raise ComponentError(
-            f"{file}: column {column!r} is {dtype}", f"{declared}, as declared", "declare another type, or convert it"
-        )
+        received = f"{file}: column {column!r} is {dtype}"
+        raise ComponentError(received, f"{declared}, as declared", "declare another type, or convert it")
     if not first or dtype == first or (declared and (LIST in dtype) == (LIST in first)):
         return
     is_number = {dtype, first} == {"int64", "float32"}
-    raise ComponentError(
-        f"{file}: column {column!r} is {dtype}",
-        f"{first}, as in the first file",
-        f"declare it: columns={[f'{column}:float32']}" if is_number else "write it with one type in all files",
-    )
+    fix = f"declare it: columns={[f'{column}:float32']}" if is_number else "write it with one type in all files"
+    raise ComponentError(f"{file}: column {column!r} is {dtype}", f"{first}, as in the first file", fix)
 
 
 def _types(file: str) -> Types:
@@ -112,11 +102,8 @@ def _types(file: str) -> Types:
 def _type(file: str, name: str, dtype: Any) -> str | None:
     kind = _kind(dtype)
     if not kind:
-        raise ComponentError(
-            f"{file}: column {name!r} is {dtype}",
-            "numbers, texts, dates, or lists of them",
-            "convert it to a number or text, or write a file without it",
-        )
+        fix = "convert it to a number or text, or write a file without it"
+        raise ComponentError(f"{file}: column {name!r} is {dtype}", "numbers, texts, dates, or lists of them", fix)
     stored = KINDS[kind][0]
     return f"{LIST}{stored}" if stored and _is_list(dtype) else stored
 
@@ -155,19 +142,15 @@ def _rows_per_batch(file: str, metadata: Any, group: int) -> int:
     )
     for size, limit, ratio, what in limits:
         if size > max(limit, ratio * packed):
-            raise ComponentError(
-                f"{file}: row group {group}: {packed} compressed bytes unpack to {size} {what}",
-                f"at most {limit}, or {ratio} times the compressed bytes",
-                "write it with smaller row groups, such as those that the writer has by default",
-            )
+            received = f"{file}: row group {group}: {packed} compressed bytes unpack to {size} {what}"
+            fix = "write it with smaller row groups, such as those that the writer has by default"
+            raise ComponentError(received, f"at most {limit}, or {ratio} times the compressed bytes", fix)
     limited = [MAX_BATCH * rows // max(1, sum(sizes)), MAX_VALUES * rows // max(1, in_lists)]
     for (chunk, schema), size in zip(chunks, sizes, strict=True):
         if DELTA in chunk.encodings and schema.max_repetition_level:
-            raise ComponentError(
-                f"{file}: column {schema.path}: a list of texts with encoding {DELTA}",
-                "an encoding whose values can be measured before they are in memory",
-                "write it with dictionaries, or with plain encoding",
-            )
+            received = f"{file}: column {schema.path}: a list of texts with encoding {DELTA}"
+            expected = "an encoding whose values can be measured before they are in memory"
+            raise ComponentError(received, expected, "write it with dictionaries, or with plain encoding")
         if DELTA in chunk.encodings:
             limited.append(MAX_BATCH // max(1, size))  # each text may be as long as all ends together
     return int(max(1, min(MAX_ROWS, *limited)))

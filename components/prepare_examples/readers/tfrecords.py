@@ -25,13 +25,11 @@ def inspect(source: Source, settings: Settings) -> Source:
     try:
         features, types = tf_example.parse(record)
     except ValueError as error:
-        raise ComponentError(
-            f"{file}: the first record is {error}", "TFRecords of tf.Example", "give a file of tf.Example"
-        ) from error
+        received = f"{file}: the first record is {error}"
+        raise ComponentError(received, "TFRecords of tf.Example", "give a file of tf.Example") from error
     if settings.label not in features:
-        raise ComponentError(
-            f"{file}: no feature {settings.label!r}", "the name of a feature", nearest(settings.label, features)
-        )
+        received = f"{file}: no feature {settings.label!r}"
+        raise ComponentError(received, "the name of a feature", nearest(settings.label, features))
     encoded = [name for name in features if types[name] == "string" and _has_image(features[name])]
     if encoded and settings.pack:
         return _decoded_source(source, settings, features, encoded)
@@ -55,11 +53,9 @@ def _decoded_source(
     pack = images.check_size(settings.packed_feature, settings.label, lambda: content, source.root)
     others = features.keys() - set(encoded)
     if len(encoded) > 1 or pack.name in others:
-        raise ComponentError(
-            f"pack={pack}, and encoded images in {', '.join(encoded)} besides {', '.join(sorted(others))}",
-            "one feature with encoded images, and a name that no other feature has",
-            "pack under another name" if pack.name in others else "write the others to files of their own",
-        )
+        received = f"pack={pack}, and encoded images in {', '.join(encoded)} besides {', '.join(sorted(others))}"
+        fix = "pack under another name" if pack.name in others else "write the others to files of their own"
+        raise ComponentError(received, "one feature with encoded images, and a name that no other feature has", fix)
     files = {file: size * pack.size * 4 // len(content) for file, size in source.files.items()}  # as decoded
     names, shapes = (encoded[0], pack.name), {pack.name: pack.shape}
     return replace(source, files=files, encoded=names, image=pack.shape, shapes=shapes)
@@ -94,11 +90,8 @@ def records(file: str) -> Iterator[bytes]:
                 yield record
                 number += 1
         except ValueError as error:
-            raise ComponentError(
-                f"{file}: record {number} is damaged ({str(error)[:100]})",
-                "a complete TFRecord file",
-                "copy or write it again",
-            ) from error
+            received = f"{file}: record {number} is damaged ({str(error)[:100]})"
+            raise ComponentError(received, "a complete TFRecord file", "copy or write it again") from error
 
 
 def _read_bounded(stream: IO[bytes], size: int) -> bytes:

@@ -35,11 +35,9 @@ class ChannelGroup:
 def follow_channels(model: Layer) -> ChannelGraph:
     """Follow the channels through a model and its nested models; raise ComponentError if its graph is unknown."""
     if not is_graph(model):
-        raise ComponentError(
-            f"{model.name}: {type(model).__name__}, a model with its own call()",
-            "a Sequential or Functional model, whose graph shows which channels meet",
-            "call its layers on a keras.Input and build a keras.Model, or choose another pattern",
-        )
+        received = f"{model.name}: {type(model).__name__}, a model with its own call()"
+        fix = "call its layers on a keras.Input and build a keras.Model, or choose another pattern"
+        raise ComponentError(received, "a Sequential or Functional model, whose graph shows which channels meet", fix)
     graph = ChannelGraph()
     entries = [_frozen_channels(graph, tensor, "they are an input of the model") for tensor in model.inputs]
     for channels in _follow(graph, model, entries, ""):

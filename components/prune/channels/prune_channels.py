@@ -94,11 +94,9 @@ def _verify(removal: Removal, inputs: Batch) -> dict[str, float]:
         difference = float(np.abs(before - after).max(initial=0) / max(np.abs(before).max(initial=0), 1e-12))
         facts["difference"] = max(facts["difference"], difference)
         if not difference <= tolerance:
-            raise ComponentError(
-                f"the smaller model differs by {difference:.2g} from its parent with these channels set to zero",
-                f"at most {tolerance:g}",
-                "report this as a bug, with the model: its channels were not followed correctly",
-            )
+            received = f"the smaller model differs by {difference:.2g} from its parent with these channels set to zero"
+            fix = "report this as a bug, with the model: its channels were not followed correctly"
+            raise ComponentError(received, f"at most {tolerance:g}", fix)
     return facts
 
 

@@ -57,11 +57,8 @@ def remove_channels(
     _check_any_removable(model, groups)
     all_channels = np.ones(len(roots), np.bool_)
     if settings.measure == "flops" and count_cost(model, graph, all_channels).flops is None:
-        raise ComponentError(
-            f"{model.name}: FLOPs of a model with an unknown size",
-            "an input of fixed size, apart from the batch",
-            "pass measure=parameters",
-        )
+        received = f"{model.name}: FLOPs of a model with an unknown size"
+        raise ComponentError(received, "an input of fixed size, apart from the batch", "pass measure=parameters")
 
     def cost(remaining: Remaining) -> float:
         if latency:
@@ -144,22 +141,18 @@ def _freeze_excluded(group: ChannelGroup, scores: Scores, settings: PruningSetti
 def _check_any_removable(model: Layer, groups: Sequence[ChannelGroup]) -> None:
     if all(group.frozen for group in groups):
         reasons = sorted({f"{', '.join(group.makers[:2])}: {group.frozen}" for group in groups})
-        raise ComponentError(
-            f"{model.name}: no channel can be removed: {'; '.join(reasons[:3]) or 'no layer makes channels'}",
-            "a layer whose channels end in another layer with a kernel",
-            "choose another pattern, another importance, or a smaller multiple",
-        )
+        received = f"{model.name}: no channel can be removed: {'; '.join(reasons[:3]) or 'no layer makes channels'}"
+        expected = "a layer whose channels end in another layer with a kernel"
+        raise ComponentError(received, expected, "choose another pattern, another importance, or a smaller multiple")
 
 
 def _unreachable(groups: Sequence[ChannelGroup], settings: PruningSettings, fraction: float) -> ComponentError:
     """Return the error for a sparsity above this fraction, which is the largest possible one."""
     frozen = sum(len(group.bundles) for group in groups if group.frozen)
     total = sum(len(group.bundles) for group in groups)
-    return ComponentError(
-        f"sparsity={settings.sparsity:g} of {settings.measure}",
-        f"at most {fraction:.2f}: {frozen} of {total} channels are frozen, and every group retains some",
-        f"pass sparsity={max(fraction - 0.01, 0):.2f}, or a smaller multiple",
-    )
+    received = f"sparsity={settings.sparsity:g} of {settings.measure}"
+    expected = f"at most {fraction:.2f}: {frozen} of {total} channels are frozen, and every group retains some"
+    return ComponentError(received, expected, f"pass sparsity={max(fraction - 0.01, 0):.2f}, or a smaller multiple")
 
 
 def _report(

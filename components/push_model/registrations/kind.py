@@ -120,9 +120,8 @@ def parse_name(text: str) -> str:
     'digits 8x8'
     """
     if not re.fullmatch(r"\w[\w. -]*", text):
-        raise ComponentError(
-            f"the name {text!r}", "letters, digits, spaces and the characters . _ -", "pass such a name as model_name"
-        )
+        expected = "letters, digits, spaces and the characters . _ -"
+        raise ComponentError(f"the name {text!r}", expected, "pass such a name as model_name")
     return text
 
 

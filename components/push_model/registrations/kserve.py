@@ -28,26 +28,21 @@ RUNTIMES = {
 def check_address(address: str) -> None:
     """Raise ComponentError if an address is not a YAML file."""
     if not address.endswith((".yaml", ".yml")):
-        raise ComponentError(
-            f"'kserve={address}'", "the YAML file to write", "pass kserve=FILE.yaml, a path or an address"
-        )
+        received = f"'kserve={address}'"
+        raise ComponentError(received, "the YAML file to write", "pass kserve=FILE.yaml, a path or an address")
 
 
 def check_version(version: PushedVersion) -> None:
     """Raise ComponentError if KServe cannot read the destination, or has no runtime for the format."""
     if version.destination.partition("://")[0] not in SCHEMES:
-        raise ComponentError(
-            f"register=kserve: the destination {version.destination}",
-            "an address that KServe reads models from, such as s3://, gs:// or pvc://",
-            "push to one, or pass the destination's address in the cluster: --destination-uri pvc://CLAIM/FOLDER",
-        )
+        received = f"register=kserve: the destination {version.destination}"
+        fix = "push to one, or pass the destination's address in the cluster: --destination-uri pvc://CLAIM/FOLDER"
+        raise ComponentError(received, "an address that KServe reads models from, such as s3://, gs:// or pvc://", fix)
     if version.layout != "triton" and (version.layout, version.format) not in RUNTIMES:
         supported = ", ".join(f"{format} as {layout}" for layout, format in RUNTIMES)
-        raise ComponentError(
-            f"register=kserve: format {version.format} in the layout {version.layout}",
-            f"a format that a serving runtime of KServe reads: {supported}, or the layout triton",
-            "pass layout='tf_serving' or 'triton' to select_model and push_model, or register elsewhere",
-        )
+        expected = f"a format that a serving runtime of KServe reads: {supported}, or the layout triton"
+        fix = "pass layout='tf_serving' or 'triton' to select_model and push_model, or register elsewhere"
+        raise ComponentError(f"register=kserve: format {version.format} in the layout {version.layout}", expected, fix)
 
 
 def register(address: str, version: PushedVersion) -> str:

@@ -25,9 +25,8 @@ LIMIT_S = 60
 def check_address(address: str) -> None:
     """Raise ComponentError if an address is not that of a web server."""
     if not re.match(r"https?://[^/]", address):
-        raise ComponentError(
-            f"'model-registry={address}'", "the server's web address", "pass model-registry=http://HOST:PORT"
-        )
+        received = f"'model-registry={address}'"
+        raise ComponentError(received, "the server's web address", "pass model-registry=http://HOST:PORT")
 
 
 def register(address: str, version: PushedVersion) -> str:
@@ -51,11 +50,9 @@ def _call(request: Coroutine[Any, Any, str]) -> str:
         return asyncio.run(asyncio.wait_for(request, LIMIT_S))
     except NotFoundException as error:
         client = metadata.version("model-registry")
-        raise ComponentError(
-            f"the server does not have the API of the client model-registry {client} (404)",
-            "a Model Registry at this address, of the client's release",
-            "check the address, or install the client of the server's release: pip install model-registry==X.Y.Z",
-        ) from error
+        received = f"the server does not have the API of the client model-registry {client} (404)"
+        fix = "check the address, or install the client of the server's release: pip install model-registry==X.Y.Z"
+        raise ComponentError(received, "a Model Registry at this address, of the client's release", fix) from error
 
 
 def _client(address: str) -> Any:
@@ -68,11 +65,9 @@ def _client(address: str) -> Any:
     if url.scheme == "http":
         return ModelRegistryAPIClient.insecure_connection(address, port, token)
     if token is None:
-        raise ComponentError(
-            f"register=model-registry={address}: no file {file}",
-            "a token, for a server with https",
-            f"set {TOKEN_VARIABLE} to the file that has it",
-        )
+        received = f"register=model-registry={address}: no file {file}"
+        expected = "a token, for a server with https"
+        raise ComponentError(received, expected, f"set {TOKEN_VARIABLE} to the file that has it")
     return ModelRegistryAPIClient.secure_connection(address, port, user_token=token)
 
 

@@ -12,11 +12,8 @@ from tfopt.storage import remote_files
 def check_version(version: PushedVersion) -> None:
     """Raise ComponentError for a version without metrics, which are all that TensorBoard shows."""
     if not version.metrics:
-        raise ComponentError(
-            "register=tensorboard without a decision",
-            "the metrics that TensorBoard shows",
-            "pass the decision of select_model, too",
-        )
+        received = "register=tensorboard without a decision"
+        raise ComponentError(received, "the metrics that TensorBoard shows", "pass the decision of select_model, too")
 
 
 def register(address: str, version: PushedVersion) -> str:

@@ -48,11 +48,9 @@ class Checkpoints:
             self._warn_of_others()
             self._folder.write_identity(self._identity)
         except OSError as error:
-            raise ComponentError(
-                f"checkpoints={folder}: {first_line(error)}",
-                "a folder that can be written, and that outlives the step",
-                "name a mounted volume, or an address such as gs://BUCKET/FOLDER",
-            ) from error
+            received = f"checkpoints={folder}: {first_line(error)}"
+            fix = "name a mounted volume, or an address such as gs://BUCKET/FOLDER"
+            raise ComponentError(received, "a folder that can be written, and that outlives the step", fix) from error
 
     def attach(self, model: Any, monitor: Any, stopping: Any) -> None:
         """Set the objects whose state is saved: the compiled model, the history, and the early stopping of one fit."""
@@ -117,11 +115,9 @@ class Checkpoints:
             log.warning("%s is damaged and is not used: %s", path, first_line(error))
             return False
         except (AssertionError, ValueError, tf.errors.OpError) as error:
-            raise ComponentError(
-                f"checkpoint {path}: {first_line(error)}",
-                "a checkpoint of the same model",
-                f"build_model() returned another model then; remove {self.path} to start from the beginning",
-            ) from error
+            received = f"checkpoint {path}: {first_line(error)}"
+            fix = f"build_model() returned another model then; remove {self.path} to start from the beginning"
+            raise ComponentError(received, "a checkpoint of the same model", fix) from error
         self._path = path
         return True
 

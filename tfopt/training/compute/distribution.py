@@ -24,20 +24,17 @@ EXAMPLE = '{"cluster": {"worker": ["host-a:2222", "host-b:2222"]}, "task": {"typ
 def check_distribution(kind: str) -> None:
     """Raise ComponentError without a second GPU, a cluster in TF_CONFIG, or a TPU; TensorFlow is not imported."""
     if kind == MIRRORED and (devices := max(_gpu_count(), _logical_device_count())) < 2:
-        raise ComponentError(
-            f"distribution=mirrored with {devices} GPU{'' if devices == 1 else 's'}",
-            "two GPUs or more on this machine",
-            "pass distribution=one, or multi_worker for several machines",
-        )
+        received = f"distribution=mirrored with {devices} GPU{'' if devices == 1 else 's'}"
+        expected = "two GPUs or more on this machine"
+        raise ComponentError(received, expected, "pass distribution=one, or multi_worker for several machines")
     if kind == WORKERS:
         _check_cluster(kind, ("worker", "chief"), required=("worker",))
     if kind == SERVERS:
         _check_cluster(kind, ("worker", "chief", "ps", "evaluator"), required=("worker", "ps", "chief"))
     has_tpu = "TPU_NAME" in os.environ or [*Path("/dev").glob("accel*"), *Path("/dev").glob("vfio/*")]
     if kind == TPU and not has_tpu:
-        raise ComponentError(
-            "distribution=tpu without a TPU", "TPU_NAME, or a TPU in this machine", "pass distribution=one"
-        )
+        received = "distribution=tpu without a TPU"
+        raise ComponentError(received, "TPU_NAME, or a TPU in this machine", "pass distribution=one")
 
 
 def create_strategy(kind: str) -> Any:
@@ -76,11 +73,9 @@ def build_with_whole_batch(strategy: Any, model: Any, batch: tuple[Any, Any]) ->
     if keras_models.is_keras_2(model):
         return
     if uses_parameter_servers(model):
-        raise ComponentError(
-            "distribution=parameter_server with a Keras 3 model",
-            "a Keras 2 model, whose fit supports parameter servers",
-            "import tf_keras instead of keras in the module, or pass distribution=multi_worker",
-        )
+        received = "distribution=parameter_server with a Keras 3 model"
+        fix = "import tf_keras instead of keras in the module, or pass distribution=multi_worker"
+        raise ComponentError(received, "a Keras 2 model, whose fit supports parameter servers", fix)
     with strategy.scope():
         model._symbolic_build(data_batch=(*batch, None))
     model._maybe_symbolic_build = lambda iterator=None, data_batch=None: None
@@ -116,11 +111,9 @@ def scale_learning_rate(model: Any, replicas: int, rule: str) -> float | None:
     optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
     learning_rate = optimizer.get_config()["learning_rate"]
     if isinstance(learning_rate, dict):
-        raise ComponentError(
-            f"learning_rate_scaling={rule} for a schedule of learning rates",
-            "one number, which can be multiplied",
-            "scale the schedule in the module, and pass learning_rate_scaling=off",
-        )
+        received = f"learning_rate_scaling={rule} for a schedule of learning rates"
+        expected = "one number, which can be multiplied"
+        raise ComponentError(received, expected, "scale the schedule in the module, and pass learning_rate_scaling=off")
     optimizer.learning_rate = float(learning_rate) * factor
     return float(learning_rate) * factor
 
@@ -150,11 +143,9 @@ def _check_cluster(kind: str, types: tuple[str, ...], required: tuple[str, ...])
     has_task = task in types and isinstance(index, int) and 0 <= index < len(cluster.get(task, []))
     too_few = sum(len(cluster.get(name, [])) for name in ("worker", "chief")) < 2
     if missing or not has_task or too_few:
-        raise ComponentError(
-            f"distribution={kind} with TF_CONFIG={text or 'unset'}",
-            f"a cluster of two or more with {' and '.join(required)}, and this task in it",
-            f"set it on each machine, with its own index, for example TF_CONFIG='{EXAMPLE}'",
-        )
+        expected = f"a cluster of two or more with {' and '.join(required)}, and this task in it"
+        fix = f"set it on each machine, with its own index, for example TF_CONFIG='{EXAMPLE}'"
+        raise ComponentError(f"distribution={kind} with TF_CONFIG={text or 'unset'}", expected, fix)
 
 
 def _gpu_count() -> int:

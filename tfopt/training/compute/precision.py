@@ -38,11 +38,8 @@ def layer_precision(precision: str, module: Path) -> Iterator[None]:
         for keras in libraries:
             keras.mixed_precision.set_global_policy(FLOAT32)
     if policies:
-        raise ComponentError(
-            f"precision={precision}, and build_model() of {module} sets the policy {', '.join(sorted(policies))}",
-            "one of them",
-            f"remove it from the module, or pass precision={AS_BUILT}",
-        )
+        received = f"precision={precision}, and build_model() of {module} sets the policy {', '.join(sorted(policies))}"
+        raise ComponentError(received, "one of them", f"remove it from the module, or pass precision={AS_BUILT}")
 
 
 def fast_precisions() -> list[str]:
@@ -81,11 +78,9 @@ def set_jit_compile(model: Any, mode: str) -> None:
     model.jit_compile = mode == "on"
     if mode == "on" and not model.jit_compile:
         unsupported = [layer.name for layer in model.layers if not getattr(layer, "supports_jit", True)]
-        raise ComponentError(
-            f"jit_compile=on, and layers that XLA cannot compile: {', '.join(unsupported) or model.name}",
-            "layers that XLA can compile",
-            "move text and tables into preprocess(), or pass jit_compile=clusters or off",
-        )
+        received = f"jit_compile=on, and layers that XLA cannot compile: {', '.join(unsupported) or model.name}"
+        fix = "move text and tables into preprocess(), or pass jit_compile=clusters or off"
+        raise ComponentError(received, "layers that XLA can compile", fix)
 
 
 @contextlib.contextmanager
@@ -99,11 +94,9 @@ def xla_clusters(mode: str) -> Iterator[None]:
         yield
         return
     if not tf.config.list_physical_devices("GPU") and CPU_CLUSTERS_FLAG not in os.environ.get("TF_XLA_FLAGS", ""):
-        raise ComponentError(
-            "jit_compile=clusters without a GPU",
-            f"{CPU_CLUSTERS_FLAG} in TF_XLA_FLAGS: otherwise TensorFlow forms no clusters on a CPU",
-            f"set TF_XLA_FLAGS={CPU_CLUSTERS_FLAG} before the step starts, or pass jit_compile=on",
-        )
+        expected = f"{CPU_CLUSTERS_FLAG} in TF_XLA_FLAGS: otherwise TensorFlow forms no clusters on a CPU"
+        fix = f"set TF_XLA_FLAGS={CPU_CLUSTERS_FLAG} before the step starts, or pass jit_compile=on"
+        raise ComponentError("jit_compile=clusters without a GPU", expected, fix)
     was_on = bool(tf.config.optimizer.get_jit())
     tf.config.optimizer.set_jit(True)
     try:

@@ -74,11 +74,9 @@ def _find_graphs(model: Any) -> list[Any]:
     """Return the model and the functional models inside it, the outermost first."""
     graph = _functional(model)
     if keras_models.is_keras_2(model) or graph is None:
-        raise ComponentError(
-            f"rematerialize for {model.name}, a {type(model).__module__.split('.')[0]} {type(model).__name__}",
-            "a functional or sequential model of Keras 3",
-            "build it so, or leave rematerialize out and pass batch_size=0 or gradient_accumulation",
-        )
+        received = f"rematerialize for {model.name}, a {type(model).__module__.split('.')[0]} {type(model).__name__}"
+        fix = "build it so, or leave rematerialize out and pass batch_size=0 or gradient_accumulation"
+        raise ComponentError(received, "a functional or sequential model of Keras 3", fix)
     graphs = [graph]
     for each in graphs:
         inner = (_functional(operation) for operation in each.operations)
@@ -227,11 +225,9 @@ def _replay_scope(state: dict[int, Any]) -> Any:
         def add_update(self, update: tuple[Any, Any]) -> None:
             variable, _ = update
             if variable.trainable:
-                raise ComponentError(
-                    f"rematerialize: a layer assigns {variable.path}, which is trained",
-                    "layers that leave trained variables to the optimizer",
-                    "leave rematerialize out",
-                )
+                received = f"rematerialize: a layer assigns {variable.path}, which is trained"
+                expected = "layers that leave trained variables to the optimizer"
+                raise ComponentError(received, expected, "leave rematerialize out")
             self.assignments[id(variable)] = update
             super().add_update(update)
 
@@ -254,8 +250,6 @@ def _refuse_tensorflow_draws() -> Iterator[None]:
     added = graph.get_operations()[op_count:] + [op for body in bodies for op in body.get_operations()]
     draws = [op.name for op in added if op.type.startswith(DRAWS)]
     if draws:
-        raise ComponentError(
-            f"rematerialize, and {draws[0]} draws other random numbers in each run",
-            "layers that compute the same when they are run again",
-            "draw with keras.random and a keras.random.SeedGenerator, or leave rematerialize out",
-        )
+        received = f"rematerialize, and {draws[0]} draws other random numbers in each run"
+        fix = "draw with keras.random and a keras.random.SeedGenerator, or leave rematerialize out"
+        raise ComponentError(received, "layers that compute the same when they are run again", fix)

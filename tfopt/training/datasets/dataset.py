@@ -74,11 +74,8 @@ class Source:
         """Return the records to train on, and every `HOLD_OUT_EVERY`-th one; raise ComponentError if none are left."""
         held = -(-self.count // HOLD_OUT_EVERY)
         if held == self.count:
-            raise ComponentError(
-                f"{self.count} records to train on, with every {HOLD_OUT_EVERY}th held out",
-                "at least 2",
-                "prepare more examples, or leave recover out",
-            )
+            received = f"{self.count} records to train on, with every {HOLD_OUT_EVERY}th held out"
+            raise ComponentError(received, "at least 2", "prepare more examples, or leave recover out")
         rest = replace(self, count=self.count - held, part="rest")
         return rest, replace(self, count=held, part="held")
 

@@ -47,21 +47,15 @@ class Target:
 def check_label(label: str, features: Mapping[str, TensorSpec], where: str) -> None:
     """Raise ComponentError if there is no such feature, or if it is text, sparse or of variable length."""
     if label not in features:
-        raise ComponentError(
-            f"{where}: no feature {label!r} to train on", f"features {', '.join(features)}", nearest(label, features)
-        )
+        received = f"{where}: no feature {label!r} to train on"
+        raise ComponentError(received, f"features {', '.join(features)}", nearest(label, features))
     if features[label].dtype == "string":
-        raise ComponentError(
-            f"{where}: label {label!r} is text",
-            "numbers: int64 for classes, float32 for values",
-            "prepare the examples with the classes numbered from 0",
-        )
+        fix = "prepare the examples with the classes numbered from 0"
+        raise ComponentError(f"{where}: label {label!r} is text", "numbers: int64 for classes, float32 for values", fix)
     if isinstance(features[label], SparseSpec) or features[label].shape[1] is None:
-        raise ComponentError(
-            f"{where}: label {label!r} is sparse, or has another number of values in each record",
-            "the same number of values in each record",
-            "name another feature as the label, or pad this one when preparing the examples",
-        )
+        received = f"{where}: label {label!r} is sparse, or has another number of values in each record"
+        fix = "name another feature as the label, or pad this one when preparing the examples"
+        raise ComponentError(received, "the same number of values in each record", fix)
 
 
 def label_targets(model: Any, label: str, stored: TensorSpec) -> list[Target]:
@@ -114,11 +108,9 @@ def _target(output: str, loss: Any, shape: tuple[int | None, ...], label: str, s
         return Target(output, stored_shape, None, name)
     sparse = name.startswith("sparse_")
     if sparse and stored.dtype != "int64":
-        raise ComponentError(
-            f"label {label!r} is {stored.dtype}",
-            f"int64 class numbers, for the {name} of output {output!r}",
-            "prepare the label as an integer, or compile with a regression loss such as mean_squared_error",
-        )
+        received = f"label {label!r} is {stored.dtype}"
+        fix = "prepare the label as an integer, or compile with a regression loss such as mean_squared_error"
+        raise ComponentError(received, f"int64 class numbers, for the {name} of output {output!r}", fix)
     expected = shape[:-1] if sparse else shape
     if None not in expected and math.prod(size or 0 for size in expected) != length:
         raise ComponentError(
