@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests.conftest import write_examples
 from tfopt import runtimes
@@ -90,6 +91,57 @@ def test_a_model_with_preprocessing_of_numbers_is_converted(name, export, form, 
         expected, actual = (next(iter(each.run({"x": values}).values())) for each in (parent, child))
     assert np.ptp(expected) > 0.01
     np.testing.assert_allclose(actual, expected, atol=1e-6)
+
+
+class Sentences(tf.Module):
+    """A mean of word vectors, as modules of TensorFlow Hub have it, with a layer behind it."""
+
+    def __init__(self):
+        super().__init__()
+        draw, words = np.random.default_rng(0).normal, [f"w{number}" for number in range(20)]
+        keys = tf.lookup.KeyValueTensorInitializer(words, range(20), value_dtype=tf.int64)
+        self.table = tf.lookup.StaticVocabularyTable(keys, 2)
+        self.vectors = tf.Variable(draw(size=(22, 6)), dtype=tf.float32)
+        self.kernel = tf.Variable(draw(size=(6, 3)), dtype=tf.float32)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, "x")])
+    def serve(self, x):
+        words = tf.strings.split(x)
+        rows = tf.gather(self.vectors, self.table.lookup(words.flat_values))
+        mean = tf.math.segment_mean(rows, words.value_rowids())
+        return {"y": tf.tanh(mean @ self.kernel)}
+
+
+class Buckets(tf.Module):
+    """Buckets by binary search, and a row of a table for each."""
+
+    def __init__(self, side):
+        super().__init__()
+        self.side, self.rows = side, tf.Variable(np.random.default_rng(0).normal(size=(5, 3)), dtype=tf.float32)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, "x")])
+    def serve(self, x):
+        bucket = tf.searchsorted(tf.constant([1.0, 3, 4, 7]), x, side=self.side)
+        return {"y": tf.gather(self.rows, bucket) @ tf.linalg.diag([1.0, 2, 3])}
+
+
+@pytest.mark.parametrize(
+    ("make", "values"),
+    [
+        pytest.param(Sentences, ["w1 w2 w3", "w4", "other w1", "w9 w9", "w0 w1 w2 w3 w4"], id="words"),
+        pytest.param(lambda: Buckets("left"), [-1.0, 1, 2, 3, 8], id="lower bound"),
+        pytest.param(lambda: Buckets("right"), [-1.0, 1, 2, 3, 8], id="upper bound"),
+    ],
+)
+def test_tensors_without_a_row_per_record_are_in_the_preprocessing(make, values, tmp_path):
+    module = make()
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures={"serving_default": module.serve})
+    x = np.array(values * 4, object if isinstance(values[0], str) else np.float32)
+    write_examples(tmp_path / "examples" / "Split-train" / "data_tfrecord-00000-of-00001", {"x": x})
+    export_onnx(tmp_path / "model", tmp_path / "out", examples=tmp_path / "examples")
+    assert Model(tmp_path / "out").preprocessing is not None
+    with runtimes.load(Model(tmp_path / "out")) as child:
+        np.testing.assert_allclose(child.run({"x": x})["y"], module.serve(tf.constant(x))["y"].numpy(), atol=1e-6)
 
 
 @pytest.mark.nightly
