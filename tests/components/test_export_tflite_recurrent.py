@@ -20,7 +20,7 @@ LAYERS = {
     "keras bidirectional GRU": ("keras", lambda layers: layers.Bidirectional(layers.GRU(8))),
 }
 
-NIGHTLY = {"tf_keras cell", "keras bidirectional GRU"}
+NIGHTLY = {"tf_keras LSTM", "tf_keras cell", "keras bidirectional GRU"}
 
 
 def save(folder, kind, steps=6):
@@ -81,10 +81,14 @@ def test_such_a_file_is_evaluated_and_measured_record_by_record(examples, tmp_pa
     assert measured["models"][1]["error"] is None
 
 
-def test_integers_are_refused_with_the_reason_and_precisions_that_work(examples, tmp_path):
+OTHERS = ["int4", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("float16", "dynamic"))]
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_integers_are_refused_with_the_reason_and_precisions_that_work(other, examples, tmp_path):
     model = save(tmp_path, "tf_keras LSTM")
     with pytest.raises(ComponentError, match="loops over lists, as of recurrent layers") as error:
         export_tflite(model, tmp_path / "lite", examples, precision="int8")
     for precision in ("float16", "dynamic", "int4"):
         assert precision in error.value.fix
-        export_tflite(model, tmp_path / precision, examples, precision=precision)
+    export_tflite(model, tmp_path / other, examples, precision=other)

@@ -41,10 +41,15 @@ def test_running_out_of_memory_is_an_error_with_advice(tmp_path, digits_examples
         train(digits_examples, module, tmp_path / "out", epochs=1, batch_size=32)
     assert "out of memory at batch_size=32" in refusal.value.received
     assert "batch_size=0" in refusal.value.fix
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.nightly
+def test_running_out_of_memory_with_one_example_has_other_advice(tmp_path, digits_examples):
+    module = write(tmp_path / "m.py", ALL_OF_IT)
     with pytest.raises(ComponentError, match="at batch_size=1:") as refusal:
         train(digits_examples, module, tmp_path / "out", epochs=1, batch_size=1)
     assert "make the model or its inputs smaller" in refusal.value.fix
-    assert not (tmp_path / "out").exists()
 
 
 def test_batches_are_doubled_until_memory_runs_out(tmp_path, digits_examples):

@@ -74,7 +74,10 @@ def mounted(folder: Path, options: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-@pytest.mark.parametrize(("engine", "room"), [("process", 4), ("beam", 80)])  # TFX's metadata store needs more
+BEAM = pytest.param("beam", 80, marks=pytest.mark.nightly)  # TFX's metadata store needs more room
+
+
+@pytest.mark.parametrize(("engine", "room"), [("process", 4), BEAM])
 def test_a_full_disk_under_the_root_is_named(engine, room, dag, tmp_path):
     with mounted(tmp_path / "small", "size=200k"):
         (tmp_path / "small" / "fill").write_bytes(bytes(1024 * (200 - room)))
