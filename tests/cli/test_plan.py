@@ -31,7 +31,8 @@ def counting(steps: Steps, data: Input[Files], *, limit: Inherited = 9, start: I
 
 
 # Plans do not distinguish the runners of TFX; test_run_engines.py has the reuse of each engine every day.
-EVERY = pytest.mark.parametrize("engine", ["process", "local", pytest.param("beam", marks=pytest.mark.nightly)])
+NIGHTLY = [pytest.param(engine, marks=pytest.mark.nightly) for engine in ("process", "beam")]
+EVERY = pytest.mark.parametrize("engine", ["local", *NIGHTLY])
 
 
 @pytest.fixture

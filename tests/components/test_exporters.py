@@ -306,7 +306,10 @@ def keras_2_file(folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize(
     "exporter",
-    [pytest.param(TFLITE, marks=pytest.mark.nightly), OPENVINO],  # 4 s and 1 s; test_export_onnx.py has the other
+    [
+        pytest.param(TFLITE, marks=pytest.mark.nightly),
+        OPENVINO,
+    ],  # 4 s and 1 s; test_export_onnx.py has the other, nightly
     ids=str,
 )
 def test_a_third_party_model_is_exported_exactly(exporter, tmp_path):
