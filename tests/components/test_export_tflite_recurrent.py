@@ -81,12 +81,12 @@ def test_such_a_file_is_evaluated_and_measured_record_by_record(examples, tmp_pa
     assert measured["models"][1]["error"] is None
 
 
-OTHERS = ["int4", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("float16", "dynamic"))]
+OTHERS = [pytest.param("tf_keras LSTM", name, marks=pytest.mark.nightly) for name in ("float16", "dynamic", "int4")]
 
 
-@pytest.mark.parametrize("other", OTHERS)
-def test_integers_are_refused_with_the_reason_and_precisions_that_work(other, examples, tmp_path):
-    model = save(tmp_path, "tf_keras LSTM")
+@pytest.mark.parametrize(("kind", "other"), [("keras LSTM", "int4"), *OTHERS])
+def test_integers_are_refused_with_the_reason_and_precisions_that_work(kind, other, examples, tmp_path):
+    model = save(tmp_path, kind)
     with pytest.raises(ComponentError, match="loops over lists, as of recurrent layers") as error:
         export_tflite(model, tmp_path / "lite", examples, precision="int8")
     for precision in ("float16", "dynamic", "int4"):

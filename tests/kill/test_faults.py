@@ -97,6 +97,11 @@ def test_a_limit_of_file_sizes_is_named(dag, tmp_path):
     words = ["tests.toys:count", "--data", dag, "--report", tmp_path / "out", "--notes", "x" * 60_000]
     assert "a limit of file sizes" in refused(start(*words, limits=limits))
     assert sorted(path.name for path in tmp_path.iterdir()) == [dag.name]
+
+
+@pytest.mark.nightly
+def test_a_limit_of_file_sizes_is_named_with_tfx(dag, tmp_path):
+    limits = {resource.RLIMIT_FSIZE: 20_000}
     words = ["run", dag, "--set", f"data={dag}", "--root", tmp_path / "root", "--engine", "beam"]
     assert "a limit of file sizes" in refused(start(*words, limits=limits))
 
