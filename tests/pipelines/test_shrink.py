@@ -1,6 +1,7 @@
 """Test the pipeline `shrink`: a small part of its variants, and all of them nightly."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -56,10 +57,12 @@ def trained(tmp_path) -> dict[str, Path]:
 
 
 def test_one_model_is_pushed_and_each_variant_is_reported(trained, tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(shrink, "EXPORTS", {"pruned_clustered": ("tflite int8",)})
+    exports = dict.fromkeys(("pruned_clustered", "slim"), ("tflite int8",))
+    monkeypatch.setattr(shrink, "EXPORTS", exports)
     decision = run(trained, tmp_path, "process", goals=["accuracy threshold 0.5"])
     names = [model["name"] for model in decision["models"]]
-    assert names == ["trained", "pruned 50% + clustered 8, tflite int8"]
+    assert names[:-1] == ["trained", "pruned 50% + clustered 8, tflite int8"]
+    assert re.fullmatch(r"pruned \d+% of flops, tflite int8", names[-1])
     assert decision["selected"] in names
     assert {path.name for path in (tmp_path / "pushed").iterdir()} == {"1", "history", "versions"}
     assert "pruned 50%" in capsys.readouterr().out
