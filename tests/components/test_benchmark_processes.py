@@ -120,6 +120,7 @@ def test_models_of_one_format_and_settings_are_forked_from_the_same_process(mode
     assert imported == [False, True]
 
 
+@pytest.mark.nightly  # daily: oneDNN's variable, in test_configure_runtime.py
 def test_variables_that_no_import_reads_are_set_in_the_fork_of_their_model(models, tmp_path, monkeypatch):
     """Give a model flags of XLA with a mistake, which TensorFlow ends for when it reads them.
 

@@ -69,12 +69,18 @@ def test_an_optimized_model_whose_loops_have_fewer_arguments_is_converted(exampl
     assert exported.card.facts["batch_size"] == 1
 
 
-def test_such_a_file_is_evaluated_and_measured_record_by_record(examples, tmp_path):
+def test_such_a_file_is_evaluated_record_by_record(examples, tmp_path):
     model = save(tmp_path, "keras LSTM")
     exported = export_tflite(model, tmp_path / "lite", examples, precision="dynamic")["exported"]
     report = evaluate(model, [exported], examples, tmp_path / "evaluation", replicates=100)["evaluation"].read()
     assert report["models"][1]["error"] is None
     assert report["models"][1]["parity"]["agreement"] > 0.9
+
+
+@pytest.mark.nightly
+def test_such_a_file_is_measured_record_by_record(examples, tmp_path):
+    model = save(tmp_path, "keras LSTM")
+    exported = export_tflite(model, tmp_path / "lite", examples, precision="dynamic")["exported"]
     measured = benchmark(model, [exported], tmp_path / "benchmark", examples, batch_sizes=["1"], seconds=0.2, rounds=8)[
         "benchmark"
     ].read()

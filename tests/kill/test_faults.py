@@ -184,6 +184,7 @@ def test_sigterm_ends_a_command_and_its_processes_with_143(dag, tmp_path):
     wait_until(lambda: not marked("TFOPT_TEST", str(tmp_path)), 10)
 
 
+@pytest.mark.nightly  # daily: the other engine, in test_process_engine.py
 def test_two_runs_in_one_root_are_both_whole_with_tfx(dag, tmp_path):
     root = tmp_path / "root"
     words = ["run", dag, "--set", f"data={dag}", "--root", root, "--engine", "beam"]
