@@ -92,9 +92,9 @@ def test_an_interrupted_beam_pipeline_ends_with_130(engine, tmp_path: Path):
 @pytest.mark.parametrize(
     ("sign", "engine"),
     [
-        (signal.SIGINT, "beam"),
+        (signal.SIGINT, "process"),
         (signal.SIGKILL, "process"),
-        pytest.param(signal.SIGINT, "process", marks=pytest.mark.nightly),
+        pytest.param(signal.SIGINT, "beam", marks=pytest.mark.nightly),
         pytest.param(signal.SIGKILL, "beam", marks=pytest.mark.nightly),
     ],
 )
