@@ -99,7 +99,9 @@ def _in_keras_2(folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("library", [keras, tf_keras], ids=["keras", "tf_keras"])
+@pytest.mark.parametrize(
+    "library", [pytest.param(keras, id="keras"), pytest.param(tf_keras, marks=pytest.mark.nightly, id="tf_keras")]
+)
 def test_every_loader_gets_the_same_model(library, written):
     folder = written[0] / library.__name__
     expected = model_of(library)([FEEDS["image"], FEEDS["word"]])

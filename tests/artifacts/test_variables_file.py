@@ -78,7 +78,10 @@ def test_what_stays_are_the_bytes_of_the_other_variables(tmp_path):
         assert copy.read_bytes() == remaining
 
 
-@pytest.mark.parametrize("damage", ["missing", "truncated", "noise", "other length", "short data"])
+NIGHTLY = [pytest.param(damage, marks=pytest.mark.nightly) for damage in ("truncated", "other length")]
+
+
+@pytest.mark.parametrize("damage", ["missing", "noise", "short data", *NIGHTLY])
 def test_a_damaged_index_leaves_the_size_of_the_file(damage, tmp_path):
     folder = network_of_keras_2(tmp_path / "model", "adam") / "variables"
     index, data = folder / "variables.index", folder / "variables.data-00000-of-00001"

@@ -76,7 +76,7 @@ def beam_dag(steps, data: Input[Files]) -> None:
 '''
 
 
-@pytest.mark.parametrize("engine", ["beam", "process"])
+@pytest.mark.parametrize("engine", ["beam", pytest.param("process", marks=pytest.mark.nightly)])
 def test_an_interrupted_beam_pipeline_ends_with_130(engine, tmp_path: Path):
     (tmp_path / "beam_dag.py").write_text(BEAM_DAG)
     words = ["run", tmp_path / "beam_dag.py", "--set", f"data={__file__}", "--root", tmp_path / "root"]
@@ -89,8 +89,15 @@ def test_an_interrupted_beam_pipeline_ends_with_130(engine, tmp_path: Path):
     assert not [path for path in (tmp_path / "root" / "artifacts").rglob("*") if "partial" in path.name]
 
 
-@pytest.mark.parametrize("engine", ["beam", "process"])
-@pytest.mark.parametrize("sign", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize(
+    ("sign", "engine"),
+    [
+        (signal.SIGINT, "process"),
+        (signal.SIGKILL, "process"),
+        pytest.param(signal.SIGINT, "beam", marks=pytest.mark.nightly),
+        pytest.param(signal.SIGKILL, "beam", marks=pytest.mark.nightly),
+    ],
+)
 def test_an_interrupted_run_resumes_after_its_finished_steps(sign, engine, tmp_path: Path, monkeypatch, capsys):
     folder = tmp_path / "with spaces and ä"
     folder.mkdir()

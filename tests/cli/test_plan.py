@@ -31,7 +31,8 @@ def counting(steps: Steps, data: Input[Files], *, limit: Inherited = 9, start: I
 
 
 # Plans do not distinguish the runners of TFX; test_run_engines.py has the reuse of each engine every day.
-EVERY = pytest.mark.parametrize("engine", ["process", "local", pytest.param("beam", marks=pytest.mark.nightly)])
+NIGHTLY = [pytest.param(engine, marks=pytest.mark.nightly) for engine in ("process", "beam")]
+EVERY = pytest.mark.parametrize("engine", ["local", *NIGHTLY])
 
 
 @pytest.fixture
@@ -235,7 +236,7 @@ def test_a_result_that_tfx_must_not_reuse_has_its_reason(damage, folder, capsys,
         assert reasons == {"attempt": ["its outputs were changed or removed"], "copy_model": ["after attempt"]}
 
 
-@pytest.mark.parametrize("command", ["plan", "run"])
+@pytest.mark.parametrize("command", ["plan", pytest.param("run", marks=pytest.mark.nightly)])
 def test_a_damaged_metadata_store_is_an_error_in_three_parts(folder, capsys, command):
     Path("runs/counting").mkdir(parents=True)
     Path("runs/counting/metadata.sqlite").write_text("no database")

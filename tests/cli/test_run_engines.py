@@ -17,6 +17,8 @@ from tfopt.dag.tracing import trace
 from tfopt.errors import ComponentError
 
 EVERY = pytest.mark.parametrize("engine", ENGINES)
+# Daily, one of TFX's engines: both have the same launcher.
+DAILY = pytest.mark.parametrize("engine", ["beam", pytest.param("local", marks=pytest.mark.nightly), "process"])
 # A process in which TFX cannot be imported, and one in which Beam cannot be imported either.
 WITHOUT_TFX = "import sys; sys.modules['tfx'] = None; from tfopt.cli.main import main; sys.exit(main())"
 WITHOUT_BEAM = f"import sys; sys.modules['apache_beam'] = None; {WITHOUT_TFX}"
@@ -79,7 +81,7 @@ def count_and_note(steps, data: Input[Files], *, book: str) -> None:
     steps(toys.note, data=data, book=book)
 
 
-@EVERY
+@DAILY
 def test_a_component_with_cache_never_runs_in_every_run(engine, data, tmp_path):
     book = tmp_path / "book"
     for lines, reused in ((1, False), (2, True), (1, True)):
@@ -96,7 +98,7 @@ def failing(steps, data: Input[Files], *, how: str = "refuse") -> None:
     steps(toys.fail, data=data, how=how)
 
 
-@EVERY
+@DAILY
 def test_a_failed_step_raises_its_own_error_and_is_not_reused(engine, data, tmp_path):
     dag, root, run = trace(failing), tmp_path / "root", load_engine(engine)
     for _ in range(2):
@@ -118,7 +120,7 @@ def test_a_missing_source_is_refused_before_the_first_step(engine, data, tmp_pat
     assert not (tmp_path / "root" / "artifacts").exists()
 
 
-@EVERY
+@DAILY
 def test_each_step_logs_its_number_and_its_time_or_that_it_is_reused(engine, data, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="tfopt")
     for end in (r"done in \d+\.\d s", "reused"):

@@ -182,8 +182,26 @@ def test_a_far_slower_model_is_not_measured_at_that_batch_size(models, tmp_path)
     assert any(re.fullmatch(note_pattern, note) for note in large["notes"])
 
 
-# An import of Keras takes 3 s, and each of 8 rounds loads the model.
-@pytest.mark.parametrize("formats", [["tflite"], pytest.param(["keras", "tflite"], marks=pytest.mark.nightly)], ids=str)
+def test_the_report_has_the_machine_and_the_memory_of_the_runtime_alone(content):
+    import tensorflow as tf
+
+    baseline, environment = content["models"][0], content["environment"]
+    assert (baseline["format"], content["inputs"]["source"]) == ("tflite", "examples")
+    assert 0 < baseline["load_seconds"] < 60
+    assert 0 < baseline["first_call_seconds"] < 60
+    assert baseline["sizes"]["raw"] > baseline["sizes"]["gzipped"] > 1000
+    # This process has imported TensorFlow, which must not count as memory of the LiteRT model.
+    assert baseline["runtime_memory_bytes"] < baseline["peak_memory_bytes"] < 150e6
+    assert environment["cpu"]["model"]
+    assert environment["cpu"]["instruction_sets"]
+    assert environment["versions"]["tensorflow"] == tf.__version__
+    assert len(environment["affinity"]) == content["threads"] == 1
+    assert len(environment["load"]["average_before"]) == 3
+
+
+# An import of Keras takes 3 s, and each of 8 rounds loads the model; daily, test_configure_runtime.py has oneDNN.
+@pytest.mark.nightly
+@pytest.mark.parametrize("formats", [["tflite"], ["keras", "tflite"]], ids=str)
 def test_formats_are_measured_on_real_inputs_with_their_environment(formats, digits_examples, tmp_path, monkeypatch):
     import keras
     import tensorflow as tf

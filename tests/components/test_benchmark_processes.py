@@ -46,6 +46,7 @@ def test_a_busy_process_on_the_core_adds_a_note_and_gives_no_verdict(models, tmp
     assert {ratio["verdict"] for ratio in content["models"][1]["speedup"].values()} == {"unstable"}
 
 
+@pytest.mark.nightly  # daily: test_benchmark_memory_groups.py
 def test_models_that_are_loaded_in_turns_of_one_candidate_are_measured_as_usual(models, tmp_path, monkeypatch):
     monkeypatch.setattr(interleaving, "GROUP_BYTES", 0)
     candidates = [models["large"], models["small"]]
@@ -119,6 +120,7 @@ def test_models_of_one_format_and_settings_are_forked_from_the_same_process(mode
     assert imported == [False, True]
 
 
+@pytest.mark.nightly  # daily: oneDNN's variable, in test_configure_runtime.py
 def test_variables_that_no_import_reads_are_set_in_the_fork_of_their_model(models, tmp_path, monkeypatch):
     """Give a model flags of XLA with a mistake, which TensorFlow ends for when it reads them.
 
@@ -140,7 +142,7 @@ def test_variables_that_no_import_reads_are_set_in_the_fork_of_their_model(model
     assert "Unknown flag in TF_XLA_FLAGS: --no_flag" in (tmp_path / "log").read_text()
 
 
-@pytest.mark.parametrize("kind", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("kind", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGKILL])
 def test_an_interrupted_benchmark_leaves_no_process_and_no_output(models, tmp_path, kind):
     words = ["--baseline", models["small"], "--candidates", models["large"], "--benchmark", tmp_path / "out"]
     command = [sys.executable, "-m", "tfopt.run", "benchmark", *words, "--seconds", "60"]

@@ -131,6 +131,7 @@ def test_nested_models_with_several_inputs_and_outputs_are_clustered(library, tm
     assert child.card.facts["fine_tuned"] == {"reason": "no module: clustered after training, without fine-tuning"}
 
 
+@pytest.mark.nightly  # daily: the contract of components
 def test_keras_2_models_are_fine_tuned_with_the_toolkit(tmp_path, digits_examples, module):
     import tf_keras
 

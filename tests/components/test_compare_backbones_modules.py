@@ -52,7 +52,9 @@ def test_table_of_backbones_agrees_with_keras():
     ("name", "resolved", "outputs", "scaled"),
     [
         ("MobileNetV2 0.35", RESOLVED, 10, True),
-        ("EfficientNetB0", replace(RESOLVED, stored_size=(32, 32, 1)), 10, False),
+        pytest.param(
+            "EfficientNetB0", replace(RESOLVED, stored_size=(32, 32, 1)), 10, False, marks=pytest.mark.nightly
+        ),
         ("MobileNetV3Small 0.5", replace(with_settings(task="regression"), classes=2), 2, True),
     ],
 )

@@ -76,7 +76,7 @@ def test_the_default_follows_from_the_variable_and_the_cpu(tmp_path, monkeypatch
     assert environment.has_onednn(tmp_path / "cpuinfo") is on
 
 
-@pytest.mark.parametrize("onednn", ["on", "off"])
+@pytest.mark.parametrize("onednn", [pytest.param("on", marks=pytest.mark.nightly), "off"])
 def test_only_the_variable_is_added_and_changes_the_digest(model, tmp_path, onednn):
     configured = configure(model, tmp_path / "made", onednn=onednn)
     assert environment.read_variables(Model(configured.path)) == {"TF_ENABLE_ONEDNN_OPTS": str(int(onednn == "on"))}

@@ -81,7 +81,9 @@ def loaded_together(monkeypatch):
     return numbers
 
 
-@pytest.mark.parametrize(("stored_batches", "workers"), [(1, 1), (2, 3), (100, 1)])
+@pytest.mark.parametrize(
+    ("stored_batches", "workers"), [pytest.param(1, 1, marks=pytest.mark.nightly), (2, 3), (100, 1)]
+)
 def test_groups_give_the_same_report(inputs, together, loaded_together, tmp_path, monkeypatch, stored_batches, workers):
     make_plan = beam_pipeline.make_plan
 

@@ -76,7 +76,9 @@ def test_the_report_is_complete(expected):
     [
         ["--direct_num_workers=3"],
         ["--direct_num_workers=2", "--direct_running_mode=multi_threading"],
-        ["--direct_num_workers=1", "--direct_running_mode=multi_processing"],  # another process
+        pytest.param(
+            ["--direct_num_workers=1", "--direct_running_mode=multi_processing"], marks=pytest.mark.nightly
+        ),  # another process
     ],
     ids=["in memory", "threads", "processes"],
 )

@@ -70,6 +70,7 @@ def test_the_intervals_agree_with_those_of_the_bootstrap(report):
     assert report["models"][1]["delta"]["BinaryCrossEntropy"]["low"] > 0, "a candidate that is significantly worse"
 
 
+@pytest.mark.nightly  # daily: test_evaluate_runners.py
 def test_more_workers_give_the_same_metrics(inputs, report, tmp_path):
     with beam_runner.runner_arguments(["--direct_num_workers=3"]):
         content = evaluate(**inputs, evaluation=tmp_path / "evaluation")["evaluation"].read()

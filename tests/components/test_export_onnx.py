@@ -201,6 +201,7 @@ def test_the_scales_of_a_kernel_are_recovered():
     assert onnx_int8.find_scales(draw.normal(size=(20, 30)).astype(np.float32), 1) is None
 
 
+@pytest.mark.nightly  # daily: OpenVINO, in test_exporters.py
 def test_a_third_party_model_matches_its_own_onnx_file(tmp_path):
     sound = chords()
     data = write_split(tmp_path / "ex", {"input_2": sound})

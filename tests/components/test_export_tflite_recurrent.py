@@ -20,7 +20,7 @@ LAYERS = {
     "keras bidirectional GRU": ("keras", lambda layers: layers.Bidirectional(layers.GRU(8))),
 }
 
-NIGHTLY = {"tf_keras cell", "keras bidirectional GRU"}
+NIGHTLY = {"tf_keras LSTM", "tf_keras cell", "keras bidirectional GRU"}
 
 
 def save(folder, kind, steps=6):
@@ -69,22 +69,32 @@ def test_an_optimized_model_whose_loops_have_fewer_arguments_is_converted(exampl
     assert exported.card.facts["batch_size"] == 1
 
 
-def test_such_a_file_is_evaluated_and_measured_record_by_record(examples, tmp_path):
+def test_such_a_file_is_evaluated_record_by_record(examples, tmp_path):
     model = save(tmp_path, "keras LSTM")
     exported = export_tflite(model, tmp_path / "lite", examples, precision="dynamic")["exported"]
     report = evaluate(model, [exported], examples, tmp_path / "evaluation", replicates=100)["evaluation"].read()
     assert report["models"][1]["error"] is None
     assert report["models"][1]["parity"]["agreement"] > 0.9
+
+
+@pytest.mark.nightly
+def test_such_a_file_is_measured_record_by_record(examples, tmp_path):
+    model = save(tmp_path, "keras LSTM")
+    exported = export_tflite(model, tmp_path / "lite", examples, precision="dynamic")["exported"]
     measured = benchmark(model, [exported], tmp_path / "benchmark", examples, batch_sizes=["1"], seconds=0.2, rounds=8)[
         "benchmark"
     ].read()
     assert measured["models"][1]["error"] is None
 
 
-def test_integers_are_refused_with_the_reason_and_precisions_that_work(examples, tmp_path):
-    model = save(tmp_path, "tf_keras LSTM")
+OTHERS = [pytest.param("tf_keras LSTM", name, marks=pytest.mark.nightly) for name in ("float16", "dynamic", "int4")]
+
+
+@pytest.mark.parametrize(("kind", "other"), [("keras LSTM", "int4"), *OTHERS])
+def test_integers_are_refused_with_the_reason_and_precisions_that_work(kind, other, examples, tmp_path):
+    model = save(tmp_path, kind)
     with pytest.raises(ComponentError, match="loops over lists, as of recurrent layers") as error:
         export_tflite(model, tmp_path / "lite", examples, precision="int8")
     for precision in ("float16", "dynamic", "int4"):
         assert precision in error.value.fix
-        export_tflite(model, tmp_path / precision, examples, precision=precision)
+    export_tflite(model, tmp_path / other, examples, precision=other)

@@ -55,6 +55,10 @@ PRECISIONS = [
 ]
 IMAGE = {"image": TensorSpec("float32", (None, 8, 8, 1))}
 EACH = pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
+# Calibration and model cards are the same code for all; OpenVINO's are the slowest.
+EACH_CALIBRATED = pytest.mark.parametrize(
+    "exporter", [TFLITE, ONNX, pytest.param(OPENVINO, marks=pytest.mark.nightly)], ids=str
+)
 
 
 @pytest.mark.parametrize(("exporter", "precision", "settings", "error", "agreement", "size"), PRECISIONS)
@@ -100,7 +104,7 @@ def test_the_folder_that_a_pusher_copies_has_the_converted_files_only(exporter, 
     }
 
 
-@EACH
+@EACH_CALIBRATED
 def test_the_component_writes_the_model_card_and_logs_a_summary(
     exporter, digits_model, digits_examples, tmp_path, caplog
 ):
@@ -127,7 +131,7 @@ def test_the_component_writes_the_model_card_and_logs_a_summary(
     assert [path for path in tmp_path.iterdir()] == [out]
 
 
-@EACH
+@EACH_CALIBRATED
 def test_the_same_seed_draws_the_same_examples_and_writes_the_same_weights(
     exporter, exported_digits, digits_model, digits_examples, tmp_path
 ):
@@ -178,7 +182,7 @@ def test_examples_that_do_not_fit_raise(exporter, digits_model, tmp_path):
     assert "no feature 'image'" in error.value.received and error.value.fix == "did you mean imagge?"
 
 
-@EACH
+@EACH_CALIBRATED
 def test_a_file_calibrated_on_the_wrong_data_raises(exporter, digits_model, digits_examples, tmp_path):
     faint = np.random.default_rng(0).random((60, 64)).astype(np.float32) / 1000
     data = write_split(tmp_path / "ex", {"image": faint})
@@ -188,7 +192,7 @@ def test_a_file_calibrated_on_the_wrong_data_raises(exporter, digits_model, digi
     assert error.value.received.startswith("int8, output 'digit'") and "typical examples" in error.value.fix
 
 
-@EACH
+@EACH_CALIBRATED
 def test_calibration_records_are_left_out_of_the_comparison(exporter, digits_model, digits_examples, tmp_path):
     for split in ("train", "eval"):
         (tmp_path / "ex").mkdir(exist_ok=True)
@@ -306,7 +310,10 @@ def keras_2_file(folder: Path, kind: str) -> Path:
 
 @pytest.mark.parametrize(
     "exporter",
-    [pytest.param(TFLITE, marks=pytest.mark.nightly), OPENVINO],  # 4 s and 1 s; test_export_onnx.py has the other
+    [
+        pytest.param(TFLITE, marks=pytest.mark.nightly),
+        OPENVINO,
+    ],  # 4 s and 1 s; test_export_onnx.py has the other, nightly
     ids=str,
 )
 def test_a_third_party_model_is_exported_exactly(exporter, tmp_path):

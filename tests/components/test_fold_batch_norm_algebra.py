@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from tests.components.batch_norm_models import batch_norms, difference, fold, randomized
 
 ONE_FOLD, DEEP = 1e-5, 1e-4
-KERAS = pytest.mark.parametrize("keras", ["keras", "tf_keras"], indirect=True)
+# Daily, the drawn networks below are of both.
+KERAS = pytest.mark.parametrize("keras", ["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)], indirect=True)
 
 
 @pytest.fixture

@@ -232,7 +232,7 @@ def test_no_files_stay_at_a_remote_address_after_an_error(tmp_path):
         prepare_examples(data=f"objects://{tmp_path}/none/", examples=f"objects://{tmp_path}/far")
 
 
-@pytest.mark.parametrize("declared", ["by the archive", "by a header"])
+@pytest.mark.parametrize("declared", [pytest.param("by the archive", marks=pytest.mark.nightly), "by a header"])
 def test_arrays_that_unpack_to_gigabytes_are_refused(tmp_path, declared):
     rows = 3 << 29
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_DEFLATED) as archive:

@@ -20,7 +20,6 @@ from tfopt.data import beam_runner
 @pytest.mark.parametrize(
     ("runner", "kind"),
     [
-        # test_evaluate_runners.py has a runner with processes
         pytest.param("multi_processing", "csv", marks=pytest.mark.nightly),
         ("dask", "parquet"),
     ],

@@ -393,7 +393,12 @@ def equal_texts(count: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(pa.array(np.zeros(count, np.int32)), pa.array(["a" * (1 << 20)]))
 
 
-@pytest.mark.parametrize("received", list(BOMBS))
+NIGHTLY = ("288000139 bytes or values", "more than 600 MiB of values")
+
+
+@pytest.mark.parametrize(
+    "received", [pytest.param(name, marks=[pytest.mark.nightly] if name in NIGHTLY else []) for name in BOMBS]
+)
 def test_a_small_parquet_file_that_becomes_large_in_memory_is_refused(received, tmp_path):
     huge = {"data_page_size": 1 << 30, "write_batch_size": 1 << 30, "dictionary_pagesize_limit": 1 << 30}
     layout = huge | {"row_group_size": 1 << 30, "compression": "zstd", "use_dictionary": "bytes" not in received}

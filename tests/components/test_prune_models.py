@@ -62,7 +62,7 @@ def test_a_nested_subclassed_model_is_pruned_with_all_of_its_weights(tmp_path, d
         assert (kernel.values == 0).mean() == 0.75
 
 
-@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+@pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)])
 def test_a_nested_model_that_is_used_twice_is_pruned_once_in_place(tmp_path, library, digits_examples):
     body = "inner = keras.Sequential([layers.Conv2D(4, 3), layers.Conv2D(4, 3)], name='inner')"
     text = (

@@ -131,6 +131,7 @@ def test_a_file_of_sqlite_is_a_store_too(push, server, folder, tmp_path, monkeyp
     assert [file.path for file in client.list_artifacts(run.info.run_id, "model")]
 
 
+@pytest.mark.nightly  # daily: test_push_model_registrations.py
 def test_a_server_that_does_not_respond_is_an_error(push):
     """Register; test_push_model_registrations.py has a push whose registration fails."""
     with socket.socket() as closed:

@@ -182,6 +182,7 @@ def test_shared_weights_are_rounded_with_one_scale_and_others_with_one_for_each_
     assert len(np.unique(limits["free"])) == 8
 
 
+@pytest.mark.nightly  # daily: Keras 3, in test_quantize.py; Keras 2 in the contract
 def test_a_sequential_model_of_keras_2_keeps_its_names_zeros_shared_weights_and_accuracy(
     tmp_path, digits_examples, module
 ):

@@ -125,7 +125,8 @@ def test_exported_file_takes_the_parsed_features(folder, exports, name, format):
 @pytest.mark.parametrize(
     ("name", "format"),
     [
-        *(("text", format) for format in FORMATS),
+        ("text", "tflite"),
+        *(pytest.param("text", format, marks=pytest.mark.nightly) for format in ("onnx", "openvino")),
         ("default", "openvino"),
         ("image", "tflite"),
         ("estimator", "onnx"),

@@ -21,7 +21,7 @@ KINDS = {
 }
 
 
-NIGHTLY = {"gru by parts", "bidirectional"}
+NIGHTLY = {"lstm by default", "gru by parts", "bidirectional"}
 
 
 @pytest.fixture(

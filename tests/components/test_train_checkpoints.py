@@ -93,6 +93,7 @@ def test_a_damaged_checkpoint_is_replaced_by_the_previous_one(tmp_path, digits_e
     assert_same(resumed, whole)
 
 
+@pytest.mark.nightly
 @DAILY
 def test_checkpoints_in_an_object_store_resume_a_training(tmp_path, digits_examples, module, whole, bucket, caplog):
     parameters = {"checkpoints": f"{bucket}/checkpoints", **PARAMETERS}

@@ -209,7 +209,7 @@ def test_classes_that_cannot_be_weighed_are_refused(tmp_path, digits_examples):
         train(with_mean(tmp_path), one_label, tmp_path / "out", label="mean", class_weights="balanced")
 
 
-@pytest.mark.parametrize("dtype", [np.int64, np.float32])
+@pytest.mark.parametrize("dtype", [pytest.param(np.int64, marks=pytest.mark.nightly), np.float32])
 def test_one_hot_classes_are_trained_and_weighed_as_integers_are(tmp_path, digits_examples, dtype):
     stored = {"image": TensorSpec("float32", (None, 64)), "label": TensorSpec("int64", (None, 1))}
     digits = next(read_batches(Examples(digits_examples).split("train"), stored, batch_size=300))

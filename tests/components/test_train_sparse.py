@@ -114,7 +114,9 @@ NIGHTLY_KERAS_2 = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module", params=[PREPROCESSED + MODULE, KERAS_2], ids=LIBRARIES)
+@pytest.fixture(
+    scope="module", params=[PREPROCESSED + MODULE, pytest.param(KERAS_2, marks=pytest.mark.nightly)], ids=LIBRARIES
+)
 def trained(request, tmp_path_factory, examples):
     """A trained model, and the kinds of inputs of its layers; its module is in the same folder.
 

@@ -237,13 +237,10 @@ def preprocess(features):
 HIDDEN = "layers.Dropout(0.1)(layers.BatchNormalization(momentum=0.9)(layers.Dense(4, 'tanh')(image)))"
 
 
+@pytest.mark.nightly  # daily without a teacher: test_train_checkpoints.py
 @pytest.mark.parametrize(
     ("library", "rematerialize"),
-    [
-        ("keras", True),
-        pytest.param("keras", False, marks=NIGHTLY),
-        pytest.param("tf_keras", False, marks=NIGHTLY),
-    ],
+    [("keras", True), ("keras", False), ("tf_keras", False)],
 )
 def test_a_distillation_interrupted_within_an_epoch_resumes_to_the_same_weights_with_the_same_teacher_only(
     tmp_path, examples, teachers, library, rematerialize, caplog

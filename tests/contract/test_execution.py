@@ -37,31 +37,33 @@ from tfopt.dag.outcome import Outcome
 from tfopt.run import main
 
 NIGHTLY = ("tune_recipe", "profile_training", "compare_backbones")  # a search or a measurement takes minutes
+# Components of seconds run on one of TFX and KFP each day, and on both at night.
+THROUGH_TFX = ("train", "prune", "validate_serving", "export_tflite")
+THROUGH_KFP = ("quantize", "cluster", "compile_xla", "benchmark", "optimize_graph", "export_onnx")
 
 
-def each(names: Iterable[str]) -> pytest.MarkDecorator:
-    """Run a test for each component; those that take minutes at night."""
-    marks = {name: [pytest.mark.nightly] if name in NIGHTLY else [] for name in names}
+def each(names: Iterable[str], nightly: tuple[str, ...] = ()) -> pytest.MarkDecorator:
+    """Run a test for each component; those that take minutes, and further ones, at night."""
+    marks = {name: [pytest.mark.nightly] if name in (*NIGHTLY, *nightly) else [] for name in names}
     return pytest.mark.parametrize("name", [pytest.param(name, marks=marks[name]) for name in names])
 
 
 EVERY = each(COMPONENTS)
 
 
-@pytest.fixture(scope="session")
-def selected(request) -> list[str]:
-    """The components whose tests were selected, for example by ``-k``."""
+def selected_components(request: pytest.FixtureRequest, fixture: str) -> list[str]:
+    """Return the components of the selected tests, for example by ``-k``, that use a fixture."""
     here = [item for item in request.session.items if item.path == Path(__file__) and hasattr(item, "callspec")]
-    names = {item.callspec.params.get("name") for item in here}
+    names = {item.callspec.params.get("name") for item in here if fixture in item.fixturenames}
     return [name for name in COMPONENTS if name in names]
 
 
 @pytest.fixture(scope="session")
-def first_run(selected, tmp_path_factory) -> SimpleNamespace:
+def first_run(request, tmp_path_factory) -> SimpleNamespace:
     """One DAG of the selected components and of those that make their inputs, which ran in this process."""
     folder = tmp_path_factory.mktemp("path with spaces")
     sources = write_sources(folder)
-    dag = build_dag(selected, sources, folder / "served")
+    dag = build_dag(selected_components(request, "first_run"), sources, folder / "served")
     outcomes = run_dag(dag, sources, folder / "root")
     return SimpleNamespace(dag=dag, sources=sources, outcomes=outcomes, root=folder / "root")
 
@@ -143,7 +145,8 @@ def with_effects(artifacts, tmp_path_factory) -> dict[str, Path]:
     return {effect: folder / effect for effect in changes}
 
 
-@each([name for name in COMPONENTS if takes_keras(name) and makes_keras(name)])
+# Training with rounding takes seconds, and test_quantize.py has zeros and shared weights in it.
+@each([name for name in COMPONENTS if takes_keras(name) and makes_keras(name)], nightly=("quantize",))
 def test_a_component_declares_its_effect_and_what_it_must_not_follow(name: str, artifacts, with_effects, tmp_path):
     component = COMPONENTS[name]
     (output,) = component.outputs
@@ -156,7 +159,7 @@ def test_a_component_declares_its_effect_and_what_it_must_not_follow(name: str, 
 
 
 @pytest.fixture(scope="session")
-def through_tfx(selected, artifacts, tmp_path_factory) -> Path:
+def through_tfx(request, artifacts, tmp_path_factory) -> Path:
     """The folder in which TFX executors wrote."""
     from tests.contract import run_tfx_executors
 
@@ -169,14 +172,14 @@ def through_tfx(selected, artifacts, tmp_path_factory) -> Path:
             },
             "values": component_arguments(name, folder / "served"),
         }
-        for name in selected
+        for name in selected_components(request, "through_tfx")
     }
     for name, job in json.loads(json.dumps(jobs)).items():
         run_tfx_executors.run(name, job, folder)
     return folder
 
 
-@EVERY
+@each(COMPONENTS, nightly=THROUGH_KFP)
 def test_the_tfx_executor_does_the_same(name: str, artifacts, through_tfx):
     for output in COMPONENTS[name].outputs:
         _assert_alike(artifacts[f"{name}.{output}"], through_tfx / name / output)
@@ -207,9 +210,9 @@ def _pages(component: Component) -> dict[str, str]:
 
 
 @pytest.fixture(scope="session")
-def through_kfp(selected, artifacts, tmp_path_factory) -> Path:
+def through_kfp(request, artifacts, tmp_path_factory) -> Path:
     """The folder in which KFP steps wrote: a quick one in a new process, the others in this process."""
-    folder = tmp_path_factory.mktemp("kfp")
+    folder, selected = tmp_path_factory.mktemp("kfp"), selected_components(request, "through_kfp")
     in_new_process = "select_model" if "select_model" in selected else selected[0]
     for name in selected:
         words = [name, "--executor-input", executor_input(name, artifacts, folder / name)]
@@ -220,7 +223,7 @@ def through_kfp(selected, artifacts, tmp_path_factory) -> Path:
     return folder
 
 
-@EVERY
+@each(COMPONENTS, nightly=THROUGH_TFX)
 def test_the_kfp_step_does_the_same(name: str, artifacts, through_kfp):
     component, folder = COMPONENTS[name], through_kfp / name
     pages = _pages(component)

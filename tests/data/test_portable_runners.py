@@ -15,7 +15,8 @@ from tfopt.data import beam_runner
 from tfopt.data.portable_runners import RunnerArguments, check_arguments, failed_job
 from tfopt.errors import ComponentError
 
-RUNNERS = pytest.mark.parametrize(("runner", "jar"), [("FlinkRunner", "flink"), ("SparkRunner", "spark")])
+SPARK = pytest.param("SparkRunner", "spark", marks=pytest.mark.nightly)
+RUNNERS = pytest.mark.parametrize(("runner", "jar"), [("FlinkRunner", "flink"), SPARK])
 CLUSTERS = (
     ["--runner=FlinkRunner", "--flink_master=host:8081"],
     ["--runner=SparkRunner", "--spark_master_url=spark://h:1"],

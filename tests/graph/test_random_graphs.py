@@ -257,7 +257,7 @@ def check(example) -> None:
     assert run(ORDER, again, Report()) == 0
 
 
-@settings(max_examples=120, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, suppress_health_check=list(HealthCheck))
 @given(graphs())
 def test_all_laws_together_preserve_the_function_of_random_graphs(example):
     check(example)
@@ -315,7 +315,7 @@ def flows(draw):
         return draw(graphs((*STEPS[:8], *FLOW, *FLOW), 4)), frames
 
 
-@settings(max_examples=30, suppress_health_check=list(HealthCheck))
+@settings(max_examples=15, suppress_health_check=list(HealthCheck))
 @given(flows())
 def test_all_laws_together_preserve_the_function_of_random_graphs_with_branches_and_loops(example):
     check_flow(example[0], frames=example[1])

@@ -74,7 +74,10 @@ def mounted(folder: Path, options: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", folder], check=True)
 
 
-@pytest.mark.parametrize(("engine", "room"), [("process", 4), ("beam", 80)])  # TFX's metadata store needs more
+BEAM = pytest.param("beam", 80, marks=pytest.mark.nightly)  # TFX's metadata store needs more room
+
+
+@pytest.mark.parametrize(("engine", "room"), [("process", 4), BEAM])
 def test_a_full_disk_under_the_root_is_named(engine, room, dag, tmp_path):
     with mounted(tmp_path / "small", "size=200k"):
         (tmp_path / "small" / "fill").write_bytes(bytes(1024 * (200 - room)))
@@ -94,6 +97,11 @@ def test_a_limit_of_file_sizes_is_named(dag, tmp_path):
     words = ["tests.toys:count", "--data", dag, "--report", tmp_path / "out", "--notes", "x" * 60_000]
     assert "a limit of file sizes" in refused(start(*words, limits=limits))
     assert sorted(path.name for path in tmp_path.iterdir()) == [dag.name]
+
+
+@pytest.mark.nightly
+def test_a_limit_of_file_sizes_is_named_with_tfx(dag, tmp_path):
+    limits = {resource.RLIMIT_FSIZE: 20_000}
     words = ["run", dag, "--set", f"data={dag}", "--root", tmp_path / "root", "--engine", "beam"]
     assert "a limit of file sizes" in refused(start(*words, limits=limits))
 
@@ -176,6 +184,7 @@ def test_sigterm_ends_a_command_and_its_processes_with_143(dag, tmp_path):
     wait_until(lambda: not marked("TFOPT_TEST", str(tmp_path)), 10)
 
 
+@pytest.mark.nightly  # daily: the other engine, in test_process_engine.py
 def test_two_runs_in_one_root_are_both_whole_with_tfx(dag, tmp_path):
     root = tmp_path / "root"
     words = ["run", dag, "--set", f"data={dag}", "--root", root, "--engine", "beam"]

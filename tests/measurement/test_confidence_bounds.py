@@ -51,9 +51,9 @@ def test_the_interval_of_a_share_is_that_of_clopper_and_pearson():
         assert share_interval(hits, records, 0.05) == pytest.approx(tuple(theirs))
 
 
-@pytest.mark.parametrize("records", [10, 30, 62, 300])
+@pytest.mark.parametrize("records", [10, 30, 62, pytest.param(300, marks=pytest.mark.nightly)])
 @pytest.mark.parametrize(("lost", "gained"), [(0.02, 0.0), (0.03, 0.01), (0.3, 0.28)])
-@pytest.mark.parametrize("error", [0.05, 0.005])
+@pytest.mark.parametrize("error", [0.05, pytest.param(0.005, marks=pytest.mark.nightly)])
 def test_the_bound_misses_the_true_loss_at_most_at_its_level(records, lost, gained, error):
     generator = np.random.default_rng(records)
     draws = generator.multinomial(records, [gained, lost, 1 - gained - lost], 40_000)

@@ -89,6 +89,7 @@ def test_the_named_output_is_evaluated_and_the_requested_batch_sizes_are_measure
     assert pushed["version"] == 1
 
 
+@pytest.mark.nightly
 def test_a_search_evaluates_the_named_output(sources, tmp_path):
     quick = {"formats": ["tflite"], "trials": 1, "seconds": 0.1}
     with pytest.raises(ComponentError, match="batch_sizes"):

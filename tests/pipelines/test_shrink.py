@@ -1,4 +1,4 @@
-"""Test the pipeline `shrink`: a small part of its variants, and all of them nightly."""
+"""Test the pipeline `shrink` nightly; daily, test_pipelines.py has its wiring, and test_readme.py runs the others."""
 
 import json
 import re
@@ -56,6 +56,7 @@ def trained(tmp_path) -> dict[str, Path]:
     return {"model": tmp_path / "trained", "examples": tmp_path / "examples", "module": module}
 
 
+@pytest.mark.nightly
 def test_one_model_is_pushed_and_each_variant_is_reported(trained, tmp_path, monkeypatch, capsys):
     exports = dict.fromkeys(("pruned_clustered", "slim"), ("tflite int8",))
     monkeypatch.setattr(shrink, "EXPORTS", exports)

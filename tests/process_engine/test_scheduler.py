@@ -195,7 +195,7 @@ def test_log_lines_of_steps_side_by_side_name_their_step(data, tmp_path):
     assert lines.index("[2/5] a …") < lines.index("a: at work") < lines.index("[5/5] measure …")
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGKILL, marks=pytest.mark.nightly)])
 def test_after_an_interruption_no_process_and_no_staging_folder_is_left_and_the_next_run_works(data, tmp_path, number):
     program = (
         "import sys; from tfopt.cli.main import main; sys.exit(main("

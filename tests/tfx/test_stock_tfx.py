@@ -85,7 +85,11 @@ def artifacts(tmp_path_factory) -> Path:
             filesystem=pusher_pb2.PushDestination.Filesystem(base_directory=str(folder / "pushed"))
         ),
     )
-    run_pipeline(folder, BeamDagRunner(), [examples, trainer, folded, exported, evaluator, pusher])
+    candidates = {"tflite": exported.outputs["exported"]}
+    chosen = select_and_push(
+        trainer.outputs["model"], candidates, examples.outputs["examples"], "species", folder, tuple(candidates)
+    )
+    run_pipeline(folder, BeamDagRunner(), [examples, trainer, folded, exported, evaluator, pusher, *chosen])
     return folder
 
 
@@ -102,6 +106,12 @@ def test_tfx_pusher_pushes_the_exported_file(artifacts):
     pushed = next((artifacts / "pushed").glob("*/tflite"))
     assert digest(pushed) == digest(exported)
     assert len(list(pushed.parent.iterdir())) == 1  # without its parent's SavedModel
+
+
+def test_tfx_pusher_pushes_the_selected_model(artifacts):
+    records = read_records(next(artifacts.glob("artifacts/CsvExampleGen/examples/*/Split-eval/*")), 20)
+    made = Model(next(artifacts.glob("artifacts/export_tflite/exported/*")))
+    check_pushed(artifacts / "artifacts", artifacts / "pushed_tflite", "tflite", made, records)
 
 
 @pytest.mark.nightly

@@ -20,7 +20,7 @@ from tfopt.artifacts import Evaluation, Model
 
 FLIGHTS = Path(__file__).parents[2] / "docs" / "flights" / "data.py"
 SHORT_WINNERS = ("saved_model", "tflite")
-KERAS = [pytest.param("tf_keras"), pytest.param("keras", marks=pytest.mark.nightly)]
+pytestmark = pytest.mark.nightly  # daily: test_stock_tfx.py, and signatures with tables in test_record_signatures.py
 
 
 def write_flights(folder: Path, count: int) -> None:
@@ -44,7 +44,7 @@ def write_schema(file: Path) -> str:
     return str(file)
 
 
-@pytest.fixture(scope="module", params=KERAS)
+@pytest.fixture(scope="module", params=["tf_keras", "keras"])
 def run(request, tmp_path_factory) -> SimpleNamespace:
     """Run the pipeline on Beam; return its folder and the newest output of each step."""
     import tensorflow_model_analysis as tfma
