@@ -89,10 +89,15 @@ def test_explain_writes_the_unchanged_model_and_the_report(exported, optimized, 
     "exported", ["keras"], indirect=True
 )  # tf_keras exports a batch norm as one operation, not two
 def test_pass_that_changes_outputs_is_undone_and_reported(exported, tmp_path, monkeypatch):
-    from tfopt.graph.laws import fold_shift
+    from tfopt.graph.matching import linear_ops
 
-    monkeypatch.setattr(fold_shift, "_combined_bias", lambda match: fold_shift.existing_bias(match) + 0.01)
-    monkeypatch.setitem(laws(), "fold_shift", replace(laws()["fold_shift"], when=lambda match: None))
+    def fold_wrongly(match):
+        ones = np.ones(linear_ops.channels(match))
+        return linear_ops.Weights(linear_ops.scaled(match, ones), linear_ops.existing_bias(match) + 0.01)
+
+    right = laws()["fold_shift"]
+    wrong = linear_ops.folding_law(right.patterns, fold_wrongly)
+    monkeypatch.setitem(laws(), "fold_shift", replace(right, when=wrong.when, rewrite=wrong.rewrite))
     bare, images = exported
     passes = ["drop_control_edges", "drop_training_nodes", "fold_constants", "fold_scale", "fold_shift"]
     result = optimize_graph(bare, tmp_path / "optimized", passes=passes)["optimized"]

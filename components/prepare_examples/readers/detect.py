@@ -1,16 +1,24 @@
 """Detection of the data format from file names, and reading with the reader of that format."""
 
 import fnmatch
+import importlib
 from collections.abc import Iterator, Sequence
 
 from tfopt.components.prepare_examples.files import list_files, relative_name
 from tfopt.components.prepare_examples.parameters import Settings, parse_columns
-from tfopt.components.prepare_examples.readers import csv, images, jsonl, npz, parquet, tfrecords
 from tfopt.components.prepare_examples.readers.base import TABLES, Row, Source
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 
-READERS = dict(csv=csv, tsv=csv, jsonl=jsonl, parquet=parquet, npz=npz, images=images, tfrecord=tfrecords)
+READERS = {  # imported when they are used: pyarrow and Pillow would make each command of `tfopt` start later
+    "csv": "tfopt.components.prepare_examples.readers.csv",
+    "tsv": "tfopt.components.prepare_examples.readers.csv",
+    "jsonl": "tfopt.components.prepare_examples.readers.jsonl",
+    "parquet": "tfopt.components.prepare_examples.readers.parquet",
+    "npz": "tfopt.components.prepare_examples.readers.npz",
+    "images": "tfopt.components.prepare_examples.readers.images",
+    "tfrecord": "tfopt.components.prepare_examples.readers.tfrecords",
+}
 ENDINGS = {
     "csv": (".csv", ".csv.gz"),
     "tsv": (".tsv", ".tsv.gz"),
@@ -46,7 +54,7 @@ def inspect_source(uri: str, settings: Settings) -> Source:
     selected = {file: size for file, size in files.items() if formats[file] == format} or files
     declared = {name: column.dtype for name, column in parse_columns(settings.columns).items()}
     listed = Source(format, uri.rstrip("/"), selected, settings.label, declared=declared)
-    source: Source = READERS[format].inspect(listed, settings)
+    source: Source = importlib.import_module(READERS[format]).inspect(listed, settings)
     unknown = [name for name in source.declared if name not in source.columns]
     if unknown and format in TABLES:
         fix = nearest(unknown[0], source.columns)
@@ -58,7 +66,7 @@ def read_rows(file: str, source: Source) -> Iterator[Row]:
     """Yield the rows of a file, or a row with its damage, then a row with the number of rows."""
     count = 0
     try:
-        for row in READERS[source.format].read(file, source):
+        for row in importlib.import_module(READERS[source.format]).read(file, source):
             count += 1
             yield row
     except ComponentError as error:
