@@ -40,7 +40,7 @@ class ChartData:
 
     def kind(self, model: ModelMeasurements) -> str:
         """Return the key of a model in `KINDS`."""
-        return "chosen" if model.name == self.chosen else "parent" if model.baseline is None else "other"
+        return "chosen" if model.name == self.chosen else "baseline" if model.baseline is None else "other"
 
     def color(self, model: ModelMeasurements) -> str:
         """Return the color of a model's marks."""

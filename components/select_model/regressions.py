@@ -79,14 +79,14 @@ def draw_sparkline(trend: Trend, key: str) -> str:
         "run": [float(number) for number, _ in present],
         "value": [value for _, value in present],
         "size": [7.0 if last else 3.5 for last in is_now],
-        "color": [now if last else COLORS["parent"] for last in is_now],
-        "fill": [COLORS["card"] if last else COLORS["parent"] for last in is_now],
+        "color": [now if last else COLORS["baseline"] for last in is_now],
+        "fill": [COLORS["card"] if last else COLORS["baseline"] for last in is_now],
     }
     plot = lp.ggplot(points, lp.aes("run", "value")) + page_theme(**BARE)
     if trend.median is not None:
         plot += lp.geom_hline(yintercept=trend.median, color=COLORS["soft"], linetype="dashed", size=0.9)
     if len(present) > 1:
-        plot += lp.geom_line(color=COLORS["parent"], size=1.3)
+        plot += lp.geom_line(color=COLORS["baseline"], size=1.3)
     plot += lp.geom_point(lp.aes(size="size", color="color", fill="fill"), shape=21, stroke=2.2)
     plot += lp.scale_identity(["size", "color", "fill"])
     plot += lp.scale_x_continuous(limits=[0, max(1, len(values) - 1)], expand=[0.06, 0], breaks=[])

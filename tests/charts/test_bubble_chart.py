@@ -58,7 +58,7 @@ def test_a_goal_far_from_the_data_is_an_arrow_at_its_edge_of_the_picture(goal, b
 
 def test_one_label_stands_for_many_bubbles_at_one_point():
     others = [bubble(f"b{number}", 1.0, 0.981, front=True) for number in range(20)]
-    picture = draw([bubble("a", 5.0, 0.981, kind="parent"), bubble("c", 1.0, 0.981, kind="chosen"), *others])
+    picture = draw([bubble("a", 5.0, 0.981, kind="baseline"), bubble("c", 1.0, 0.981, kind="chosen"), *others])
     assert re.findall(r'class="name"[^>]*>([^<]*)<', picture) == ["c", "a", "b0"]
     assert "9 kB, 19 more here" in picture
 

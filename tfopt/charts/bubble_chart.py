@@ -29,7 +29,7 @@ WIDER, WIDER_BOLD = 1.13, 1.3  # text in the widest font of the page, DejaVu San
 STRIP, FRAME = 26, 44  # pixels of an edge with goals that are out of the picture, of the horizontal axis
 GROWTH = 0.4  # an axis is extended to goals by this share of its length at most
 PIXELS_PER_SIZE, PIXELS_PER_STROKE = 1.1, 2.2  # radius and outline of a point in lets-plot's units
-KINDS = {"chosen": "accent", "parent": "parent", "other": "other"}
+KINDS = {"chosen": "accent", "baseline": "baseline", "other": "other"}
 
 Range = tuple[float, float]
 
@@ -44,7 +44,7 @@ class Bubble:
     across: float  # value on the horizontal axis; lower is better
     up: float
     area: float
-    kind: str = "other"  # ``chosen``, ``parent`` or ``other``; selects the color
+    kind: str = "other"  # ``chosen``, ``baseline`` or ``other``; selects the color
     front: bool = False  # True if it is on the Pareto front
     ranges: tuple[Range, Range] | None = None  # intervals of ``across`` and ``up``, drawn as bars; None to draw no bars
 

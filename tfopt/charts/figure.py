@@ -16,7 +16,7 @@ from tfopt.formatting import visible
 SVG = "{http://www.w3.org/2000/svg}"
 TEXTS = [SVG + name for name in ("text", "tspan", "title", "desc")]
 # CSS variables of the pages. Figures are drawn in placeholder colors, which become `var(--NAME)`: light and dark mode.
-VARIABLES = ("ink", "soft", "line", "card", "accent", "parent", "other", "goal", "bad", "band")
+VARIABLES = ("ink", "soft", "line", "card", "accent", "baseline", "other", "goal", "bad", "band")
 COLORS = {name: f"#0101{number:02x}" for number, name in enumerate(VARIABLES)}
 # In pixels, for a monitor and for a phone, where text in a scaled figure would be too small; a page shows one of them.
 WIDTHS = {"wide": 760, "narrow": 356}
