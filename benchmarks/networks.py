@@ -1,8 +1,8 @@
 """Networks of other tools through each component that takes a model: the largest difference in the file's own runtime.
 
-    python benchmarks/networks.py [--networks bert whisper …] [--folder F] [--json F]
-    pip install --no-deps --target PACKAGES keras-hub keras-tcn tensorflow-recommenders transformers==4.46.3 …
-    PYTHONPATH=PACKAGES python benchmarks/networks.py
+    pip install --no-deps --target PACKAGES keras-hub keras-tcn tensorflow-recommenders transformers==4.46.3
+    pip install --no-deps --target PACKAGES tokenizers==0.20.3 huggingface-hub==0.26.5 safetensors regex filelock
+    PYTHONPATH=PACKAGES python benchmarks/networks.py [--networks U-Net Whisper …] [--json F]
 
 Each network is small, has random weights, is trained for a few steps if its tool trains it, and is saved as that tool
 saves it. The tool itself computes the expected outputs of 48 records. Every component then gets the saved model and
@@ -26,6 +26,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import numpy as np
 from numpy.typing import NDArray
+from stored_results import load_results, save_results
 
 Arrays = dict[str, NDArray[Any]]
 RECORDS, EVALUATED = 48, 12
@@ -55,11 +56,11 @@ class Case:
 
 @dataclass
 class Network:
-    """How to make a network; ``keras`` is 2 if its tool needs tf_keras as ``tf.keras``."""
+    """The tool of a network, and the function that makes it."""
 
     tool: str
     make: Callable[[Path], Case]
-    keras: int = 3
+    keras: int = 3  # 2 if the tool needs tf_keras as ``tf.keras``
 
 
 @dataclass
@@ -481,7 +482,7 @@ def measure(name: str, folder: Path) -> Row:
             function(str(case.source), **{output: str(target)}, examples=str(examples), **parameters)
             row.differences[column] = largest_difference(case.outputs, run_file(target, case.inputs))
         except ComponentError as error:
-            row.refusals[column] = str(error)
+            row.refusals[column] = error.received
         print(f"{name}, {column}: {row.differences.get(column, row.refusals.get(column))}", file=sys.stderr, flush=True)
     return row
 
@@ -512,14 +513,14 @@ def main() -> None:
     """Measure each network in a process of its own and print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--networks", nargs="+", choices=[*NETWORKS], default=[*NETWORKS])
-    parser.add_argument("--json", type=Path, help="file of the results; networks in it are not measured again")
+    parser.add_argument("--json", type=Path, help="results; networks in it are not measured again")
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)  # the child's folder
     arguments = parser.parse_args()
     if arguments.one:
         print(json.dumps(asdict(measure(arguments.networks[0], arguments.one))))
         return
-    known = arguments.json and arguments.json.exists()
-    rows = [Row(**row) for row in json.loads(arguments.json.read_text())] if known else []
+    result = load_results(arguments.json, {"records": RECORDS}, "networks")
+    rows = [Row(**row) for row in result["networks"]]
     for name in [name for name in arguments.networks if name not in {row.network for row in rows}]:
         with tempfile.TemporaryDirectory(prefix="tfopt-bench-") as folder:
             legacy = {"TF_USE_LEGACY_KERAS": "1"} if NETWORKS[name].keras == 2 else {}
@@ -529,8 +530,8 @@ def main() -> None:
             print(f"{name}: not measured", file=sys.stderr)
             continue
         rows.append(Row(**json.loads(child.stdout.splitlines()[-1])))
-        if arguments.json:
-            arguments.json.write_text(json.dumps([asdict(row) for row in rows], indent=1))
+        result["networks"].append(asdict(rows[-1]))
+        save_results(arguments.json, result)
     print("\n".join(describe(rows)))
 
 

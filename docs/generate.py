@@ -100,6 +100,10 @@ def verified(content: dict[str, Any]) -> str:
                 when = f"{check['machine']}, {check['date']:%Y-%m-%d}"
                 cells = [check["claim"], f"`{check['command']}`", check["result"], when, check.get("not_run", "")]
                 lines.append(f"| {' | '.join(cells)} |")
+    networks = content["networks"]
+    when = f"{networks['machine']}, {networks['date']:%Y-%m-%d}"
+    lines += ["", "## Networks of other tools", "", f"`{networks['command']}`, on {when}. {networks['text']}"]
+    lines += ["", networks["table"].strip()]
     lines += ["", "## Not run", "", "| not run | instead |", "|---|---|"]
     lines += [f"| {row['what']} | {row['instead']} |" for row in content["not_run"]]
     return "\n".join(lines) + "\n"
