@@ -120,7 +120,8 @@ def _load(child: TFLiteModel, parameters: TFLiteConversion) -> Runtime:
                 f"LiteRT converts the model, and does not load the file: {error.received.rpartition('/tflite: ')[2]}"
             )
             op = re.search(r"Node number \d+ \((\w+)\)", error.received)
-            fix = f"express {op[1]} with other ops in the model, such as one for each group" if op else "report this with the model"
+            expressed = f"express {op[1]} with other ops in the model, such as one for each group" if op else ""
+            fix = expressed or "report this with the model"
             raise ComponentError(received, "a file that LiteRT can load", fix) from error
         received = f"a sparse {parameters.precision} file, which LiteRT converts but does not load: {error.received}"
         expected = "sparse with precision float32 or float16"

@@ -130,7 +130,7 @@ def peek_inputs(folder: Path, key: str) -> dict[str, TensorSpec]:
             raise ComponentError(f"{folder}: no signature {key!r}", "one of its signatures", nearest(key, names))
         inputs = message_classes("signatures", MESSAGES)["Signature"].FromString(signatures[key]).inputs
     except (OSError, ValueError, LookupError, DecodeError):
-        return {}  # whoever loads the model reports what is wrong
+        return {}  # the runtime that loads the model reports what is wrong
     return {
         name: TensorSpec(DTYPES[info.dtype], tuple(size.size if size.size >= 0 else None for size in shape.dim))
         for name, info in inputs.items()
