@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as SavedModelProto
 
 import tfopt
+from tfopt import optimization
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.artifacts.saved_model_proto import peek_inputs
 from tfopt.artifacts.tensor_spec import TensorSpec
@@ -72,11 +73,11 @@ def test_examples_without_the_feature_of_an_input_are_refused_before_the_first_s
     assert not root.exists()
 
 
-def test_optimize_of_python_refuses_examples_before_its_first_step(model, tmp_path):
+def test_optimize_of_python_refuses_examples_before_its_first_step(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(optimization, "run_recorded", lambda *arguments: pytest.fail("a step was started"))
     bad = examples(tmp_path / "examples", record(z=[1.5] * 4, label=INTEGERS))
     with pytest.raises(ExamplesError, match="no feature 'x'"):
         tfopt.optimize(str(model), str(bad), path=tmp_path / "root")
-    assert not (tmp_path / "root" / "fold_batch_norm").exists()
 
 
 @pytest.mark.parametrize(
