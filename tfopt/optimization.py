@@ -20,6 +20,7 @@ from tfopt.cli.terminal.log_redirect import progress_on_terminal
 from tfopt.component import Group, Input
 from tfopt.dag.dag import Dag
 from tfopt.dag.outcome import Outcome
+from tfopt.dag.source_checks import check_sources
 from tfopt.dag.tracing import Inherited, Steps, trace
 from tfopt.data.batches import parse_records, serialize_records
 from tfopt.data.object_columns import Naming, named_columns
@@ -197,7 +198,9 @@ def optimize(
         examples = object_inputs.save_data(data, root / SOURCES, naming, SHARES)
         sources = {"label": naming.label, "model": saved.uri, "examples": examples.uri}
         values = {"destination": str(root / "pushed")} | values | sources
-        steps = run_recorded(dag, dag.values(values), root, "process")
+        checked = dag.values(values)
+        check_sources(dag, checked)
+        steps = run_recorded(dag, checked, root, "process")
     selected = Model(steps["select_model"].outputs["selected"].uri)
     selected.signature = signature
     decision = Decision(steps["select_model"].outputs["decision"].uri).load()

@@ -124,7 +124,7 @@ def _write_model(frozen: Frozen, serving: Path, settings: Settings, signature: s
     if unsupported:
         reasons = "; ".join(f"{op}: {reason}" for op, reason in unsupported.items())
         received = f"operations that XLA cannot compile: {reasons}"
-        fix = "pass mode='clusters', which compiles the others, or serve a signature without them"
+        fix = "pass mode='clusters', which compiles the others, or export the model without signatures that have them"
         raise ComponentError(received, "a model whose every operation XLA can compile", fix)
     static_sizes = settings.sizes if settings.static else []
     buckets = {signature: settings.buckets} if settings.buckets else {}

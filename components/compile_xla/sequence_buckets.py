@@ -31,7 +31,7 @@ def sequence_input(signature: Signature) -> str:
     raise ComponentError(
         f"sequence_buckets for a signature in which {len(names)} inputs have an open second axis: {', '.join(names)}",
         "one input with an open second axis",
-        "leave sequence_buckets out, or export the model with the sequence axis open",
+        f"leave sequence_buckets out{'' if names else ', or export the model with the sequence axis open'}",
     )
 
 

@@ -34,7 +34,7 @@ def check_signature(parent: Runtime, uri: str) -> None:
             expected = "numeric inputs and outputs; TensorRT supports nothing else"
             raise ComponentError(f"{uri}: {name!r} is a string", expected, "look words up before the model")
         if spec.dtype not in DTYPES.values():
-            fix = "cast it inside the model, to float32 or int32"
+            fix = "export the model with float32 or int32 there, and cast inside it"
             raise ComponentError(f"{uri}: {name!r} is {spec}", f"one of {', '.join(DTYPES.values())}", fix)
 
 

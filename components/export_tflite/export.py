@@ -1,6 +1,7 @@
 """Export of a model to LiteRT, as a child process runs it: calibrate, convert, verify."""
 
 import logging
+import re
 import tempfile
 from dataclasses import replace
 from functools import partial
@@ -118,7 +119,10 @@ def _load(child: TFLiteModel, parameters: TFLiteConversion) -> Runtime:
             received = (
                 f"LiteRT converts the model, and does not load the file: {error.received.rpartition('/tflite: ')[2]}"
             )
-            raise ComponentError(received, "a file that LiteRT can load", "report this with the model") from error
+            op = re.search(r"Node number \d+ \((\w+)\)", error.received)
+            expressed = f"express {op[1]} with other ops in the model, such as one for each group" if op else ""
+            fix = expressed or "report this with the model"
+            raise ComponentError(received, "a file that LiteRT can load", fix) from error
         received = f"a sparse {parameters.precision} file, which LiteRT converts but does not load: {error.received}"
         expected = "sparse with precision float32 or float16"
         raise ComponentError(received, expected, "choose one of these, or leave sparse out") from error

@@ -1,16 +1,31 @@
 """Read ``saved_model.pb`` and check it, before a runtime that would crash or read other files loads it."""
 
 import importlib
+import mmap
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
+from tfopt.storage.protobuf_messages import message_classes, read_fields
 
 INIT = "__saved_model_init_op"  # the key under which TensorFlow 2 lists the initialization op among the signatures
 MAIN_OPS = ("saved_model_main_op", "legacy_init_op")  # collections of TensorFlow 1 with that op
 DAMAGED = "export it again; a file may be truncated or missing"
+# What is read without TensorFlow: fields of SavedModel, MetaGraphDef and MetaInfoDef, and a part of SignatureDef.
+META_GRAPHS, META_INFO, SIGNATURES, TAGS = 2, 1, 5, 4
+MESSAGES = {
+    "Dim": "int64 size = 1",
+    "Shape": "repeated Dim dim = 2; bool unknown_rank = 3",
+    "Info": "string name = 1; int32 dtype = 2; Shape tensor_shape = 3",
+    "Signature": "map<string, Info> inputs = 1",
+}
+DTYPES = {  # the numbers of TensorFlow's types.proto
+    **{1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 9: "int64", 10: "bool"},
+    **{14: "bfloat16", 17: "uint16", 19: "float16", 22: "uint32", 23: "uint64"},
+}
 
 
 def read_meta_graph(folder: Path, *, effects: bool = False) -> Any:
@@ -96,6 +111,50 @@ def check_signature(folder: Path, key: str) -> None:
         if info.WhichOneof("encoding") in (None, "name") and info.name.partition(":")[0] not in nodes:
             received = f"{folder}: signature {key!r}, {name!r}: no tensor {info.name!r}"
             raise ComponentError(received, "a tensor of its graph", DAMAGED)
+
+
+def peek_inputs(folder: Path, key: str) -> dict[str, TensorSpec]:
+    """Return the dense inputs of numbers of a signature, without TensorFlow; none if the file cannot be read.
+
+    Raises:
+        ComponentError: If there is no such signature.
+    """
+    from google.protobuf.message import DecodeError
+
+    try:
+        signatures = _peek_signatures(folder / "saved_model.pb")
+        if not signatures:
+            return {}
+        if key not in signatures:
+            names = signatures.keys() - {INIT}
+            raise ComponentError(f"{folder}: no signature {key!r}", "one of its signatures", nearest(key, names))
+        inputs = message_classes("signatures", MESSAGES)["Signature"].FromString(signatures[key]).inputs
+    except (OSError, ValueError, LookupError, DecodeError):
+        return {}  # the runtime that loads the model reports what is wrong
+    return {
+        name: TensorSpec(DTYPES[info.dtype], tuple(size.size if size.size >= 0 else None for size in shape.dim))
+        for name, info in inputs.items()
+        if info.name and info.dtype in DTYPES and (shape := info.tensor_shape).dim and not shape.unknown_rank
+    }
+
+
+def _peek_signatures(file: Path) -> dict[str, bytes]:
+    """Return the serialized signatures of the graph that is served; the graph, which may have gigabytes, is skipped."""
+    served: list[tuple[int, dict[str, bytes]]] = []
+    with file.open("rb") as stream:
+        data = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+    for graph in (part for number, part in read_fields(data) if number == META_GRAPHS and not isinstance(part, int)):
+        tags: list[bytes] = []
+        signatures: dict[str, bytes] = {}
+        for number, part in read_fields(graph):
+            if number == META_INFO and not isinstance(part, int):
+                tags += [bytes(tag) for field, tag in read_fields(part) if field == TAGS and not isinstance(tag, int)]
+            if number == SIGNATURES and not isinstance(part, int):
+                entry = {field: value for field, value in read_fields(bytes(part)) if not isinstance(value, int)}
+                signatures[entry[1].decode()] = entry.get(2, b"")
+        if b"serve" in tags:
+            served.append((len(tags), signatures))
+    return min(served, key=lambda graph: graph[0], default=(0, {}))[1]
 
 
 def asset_files(meta_graph: Any) -> list[Any]:

@@ -139,6 +139,8 @@ def _add_run_options(parser: CommandParser, json_help: str, nargs: Literal["?"] 
 
 def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object]:
     """Return the values of the command line and the run file, and defaults, after the checks that need no engine."""
+    from tfopt.dag.source_checks import check_sources  # imports NumPy
+
     check = functools.partial(_check_source, dag)
     values = vars(arguments).get("planned") or arguments.run_file.values(dag, arguments.set, check)
     remote_files.check_characters(str(_root(dag, arguments)))
@@ -155,6 +157,7 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object
     checked = dag.values(values)  # raises for a wrong value before the slow import of TFX
     for source in dag.sources:
         _check_source(dag, source, checked[source])
+    check_sources(dag, checked)
     return checked
 
 

@@ -118,7 +118,7 @@ class _Converter:
     def convert_signature(self, model: Model) -> ConversionFacts:
         """Convert a SavedModel of the requested signature only, the converters' default, without numeric tables."""
         assert model.saved_model
-        frozen = saved_model.read(model.saved_model)
+        frozen = saved_model.read(model.saved_model, only=model.signature)  # others may keep state
         if model.signature not in frozen.signatures:
             raise signature_error(model, model.signature, frozen.signatures)
         signatures = {SERVING_DEFAULT: frozen.signatures[model.signature]}

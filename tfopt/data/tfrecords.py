@@ -11,6 +11,7 @@ from tfopt.error_messages import first_line
 from tfopt.errors import ExamplesError
 
 FRAME = 16  # bytes that a TFRecord file adds to each record: length and two checksums
+LARGEST = 1 << 31  # bytes of a record: the limit of protobuf
 SMALLEST_GZIP = 18  # bytes of header and trailer
 
 
@@ -28,6 +29,22 @@ def read_records(files: Iterable[str | Path]) -> Iterator[bytes]:
         except tf.errors.OpError as error:
             raise damage_error(file, error) from error
         check_whole(file, size)
+
+
+def peek_records(files: Iterable[str | Path], count: int) -> Iterator[bytes]:
+    """Yield the first records without TensorFlow, which takes seconds to import; checksums are not compared."""
+    for file in files:
+        try:
+            with gzip.open(file) if _is_gzip(file) else Path(file).open("rb") as stream:
+                while count and (header := stream.read(FRAME - 4)):
+                    size = int.from_bytes(header[:8], "little")
+                    record = stream.read(min(size, LARGEST) + 4)
+                    if len(record) < size + 4:
+                        raise EOFError("a truncated record, or no TFRecord file")
+                    yield record[:size]
+                    count -= 1
+        except (EOFError, OSError, zlib.error) as error:
+            raise damage_error(file, error) from error
 
 
 def read_blocks(files: Iterable[str | Path], size: int) -> Iterator[list[bytes]]:

@@ -34,8 +34,8 @@ REMOVED = re.compile(r"^Op \w+ is not available in GraphDef version \d+")
 MAX_BYTES = 2**31 - 1  # of one protocol buffer
 
 
-def read(model_path: Path, *, state: bool = False, inert: bool = False) -> Frozen:
-    """Read the SavedModel in a folder, of TensorFlow 1 or 2, with all of its signatures.
+def read(model_path: Path, *, state: bool = False, inert: bool = False, only: str | None = None) -> Frozen:
+    """Read the SavedModel in a folder, of TensorFlow 1 or 2, with all of its signatures or the one that is named.
 
     Operations that TensorFlow has removed are replaced by their successors (`removed_ops`). With ``state``, variables
     that the model writes, and mutable tables, are allowed and stay what they are. With ``inert``, operators that reach
@@ -52,6 +52,7 @@ def read(model_path: Path, *, state: bool = False, inert: bool = False) -> Froze
     if effects:
         make_inert(proto, effects, model_path)
     keys = sorted(set(proto.signature_def) - OWN)
+    keys = [only] if only in keys else keys
     if not any(proto.signature_def[key].outputs for key in keys):
         raise ComponentError(f"{model_path}: no signatures", "at least one", "export it with a signature")
     assets = {item.tensor_info.name: model_path / "assets" / item.filename for item in asset_files(proto)}
