@@ -85,7 +85,6 @@ def _stored_features(files: list[Path]) -> feature_schema.Columns:
             features = feature_schema.feature_specs(record) | features
     if not features:
         expected = "tf.Example records with features"
-        raise ExamplesError(
-            f"{files[0]}: no tf.Example in the first {len(records)} records", expected, "check the path"
-        )
+        received = f"{files[0]}: no tf.Example in the first {len(records)} records"
+        raise ExamplesError(received, expected, "check the path")
     return feature_schema.with_manifest(features, files)
