@@ -153,7 +153,11 @@ def main() -> int:
     for line in broken:
         print(f"BROKEN: {line}")
     if not broken:
-        print("every promise held" if has_two else "every promise held; the bucket was left out, as no two models were pushed")
+        print(
+            "every promise held"
+            if has_two
+            else "every promise held; the bucket was left out, as no two models were pushed"
+        )
     return 1 if broken else 0
 
 

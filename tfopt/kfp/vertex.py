@@ -1,7 +1,7 @@
 """Check what Vertex AI Pipelines, which runs KFP's pipelines on Google Cloud without Kubernetes, cannot run.
 
-References: Google Cloud, "Migrate from Kubeflow Pipelines to Vertex AI Pipelines", and "Specify the machine configuration for a
-pipeline step"; `aiplatform.PipelineJob`.
+References: Google Cloud, "Migrate from Kubeflow Pipelines to Vertex AI Pipelines"; the same, "Specify the machine
+configuration for a pipeline step"; `aiplatform.PipelineJob`.
 """
 
 import re
