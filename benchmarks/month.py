@@ -147,11 +147,17 @@ def main() -> int:
         days = [Day(**{key: value for key, value in one.items() if key != "watch"}) for one in results["ended"]]
         print_table(days, month.missing)
         broken = broken_promises(days, [one["watch"] for one in results["ended"]])
-        if len(month.decided) > 1:
+        if has_two := len(month.decided) > 1:
             broken += month.roll_back_in_a_store()
         month.remove_disk()
     for line in broken:
         print(f"BROKEN: {line}")
+    if not broken:
+        print(
+            "every promise held"
+            if has_two
+            else "every promise held; the bucket was left out, as no two models were pushed"
+        )
     return 1 if broken else 0
 
 

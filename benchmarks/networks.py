@@ -215,20 +215,17 @@ def _whisper(folder: Path) -> Case:
     return saved_by_keras(model, inputs, folder / "model")
 
 
-@network("segmenter DeepLabV3", "KerasHub, SavedModel by export")
+@network("segmenter SegFormer", "KerasHub, SavedModel by export")
 def _segmenter(folder: Path) -> Case:
     import keras_hub
 
-    encoder = keras_hub.models.ResNetBackbone(
-        input_conv_filters=[64], input_conv_kernel_sizes=[7], stackwise_num_filters=[64, 64, 64],
-        stackwise_num_blocks=[1, 1, 1], stackwise_num_strides=[1, 2, 2], block_type="basic_block",
-        use_pre_activation=False, image_shape=(64, 64, 3),
+    encoder = keras_hub.models.MiTBackbone(
+        layerwise_num_layers=[1, 1, 1, 1], num_layers=4, layerwise_num_heads=[1, 2, 4, 4],
+        layerwise_sr_ratios=[8, 4, 2, 1], max_drop_path_rate=0.1, layerwise_patch_sizes=[7, 3, 3, 3],
+        layerwise_strides=[4, 2, 2, 2], hidden_dims=[16, 32, 64, 64], image_shape=(64, 64, 3),
     )  # fmt: skip
-    backbone = keras_hub.models.DeepLabV3Backbone(
-        image_encoder=encoder, low_level_feature_key="P2", spatial_pyramid_pooling_key="P4",
-        upsampling_size=4, dilation_rates=[2, 4], projection_filters=16,
-    )  # fmt: skip
-    model = keras_hub.models.DeepLabV3ImageSegmenter(backbone, num_classes=3, activation=None)
+    backbone = keras_hub.models.SegFormerBackbone(image_encoder=encoder, projection_filters=32)
+    model = keras_hub.models.SegFormerImageSegmenter(backbone, num_classes=3)
     return saved_by_keras(model, images(64) / 255, folder / "model")
 
 

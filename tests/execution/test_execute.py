@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests import toys
+from tests.kill.kill_dag import split
 from tfopt import keras_models
 from tfopt.artifacts import CARD, Model
 from tfopt.errors import ComponentError
@@ -76,6 +77,31 @@ def test_an_output_that_exists_is_never_overwritten(data, tmp_path):
     with pytest.raises(ComponentError, match="exists"):
         toys.count(data, tmp_path / "out")
     assert (tmp_path / "out" / "report.json").exists()
+
+
+KILLED_AFTER_COMMIT = """
+import os, signal, sys
+from pathlib import Path
+from tests.kill.kill_dag import split
+unlink = Path.unlink
+def kill_at_second(path, missing_ok=False):
+    if ".second.commit-" in path.name:
+        os.kill(os.getpid(), signal.SIGKILL)
+    unlink(path, missing_ok)
+Path.unlink = kill_at_second
+data, first, second = sys.argv[1:]
+split(data=data, first=first, second=second)
+"""
+
+
+def test_a_rerun_that_is_refused_removes_the_journals_of_a_killed_process(data, tmp_path):
+    outputs = {name: tmp_path / "ok" / name for name in ("first", "second")}
+    killed = subprocess.run([sys.executable, "-c", KILLED_AFTER_COMMIT, data, *outputs.values()], check=False)
+    assert killed.returncode == -9
+    assert list((tmp_path / "ok").glob(".second.commit-*"))
+    with pytest.raises(ComponentError, match="exists"):
+        split(data=data, **outputs)
+    assert sorted(path.name for path in (tmp_path / "ok").iterdir()) == ["first", "second"]
 
 
 def test_an_empty_output_folder_is_taken(data, tmp_path):

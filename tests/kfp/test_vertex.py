@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 import yaml
+from kfp import dsl
+from kfp.compiler import Compiler
 
 from tfopt.cli.main import main
 from tfopt.dag import tracing
+from tfopt.kfp import Steps
 
 IMAGE = "europe-west1-docker.pkg.dev/project/models/tfopt-{kind}:1"
 SOURCES = {"examples": "gs://bucket/examples", "model": "gs://bucket/model", "data": "gs://bucket/data.csv"}
@@ -67,6 +70,31 @@ def test_resources_and_accelerators_are_in_the_pipeline(tmp_path):
     assert {"name": "A", "value": "b"} in container["env"]
 
 
+def test_the_largest_machine_is_accepted(tmp_path):
+    file = compile_for_vertex(tmp_path, "retrain", "--kfp-option", "cpu=96000m", "--kfp-option", "memory=580Gi")
+    document = yaml.safe_load(file.read_text())
+    assert document["deploymentSpec"]["executors"]["exec-train"]["container"]["resources"]["cpuLimit"] == 96
+
+
+def test_the_client_accepts_an_own_pipeline_with_our_steps(tmp_path):
+    ours = Steps(IMAGE, target="vertex")
+
+    @dsl.pipeline(name="own")
+    def own(model_uri: str, examples_uri: str) -> None:
+        model = dsl.importer(artifact_uri=model_uri, artifact_class=dsl.Model).output
+        examples = dsl.importer(artifact_uri=examples_uri, artifact_class=dsl.Dataset).output
+        ours.benchmark(baseline=model, candidates=[model], examples=examples)
+        ours.convert_tensorrt(model=model, examples=examples).set_accelerator_type("NVIDIA_L4")
+
+    file = tmp_path / "own.yaml"
+    Compiler().compile(own, str(file))
+    (document,) = yaml.safe_load_all(file.read_text())
+    executors = document["deploymentSpec"]["executors"]
+    assert executors["exec-benchmark"]["container"]["resources"]["cpuLimit"] == 2
+    assert executors["exec-convert-tensorrt"]["container"]["resources"]["accelerator"]["resourceType"] == "NVIDIA_L4"
+    assert job_of(file, {"model_uri": SOURCES["model"], "examples_uri": SOURCES["examples"]}).pipeline_spec
+
+
 @pytest.mark.parametrize(
     ("words", "error"),
     [
@@ -76,6 +104,8 @@ def test_resources_and_accelerators_are_in_the_pipeline(tmp_path):
         (["--set", "data=s3://bucket/data.csv"], "an address gs://"),
         (["--kfp-option", "train:gpu=1", "--kfp-option", "train:image=gpu"], "train:gpu_type=NVIDIA_L4"),
         (["--image", "tfopt-{kind}:1"], "docker.pkg.dev/my-project"),
+        (["--kfp-option", "train:cpu=96.5"], "pass --kfp-option train:cpu=96, or less"),
+        (["--kfp-option", "train:memory=1Ti"], "at most 624G"),
     ],
 )
 def test_refused(words, error, tmp_path, capsys):

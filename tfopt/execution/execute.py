@@ -70,6 +70,10 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
     parameters = component.check({name: value for name, value in arguments.items() if name not in ports})
     inputs = {port.name: _open(component, port, arguments.get(port.name)) for port in component.inputs.values()}
     targets = {port.name: _target(component, port, arguments.get(port.name)) for port in component.outputs.values()}
+    for target in targets.values():  # of all outputs before one is refused: they were placed together
+        _remove_interrupted(target)
+    for name, target in targets.items():
+        _check_empty(component, name, target)
     _check_distinct(component, targets)
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
     with trusted_code(trusted), _staged(component, targets) as staged:
@@ -184,16 +188,24 @@ def _target(component: Component, port: Port, value: Any) -> Artifact:
         raise ComponentError(f"{component.name}: no {port.name}", "a folder to write to", f"pass {port.name}=PATH")
     target = port.type(os.fspath(value))
     _check_characters(port, target.uri)
+    return target
+
+
+def _remove_interrupted(target: Artifact) -> None:
     if is_remote(target.uri):
         publication.remove_interrupted_upload(target.uri)
-        has_content = bool(remote_files.list_remote_files(target.uri))
     else:
         publication.remove_interrupted(_resolved(target))
+
+
+def _check_empty(component: Component, name: str, target: Artifact) -> None:
+    if is_remote(target.uri):
+        has_content = bool(remote_files.list_remote_files(target.uri))
+    else:
         has_content = target.path.is_file() or (target.path.exists() and any(target.path.iterdir()))
     if has_content:
         fix = "name another folder, or remove that one if you no longer need it"
-        raise ComponentError(f"{component.name}: {port.name}={target.uri} exists", "a new or empty folder", fix)
-    return target
+        raise ComponentError(f"{component.name}: {name}={target.uri} exists", "a new or empty folder", fix)
 
 
 def _check_distinct(component: Component, targets: Mapping[str, Artifact]) -> None:

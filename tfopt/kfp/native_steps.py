@@ -23,7 +23,7 @@ from tfopt.errors import ComponentError
 from tfopt.kfp.container_components import add_task, call_in_thread
 from tfopt.kfp.images import Images
 from tfopt.kfp.placement import declared_values
-from tfopt.kfp.pod_options import apply
+from tfopt.kfp.pod_options import KUBEFLOW, Target, apply
 
 if TYPE_CHECKING:
     from tfopt.dag.component_nodes import ComponentNodes  # a generated stub
@@ -34,7 +34,7 @@ else:
 class Steps(ComponentCalls, ComponentNodes):
     """Components as functions that add a task: ``steps.NAME(input=artifact, parameter=value)``."""
 
-    def __init__(self, *images: str, local: bool = False) -> None:
+    def __init__(self, *images: str, local: bool = False, target: Target = KUBEFLOW) -> None:
         """Use images of your registry, or with ``local`` the installed package.
 
         Args:
@@ -42,8 +42,10 @@ class Steps(ComponentCalls, ComponentNodes):
                 (docs/images.md).
             local: Run without Docker, with ``kfp.local.init(kfp.local.SubprocessRunner(use_venv=False))``. A pipeline
                 with such steps is for this machine only.
+            target: Where the pipeline will run: Vertex AI refuses a file with settings of Kubernetes, such as the time
+                limit.
         """
-        self._images, self._local = Images(images), local
+        self._images, self._local, self._target = Images(images), local, target
 
     def __call__(self, component: Component, /, **arguments: Any) -> Any:
         """Add a task of any component; values that are known now are checked, others when the step runs.
@@ -89,7 +91,7 @@ class Steps(ComponentCalls, ComponentNodes):
         if self._local:
             return task
         pod = declared_values(component, self._images)
-        call_in_thread(apply, {**pod, "image": self._images.of(pod["image"])}, task)
+        call_in_thread(apply, {**pod, "image": self._images.of(pod["image"])}, task, self._target)
         return task
 
 

@@ -1,6 +1,7 @@
 """Check what Vertex AI Pipelines, which runs KFP's pipelines on Google Cloud without Kubernetes, cannot run.
 
-References: Google Cloud, "Migrate from Kubeflow Pipelines to Vertex AI Pipelines"; `aiplatform.PipelineJob`.
+References: Google Cloud, "Migrate from Kubeflow Pipelines to Vertex AI Pipelines"; the same, "Specify the machine
+configuration for a pipeline step"; `aiplatform.PipelineJob`.
 """
 
 import re
@@ -14,6 +15,7 @@ STORE = "gs://"
 # Options that are in the pipeline itself; the others say something about a pod.
 KEYS = ("cpu", "memory", "gpu", "gpu_type", "image", "retries", "wait", "env", "reuse", "root")
 ACCELERATOR = r"(?:NVIDIA|TPU)_[A-Z0-9_]+"
+LARGEST = {"cpu": "96", "memory": "624G"}  # of a step
 NAME = r"[a-z][-a-z0-9]{0,127}"  # of `aiplatform.PipelineJob`
 
 
@@ -43,6 +45,12 @@ def _check_step(step: str, values: Mapping[str, Any]) -> None:
         received = f"{step} has the image {values['image']}"
         fix = "pass --image europe-west1-docker.pkg.dev/my-project/models/tfopt-{kind}:0.2.0"
         raise ComponentError(received, "an image in a registry that Vertex AI can read", fix)
+    from kubernetes.utils import parse_quantity
+
+    for key, largest in LARGEST.items():
+        if parse_quantity(values[key]) > parse_quantity(largest):
+            received, fix = f"{step} has {key}={values[key]}", f"pass --kfp-option {step}:{key}={largest}, or less"
+            raise ComponentError(received, f"at most {largest}: Vertex AI has no larger machine", fix)
     if values["gpu"] != "0" and not re.fullmatch(ACCELERATOR, values.get("gpu_type", "")):
         received = f"{step} has a GPU of the type {values.get('gpu_type', 'nvidia.com/gpu')}"
         expected = "a type of Vertex AI, such as NVIDIA_L4 or NVIDIA_TESLA_T4"
