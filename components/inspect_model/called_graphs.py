@@ -38,9 +38,8 @@ def read_called_graph(graph: Graph, node: Node) -> tuple[Graph, int] | None:
 
 
 def simplify(graph: Graph) -> None:
-    """Fold what is constant because sizes are known, such as the state with which a loop begins."""
-    if any(node.op in CALLS for node in graph.nodes.values()):
-        law_runner.run(PASSES, graph, Report())
+    """Fold what is constant because sizes are known, such as the state with which a loop or unrolled steps begin."""
+    law_runner.run(PASSES, graph, Report())
     graph.forget_shapes()
 
 

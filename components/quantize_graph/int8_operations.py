@@ -145,6 +145,7 @@ class Int8Writer:
             low, high = self._limits(name, self._limit(tensor), signed=signed)
             kind = QINT8 if signed else QUINT8
             options = {"mode": "SCALED", "round_mode": "HALF_TO_EVEN", "narrow_range": signed, "T": kind}
+            options["axis"] = -1  # one scale for the tensor; Pack and Unpack have an axis of their own
             quantized = self._add(f"{name}/quantize", "QuantizeV2", [tensor, low, high], node, options)
             integers = Int8(quantized, low, high, kind)
         self._tensors[tensor] = integers

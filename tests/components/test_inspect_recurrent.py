@@ -31,6 +31,15 @@ def test_the_products_of_all_steps_are_counted(kind, library, tmp_path):
     assert not {"While", "StatelessWhile", "PartitionedCall", "MatMul"} & flops["not_counted"].keys()
 
 
+@pytest.mark.parametrize("library", [pytest.param("keras", marks=pytest.mark.nightly), "tf_keras"])
+@pytest.mark.parametrize("kind", ["GRU", pytest.param("LSTM", marks=pytest.mark.nightly)])
+def test_the_products_of_unrolled_steps_are_counted(kind, library, tmp_path):
+    keras = pytest.importorskip(library)
+    flops = inspected(keras, getattr(keras.layers, kind)(UNITS, unroll=True), tmp_path, steps=4)["flops"]
+    assert flops["by_op"]["MatMul"] == 4 * 2 * (WIDTH + UNITS) * GATES[kind] * UNITS + 2 * UNITS * OUTPUTS
+    assert flops["not_counted"] == {}
+
+
 def test_both_directions_are_counted(tmp_path):
     import keras
 

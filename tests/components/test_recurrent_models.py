@@ -12,6 +12,7 @@ from tfopt.components.compile_xla.component import compile_xla
 from tfopt.components.export_openvino.component import export_openvino
 from tfopt.components.export_openvino.openvino_graph import int8_layers
 from tfopt.components.optimize_graph.component import optimize_graph
+from tfopt.components.quantize_graph.component import quantize_graph
 
 KINDS = {
     "lstm by default": lambda layers: layers.LSTM(96),
@@ -78,3 +79,18 @@ def test_openvino_computes_the_layers_behind_a_loop_in_8_bits(model, tmp_path):
     assert output["correlation"] > 0.99
     graph = openvino.Core().read_model(str(exported.openvino))
     assert len(int8_layers(graph)) >= 1  # the loop itself stays in float
+
+
+@pytest.mark.parametrize("library", [pytest.param("keras", marks=pytest.mark.nightly), "tf_keras"])
+def test_products_of_unrolled_steps_are_computed_in_8_bits(library, tmp_path):
+    keras = pytest.importorskip(library)
+    keras.utils.set_random_seed(0)
+    x = keras.Input((3, 5), name="x")
+    keras.Model(x, keras.layers.Dense(3)(keras.layers.GRU(8, unroll=True)(x))).save(tmp_path / "model.keras")
+    data = np.random.default_rng(0).normal(size=(60, 3, 5)).astype(np.float32)
+    write_examples(tmp_path / "examples" / "Split-train" / "a", {"x": data, "label": np.zeros(60, np.int64)})
+    parent = Model(tmp_path / "model.keras")
+    quantized = quantize_graph(parent, Examples(tmp_path / "examples"), tmp_path / "quantized")["quantized"]
+    with runtimes.load(parent) as old, runtimes.load(quantized) as new:
+        ((expected,), (received,)) = (runtime.run({"x": data}).values() for runtime in (old, new))
+    assert 0 < np.abs(received - expected).max() < 0.1 * np.ptp(expected)
