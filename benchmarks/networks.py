@@ -215,20 +215,6 @@ def _whisper(folder: Path) -> Case:
     return saved_by_keras(model, inputs, folder / "model")
 
 
-@network("segmenter SegFormer", "KerasHub, SavedModel by export")
-def _segmenter(folder: Path) -> Case:
-    import keras_hub
-
-    encoder = keras_hub.models.MiTBackbone(
-        layerwise_num_layers=[1, 1, 1, 1], num_layers=4, layerwise_num_heads=[1, 2, 4, 4],
-        layerwise_sr_ratios=[8, 4, 2, 1], max_drop_path_rate=0.1, layerwise_patch_sizes=[7, 3, 3, 3],
-        layerwise_strides=[4, 2, 2, 2], hidden_dims=[16, 32, 64, 64], image_shape=(64, 64, 3),
-    )  # fmt: skip
-    backbone = keras_hub.models.SegFormerBackbone(image_encoder=encoder, projection_filters=32)
-    model = keras_hub.models.SegFormerImageSegmenter(backbone, num_classes=3)
-    return saved_by_keras(model, images(64) / 255, folder / "model")
-
-
 @network("detector RetinaNet", "KerasHub's backbone and heads, SavedModel by export")
 def _detector(folder: Path) -> Case:
     import keras
@@ -352,7 +338,7 @@ def _hub(folder: Path) -> Case:
     )
 
 
-@network("U-Net", "Keras 3 Sequential and functional code of its users, .h5")
+@network("segmenter U-Net", "Keras 3, functional, .h5")
 def _unet(folder: Path) -> Case:
     import keras
     from keras import layers

@@ -27,7 +27,7 @@ SHORT_RUNS = {  # arguments that make each script short; its figures are then me
     "verdicts.py": "--trials 1 --seconds 0.2 --rounds 8",
     "engines.py": "--rows 2000 --examples 2000 --runners direct --workers 1",
     "tables.py": "--only wine --folds 2",
-    "networks.py": "--networks U-Net",
+    "networks.py": "--networks MobileNetV3Small",
     "saturation.py": "--seconds 0.5 --largest 2 --clients 2",
 }
 

@@ -226,3 +226,20 @@ def test_negative_indices_of_a_one_hot_encoding_are_no_class(dtype, tmp_path):
     with runtimes.load(Model(tmp_path / "out")) as exported:
         (result,) = exported.run({"code": codes}).values()
     assert result.tolist() == tf.one_hot(codes, 4, on_value=3.0, off_value=-1.0).numpy().tolist()
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8"])
+def test_zeros_around_a_max_pool_of_negative_numbers_stay(precision, tmp_path):
+    kernel = tf.constant(np.random.default_rng(0).normal(size=(3, 3, 2, 4)), tf.float32)
+
+    def pool(image):
+        padded = tf.pad(tf.nn.conv2d(image, kernel, 1, "VALID") - 30.0, [[0, 0], [1, 1], [1, 1], [0, 0]])
+        return {"y": tf.nn.max_pool2d(padded, 3, 2, "VALID")}
+
+    model = saved(tmp_path / "model", pool, image=((None, 9, 9, 2), "float32"))
+    images = np.random.default_rng(1).normal(size=(20, 9, 9, 2)).astype(np.float32)
+    ONNX.export(model, write_split(tmp_path / "ex", {"image": images}), tmp_path / "out", precision)
+    with runtimes.load(Model(model)) as parent, runtimes.load(Model(tmp_path / "out")) as exported:
+        expected, result = (each.run({"image": images})["y"] for each in (parent, exported))
+    assert (expected[:, 0] == 0).all() and expected.min() < -10
+    np.testing.assert_allclose(result, expected, atol=1e-4 if precision == "float32" else 1)

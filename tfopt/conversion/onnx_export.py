@@ -20,6 +20,7 @@ from tfopt.saved_models.marked_functions import inlinable
 from tfopt.saved_models.state import check_stateless
 
 NEWEST = 18  # of the opsets that tf2onnx writes
+PAD_AXES = 18  # the first opset whose Pad has axes
 REPORT = "report this with the model"
 UNSUPPORTED = re.compile(r"op_type:(?P<op>\w+).* has unsupported type: tensor\((?P<type>\w+)\)")
 
@@ -85,8 +86,27 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
     except Exception as error:
         received = f"the converter failed: {first_line(error)[:300]}"
         raise ComponentError(received, "a graph that tf2onnx can convert", REPORT) from error
+    _name_axes_of_pads(model, opset)
     check_model(model)
     return model
+
+
+def _name_axes_of_pads(model: onnx.ModelProto, opset: int) -> None:
+    """Name all axes in the pads before max pools.
+
+    ONNX Runtime moves a pad of zeros into the pool (its `Pad_Fusion`), where borders are smaller than every number. It
+    does so only for pads without axes, which opsets before 18 lack.
+    """
+    if opset < PAD_AXES:
+        return
+    for graph in subgraphs(model.graph):
+        pooled = {node.input[0] for node in graph.node if node.op_type == "MaxPool"}
+        sizes = {constant.name: constant.dims for constant in graph.initializer}
+        for node in graph.node:
+            if node.op_type == "Pad" and node.output[0] in pooled and len(node.input) < 4 and node.input[1] in sizes:
+                axes = onnx.numpy_helper.from_array(np.arange(sizes[node.input[1]][0] // 2), f"{node.output[0]}_axes")
+                graph.initializer.append(axes)
+                node.input.extend([""] * (3 - len(node.input)) + [axes.name])
 
 
 class _WithoutCopies(GraphOptimizerBase):  # type: ignore[misc]  # tf2onnx has no types
