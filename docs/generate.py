@@ -102,7 +102,7 @@ def verified(content: dict[str, Any]) -> str:
                 lines.append(f"| {' | '.join(cells)} |")
     networks = content["networks"]
     when = f"{networks['machine']}, {networks['date']:%Y-%m-%d}"
-    lines += ["", "## Networks of other tools", "", f"`{networks['command']}`, on {when}. {networks['text']}"]
+    lines += ["", "## Networks of other tools", "", f"`{networks['command']}`, on {when}. {networks['text'].strip()}"]
     lines += ["", networks["table"].strip()]
     lines += ["", "## Not run", "", "| not run | instead |", "|---|---|"]
     lines += [f"| {row['what']} | {row['instead']} |" for row in content["not_run"]]
