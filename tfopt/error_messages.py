@@ -47,7 +47,7 @@ _PACKAGES = {
     **dict.fromkeys(("absl", "google", "grpc", "h5py", "keras", "ml_dtypes"), "tensorflow"),
     **dict.fromkeys(("ml_metadata", "tensorflow_metadata", "tensorflow_model_analysis", "tfx_bsl"), "tfx"),
     **dict.fromkeys(("tensorflow_data_validation", "tensorflow_transform"), "tfx"),
-    **dict.fromkeys(("kfp_server_api", "urllib3"), "kfp"),
+    **dict.fromkeys(("kfp_server_api", "kubernetes", "urllib3"), "kfp"),
 }
 
 

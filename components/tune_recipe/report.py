@@ -38,7 +38,7 @@ def draw_front(report: RecipeReport, metric: str) -> list[str]:
     """Draw the gain in the main metric over the relative time, with the relative size as area, in two widths."""
     tried: list[TrialReport | EarlierTrial] = [*report.trials, *report.earlier]
     trials = [trial for trial in tried if trial.beside_parent]
-    bubbles = [Bubble(PARENT, "", f"{PARENT}: the baseline", across=1.0, up=0.0, area=1.0, kind="parent")]
+    bubbles = [Bubble(PARENT, "", f"{PARENT}: the baseline", across=1.0, up=0.0, area=1.0, kind="baseline")]
     bubbles += [_bubble(trial, metric) for trial in trials]
     description = "; ".join(bubble.tooltip for bubble in bubbles)
     largest = max(abs(bubble.up) for bubble in bubbles)

