@@ -52,6 +52,7 @@ def test_running_out_of_memory_with_one_example_has_other_advice(tmp_path, digit
     assert "make the model or its inputs smaller" in refusal.value.fix
 
 
+@pytest.mark.nightly  # daily: the error at a fixed batch size
 def test_batches_are_doubled_until_memory_runs_out(tmp_path, digits_examples):
     settings = dataclasses.replace(SETTINGS, batch_size=0)
     module = write(tmp_path / "m.py", FOUR_GIGABYTES)
