@@ -21,7 +21,8 @@ def export_tflite(
     stored as ``Format-Serving/tflite``, where TFX's own Evaluator finds it with the model type ``tf_lite``.
 
     Outputs in float32 match the parent's. float16 halves the file and changes outputs by about a thousandth.
-    dynamic stores weights in 8 bits and needs no data; int4 stores them in 4 bits. int8 computes in 8 bits, the fastest
+    dynamic stores weights in 8 bits and needs no data; int4 stores them in 4 bits, and auto each layer's in the fewest
+    bits that keep the answers. int8 computes in 8 bits, the fastest
     on most phones and on CPUs with VNNI. int16x8 has activations in 16 bits: the most exact of the integer precisions,
     and slow on CPUs. In int8, a dense layer has one scale instead of one for each of its channels if that saves 2 % of
     the file and changes the class of at most one record in 256; the model card reports this under ``dense_scales``.
@@ -67,13 +68,18 @@ def _check(model: Model, examples: Examples | None, parameters: TFLiteConversion
     if parameters.integer_io and precision not in CALIBRATED:
         fix = "leave integer_io out: the other precisions compute in floats"
         raise ComponentError(f"integer_io with precision={precision!r}", f"precision {' or '.join(CALIBRATED)}", fix)
-    if parameters.sparse and (precision == "int4" or parameters.recipe):
+    if parameters.sparse and (precision in ("int4", "auto") or parameters.recipe):
         received = f"sparse with precision={precision!r}" + (" and a recipe" if parameters.recipe else "")
         fix = "leave sparse out: such layers are quantized one by one, and stored densely"
         raise ComponentError(received, "precision float32 or float16", fix)
     if parameters.recipe and trained:
         fix = "leave recipe out, or name in quantize the layers to leave in float32"
         raise ComponentError("a recipe for a model whose 8-bit ranges were trained", "a model before quantize", fix)
+    if precision == "auto" and parameters.max_degradation is None:
+        expected = "max_degradation, which decides on the precision of each layer"
+        raise ComponentError(
+            "precision='auto' without max_degradation", expected, "add for example max_degradation=0.01"
+        )
     if parameters.max_degradation is not None and examples is None:
         received = f"max_degradation={parameters.max_degradation} without examples"
         raise ComponentError(received, "examples to measure it on", "pass examples=PATH")

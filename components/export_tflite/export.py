@@ -46,7 +46,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
     facts: ConversionFacts = {}
     trained = has_trained_ranges(model)
     calibrated = parameters.precision in CALIBRATED and not trained
-    if examples and (calibrated or parameters.max_degradation is not None):
+    if examples and (calibrated or parameters.precision == "int4" or parameters.max_degradation is not None):
         sampled, description = calibration.sample_inputs(examples, parent.inputs, parameters)
         feed = list(split_batches(sampled, parent.inputs, 1))
         facts |= {"calibration": description} if calibrated else {}
@@ -111,7 +111,7 @@ def _load(child: TFLiteModel, parameters: TFLiteConversion) -> Runtime:
     try:
         return runtimes.load(child)
     except ComponentError as error:
-        if parameters.precision == "int4" or parameters.recipe:
+        if parameters.precision in ("int4", "auto") or parameters.recipe:
             received = f"layers of kinds that LiteRT does not load: {error.received}"
             fix = "choose another kind for the layer named there, by recipe; blocks of zeros have no 4-bit scale"
             raise ComponentError(received, "kinds that LiteRT supports for these layers", fix) from error

@@ -9,7 +9,8 @@ from tfopt.conversion.parameters import Conversion
 from tfopt.errors import ComponentError
 
 CALIBRATED = ("int8", "int16x8")
-LAYER_KINDS = ("float32", "int8", "int4", "int4x32", "int4x64", "int4x128", "int4x256")
+BY_LAYER = ("dynamic", "int4", "int8", "int16x8", "auto")  # precisions with a kind for each layer
+LAYER_KINDS = ("float32", "float16", "int8", "int4", "int4x32", "int4x64", "int4x128", "int4x256")
 
 Rule = tuple[str, str]  # a regular expression for the names of layers, and their kind
 
@@ -19,12 +20,13 @@ class TFLiteFormat:
     """Precision of a LiteRT file.
 
     Attributes:
-        precision: Precision of weights and activations.
+        precision: Precision of weights and activations. auto is the smallest mix of int4, int8, float16 and float32
+            weights that meets max_degradation.
         integer_io: Make the inputs and outputs integers as well, for devices without floats. Only for int8 and int16x8;
             TFX's own Evaluator does not quantize such inputs, so do not use it with that.
     """
 
-    precision: Literal["float32", "float16", "dynamic", "int4", "int8", "int16x8"] = "float32"
+    precision: Literal["float32", "float16", "dynamic", "int4", "int8", "int16x8", "auto"] = "float32"
     integer_io: bool = False
 
 
@@ -38,12 +40,14 @@ class TFLiteConversion(Conversion, TFLiteFormat):  # the fields of the last base
         sparse: Store weights that are mostly zeros, as of a pruned model, by their nonzero values: a smaller file, no
             faster. For float32 and float16: LiteRT does not load such files of the other precisions.
         recipe: Kinds for individual layers, as "NAME=KIND": NAME is a regular expression for the name of the layer's
-            output, KIND is float32, int8, int4, or int4x32 (also x64, x128, x256: dense layers with a scale for each
-            block of so many weights). The last match applies. For dynamic, int4, int8 and int16x8.
+            output, KIND is float32, float16 (of the weights), int8, int4, or int4x32 (also x64, x128, x256: dense
+            layers with a scale for each block of so many weights). The last match applies. For dynamic, int4, int8,
+            int16x8 and auto.
         max_degradation: The largest share of held-out records that may change their class, or loss of correlation if
             there are no classes; accuracy on them cannot fall by more. If it is exceeded, the layers that add most
-            error are left in float32, twice as many at each try and at most half, until it is met; the figure of that
-            form is optimistic. It is no bound for other records: `evaluate` states one. Needs examples.
+            error become int8, then float16, then float32, until it is met, and with precision=auto any number of them,
+            else at most half in float; the figure of that form is optimistic. It is no bound for other records:
+            `evaluate` states one. Needs examples.
     """
 
     select_tf_ops: bool = False
@@ -53,7 +57,7 @@ class TFLiteConversion(Conversion, TFLiteFormat):  # the fields of the last base
 
     @property
     def needs_inputs(self) -> bool:
-        """True for integers, and with a limit of the degradation."""
+        """True for integers, and with a limit of the degradation, as auto has."""
         return self.precision.startswith("int") or self.max_degradation is not None
 
     @property
@@ -73,14 +77,14 @@ class TFLiteConversion(Conversion, TFLiteFormat):  # the fields of the last base
             pattern, _, kind = rule.rpartition("=")
             try:
                 re.compile(pattern)
-                valid = bool(pattern) and kind in kinds and self.precision not in ("float32", "float16")
+                valid = bool(pattern) and kind in kinds and self.precision in BY_LAYER
             except re.error:
                 valid = False
             if not valid:
                 raise ComponentError(
                     f"recipe {rule!r} with precision={self.precision!r}",
-                    f"NAME=KIND with a regular expression and one of {', '.join(kinds)}, and precision dynamic, int4, "
-                    "int8 or int16x8",
+                    f"NAME=KIND with a regular expression and one of {', '.join(kinds)}, and precision "
+                    f"{', '.join(BY_LAYER[:-1])} or {BY_LAYER[-1]}",
                     "write for example 'dense_1=float32'",
                 )
             rules.append((pattern, kind))

@@ -10,7 +10,7 @@ from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite import flatbuffer, float_part, litert_converter
-from tfopt.components.export_tflite.parameters import TFLiteConversion
+from tfopt.components.export_tflite.parameters import BY_LAYER, TFLiteConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
@@ -19,7 +19,6 @@ from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
-BY_LAYER = ("dynamic", "int4", "int8", "int16x8")  # precisions whose layers can be left in float
 MIN_SAVING, MIN_SAVED_BYTES = 0.02, 4096  # of the file, to justify a second conversion with one scale per dense layer
 MAX_EXTRA_DEGRADATION = 0.004  # by that: one of the 256 compared records changes its class
 
@@ -41,7 +40,7 @@ def quantize(
     # LiteRT's quantizer replaces a tensor for all of its readers, ai-edge-quantizer for each of them; and in 16 bits
     # LiteRT's has no list of ops to leave in float.
     by_layer = floating.shared or (bool(floating) and precision == "int16x8")
-    if precision != "int4" and not parameters.recipe and not by_layer:
+    if precision not in ("int4", "auto") and not parameters.recipe and not by_layer:
         in_float = floating.operations
         content = litert_converter.convert(serving, parameters, feed if calibrated else None, in_float=in_float)
         if parameters.sparse and not flatbuffer.describe(content)["sparse"]:
@@ -68,9 +67,12 @@ def quantize(
     rules = parameters.rules()
     model.check(rules)
     rules = [*layer_quantization.float_rules(floating.operations), *rules]
+    if precision in layer_quantization.LOWEST and feed:
+        facts["weight_scales"] = model.choose_scales(rules)
     if limit is None:
         return model.quantize(rules), facts
-    content, degradation_facts = layer_quantization.limit_degradation(model, rules, limit, measure)
+    mixed = precision == "auto"
+    content, degradation_facts = layer_quantization.limit_degradation(model, rules, limit, measure, mixed=mixed)
     return content, facts | degradation_facts
 
 

@@ -2,7 +2,6 @@
 
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 
 import keras
 import numpy as np
@@ -115,13 +114,16 @@ def vectors(tmp_path_factory) -> Path:
 
 
 def sum_of_layers(folder: Path, names: list[str]) -> Path:
-    """Save a sum of products; those named torn have one huge row, for the zero, so that 8 bits lose the other rows."""
+    """Save a sum of products; those named torn have one huge row, for the zero, so that 8 bits lose the other rows.
+
+    That of those named huge is out of the range of float16, and 4 bits lose the rows of those named rough.
+    """
     import tensorflow as tf
 
     draw = np.random.default_rng(1)
     kernels = {name: draw.normal(size=(64, 32)).astype(np.float32) for name in names}
     for name in names:
-        kernels[name][0] *= 30_000 if name.startswith("torn") else 1
+        kernels[name][0] *= {"torn": 3_000, "huge": 100_000, "rough": 20}.get(name.partition("_")[0], 1)
 
     def serve(x):
         return {"y": tf.add_n([tf.matmul(x * (i + 1.0), kernels[name], name=name) for i, name in enumerate(names)])}
@@ -129,31 +131,63 @@ def sum_of_layers(folder: Path, names: list[str]) -> Path:
     return saved(folder, serve, x=([None, 64], tf.float32))
 
 
-def test_the_worst_layers_stay_in_float_until_the_limit_is_met(vectors, tmp_path):
-    model = sum_of_layers(tmp_path / "model", ["torn", "b", "c", "d"])
+@pytest.mark.parametrize(("worst", "kind"), [("torn", schema.TensorType.FLOAT16), ("huge", schema.TensorType.FLOAT32)])
+def test_the_worst_layers_have_more_bits_until_the_limit_is_met(vectors, tmp_path, worst, kind):
+    model = sum_of_layers(tmp_path / "model", [worst, "b", "c", "d"])
     plain = TFLITE.export(model, vectors, tmp_path / "plain", "dynamic", tolerance=1.0)
     assert 1 - plain["verified"]["outputs"]["y"]["agreement"] > 0.1 and "tried" not in plain
     facts = TFLITE.export(model, vectors, tmp_path / "out", "dynamic", max_degradation=0.05)
     assert 1 - facts["verified"]["outputs"]["y"]["agreement"] <= 0.05
-    assert len(facts["left_in_float"]) == 1 and "torn" in facts["left_in_float"][0]
+    assert len(facts["left_in_float"]) == 1 and worst in facts["left_in_float"][0]
     first, second = facts["tried"]
     assert facts["degradation_note"].startswith("the first of 2 forms that met max_degradation on the held-out records")
-    assert first["degradation"] > 0.1 and (first["in_float"], second["in_float"]) == (0, 1)
+    assert first["degradation"] > 0.1 and (first["steps"], second["steps"]) == (0, 1)
+    assert second["bytes"] == (tmp_path / "out" / "Format-Serving" / "tflite").stat().st_size
     kinds = weights(tmp_path / "out")
-    assert sorted(kinds.values()) == [schema.TensorType.FLOAT32, *[schema.TensorType.INT8] * 3]
+    assert sorted(kinds.values()) == [*sorted([kind, *[schema.TensorType.INT8] * 3])]
 
 
-def test_layers_are_ranked_by_the_noise_that_they_add_to_that_of_their_input(monkeypatch):
-    noise = {"first": 0.5, "second": 0.6, "third": 0.61}
-    tensors = {name: {"snr": 1 / value} for name, value in noise.items()}
-    comparison = SimpleNamespace(intermediate_tensors=tensors, output_tensors={})
-    result = SimpleNamespace(get_signature_comparison_result=lambda name: comparison)
-    quantizer = SimpleNamespace(validate=lambda *arguments, **options: result)
-    monkeypatch.setattr(layer_quantization, "Quantizer", lambda *arguments, **options: quantizer)
-    chain = [([source], name, True) for source, name in pairwise(["input", *noise])]
+def test_each_layer_of_a_mix_has_the_fewest_bits_that_keep_the_answers(vectors, tmp_path):
+    model = sum_of_layers(tmp_path / "model", ["d", "e", "f", "g", "rough", "torn", "huge"])
+    facts = TFLITE.export(model, vectors, tmp_path / "out", "auto", max_degradation=0.2)
+    assert 1 - facts["verified"]["outputs"]["y"]["agreement"] <= 0.2
+    raised = {
+        word: kind for name, kind in facts["raised"].items() for word in ("torn", "huge", "rough") if word in name
+    }
+    assert len(facts["raised"]) == 3 and raised == {"torn": "float16", "huge": "float32", "rough": "int8"}
+    assert sorted(weights(tmp_path / "out").values()).count(schema.TensorType.INT4) == 4
+
+
+def test_steps_remove_most_noise_for_each_byte_first(monkeypatch):
+    content = b""
+    noise = {  # of the tensors, by the kind of all layers; 8 bits do not help the third
+        "int4": {"first": 0.5, "second": 0.7, "third": 0.8, "fourth": 1.8},
+        "int8": {"first": 0.01, "second": 0.05, "third": 0.15, "fourth": 0.16},
+        "float16": {"first": 0.0, "second": 0.0, "third": 0.0, "fourth": 0.0},
+    }
+    model = layer_quantization.QuantizableModel(content, "int4", [], integer_io=False)
+    sizes = {"first": 100, "second": 10, "third": 10, "fourth": 1000}
+    chain = [
+        layer_quantization._Layer([source], name, sizes[name], 1e5 if name == "fourth" else 1.0)
+        for source, name in pairwise(["input", *sizes])
+    ]
     monkeypatch.setattr(layer_quantization, "_layers", lambda content: chain)
-    model = layer_quantization.QuantizableModel(b"", "dynamic", [], integer_io=False)
-    assert model.rank_by_error(b"") == ["first", "second", "third"]
+    monkeypatch.setattr(model, "quantize", lambda rules: rules[0][1])
+    monkeypatch.setattr(model, "_noise", lambda kind: (noise[kind], {}))
+    steps = model.rank_promotions([])
+    assert steps[:4] == [("second", "int8"), ("first", "int8"), ("third", "float16"), ("second", "float16")]
+    assert [step for step in steps if step[0] == "fourth"] == [("fourth", "int8"), ("fourth", "float32")]
+    assert {kind for _, kind in steps[-3:]} == {"float32"} and ("fourth", "float32") not in steps[-3:]
+
+
+@pytest.mark.parametrize(("outlier", "scales"), [(1, "min_max_uniform_quantize"), (8, "MSE")])
+def test_the_scales_of_four_bits_are_those_with_least_noise(vectors, tmp_path, outlier, scales):
+    kernel = np.random.default_rng(2).uniform(-1, 1, size=(64, 32)).astype(np.float32)
+    kernel[0] *= outlier  # of the input that is zero
+    model = saved(tmp_path / "model", lambda x: {"y": x @ kernel}, x=([None, 64], tf.float32))
+    facts = TFLITE.export(model, vectors, tmp_path / "out", "int4", tolerance=1.0)
+    assert facts["weight_scales"] == scales
+    assert "weight_scales" not in TFLITE.export(model, vectors, tmp_path / "dynamic", "dynamic", tolerance=1.0)
 
 
 def test_a_limit_that_is_met_at_once_changes_nothing(digits_model, digits_examples, tmp_path):
@@ -165,10 +199,12 @@ def test_a_limit_that_is_met_at_once_changes_nothing(digits_model, digits_exampl
 
 
 def test_a_limit_out_of_reach_raises(vectors, tmp_path):
-    model = sum_of_layers(tmp_path / "model", ["torn_a", "torn_b", "torn_c", "torn_d"])
-    with pytest.raises(ComponentError, match="with 2 of 4 layers left in float32") as error:
+    model = sum_of_layers(tmp_path / "model", ["huge_a", "huge_b", "huge_c", "huge_d"])
+    with pytest.raises(ComponentError, match="with 2 of 4 layers left in float") as error:
         TFLITE.export(model, vectors, tmp_path / "out", "dynamic", max_degradation=0.05)
     assert error.value.expected == "at most max_degradation=0.05"
+    TFLITE.export(model, vectors, tmp_path / "mix", "auto", max_degradation=0.05)
+    assert set(weights(tmp_path / "mix").values()) == {schema.TensorType.FLOAT32}
 
 
 def test_a_limit_that_float16_exceeds_raises(vectors, tmp_path):
@@ -276,6 +312,8 @@ def test_contradicting_arguments_raise_before_any_work(wide, digits_examples, tm
         ({"recipe": ["a=int4x32"], "precision": "int8"}, "recipe 'a=int4x32'", "write for example"),
         ({"sparse": True, "precision": "int4"}, "sparse with precision='int4'", "leave sparse out"),
         ({"sparse": True, "precision": "dynamic", "recipe": ["a=int4"]}, "and a recipe", "leave sparse out"),
+        ({"precision": "auto"}, "precision='auto' without max_degradation", "add for example max_degradation=0.01"),
+        ({"sparse": True, "precision": "auto", "max_degradation": 0.1}, "sparse with precision='auto'", "leave sparse"),
         ({"max_degradation": 0.1}, "max_degradation=0.1 without examples", "pass examples=PATH"),
         ({"max_degradation": 1.5}, "max_degradation=1.5", "change the value"),
     ]:

@@ -47,6 +47,8 @@ class ConversionFacts(TypedDict, total=False):
     rounded: dict[str, str]
     dense_scales: JsonObject
     tried: list[dict[str, float]]
+    raised: dict[str, str]
+    weight_scales: str
     # ONNX and TensorRT
     opset: int
     kernels: list[str]

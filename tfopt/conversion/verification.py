@@ -33,11 +33,12 @@ ADVICE = {
     **dict.fromkeys(("bf16", "tf32"), "choose float32"),
     **dict.fromkeys(
         ("int8", "int16x8"),
-        "pass max_degradation (export_tflite, export_openvino), which leaves the worst layers in float32, calibrate on "
+        "pass max_degradation (export_tflite, export_openvino), which leaves the worst layers in float, calibrate on "
         "more and more typical examples, or choose a kind of more bits",
     ),
     "dynamic": "choose float16 or float32",
-    "int4": "choose dynamic, or leave the worst layers in float32 with max_degradation",
+    "int4": "choose dynamic, or raise the precision of the worst layers with max_degradation",
+    "auto": "pass a smaller max_degradation",
 }
 
 
