@@ -1,5 +1,3 @@
-"""A model that is being measured: its process and its results so far."""
-
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence

@@ -1,5 +1,3 @@
-"""Declaration of the `compare_backbones` component."""
-
 import logging
 
 from tfopt.artifacts import Comparison, Examples, PythonModule

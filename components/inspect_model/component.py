@@ -1,5 +1,3 @@
-"""Declaration of the `inspect_model` component."""
-
 import logging
 from typing import Annotated
 

@@ -1,5 +1,3 @@
-"""Declaration of the `profile_training` component: signature, documentation, input checks."""
-
 import logging
 from dataclasses import asdict
 

@@ -15,7 +15,7 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch, same_shape
 from tfopt.components.train import distillation
 from tfopt.components.train.parameters import Settings
-from tfopt.data.batches import read_batches
+from tfopt.data.batches import read_batches, resize_batch
 from tfopt.data.sample_inputs import count_records
 from tfopt.data.tfrecords import read_records
 from tfopt.error_messages import nearest
@@ -114,10 +114,7 @@ def _run_batches(file: Path, runtime: Runtime) -> Any:
     fixed = fixed_batch(runtime.inputs)
     for batch in read_batches([file], runtime.inputs, batch_size=fixed or BATCH):
         size = count_records(batch, runtime.inputs)
-        if fixed:
-            rows = {name: array for name, array in batch.items() if array.ndim}
-            batch |= {name: np.resize(array, (fixed, *array.shape[1:])) for name, array in rows.items()}
-        results = runtime.run(batch)
+        results = runtime.run(resize_batch(batch, fixed) if fixed else batch)
         yield {name: result[:size] if fixed else result for name, result in results.items()}
 
 

@@ -1,5 +1,3 @@
-"""Declaration of the `tune_recipe` component, and its output."""
-
 from collections.abc import Sequence
 
 from tfopt.artifacts import Examples, Model, PythonModule, Recipe, SavedModel
