@@ -12,8 +12,6 @@ from tfopt.components.benchmark.worker import ModelFacts
 from tfopt.errors import ComponentError
 from tfopt.processes.worker_process import CallFailed
 
-log = logging.getLogger(__name__)
-
 MOST_WAITED = 0.05  # share of a round that a model waited for its cores; more disturbs the round
 # Share of the other cores' time that was used; more disturbs the round. A tick of 10 ms in 0.1 s must not.
 MOST_BUSY_ELSEWHERE = 0.2
@@ -119,7 +117,7 @@ class MeasuredModel:
     def _drop(self, reason: str) -> None:
         self.error = reason
         self.samples.clear()  # an incomplete measurement must not be reported
-        log.info("%s is not measured any more: %s", self.name, reason)
+        logging.getLogger(__name__).info("%s is not measured any more: %s", self.name, reason)
 
 
 def _medians(rounds: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:

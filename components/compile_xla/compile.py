@@ -32,7 +32,7 @@ from tfopt.processes.memory import trim_heap
 from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes import Runtime, environment
 from tfopt.saved_models.saved_model import opened
-from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.serving.verified_write import copy_assets
 from tfopt.serving.warm_up import write_requests
 from tfopt.value_types import JsonObject
 

@@ -32,12 +32,8 @@ if TYPE_CHECKING:
 
 def export(model: Model, examples: Examples | None, target: Path, parameters: TFLiteConversion) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
-    from tfopt.components.export_tflite import (  # import TensorFlow, only in the child process
-        batch_of_one,
-        flatbuffer,
-        litert_converter,
-        quantize,
-    )
+    # import TensorFlow, only in the child process
+    from tfopt.components.export_tflite import batch_of_one, flatbuffer, litert_converter, quantize
 
     file = target / "Format-Serving" / "tflite"
     file.parent.mkdir()
