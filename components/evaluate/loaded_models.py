@@ -24,8 +24,6 @@ from tfopt.processes.memory import trim_heap
 from tfopt.runtimes import Runtime
 from tfopt.storage.remote_files import local_copy
 
-log = logging.getLogger(__name__)
-
 
 class LoadedModel:
     """A loaded model, or the reason why it cannot be loaded."""
@@ -130,7 +128,7 @@ class ModelPool:
             trim_heap()
 
     def _load(self, plan: Plan, group: Sequence[int]) -> list[LoadedModel]:
-        log.info("loading models %d to %d of %d", group[0] + 1, group[-1] + 1, len(plan.models))
+        logging.getLogger(__name__).info("loading models %d to %d of %d", group[0] + 1, group[-1] + 1, len(plan.models))
         loaded = []
         if self._offered and group[0] == 0:
             loaded, self._offered = [self._offered], None

@@ -27,8 +27,6 @@ from tfopt.value_types import JsonObject
 BATCH = 256
 ROUNDING = 1e-3  # a probability may exceed its range by this much
 
-log = logging.getLogger(__name__)
-
 
 def prepare_distillation(
     teacher: Model | None,
@@ -70,7 +68,7 @@ def predict(
     done = 0
     with runtimes.load(teacher) as runtime:
         names = match_outputs(outputs, runtime)
-        log.info("running the teacher %s on %d examples", teacher.name, count)
+        logging.getLogger(__name__).info("running the teacher %s on %d examples", teacher.name, count)
         for records, rows in zip(files, row_files, strict=True):
             with rows.open("wb") as file:
                 for batch in _run_batches(records, runtime):
