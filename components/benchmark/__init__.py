@@ -1,1 +1,0 @@
-"""Latency, throughput, memory and size of models, measured against a baseline."""

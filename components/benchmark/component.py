@@ -1,5 +1,3 @@
-"""Declaration of the `benchmark` component."""
-
 import logging
 
 from tfopt.artifacts import Benchmark, Examples, Model

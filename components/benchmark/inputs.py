@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.data.batches import read_batches
+from tfopt.data.batches import read_batches, resize_batch
 from tfopt.data.sample_inputs import OPEN_SIZE, random_batch
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.training.compute.device_memory import hide_gpus
@@ -57,5 +56,4 @@ class Inputs:
 def read_records(files: Sequence[Path], specs: Mapping[str, TensorSpec], records: int) -> dict[str, NDArray[Any]]:
     """Return the first records of the files, repeated if there are too few; the process sees no GPU afterwards."""
     hide_gpus()
-    batch = next(iter(read_batches(files, specs, batch_size=records)))
-    return {name: array[np.arange(records) % len(array)] for name, array in batch.items()}
+    return resize_batch(next(iter(read_batches(files, specs, batch_size=records))), records)

@@ -1,5 +1,3 @@
-"""A model that is being measured: its process and its results so far."""
-
 import contextlib
 import logging
 from collections.abc import Iterator, Sequence
@@ -13,8 +11,6 @@ from tfopt.components.benchmark.model_process import ModelProcess
 from tfopt.components.benchmark.worker import ModelFacts
 from tfopt.errors import ComponentError
 from tfopt.processes.worker_process import CallFailed
-
-log = logging.getLogger(__name__)
 
 MOST_WAITED = 0.05  # share of a round that a model waited for its cores; more disturbs the round
 # Share of the other cores' time that was used; more disturbs the round. A tick of 10 ms in 0.1 s must not.
@@ -121,7 +117,7 @@ class MeasuredModel:
     def _drop(self, reason: str) -> None:
         self.error = reason
         self.samples.clear()  # an incomplete measurement must not be reported
-        log.info("%s is not measured any more: %s", self.name, reason)
+        logging.getLogger(__name__).info("%s is not measured any more: %s", self.name, reason)
 
 
 def _medians(rounds: Sequence[NDArray[np.int64]]) -> NDArray[np.float64]:

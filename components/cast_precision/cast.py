@@ -23,7 +23,7 @@ from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import IEEE
 from tfopt.saved_models.saved_model import opened, write
 from tfopt.saved_models.state import changes_state
-from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.serving.verified_write import copy_assets
 from tfopt.value_types import JsonObject
 
 log = logging.getLogger(__name__)

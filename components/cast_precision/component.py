@@ -1,5 +1,3 @@
-"""Declaration of the `cast_precision` component."""
-
 from typing import Annotated, Literal
 
 from tfopt.artifacts import Examples, SavedModel

@@ -1,1 +1,0 @@
-"""Cluster weights: each kernel has a few distinct values, which fine-tuning preserves."""

@@ -34,8 +34,6 @@ MAX_ITERATIONS = 100  # k-means converges long before
 NAMES = ("kernel", "pointwise_kernel")  # attributes of layers with weights to cluster
 FIX = "pass more clusters, or fine-tune: pass module=PATH and examples=PATH"
 
-log = logging.getLogger(__name__)
-
 
 def cluster_weights(
     model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
@@ -60,7 +58,7 @@ def cluster_weights(
         verified = save_and_compare(keras_model, target, model, keras_model, examples, fix=FIX)
     facts = _describe(keras_model, kernels, before)
     for line in [*_table(facts), parity.describe_parity(verified["outputs"])]:
-        log.info("%s", line)
+        logging.getLogger(__name__).info("%s", line)
     return {"name": f"clustered {settings.clusters}", "report": facts, "fine_tuned": tuned, "verified": verified}
 
 

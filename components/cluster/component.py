@@ -1,5 +1,3 @@
-"""Declaration of the `cluster` component: signature, documentation, input checks."""
-
 from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Effect, Group, Input, Output, component
 from tfopt.components.cluster.parameters import Settings

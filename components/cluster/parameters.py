@@ -1,5 +1,3 @@
-"""Parameters of `cluster`."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,1 +1,0 @@
-"""Comparison of light backbones: cost before training, quality after a short one."""

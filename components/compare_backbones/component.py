@@ -1,13 +1,9 @@
-"""Declaration of the `compare_backbones` component."""
-
 import logging
 
 from tfopt.artifacts import Comparison, Examples, PythonModule
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.compare_backbones.parameters import Settings
 from tfopt.components.compare_backbones.resolved_settings import resolve_settings
-
-log = logging.getLogger(__name__)
 
 
 @component(
@@ -63,6 +59,6 @@ def compare_backbones(
     report = compare(resolved, examples, comparison.path, chosen.path / PythonModule.file)
     comparison.write(report)
     (comparison.path / Comparison.page).write_text(render_html(report), encoding="utf-8")
-    log.info("%s", report.reason)
+    logging.getLogger(__name__).info("%s", report.reason)
     comparison.metadata |= {"chosen": report.chosen, "reason": report.reason}
     chosen.metadata |= {"backbone": report.chosen}

@@ -1,5 +1,3 @@
-"""Parameters of `compare_backbones`."""
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,1 +1,0 @@
-"""SavedModels that XLA compiles at the first call."""

@@ -8,8 +8,6 @@ from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.artifacts.model_card import Verification
@@ -19,7 +17,7 @@ from tfopt.components.compile_xla.parameters import Settings
 from tfopt.components.compile_xla.saved_model import write_clustered, write_compiled
 from tfopt.components.compile_xla.sequence_buckets import check_lengths, draw_lengths
 from tfopt.components.compile_xla.unsupported_ops import find_unsupported_ops
-from tfopt.data.batches import Batch
+from tfopt.data.batches import Batch, resize_batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
@@ -34,7 +32,7 @@ from tfopt.processes.memory import trim_heap
 from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes import Runtime, environment
 from tfopt.saved_models.saved_model import opened
-from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.serving.verified_write import copy_assets
 from tfopt.serving.warm_up import write_requests
 from tfopt.value_types import JsonObject
 
@@ -84,7 +82,7 @@ def _write_verified(
         error = check_lengths(model, SavedModel(target), settings.buckets, parent.tolerance)
         report["sequence_buckets"] = {"lengths": settings.buckets, "error": error}
     if settings.warm_up:
-        padded = [_rows(parent.lengths[bucket], size) for bucket in settings.buckets for size in parent.batches]
+        padded = [resize_batch(parent.lengths[bucket], size) for bucket in settings.buckets for size in parent.batches]
         write_requests(serving, [*parent.batches.values(), *padded], model.signature)
     copy_assets(model, serving)
     report["warm_up"] = {"batch_sizes": list(parent.batches)} if settings.warm_up else "not requested"
@@ -176,11 +174,6 @@ def _draw_batches(runtime: Runtime, examples: Examples | None, sizes: list[int])
         if batch is not None:
             batches[max((len(array) for array in batch.values() if array.ndim), default=1)] = batch
     return batches
-
-
-def _rows(batch: Batch, size: int) -> Batch:
-    """Return a batch of another number of records."""
-    return {name: np.resize(array, (size, *array.shape[1:])) if array.ndim else array for name, array in batch.items()}
 
 
 def _measure_speed(model: SavedModel, target: Path, batches: dict[int, Batch], variables: dict[str, str]) -> JsonObject:

@@ -1,5 +1,3 @@
-"""Declaration of the `compile_xla` component."""
-
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.compile_xla.parameters import Settings

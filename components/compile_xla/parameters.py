@@ -1,5 +1,3 @@
-"""Parameters of `compile_xla`."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,5 +1,3 @@
-"""Find the ops of a model that XLA cannot compile."""
-
 from tfopt.artifacts.saved_model_proto import functions_called
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.graph_def import STRING, NodeDef, nodes

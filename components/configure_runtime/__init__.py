@@ -1,1 +1,0 @@
-"""Settings of the process that serves a model, as part of the model."""

@@ -1,5 +1,3 @@
-"""Declaration of the `convert_tensorrt` component."""
-
 from tfopt.artifacts import Examples, Model, TensorRTModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion

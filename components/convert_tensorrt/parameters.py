@@ -1,5 +1,3 @@
-"""Parameters of `convert_tensorrt`."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

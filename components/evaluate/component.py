@@ -1,5 +1,3 @@
-"""Declaration of the `evaluate` component."""
-
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path

@@ -16,15 +16,13 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import RecordSpec, TensorSpec, fixed_batch
 from tfopt.components.evaluate.metrics.accumulators import Position
 from tfopt.components.evaluate.worker_plan import Plan
-from tfopt.data.batches import RECORDS, column_name, to_inputs
+from tfopt.data.batches import RECORDS, column_name, resize_batch, to_inputs
 from tfopt.data.feature_schema import check_features, match_features, required_features
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.processes.memory import trim_heap
 from tfopt.runtimes import Runtime
 from tfopt.storage.remote_files import local_copy
-
-log = logging.getLogger(__name__)
 
 
 class LoadedModel:
@@ -130,7 +128,7 @@ class ModelPool:
             trim_heap()
 
     def _load(self, plan: Plan, group: Sequence[int]) -> list[LoadedModel]:
-        log.info("loading models %d to %d of %d", group[0] + 1, group[-1] + 1, len(plan.models))
+        logging.getLogger(__name__).info("loading models %d to %d of %d", group[0] + 1, group[-1] + 1, len(plan.models))
         loaded = []
         if self._offered and group[0] == 0:
             loaded, self._offered = [self._offered], None
@@ -187,10 +185,9 @@ def run_output(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: st
     fixed = fixed_batch(runtime.inputs)
     chunks = []
     for start in range(0, count, fixed or count):
-        rows = {name: array[start : start + (fixed or count)] for name, array in arrays.items() if array.ndim}
-        if fixed:
-            rows = {name: np.resize(array, (fixed, *array.shape[1:])) for name, array in rows.items()}
-        inputs = arrays | rows
+        end = start + (fixed or count)
+        inputs = {name: array[start:end] if array.ndim else array for name, array in arrays.items()}
+        inputs = resize_batch(inputs, fixed) if fixed else inputs
         runtime.check(inputs)
         chunks.append(runtime.run(inputs)[output])
     predictions = np.concatenate(chunks)[:count] if fixed else chunks[0]

@@ -1,5 +1,3 @@
-"""Parameters of `evaluate`."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -136,16 +136,12 @@ def _with_results(
             report.SliceMetrics(*key, totals.sums[key].records, **intervals(key))
             for key in sorted(filter(None, own), key=lambda key: (key[0], str(type(key[1])), key[1]))
         ],
-        over_constant=_over_constant(own[None], measured[-1].get(None, {}), error),
+        over_constant={
+            name: _estimate(metric.value - base.value, metric.gap_interval(base, error), metric, base)
+            for name, metric in own[None].items()
+            if (base := measured[-1].get(None, {}).get(name))
+        },
     )
-
-
-def _over_constant(own: dict[str, Sampled], constant: dict[str, Sampled], error: float) -> dict[str, report.Estimate]:
-    return {
-        name: _estimate(metric.value - base.value, metric.gap_interval(base, error), metric, base)
-        for name, metric in own.items()
-        if (base := constant.get(name))
-    }
 
 
 def _constant_notes(totals: Totals, number: int, classes: Sequence[str]) -> Iterator[str]:

@@ -1,5 +1,3 @@
-"""All data that a worker of an evaluation needs besides the records."""
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

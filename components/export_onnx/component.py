@@ -1,5 +1,3 @@
-"""Declaration of the `export_onnx` component."""
-
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_onnx.parameters import OnnxConversion

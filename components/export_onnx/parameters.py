@@ -1,5 +1,3 @@
-"""Parameters of `export_onnx`."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,1 +1,0 @@
-"""Convert a model to OpenVINO, calibrated on real data and compared with its parent before it is written."""

@@ -1,5 +1,3 @@
-"""Declaration of the `export_openvino` component."""
-
 from tfopt.artifacts import Examples, Model, OpenVINOModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_openvino.parameters import OpenVINOConversion

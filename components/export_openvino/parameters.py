@@ -1,5 +1,3 @@
-"""Parameters of `export_openvino`."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

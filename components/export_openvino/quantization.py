@@ -32,10 +32,7 @@ RANGES = {"mean": None, "minmax": RangeEstimatorParametersSet.MINMAX}  # None: N
 
 
 def quantize(
-    model: Any,
-    feed: list[Batch],
-    parameters: OpenVINOConversion,
-    measure_error: Callable[[Any], float],
+    model: Any, feed: list[Batch], parameters: OpenVINOConversion, measure_error: Callable[[Any], float]
 ) -> tuple[Any, dict[str, Any], ConversionFacts]:
     """Return the int8 form of a float ``openvino.Model``, its arguments of NNCF, and metadata for the model card.
 

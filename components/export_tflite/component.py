@@ -1,5 +1,3 @@
-"""Declaration of the `export_tflite` component."""
-
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversion

@@ -32,12 +32,7 @@ if TYPE_CHECKING:
 
 def export(model: Model, examples: Examples | None, target: Path, parameters: TFLiteConversion) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
-    from tfopt.components.export_tflite import (  # import TensorFlow, only in the child process
-        batch_of_one,
-        flatbuffer,
-        litert_converter,
-        quantize,
-    )
+    from tfopt.components.export_tflite import flatbuffer, litert_converter, quantize  # TensorFlow, only in the child
 
     file = target / "Format-Serving" / "tflite"
     file.parent.mkdir()
@@ -57,11 +52,11 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
         try:
             content, quantization_facts = quantize.quantize(source, parameters, feed, calibrated, measure)
         except litert_converter.OpenListError:
-            if calibrated or not batch_of_one.is_open(parent.inputs):
+            if calibrated or any(spec.shape[:1] != (None,) for spec in parent.inputs.values()):
                 raise
             log.warning("LiteRT has no loops over lists with an open batch size: the file takes one record a call")
             parent.inputs = {name: replace(spec, shape=(1, *spec.shape[1:])) for name, spec in parent.inputs.items()}
-            batch_of_one.write_with_batch_of_one(SavedModel(source), fixed)
+            litert_converter.write_with_batch_of_one(SavedModel(source), fixed)
             content, quantization_facts = quantize.quantize(fixed, parameters, feed, calibrated, measure)
             facts["batch_size"] = 1
     ops = flatbuffer.describe(content)

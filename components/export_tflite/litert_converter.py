@@ -1,4 +1,4 @@
-"""LiteRT's converter: its options for each precision, with readable errors."""
+"""LiteRT's converter: its options for each precision, with readable errors, and SavedModels that it can take."""
 
 import re
 from collections.abc import Sequence
@@ -10,11 +10,17 @@ import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated
 from tensorflow.lite.python.convert import mlir_quantize
 
+from tfopt.artifacts import SavedModel
+from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
+from tfopt.graph import law_runner
+from tfopt.graph.report import Report
+from tfopt.saved_models.list_sizes import fix_list_sizes
+from tfopt.saved_models.saved_model import opened, write
 from tfopt.saved_models.state import check_stateless
 
 OPS = tf.lite.OpsSet
@@ -23,6 +29,9 @@ INTEGER = {
     "int8": (OPS.TFLITE_BUILTINS_INT8, tf.int8),
     "int16x8": (OPS.EXPERIMENTAL_TFLITE_BUILTINS_ACTIVATIONS_INT16_WEIGHTS_INT8, tf.int16),
 }
+
+# For a batch size of 1: the state of a loop begins with zeros for each record, whose number becomes a constant.
+PASSES = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants")
 
 REPORT = "report this with the model"
 # The types for which LiteRT has few kernels, by their names in MLIR.
@@ -102,6 +111,26 @@ def _check_assets(saved_model: Path) -> None:
 def convert_float(saved_model: Path, parameters: TFLiteConversion) -> bytes:
     """Return the float32 flatbuffer; see `convert`."""
     return convert(saved_model, replace(parameters, precision="float32", integer_io=False, sparse=False), None)
+
+
+def write_with_batch_of_one(model: SavedModel, folder: Path) -> None:
+    """Write ``serving_default`` of a model with an open batch size as a frozen SavedModel with a batch size of 1.
+
+    LiteRT must know the sizes of the elements of a loop's lists. Its own LSTM, which its converter makes of layers of
+    Keras 2 with a known batch size, is no replacement: it begins a call with the state that the last call left, and
+    servers do not reset it.
+    """
+    with opened(model) as frozen:
+        signature = frozen.signatures[SERVING_DEFAULT]
+        inputs = {name: replace(end, shape=(1, *(end.shape or ())[1:])) for name, end in signature.inputs.items()}
+        fixed = replace(frozen, signatures={SERVING_DEFAULT: replace(signature, inputs=inputs)})
+        placeholders = {end.node for end in inputs.values()}
+        for node in fixed.graph.node:
+            if node.name in placeholders:
+                node.attr["shape"].shape.dim[0].size = 1
+        fixed = law_runner.optimize(fixed, PASSES, Report())
+        fix_list_sizes(fixed.graph)
+        write(fixed, folder)
 
 
 def _conversion_error(error: Exception, parameters: TFLiteConversion, saved_model: Path) -> ComponentError:

@@ -1,1 +1,0 @@
-"""Batch norms folded into the layers before them."""

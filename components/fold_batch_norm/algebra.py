@@ -41,18 +41,10 @@ from numpy.typing import NDArray
 
 Weights = list[NDArray[Any]]
 
-CHANNEL_AXES = {
-    "Conv1D": (-1,),
-    "Conv2D": (-1,),
-    "Conv3D": (-1,),
-    "Conv1DTranspose": (-2,),
-    "Conv2DTranspose": (-2,),
-    "Conv3DTranspose": (-2,),
-    "DepthwiseConv1D": (-2, -1),
-    "DepthwiseConv2D": (-2, -1),
-    "SeparableConv1D": (-1,),
-    "SeparableConv2D": (-1,),
-    "Dense": (-1,),
+CHANNEL_AXES: dict[str, tuple[int, ...]] = {
+    **dict.fromkeys(("Conv1D", "Conv2D", "Conv3D", "SeparableConv1D", "SeparableConv2D", "Dense"), (-1,)),
+    **dict.fromkeys(("Conv1DTranspose", "Conv2DTranspose", "Conv3DTranspose"), (-2,)),
+    **dict.fromkeys(("DepthwiseConv1D", "DepthwiseConv2D"), (-2, -1)),
 }
 
 

@@ -1,5 +1,3 @@
-"""Declaration of the `fold_batch_norm` component."""
-
 from typing import Annotated
 
 from tfopt.artifacts import Examples, SavedModel

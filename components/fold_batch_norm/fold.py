@@ -24,8 +24,7 @@ from tfopt.runtimes import Runtime
 from tfopt.runtimes.keras_parity import output_names
 from tfopt.saved_models.freezer import CannotFreezeError
 from tfopt.saved_models.saved_model import read
-from tfopt.serving.saved_model_assets import copy_assets
-from tfopt.serving.verified_write import write_verified
+from tfopt.serving.verified_write import copy_assets, write_verified
 from tfopt.storage.staging import link_tree
 from tfopt.value_types import JsonObject
 

@@ -1,1 +1,0 @@
-"""Inspection of a model: operations, costs, and obstacles to optimizations."""

@@ -61,11 +61,19 @@ def _applicable(report: InspectionReport, model: Model) -> Iterator[tuple[float,
     if report.backbones.task and report.backbones.fitting:
         yield 1.03, _lighter_backbone(report)  # after what keeps the network: it needs a new training
     if report.sparsity.fraction >= SPARSE:
-        yield 1.02, _sparse_file(report, model)
+        gain = f"a sparse file with 80% zeros was measured to be {SPARSE_SIZE} smaller, gzipped, and no faster {SOURCE}"
+        command = _command("export_tflite", model, exported="sparse", sparse=None)
+        yield 1.02, Advice(command, f"{report.sparsity.fraction:.0%} of the weights are zero; {gain}.")
     if report.batch_norms.foldable:
-        yield 1.01, _folded(report, model)
+        norms = report.batch_norms
+        why = f"{norms.foldable} of {norms.found} batch norms can be folded into kernels: less work, the same outputs."
+        yield 1.01, Advice(_command("fold_batch_norm", model, folded="folded"), f"{why} Exporters convert the result.")
     if report.parameters.count:
-        yield 1.0, _dynamic(report, model)
+        gain = f"8-bit weights were measured to make the file {DYNAMIC_SIZE} smaller, gzipped (docs/benchmarks.md)"
+        why = (
+            f"Weights of {data_size(report.parameters.bytes)}; {gain}. Needs no data; the speed depends on the network."
+        )
+        yield 1.0, Advice(_command("export_tflite", model, exported="dynamic", precision="dynamic"), why)
 
 
 def _speedup(share: float, ratio: float) -> float:
@@ -107,24 +115,6 @@ def _lighter_backbone(report: InspectionReport) -> Advice:
     )
     command = "tfopt compare_backbones --examples EXAMPLES --label LABEL --comparison comparison --chosen backbone"
     return Advice(command, why)
-
-
-def _sparse_file(report: InspectionReport, model: Model) -> Advice:
-    gain = f"a sparse file with 80% zeros was measured to be {SPARSE_SIZE} smaller, gzipped, and no faster {SOURCE}"
-    command = _command("export_tflite", model, exported="sparse", sparse=None)
-    return Advice(command, f"{report.sparsity.fraction:.0%} of the weights are zero; {gain}.")
-
-
-def _folded(report: InspectionReport, model: Model) -> Advice:
-    norms = report.batch_norms
-    why = f"{norms.foldable} of {norms.found} batch norms can be folded into kernels: less work, the same outputs."
-    return Advice(_command("fold_batch_norm", model, folded="folded"), f"{why} Exporters convert the result.")
-
-
-def _dynamic(report: InspectionReport, model: Model) -> Advice:
-    gain = f"8-bit weights were measured to make the file {DYNAMIC_SIZE} smaller, gzipped (docs/benchmarks.md)"
-    why = f"Weights of {data_size(report.parameters.bytes)}; {gain}. Needs no data; the speed depends on the network."
-    return Advice(_command("export_tflite", model, exported="dynamic", precision="dynamic"), why)
 
 
 def _command(component: str, model: Model, **arguments: str | None) -> str:

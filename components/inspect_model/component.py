@@ -1,5 +1,3 @@
-"""Declaration of the `inspect_model` component."""
-
 import logging
 from typing import Annotated
 
@@ -7,8 +5,6 @@ from tfopt.artifacts import Inspection, Model
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
 from tfopt.reports.inspection_report import CostBudget
-
-log = logging.getLogger(__name__)
 
 
 @component(image="tf", purpose="measurement", cache="local", model_signature=True)
@@ -54,4 +50,4 @@ def inspect_model(
     (inspection.path / "inspection.txt").write_text(text)
     (inspection.path / Inspection.page).write_text(render_html(report), encoding="utf-8")
     inspection.metadata |= {"parameters": report.parameters.count, "mflops": report.flops.total / 1e6}
-    log.info("%s", text)
+    logging.getLogger(__name__).info("%s", text)

@@ -49,10 +49,7 @@ ArgMax ArgMin BatchToSpaceND Equal Gather GatherV2 Greater GreaterEqual Less Les
 NotEqual Pack ResizeNearestNeighbor Select SelectV2 Shape SpaceToBatchND Tile Unpack
 """
 INTEGER = BOTH | set(_INTEGER.split())
-_XNNPACK = """
-Ceil Div Floor Log Neg RealDiv Round Sqrt Square
-"""
-XNNPACK = BOTH | set(_XNNPACK.split())
+XNNPACK = BOTH | {"Ceil", "Div", "Floor", "Log", "Neg", "RealDiv", "Round", "Sqrt", "Square"}
 
 
 def inspect(model: Model, signature: str, budget: reports.CostBudget) -> reports.InspectionReport:

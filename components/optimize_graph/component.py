@@ -1,5 +1,3 @@
-"""Declaration of the `optimize_graph` component."""
-
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.optimize_graph.parameters import Optimization

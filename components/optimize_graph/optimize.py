@@ -21,8 +21,7 @@ from tfopt.saved_models import graph_file, saved_model
 from tfopt.saved_models.feature_signature import add_feature_signature
 from tfopt.saved_models.removed_ops import has_successors
 from tfopt.saved_models.state import changes_state
-from tfopt.serving.saved_model_assets import copy_assets
-from tfopt.serving.verified_write import write_verified
+from tfopt.serving.verified_write import copy_assets, write_verified
 from tfopt.value_types import JsonObject
 
 FIX = "pass a larger tolerance if acceptable, or leave passes out: explain=True reports the error of each"

@@ -1,1 +1,0 @@
-"""Conversion of data files to split TFRecords of tf.Example, on Beam."""

@@ -1,5 +1,3 @@
-"""Declaration of the `prepare_examples` component."""
-
 from tfopt.artifacts import Examples, Files
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.prepare_examples.parameters import Settings

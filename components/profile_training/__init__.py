@@ -1,1 +1,0 @@
-"""Say what a training waits for, and measure what would help."""

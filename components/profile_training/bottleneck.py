@@ -14,12 +14,7 @@ MIN_PART = 0.5  # of the time of a step's operations: what the optimizer, or one
 MIN_FIXED = 0.5  # of the time of a model's step: a larger fixed cost exceeds the cost of the examples
 USUAL = 64  # a batch size that is not small
 LARGER = 4  # times the batch size, to separate a step's fixed cost from the cost per example
-STAGES = {
-    "read": "slow reading",
-    "parse": "slow parsing",
-    "preprocess": "slow preprocessing",
-    "batch": "slow batching",
-}
+STAGES = {"read": "slow reading", "parse": "slow parsing", "preprocess": "slow preprocessing", "batch": "slow batching"}
 LOOP_KINDS = {
     "python": "a call of Python from the graph",
     "map_fn": "a map over slices, one after the other",

@@ -1,5 +1,3 @@
-"""Declaration of the `profile_training` component: signature, documentation, input checks."""
-
 import logging
 from dataclasses import asdict
 
@@ -8,8 +6,6 @@ from tfopt.component import Group, Input, Output, component
 from tfopt.components.profile_training.parameters import Pace, TrainingSettings
 from tfopt.components.profile_training.training_variant import TrainingVariant
 from tfopt.training import user_module
-
-log = logging.getLogger(__name__)
 
 
 @component(image="tf", purpose="training", cache="local", cpu=4, memory="8Gi")
@@ -64,7 +60,7 @@ def profile_training(
     plan.write(report)
     (plan.path / TrainingPlan.page).write_text(render_report(report, module.path.name), encoding="utf-8")
     for finding in report.findings:
-        log.info("%s", finding.text)
+        logging.getLogger(__name__).info("%s", finding.text)
     plan.metadata |= {
         "bottleneck": report.bottleneck.name,
         "reason": report.bottleneck.sentence,

@@ -1,5 +1,3 @@
-"""Parameter groups of `profile_training`."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

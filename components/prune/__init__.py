@@ -1,1 +1,0 @@
-"""Set weights to zero, or remove channels, and fine-tune the others."""

@@ -1,5 +1,3 @@
-"""Parameters of `prune`."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

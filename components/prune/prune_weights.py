@@ -31,8 +31,6 @@ MIN_ZEROS = 2 / 3  # fraction from which XNNPACK uses its sparse kernels
 OTHER_RUNTIMES = "no: it multiplies zeros like other weights"
 FIX = "lower the sparsity, or fine-tune: pass module=PATH and examples=PATH"
 
-log = logging.getLogger(__name__)
-
 
 def prune_weights(
     model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
@@ -56,7 +54,7 @@ def prune_weights(
     verified = save_and_compare(keras_model, target, model, keras_model, examples, fix=FIX)
     facts = _describe(kernels, before)
     for line in [*_table(facts), parity.describe_parity(verified["outputs"])]:
-        log.info("%s", line)
+        logging.getLogger(__name__).info("%s", line)
     return {"name": _name(settings), "report": facts, "fine_tuned": tuned, "verified": verified}
 
 

@@ -1,5 +1,3 @@
-"""Declaration of the `push_model` component, and its output."""
-
 import logging
 
 from tfopt.artifacts import Blessing, Decision, Examples, InfraBlessing, KerasModel, Model, Pushed, Recipe

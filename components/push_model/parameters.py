@@ -1,5 +1,3 @@
-"""Parameters of `push_model`."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

@@ -1,5 +1,3 @@
-"""Parameters of `quantize`."""
-
 from dataclasses import dataclass
 from typing import Annotated
 

@@ -1,5 +1,3 @@
-"""Parameters of `quantize_graph`."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

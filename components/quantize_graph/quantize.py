@@ -28,7 +28,7 @@ from tfopt.graph.report import Report
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.measurement.parity import describe_parity
 from tfopt.saved_models.saved_model import opened, write
-from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.serving.verified_write import copy_assets
 from tfopt.value_types import JsonObject
 
 PASSES = (*FOLDING, "fuse_pad_into_conv", "strip_unused")

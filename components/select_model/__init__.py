@@ -1,1 +1,0 @@
-"""Decide: goals, objective, Pareto front, one model, and a page that shows why."""

@@ -1,5 +1,3 @@
-"""Declaration of the `select_model` component."""
-
 import logging
 from dataclasses import replace
 

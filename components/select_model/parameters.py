@@ -1,5 +1,3 @@
-"""Parameters of `select_model`."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

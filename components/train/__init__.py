@@ -1,1 +1,0 @@
-"""Train the user's Keras model."""

@@ -1,5 +1,3 @@
-"""Class weights of the loss."""
-
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Declaration of the `train` component: signature, documentation, input checks."""
-
 from tfopt.artifacts import Anomalies, Examples, KerasModel, Model, PythonModule, TrainingPlan
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.train.anomalies import check_anomalies

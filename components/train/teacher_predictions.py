@@ -15,7 +15,7 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch, same_shape
 from tfopt.components.train import distillation
 from tfopt.components.train.parameters import Settings
-from tfopt.data.batches import read_batches
+from tfopt.data.batches import read_batches, resize_batch
 from tfopt.data.sample_inputs import count_records
 from tfopt.data.tfrecords import read_records
 from tfopt.error_messages import nearest
@@ -26,8 +26,6 @@ from tfopt.value_types import JsonObject
 
 BATCH = 256
 ROUNDING = 1e-3  # a probability may exceed its range by this much
-
-log = logging.getLogger(__name__)
 
 
 def prepare_distillation(
@@ -70,7 +68,7 @@ def predict(
     done = 0
     with runtimes.load(teacher) as runtime:
         names = match_outputs(outputs, runtime)
-        log.info("running the teacher %s on %d examples", teacher.name, count)
+        logging.getLogger(__name__).info("running the teacher %s on %d examples", teacher.name, count)
         for records, rows in zip(files, row_files, strict=True):
             with rows.open("wb") as file:
                 for batch in _run_batches(records, runtime):
@@ -114,10 +112,7 @@ def _run_batches(file: Path, runtime: Runtime) -> Any:
     fixed = fixed_batch(runtime.inputs)
     for batch in read_batches([file], runtime.inputs, batch_size=fixed or BATCH):
         size = count_records(batch, runtime.inputs)
-        if fixed:
-            rows = {name: array for name, array in batch.items() if array.ndim}
-            batch |= {name: np.resize(array, (fixed, *array.shape[1:])) for name, array in rows.items()}
-        results = runtime.run(batch)
+        results = runtime.run(resize_batch(batch, fixed) if fixed else batch)
         yield {name: result[:size] if fixed else result for name, result in results.items()}
 
 

@@ -1,1 +1,0 @@
-"""Search for the optimization steps, and their parameters, that are best for a model within a budget."""

@@ -1,7 +1,3 @@
-"""Declaration of the `tune_recipe` component, and its output."""
-
-from collections.abc import Sequence
-
 from tfopt.artifacts import Examples, Model, PythonModule, Recipe, SavedModel
 from tfopt.component import Group, Input, Output, component, find
 from tfopt.components.tune_recipe.earlier_runs import find_previous, first_trial, read_previous
@@ -70,7 +66,9 @@ def tune_recipe(
     Reference:
         Bergstra et al., "Algorithms for Hyper-Parameter Optimization", NeurIPS 2011 (the sampler).
     """
-    _check_formats(settings.formats)
+    if not settings.formats or not set(settings.formats) <= set(FORMATS):
+        received = f"tune_recipe: formats={list(settings.formats)}"
+        raise ComponentError(received, f"some of {', '.join(FORMATS)}", "leave formats out for all of them")
     find("benchmark").check({"batch_sizes": list(settings.batch_sizes)})
     examples.split("train")
     examples.split("eval")
@@ -85,9 +83,3 @@ def tune_recipe(
         "reused": int(report.reused),
         "reason": report.reason,
     }
-
-
-def _check_formats(formats: Sequence[str]) -> None:
-    if not formats or not set(formats) <= set(FORMATS):
-        received = f"tune_recipe: formats={list(formats)}"
-        raise ComponentError(received, f"some of {', '.join(FORMATS)}", "leave formats out for all of them")

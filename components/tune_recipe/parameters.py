@@ -1,5 +1,3 @@
-"""Parameters of `tune_recipe`."""
-
 from dataclasses import dataclass
 from typing import Annotated
 

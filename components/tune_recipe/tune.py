@@ -22,8 +22,6 @@ from tfopt.reports.decision_report import DecisionReport
 from tfopt.reports.recipe_report import RecipeReport, RecipeStep, TrialReport, WinningRecipe
 from tfopt.storage.staging import link_tree
 
-log = logging.getLogger(__name__)
-
 
 def tune(
     model: Model,
@@ -77,7 +75,7 @@ def tune(
     recipe.write(report)
     (recipe.path / recipe.page).write_text(render_report(report), encoding="utf-8")
     write_journal(report, recipe.path / "optuna-journal.log")
-    log.info("%s", report.reason)
+    logging.getLogger(__name__).info("%s", report.reason)
     return report
 
 

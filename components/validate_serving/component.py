@@ -1,5 +1,3 @@
-"""Declaration of the `validate_serving` component, and its output."""
-
 import logging
 
 from tfopt.artifacts import Examples, InfraBlessing, Model

@@ -1,5 +1,3 @@
-"""Parameters of `validate_serving`."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

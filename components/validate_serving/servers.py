@@ -21,6 +21,7 @@ from tfopt.artifacts import Model
 from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving.parameters import ServingTest
+from tfopt.data.text_inputs import tensor_specs
 from tfopt.declaration.extensions import Extensions
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
@@ -125,18 +126,6 @@ def _session(model: Model, signature: str) -> Iterator[Server]:
             tensor_specs(outputs),
             lambda: lambda arrays: call(*(arrays[name] for name in inputs)),
         )
-
-
-def tensor_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
-    """Convert ``TensorInfo`` messages to tensor specs by name."""
-    import tensorflow as tf
-
-    specs = {}
-    for name, info in sorted(infos.items()):
-        shape = tf.TensorShape(info.tensor_shape)
-        sizes = tuple(shape.as_list()) if shape.rank is not None else (None,)
-        specs[name] = TensorSpec(tf.as_dtype(info.dtype).name, sizes, ranked=shape.rank is not None)
-    return specs
 
 
 @contextlib.contextmanager

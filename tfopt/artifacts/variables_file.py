@@ -46,12 +46,8 @@ def copy_without_optimizer(file: Path, target: Path) -> bool:
         return False
     variables = read_index(file.with_name("variables.index"))
     keys = {variable.key for variable in variables}
-    shard = int(matched[1])
-    left_out = [
-        variable
-        for variable in variables
-        if variable.size and variable.shard == shard and _is_state(variable.key, keys)
-    ]
+    stored = [variable for variable in variables if variable.size and variable.shard == int(matched[1])]
+    left_out = [variable for variable in stored if _is_state(variable.key, keys)]
     if not left_out:
         return False
     if max(variable.offset + variable.size for variable in left_out) > file.stat().st_size:

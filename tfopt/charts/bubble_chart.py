@@ -210,10 +210,8 @@ def _add_texts(
     texts = _label_texts(bubbles, important, circles, letters)
     widths = (max(_text_width(lines[0], WIDER_BOLD), *map(_text_width, lines)) for lines in texts.values())
     heights = (LINE * len(lines) + 1 for lines in texts.values())
-    points = [
-        Point(x, y, radius, width, height)
-        for (x, y, radius), width, height in zip(circles[[*texts]].tolist(), widths, heights, strict=True)
-    ]
+    labelled = zip(circles[[*texts]].tolist(), widths, heights, strict=True)
+    points = [Point(x, y, radius, width, height) for (x, y, radius), width, height in labelled]
     for (index, lines), label in zip(texts.items(), place_labels(points, obstacles), strict=True):
         if label:
             panel.append(_label(lines, label, bubbles[index]))

@@ -83,15 +83,8 @@ def to_markup(drawn: ET.Element, key: str, title: str, description: str, tooltip
         tooltips: Tooltips of the circles, in the order in which they are drawn.
     """
     ET.register_namespace("", SVG[1:-1])
-    svg = ET.Element(
-        f"{SVG}svg",
-        {
-            "viewBox": f"0 0 {drawn.get('width')} {drawn.get('height')}",
-            "role": "img",
-            "aria-labelledby": f"{key}-title {key}-desc",
-            "class": f"picture {key.replace('-', ' ')}",
-        },
-    )
+    names = {"role": "img", "aria-labelledby": f"{key}-title {key}-desc", "class": f"picture {key.replace('-', ' ')}"}
+    svg = ET.Element(f"{SVG}svg", {"viewBox": f"0 0 {drawn.get('width')} {drawn.get('height')}", **names})
     for name, text in (("title", title), ("desc", description)):
         ET.SubElement(svg, f"{SVG}{name}", {"id": f"{key}-{name}"}).text = visible(text)
     svg.extend(child for child in drawn if child.tag != f"{SVG}style")  # fonts and colors are those of the page
@@ -106,7 +99,8 @@ def _adapt(svg: ET.Element, key: str) -> None:
     ids = [element.attrib["id"] for element in svg.iter() if not element.get("id", key).startswith(key)]
     replaced = {name: f"{key}-{number}" for number, name in enumerate(ids)}
     for name, color in COLORS.items():
-        replaced |= dict.fromkeys((color, _rgb(color)), f"var(--{name})")
+        rgb = f"rgb({','.join(map(str, bytes.fromhex(color[1:])))})"
+        replaced |= dict.fromkeys((color, rgb), f"var(--{name})")
     pattern = re.compile("|".join(map(re.escape, replaced)))
     for element in svg.iter():
         for name in ("clip-bounds-jfx", "buffered-rendering", "text-rendering"):
@@ -121,8 +115,3 @@ def _adapt(svg: ET.Element, key: str) -> None:
         element.tail = None
         text = element.text and element.text.translate({ord(new): old for old, new in MARKUP.items()})
         element.text = text if element.tag in TEXTS and len(element) == 0 else None
-
-
-def _rgb(color: str) -> str:
-    red, green, blue = bytes.fromhex(color[1:])
-    return f"rgb({red},{green},{blue})"

@@ -126,10 +126,8 @@ def _free_places(point: Point, obstacles: Obstacles) -> Floats:
     # the line from the edge of the circle to the nearest point of the box
     end_x, end_y = np.clip(point.x, boxes[:, 0], boxes[:, 2]), np.clip(point.y, boxes[:, 1], boxes[:, 3])
     length = np.maximum(np.hypot(end_x - point.x, end_y - point.y), 1e-9)
-    start_x, start_y = (
-        point.x + (end_x - point.x) * point.radius / length,
-        point.y + (end_y - point.y) * point.radius / length,
-    )
+    start_x = point.x + (end_x - point.x) * point.radius / length
+    start_y = point.y + (end_y - point.y) * point.radius / length
     lines = np.stack([start_x, start_y, end_x, end_y], axis=1)
     apart = np.hypot(obstacles.circles[:, 0] - point.x, obstacles.circles[:, 1] - point.y)
     others = obstacles.circles[apart > point.radius + obstacles.circles[:, 2]]  # those that the point does not touch

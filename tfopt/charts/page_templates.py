@@ -17,12 +17,8 @@ def report_template(folder: Path, **filters: Callable[..., Any]) -> jinja2.Templ
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
-        finalize=_without_controls,
+        finalize=lambda value: visible(value) if type(value) is str else value,  # Markup is a class of its own
     )
     environment.filters |= filters
     environment.globals["version"] = tfopt.__version__
     return environment.get_template("report.html.j2")
-
-
-def _without_controls(value: Any) -> Any:
-    return visible(value) if type(value) is str else value  # Markup is a class of its own

@@ -241,12 +241,8 @@ def last_outputs(dag: Dag, outcomes: Mapping[str, Outcome]) -> dict[str, Artifac
     if any(isinstance(output, Decision) for outcome in outcomes.values() for output in outcome.outputs.values()):
         return {}
     read = {output for step in dag.steps.values() for output in step.used_outputs}
-    return {
-        f"{name} of {step.id}": outcomes[step.id].outputs[name]
-        for step in dag.steps.values()
-        for name, output in step.outputs.items()
-        if output not in read
-    }
+    outputs = [output for step in dag.steps.values() for output in step.outputs.values() if output not in read]
+    return {f"{each.output} of {each.step}": outcomes[each.step].outputs[each.output] for each in outputs}
 
 
 def _print_results(artifacts: Mapping[type[Artifact], Any]) -> None:

@@ -53,11 +53,8 @@ def run_recorded(
     dag: Dag, values: Mapping[str, Any], root: Path, engine: Literal["beam", "local", "process"], **options: Any
 ) -> dict[str, Outcome]:
     """Run a DAG with an engine and the options of its ``run``; show the progress, and record the run in its folder."""
-    facts = {
-        "engine": engine,
-        "sources": {name: values[name] for name in dag.sources},
-        "parameters": {name: values[name] for name in dag.parameters},
-    }
+    sources, parameters = ({name: values[name] for name in names} for names in (dag.sources, dag.parameters))
+    facts = {"engine": engine, "sources": sources, "parameters": parameters}
     with redirect_library_logs(root / "run.log", len(dag.steps)), recorded_run(root, dag.name, **facts) as record:
         outcomes = load_engine(engine)(dag, values, root, **options)
         artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]

@@ -8,17 +8,18 @@ is a pipe whose reader has ended, 143 ended by SIGTERM.
 import argparse
 import functools
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 import tfopt
 from tfopt.cli.arguments import CommandParser, error_text, normalize_options
 from tfopt.cli.commands import COMMANDS, RUN_FILE_COMMANDS, add_component, use_values
 from tfopt.cli.completion import complete
-from tfopt.cli.dead_process import report_death
 from tfopt.cli.overview import component_list, pipeline_list
 from tfopt.cli.run_files.run_file import RunFile, files_of
-from tfopt.cli.terminal.detection import print_error
+from tfopt.cli.terminal.detection import print_error, remove_progress_bar
 from tfopt.cli.terminal.log_redirect import progress_on_terminal
 from tfopt.cli.termination import (
     INTERRUPTED,
@@ -33,13 +34,16 @@ from tfopt.declaration.library import component_names
 from tfopt.error_messages import machine_error, nearest, path_error
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
+from tfopt.processes.exit_status import describe_exit
 from tfopt.processes.startup import speed_up_imports
-from tfopt.processes.supervision import run_supervised
+from tfopt.processes.supervision import Death, run_supervised
+from tfopt.storage import staging
 from tfopt.storage.scratch import scratch_folder
 
 # TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 CLOSED_PIPE = 141  # the code of a process that SIGPIPE ended
+REQUESTED = {-signal.SIGINT, -signal.SIGTERM, -signal.SIGHUP, -signal.SIGQUIT}
 
 
 def supervised_main(arguments: Sequence[str] | None = None) -> int:
@@ -90,6 +94,44 @@ def main(arguments: Sequence[str] | None = None) -> int:
         text = f"error\n{error_text(converted)}" if converted else f"{type(error).__name__}: {indented(str(error))}"
         print_error(f"tfopt: {text}\nrun it again with --debug for the traceback")
         return 1
+
+
+def report_death(death: Death) -> int:
+    """Print what ended the process, and return the exit code of the command."""
+    remove_progress_bar()
+    for output in map(Path, death.work.get("outputs", ())):
+        staging.remove_abandoned(output.parent, output.name)
+    with scratch_folder():  # removes the folders of ended processes
+        pass
+    if death.status in REQUESTED:
+        print(f"tfopt: {describe_exit(death.status)}; the next run resumes", file=sys.stderr)
+        return 128 - death.status
+    print_error(f"tfopt: error\n{death_error(death)}")
+    return 1
+
+
+def death_error(death: Death) -> ComponentError:
+    """Describe a death, its likely cause, and what can be done.
+
+    >>> print(death_error(Death(0, {"component": "train"}, "")))
+    received: train: the process ended with status 0 before its work was done
+    expected: code that returns, or raises an exception
+    how to fix: remove the call that ends the process (os._exit, or exit in C) from the code that the step runs
+    """
+    place = f", in {death.line}" if death.line else ""
+    step = f"{death.work['component']}: " if "component" in death.work else ""
+    received = f"{step}the process {describe_exit(death.status)}{place}"
+    if death.status >= 0:
+        fix = "remove the call that ends the process (os._exit, or exit in C) from the code that the step runs"
+        return ComponentError(f"{received} before its work was done", "code that returns, or raises an exception", fix)
+    if death.status == -signal.SIGKILL:
+        fix = "run it on a machine, or in a pod, with more; the kernel's log (dmesg) names the processes it killed"
+        return ComponentError(received, "enough memory", fix)
+    fix = (
+        "see the lines printed above: std::bad_alloc means too little memory; otherwise correct the code at that line, "
+        "or remove from the model what that library cannot do"
+    )
+    return ComponentError(received, "libraries and code that do not crash", fix)
 
 
 def build_parser(words: Sequence[str], debug: bool = False) -> argparse.ArgumentParser:

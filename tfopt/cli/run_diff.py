@@ -39,7 +39,8 @@ def compare_runs(first: tuple[Path, RunRecord], second: tuple[Path, RunRecord]) 
             ("content", _contents(*records)),
             ("code", [record.code for record in records]),
             ("package", [record.packages for record in records]),
-            ("decision", [_decision_facts(record, report) for record, report in zip(records, decisions, strict=True)]),
+            ("decision", [_decision_facts(report) for report in decisions]),
+            ("decision", [{"pushed": record.pushed} for record in records]),
         )
         for name, values in _differences(*sides)
     ] + list(_model_differences(*decisions))
@@ -80,9 +81,8 @@ def _decision(root: Path, record: RunRecord) -> DecisionReport | None:
     return Decision((root / record.report).parent).load() if record.report else None
 
 
-def _decision_facts(record: RunRecord, report: DecisionReport | None) -> JsonObject:
-    facts: JsonObject = {"pushed": record.pushed}
-    return facts if report is None else {"selected": report.selected, "blessed": report.blessed, **facts}
+def _decision_facts(report: DecisionReport | None) -> JsonObject:
+    return {"selected": report.selected, "blessed": report.blessed} if report else {}
 
 
 def _model_differences(first: DecisionReport | None, second: DecisionReport | None) -> Iterator[Difference]:

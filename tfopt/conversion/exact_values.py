@@ -71,12 +71,8 @@ def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) ->
     here, elsewhere = (
         {name for op in operations if (op.name in in_float) is inside for name in op.reads} for inside in (True, False)
     )
-    return FloatPart(
-        in_float,
-        {op.name: op.kind for op in seeds if op.role == "exact"},
-        {op.name: op.kind for op in seeds if op.role == "scaling"},
-        not here.isdisjoint(elsewhere),
-    )
+    exact, scaling = ({op.name: op.kind for op in seeds if op.role == role} for role in ("exact", "scaling"))
+    return FloatPart(in_float, exact, scaling, not here.isdisjoint(elsewhere))
 
 
 def describe(entry: FloatPartFacts) -> str:
@@ -85,11 +81,8 @@ def describe(entry: FloatPartFacts) -> str:
     >>> describe({"exact": {"a": "Equal", "b": "Equal"}, "scaling": {"c": "Mul"}})
     'in float before the first layers: exact values for Equal (2), scales of columns by Mul'
     """
-    parts = [
-        f"{title} {count_kinds(kinds)}"
-        for kinds, title in ((entry["exact"], "exact values for"), (entry["scaling"], "scales of columns by"))
-        if kinds
-    ]
+    titles = {"exact values for": entry["exact"], "scales of columns by": entry["scaling"]}
+    parts = [f"{title} {count_kinds(kinds)}" for title, kinds in titles.items() if kinds]
     return f"in float before the first layers: {', '.join(parts)}"
 
 

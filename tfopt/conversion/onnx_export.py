@@ -39,8 +39,7 @@ def convert_saved_model(saved_model: Path, opset: int) -> onnx.ModelProto:
     except ComponentError as error:
         if opset == NEWEST or not _converts(saved_model):
             raise
-        fix = f"pass opset={NEWEST}, to which it converts"
-        raise ComponentError(error.received, error.expected, fix) from error
+        raise ComponentError(error.received, error.expected, f"pass opset={NEWEST}, to which it converts") from error
 
 
 def _converts(saved_model: Path) -> bool:
@@ -77,10 +76,8 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
                 custom_op_handlers={"Conv3D": (_conv3d, []), "Erfc": (_erfc, []), "OneHot": (_one_hot, [])},
                 continue_on_error=False,
             )
-            passes = {
-                name: type(each.__name__, (_WithoutCopies, each), {})
-                for name, each in optimizer._get_optimizers().items()
-            }
+            passes = optimizer._get_optimizers().items()
+            passes = {name: type(each.__name__, (_WithoutCopies, each), {}) for name, each in passes}
             optimized = optimizer.optimize_graph(converted, catch_errors=False, optimizers=passes)
             model: onnx.ModelProto = optimized.make_model("tfopt")
     except Exception as error:
@@ -132,20 +129,15 @@ def check_model(model: onnx.ModelProto) -> None:
     tf2onnx leaves ops that it does not know in the file and reports no error.
     """
     versions = {domain.domain: domain.version for domain in model.opset_import}
-    unknown = {
-        node.op_type
-        for graph in subgraphs(model.graph)
-        for node in graph.node
-        if not onnx.defs.has(node.op_type, versions.get(node.domain, 1), node.domain)
-    }
+    ops = {(node.op_type, node.domain) for graph in subgraphs(model.graph) for node in graph.node}
+    unknown = {op for op, domain in ops if not onnx.defs.has(op, versions.get(domain, 1), domain)}
     if unknown:
         received = f"ops that ONNX lacks, or tf2onnx does not know: {', '.join(sorted(unknown))}"
         expected = "a model of ops that can be converted"
         raise ComponentError(received, expected, "express them with other ops in the model")
     ends = [*model.graph.input, *model.graph.output]
-    if unranked := [
-        end.name for end in ends if end.type.HasField("tensor_type") and not end.type.tensor_type.HasField("shape")
-    ]:
+    tensors = [end for end in ends if end.type.HasField("tensor_type")]
+    if unranked := [end.name for end in tensors if not end.type.tensor_type.HasField("shape")]:
         received = f"{', '.join(unranked)}: unknown rank"
         fix = "declare it in the model, as with tf.ensure_shape(value, [None, 3]), and export it again"
         raise ComponentError(received, "inputs and outputs with a known number of axes, of any size", fix)
@@ -187,10 +179,8 @@ def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:
     negated = [factor for factor in product.inputs if factor.type == "Neg"] if product.type == "Mul" else []
     value = node.input[0]
     if len(negated) == 1:  # the product of -x and a constant
-        factors = [
-            factor.input[0] if factor in negated else output
-            for factor, output in zip(product.inputs, product.input, strict=True)
-        ]
+        pairs = zip(product.inputs, product.input, strict=True)
+        factors = [factor.input[0] if factor in negated else output for factor, output in pairs]
         value = graph.make_node("Mul", factors, dtypes=[dtype], shapes=[shape]).output[0]
     erf = graph.make_node("Erf", [value], dtypes=[dtype], shapes=[shape]).output[0]
     one = graph.make_const(f"{name}/one", np.ones((), utils.map_onnx_to_numpy_type(dtype))).output[0]

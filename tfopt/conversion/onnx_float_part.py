@@ -25,17 +25,12 @@ def find(model: onnx.ModelProto) -> FloatPart:
         node.name = inferred.name = node.name or f"{node.op_type}_{number}_of_tfopt"
     constants = read_constants(graph)
     types = {value.name: value.type.tensor_type.elem_type for value in (*graph.input, *graph.value_info)}
-    operations = [
-        Operation(
-            node.name,
-            node.op_type,
-            _role(node, constants, types),
-            tuple(name for name in node.input if name and name not in constants),
-            tuple(name for name in node.output if name),
-        )
-        for node in graph.node
-        if node.op_type != "Constant"
-    ]
+    operations = []
+    for node in graph.node:
+        if node.op_type != "Constant":
+            reads = tuple(name for name in node.input if name and name not in constants)
+            writes = tuple(name for name in node.output if name)
+            operations.append(Operation(node.name, node.op_type, _role(node, constants, types), reads, writes))
     return find_float_part(operations, {value.name for value in graph.input} - set(constants))
 
 

@@ -99,10 +99,8 @@ def _warnings(name: str, parity: Parity, precision: str, examples: Examples | No
     if examples and parity.agreement is not None:  # classes of random inputs mean little
         changed = round((1 - parity.agreement) * parity.records)
         if (least := least_share(changed, parity.records)) > USUAL_CHANGES:
-            yield (
-                f"output {name!r}: {changed} of {parity.records} records change their class, which proves a share of "
-                f"over {least:.1%}"
-            )
+            proven = f"which proves a share of over {least:.1%}"
+            yield f"output {name!r}: {changed} of {parity.records} records change their class, {proven}"
     if parity.correlation is not None and parity.correlation < USUAL_CORRELATION:
         error = f"{parity.relative_error:.1%} of the range"
         yield f"output {name!r}: correlation {parity.correlation:.2f} with the parent, largest difference {error}"

@@ -128,6 +128,13 @@ def to_input(array: NDArray[Any], spec: TensorSpec) -> NDArray[Any]:
     return typed.reshape([len(array), *_reshape_sizes(spec.shape[1:])]) if spec.shape else typed[0].reshape(())
 
 
+def resize_batch(batch: Batch, records: int) -> Batch:
+    """Return so many records of a batch, repeated from the first one if there are fewer; scalars as they are."""
+    return {
+        name: np.resize(array, (records, *array.shape[1:])) if array.ndim else array for name, array in batch.items()
+    }
+
+
 def is_one_hot(labels: NDArray[Any]) -> NDArray[np.bool_]:
     """Return for each record whether exactly one of its values, one for each class, is 1 and the others are 0.
 

@@ -25,7 +25,6 @@ IMAGE_RANK = 4  # records, rows, columns, channels
 LABEL = "label"  # the label feature of examples whose manifest does not name another one
 LARGEST_EXACT = 1 << 24  # the whole numbers that every float32 holds
 
-log = logging.getLogger(__name__)
 
 Columns = dict[str, TensorSpec]  # stored dtype and shape of each feature: (None, length), with length None if it varies
 
@@ -122,7 +121,7 @@ def match_features(
 @cache
 def _log_match(name: str, feature: str, spec: str) -> None:
     """Log once in each process, not for each file."""
-    log.info("input %r gets feature %r, the only one that fits %s", name, feature, spec)
+    logging.getLogger(__name__).info("input %r gets feature %r, the only one that fits %s", name, feature, spec)
 
 
 def _fitting(spec: TensorSpec, stored: Mapping[str, TensorSpec], label: str) -> list[str]:

@@ -60,19 +60,24 @@ def describe_text_inputs(
 
 def read_text_inputs(saved_model: Path, signature: str) -> dict[str, TensorSpec]:
     """Return the inputs of strings of a signature of a SavedModel, without loading it; see `describe_text_inputs`."""
-    from tensorflow import TensorShape
-
     graph = read_meta_graph(saved_model)
     if signature not in graph.signature_def:
         return {}
     infos = {name: info for name, info in graph.signature_def[signature].inputs.items() if info.dtype == STRING}
-    shapes = {name: TensorShape(info.tensor_shape) for name, info in infos.items()}
-    specs = {
-        name: TensorSpec("string", (None,) if shape.rank is None else tuple(shape), shape.rank is not None)
-        for name, shape in shapes.items()
-    }
     tensors = {name: info.name for name, info in infos.items()}
-    return describe_text_inputs(specs, graph.graph_def, tensors, sorted((saved_model / "assets").glob("*")))
+    return describe_text_inputs(tensor_specs(infos), graph.graph_def, tensors, sorted(saved_model.glob("assets/*")))
+
+
+def tensor_specs(infos: Mapping[str, Any]) -> dict[str, TensorSpec]:
+    """Convert ``TensorInfo`` messages to tensor specs by name."""
+    from tensorflow import TensorShape, as_dtype
+
+    specs = {}
+    for name, info in sorted(infos.items()):
+        shape = TensorShape(info.tensor_shape)
+        sizes = (None,) if shape.rank is None else tuple(shape)
+        specs[name] = TensorSpec(as_dtype(info.dtype).name, sizes, ranked=shape.rank is not None)
+    return specs
 
 
 def _vocabulary(graph_def: Any, assets: Iterable[Path]) -> tuple[bytes, ...]:

@@ -96,7 +96,5 @@ def _is_weight(node: Any) -> bool:
         return False
     tensor = node.attr["value"].tensor
     dtype = as_dtype(tensor.dtype)
-    return bool(
-        (dtype.is_floating or dtype.name == "int8")
-        and dtype.size * math.prod(dim.size for dim in tensor.tensor_shape.dim) >= LARGE_BYTES
-    )
+    size = dtype.size * math.prod(dim.size for dim in tensor.tensor_shape.dim)
+    return bool((dtype.is_floating or dtype.name == "int8") and size >= LARGE_BYTES)

@@ -38,9 +38,8 @@ def read_body(function: FunctionDef, library: Mapping[str, FunctionDef]) -> Body
         returned[index] = Tensor(end)
     graph = Graph.of(graph_def, fed=arguments)
     graph.is_body = True
-    fetched = {tensor.node for tensor in returned} | {
-        node.name for node in graph.nodes.values() if node.name not in arguments and not has_no_effect(node, library)
-    }
+    inner = [node for node in graph.nodes.values() if node.name not in arguments]
+    fetched = {tensor.node for tensor in returned} | {node.name for node in inner if not has_no_effect(node, library)}
     graph.fetched = frozenset(fetched)
     return Body(graph, arguments, returned)
 
@@ -93,9 +92,8 @@ def write_body(body: Body, like: Any, name: str | None = None) -> Any:
         if node.name in body.arguments or (node.name in ends and not node.controls):
             continue
         proto = function.node_def.add(name=node.name, op=node.op, device=node.device)
-        proto.input.extend(
-            [*(_nested(body, tensor) for tensor in node.inputs), *(f"^{name}" for name in node.controls)]
-        )
+        inputs = [_nested(body, tensor) for tensor in node.inputs]
+        proto.input.extend([*inputs, *(f"^{name}" for name in node.controls)])
         for key in node.attr:
             proto.attr[key].CopyFrom(node.attr[key])
     for output, tensor in zip(like.signature.output_arg, body.returned, strict=True):

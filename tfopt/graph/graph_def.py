@@ -78,9 +78,8 @@ def prune_functions(graph: GraphDef) -> None:
     if not graph.library.function:
         return
     bodies = {function.signature.name: function.node_def for function in graph.library.function}
-    reached = reach(
-        functions_called(graph.node) & set(bodies), lambda name: functions_called(bodies[name]) & set(bodies)
-    )
+    called = functions_called(graph.node) & set(bodies)
+    reached = reach(called, lambda name: functions_called(bodies[name]) & set(bodies))
     reachable = [function for function in graph.library.function if function.signature.name in reached]
     del graph.library.function[:]
     graph.library.function.extend(reachable)

@@ -12,22 +12,15 @@ from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.graph_def import nodes, prune_functions
 
-# Our names, and the names that Grappler uses.
-OPTIMIZERS = {
-    "function": "function",
-    "pruning": "pruning",
-    "debug_stripper": "debug_stripper",
-    "shape": "shape",
+OTHER_NAMES = {  # of Grappler for these optimizers
     "constant_folding": "constfold",
-    "arithmetic": "arithmetic",
     "common_subgraph": "common_subgraph_elimination",
-    "loop": "loop",
-    "layout": "layout",
-    "dependency": "dependency",
     "remapper": "remap",
-    "auto_mixed_precision": "auto_mixed_precision",
     "auto_mixed_precision_cpu": "auto_mixed_precision_onednn_bfloat16",
 }
+OPTIMIZERS: tuple[str, ...] = ("function", "pruning", "debug_stripper", "shape", "constant_folding", "arithmetic")
+OPTIMIZERS += ("common_subgraph", "loop", "layout", "dependency", "remapper")
+OPTIMIZERS += ("auto_mixed_precision", "auto_mixed_precision_cpu")
 # In this order. Left out: remapper (its _Fused ops can be read by TensorFlow only), layout and mixed precision (their
 # gain depends on the machine), and debug_stripper (it removes checks that the author of the model added).
 PORTABLE = ("function", "pruning", "shape", "constant_folding", "arithmetic", "common_subgraph", "loop", "dependency")
@@ -54,7 +47,7 @@ def run(frozen: Frozen, optimizers: Sequence[str] = PORTABLE, preserved: Collect
             raise ComponentError(f"optimizer {name!r}", "the name of a Grappler optimizer", nearest(name, OPTIMIZERS))
     config = ConfigProto()
     rewriting = config.graph_options.rewrite_options
-    rewriting.optimizers.extend(OPTIMIZERS[name] for name in optimizers)
+    rewriting.optimizers.extend(OTHER_NAMES.get(name, name) for name in optimizers)
     rewriting.min_graph_nodes = -1
     rewriting.meta_optimizer_iterations = rewriting.ONE if len(optimizers) == 1 else rewriting.TWO
     rewriting.fail_on_optimizer_errors = True

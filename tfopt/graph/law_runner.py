@@ -101,9 +101,8 @@ def _run_in_functions(names: Sequence[str], graph_def: GraphDef, report: Report,
                 function.CopyFrom(write_body(body, function))
                 total += fired
             report.add(inner, name)
-            graph_def.library.function.extend(
-                added for added in body.graph.library.function if added.signature.name not in library
-            )
+            functions = body.graph.library.function
+            graph_def.library.function.extend(added for added in functions if added.signature.name not in library)
             library |= {added.signature.name: added for added in graph_def.library.function}
     return total
 

@@ -112,7 +112,9 @@ def _fire(law: LocalLaw, match: Match, framed: bool) -> None:
         if made in graph.nodes and name not in graph.nodes:
             graph.rename(made, name)
     for node in [*constants, *(graph.nodes[name] for name in maker.made if name in graph.nodes)]:
-        _drop_if_unread(graph, node)
+        is_unread = node.name in graph.nodes and not graph.readers(node.name) and not graph.waiting(node.name)
+        if is_unread and node.op == "Const" and node.name not in graph.fetched | graph.fed:
+            graph.remove(node.name)
 
 
 def _extra_controls(match: Match, needed: set[Condition], result: Tensor, edges: Iterable[str]) -> Iterator[str]:
@@ -156,12 +158,6 @@ def _replace(graph: Graph, root: Node, result: Tensor, controls: list[str], made
     for other in graph.waiting(root.name):
         graph.wait_for(other.name, [*(name for name in other.controls if name != root.name), result.node])
     graph.remove(root.name)
-
-
-def _drop_if_unread(graph: Graph, node: Node) -> None:
-    unread = node.name in graph.nodes and not graph.readers(node.name) and not graph.waiting(node.name)
-    if unread and node.op == "Const" and node.name not in graph.fetched | graph.fed:
-        graph.remove(node.name)
 
 
 def _surroundings(graph: Graph, reach: int) -> Iterator[str]:

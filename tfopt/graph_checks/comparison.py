@@ -25,13 +25,14 @@ from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size
 from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.graph_def import nodes
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import (
+    CRASHING,
     LARGEST,
     MANY,
     Probe,
     contains_nan,
-    crashing_operations,
     difference,
     outcome_of,
     record_probes,
@@ -111,8 +112,9 @@ class Comparison:
                 self.source = self.source or source
         if not self._recorded:
             reasons = "; ".join(f"{key}: {reason}" for key, reason in self.skipped.items())
-            expected = "a signature that can be run here"
-            raise ComponentError(reasons, expected, "export serving_default with plain tensors")
+            raise ComponentError(
+                reasons, "a signature that can be run here", "export serving_default with plain tensors"
+            )
 
     @without_tensor_float_32()
     def errors(self, child: Loader) -> dict[str, ParityFacts]:
@@ -220,7 +222,7 @@ def why_no_special_values(frozen: Frozen) -> str:
     """Return why special values are not compared for a model; empty if they are."""
     if changes_state(frozen.graph):
         return "not compared: each call changes the state of the model"
-    crashing = crashing_operations(frozen)
+    crashing = sorted({node.op for node in nodes(frozen.graph)} & CRASHING)
     return f"not compared: {crashing[0]} of TensorFlow may crash on them" if crashing else ""
 
 
@@ -330,9 +332,8 @@ def _record_outputs(
     limit = _limit_of_records(runtime, inputs)
     if limit is not None and limit < count_records(inputs, runtime.inputs):
         inputs = next(split_batches(inputs, runtime.inputs, limit))
-        source += (
-            f"; only {limit} of {RECORDS} records, as a run is limited to {RUN_SECONDS:g} s and {data_size(BYTES)}"
-        )
+        limits = f"{RUN_SECONDS:g} s and {data_size(BYTES)}"
+        source += f"; only {limit} of {RECORDS} records, as a run is limited to {limits}"
     batches = list(split_batches(inputs, runtime.inputs, BATCH))
     others: Iterable[Batch] = ()
     if batches and not examples:  # random integers may be a divisor of 0, or a size that is not

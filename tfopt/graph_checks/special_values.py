@@ -136,9 +136,8 @@ def difference(probe: Probe, outcome: Outputs | str, tolerance: float, ranges: d
     for name, before in probe.outcome.items():
         after = outcome[name]
         if before.dtype != after.dtype or before.shape != after.shape:
-            return (
-                f"output {name!r} is {after.dtype}{list(after.shape)}, not {before.dtype}{list(before.shape)} {where}"
-            )
+            types = f"{after.dtype}{list(after.shape)}, not {before.dtype}{list(before.shape)}"
+            return f"output {name!r} is {types} {where}"
         wrong = _differing(before, after, tolerance, ranges.get(name, 0.0))
         if wrong.any():
             at = tuple(np.argwhere(wrong)[0]) if before.ndim else ()
@@ -193,11 +192,6 @@ def _draw(
         yield EMPTY, {name: array[:0] if name in batched else array for name, array in ordinary.items()}
 
 
-def crashing_operations(frozen: Frozen) -> list[str]:
-    """Return the operations of a model whose kernels may crash on special values."""
-    return sorted({node.op for node in nodes(frozen.graph)} & CRASHING)
-
-
 def size_inputs(frozen: Frozen, key: str) -> set[str]:
     """Return the names of the integer inputs of a signature that reach another operation than those above."""
     reading = readers(frozen.graph)
@@ -207,11 +201,8 @@ def size_inputs(frozen: Frozen, key: str) -> set[str]:
         return [reader for reader in reading.get(name, ()) if ops[reader] not in SHAPES]
 
     integers = {name: end for name, end in frozen.signatures[key].inputs.items() if "int" in end.dtype}
-    return {
-        name
-        for name, end in integers.items()
-        if not {ops[node] for node in reach(following(end.node), following)} <= COMPUTING
-    }
+    behind = {name: reach(following(end.node), following) for name, end in integers.items()}
+    return {name for name, names in behind.items() if not {ops[node] for node in names} <= COMPUTING}
 
 
 def overlaid(array: NDArray[Any], kind: str, count: int, draw: np.random.Generator) -> NDArray[Any]:

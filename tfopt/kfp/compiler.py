@@ -100,9 +100,8 @@ def compile_pipeline(
     placed = place_steps(dag, images, options)
     used = [source for source in dag.sources.values() if not source.optional or source.name in {*sources, *defaults}]
     if target == VERTEX:
-        check_pipeline(
-            pipeline_name(dag), placed, options, {name: defaults[name] for name in dag.sources if name in defaults}
-        )
+        addresses = {name: defaults[name] for name in dag.sources if name in defaults}
+        check_pipeline(pipeline_name(dag), placed, options, addresses)
     signature = _signature(dag, used, as_component, defaults)
     importers: dict[str, str] = {}
 

@@ -123,10 +123,8 @@ def _outputs(
         if port.type.page:
             yield page_output(port.name), dsl.HTML, f"The HTML report of {port.name}."
     # without those of collected models, whose number is unknown
-    single = {
-        port.name: [name for name in _kfp_inputs(port, lengths) if name not in collected]
-        for port in component.inputs.values()
-    }
+    names = {port.name: _kfp_inputs(port, lengths) for port in component.inputs.values()}
+    single = {port: [name for name in of_port if name not in collected] for port, of_port in names.items()}
     for name, (output, _) in classification_outputs(component, single).items():
         text = f"Confusion matrix of {name.removeprefix(f'{output}_')}; for two classes also its ROC curve."
         yield name, dsl.ClassificationMetrics, text

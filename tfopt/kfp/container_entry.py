@@ -77,15 +77,10 @@ def classification_outputs(component: Component, inputs: Mapping[str, list[str]]
     ``evaluation_baseline``, ``evaluation_candidates_1``, … A declared input has several KFP inputs if it is a list, and
     none if it is optional and not set.
     """
-    models = [
-        name for port in component.inputs.values() if issubclass(port.type, Model) for name in inputs.get(port.name, [])
-    ]
-    return {
-        f"{port.name}_{model}": (port.name, index)
-        for port in component.outputs.values()
-        if issubclass(port.type, Evaluation)
-        for index, model in enumerate(models)
-    }
+    ports = [port for port in component.inputs.values() if issubclass(port.type, Model)]
+    models = [name for port in ports for name in inputs.get(port.name, [])]
+    evaluations = [port.name for port in component.outputs.values() if issubclass(port.type, Evaluation)]
+    return {f"{name}_{model}": (name, index) for name in evaluations for index, model in enumerate(models)}
 
 
 def _classification_metrics(evaluation: EvaluationReport, index: int) -> dict[str, object]:
@@ -98,14 +93,9 @@ def _classification_metrics(evaluation: EvaluationReport, index: int) -> dict[st
             "rows": [{"row": row} for row in model.confusion],
         }
     if model.roc:
-        metadata["confidenceMetrics"] = [
-            {
-                "confidenceThreshold": point.threshold,
-                "recall": point.true_positive_rate,
-                "falsePositiveRate": point.false_positive_rate,
-            }
-            for point in model.roc
-        ]
+        keys = ("confidenceThreshold", "recall", "falsePositiveRate")
+        points = [(point.threshold, point.true_positive_rate, point.false_positive_rate) for point in model.roc]
+        metadata["confidenceMetrics"] = [dict(zip(keys, point, strict=True)) for point in points]
     return metadata
 
 

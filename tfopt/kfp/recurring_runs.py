@@ -70,10 +70,7 @@ class Schedule(TypedDict):
 
 def list_schedules(server: Server) -> list[Schedule]:
     """List the name, the cron expression and the paused state of every schedule."""
-    return [
-        {"name": recurring_run.display_name, "cron": _cron(recurring_run), "paused": _is_paused(recurring_run)}
-        for recurring_run in _named(server, "")
-    ]
+    return [{"name": run.display_name, "cron": _cron(run), "paused": _is_paused(run)} for run in _named(server, "")]
 
 
 def _named(server: Server, name: str) -> list[Any]:

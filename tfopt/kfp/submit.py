@@ -217,9 +217,8 @@ def _pipeline_id(server: Server, name: str, description: str) -> str:
 
 def _version_id(server: Server, file: Path, pipeline_id: str, version: str) -> str:
     """Return the id of a pipeline version, and upload the version if it does not exist."""
-    versions = server.list_all(
-        server.client.list_pipeline_versions, "pipeline_versions", version, pipeline_id=pipeline_id
-    )
+    list_page = server.client.list_pipeline_versions
+    versions = server.list_all(list_page, "pipeline_versions", version, pipeline_id=pipeline_id)
     if versions:
         return str(versions[0].pipeline_version_id)
     with server.translated_errors(f"upload version {version}"):

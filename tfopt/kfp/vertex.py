@@ -30,10 +30,8 @@ def check_pipeline(
         expected = f"options without Kubernetes: {', '.join(KEYS)}"
         fix = "leave it out; pass the service account to aiplatform.PipelineJob.submit"
         raise ComponentError(f"--kfp-option {text} for vertex", expected, fix)
-    for option, address in {
-        "--kfp-option root": options.root,
-        **{f"--set {key}": text for key, text in addresses.items()},
-    }.items():
+    places = {"--kfp-option root": options.root, **{f"--set {key}": text for key, text in addresses.items()}}
+    for option, address in places.items():
         if address and not str(address).startswith(STORE):
             raise ComponentError(f"{option}={address} for vertex", f"an address {STORE}…", "copy it to Cloud Storage")
     for step, values in placed.items():

@@ -1,10 +1,8 @@
 """Confidence bounds for means of records that hold for few records, also if all of them agree.
 
-n records without a loss do not show that there is none: a loss on a share p of all records is not seen in n of them
-with probability (1 - p)^n. Each bound here therefore counts one more record, the unseen record, with the worst value
-that a record can have. All n + 1 records get weights that are uniformly distributed over all ways to divide 1 among
-them; the bound is a quantile of the weighted mean. For shares this is the exact bound of Clopper and Pearson, and for n
-equal records it is 1 - error^(1/n) of the way to the worst value: about 3.7 / n for an error of 2.5 %.
+Each bound counts one more record, the unseen record, with the worst value that a record can have. All n + 1 records get
+weights that are uniformly distributed over all ways to divide 1 among them; the bound is a quantile of the weighted
+mean. For shares this is the exact bound of Clopper and Pearson. docs/verdicts.md has the formulas, ADR 61 the reasons.
 
 Reference:
     Clopper and Pearson 1934, "The use of confidence or fiducial limits illustrated in the case of the binomial".

@@ -225,9 +225,8 @@ def _resolve_slices(
     measured = [slice_ for slice_ in selected if metric in slice_.metrics]
     if not measured:
         names = list(dict.fromkeys(name for slice_ in selected for name in slice_.metrics))
-        raise _refusal(
-            goal.text, f"a metric of the slices of {feature}: {', '.join(names)}", nearest(metric, [*names, QUALITY])
-        )
+        expected = f"a metric of the slices of {feature}: {', '.join(names)}"
+        raise _refusal(goal.text, expected, nearest(metric, [*names, QUALITY]))
     names = [slice_metric(metric, feature, slice_.value) for slice_ in measured]
     return [replace(goal, metric=name, text=goal.text.replace(goal.metric, name)) for name in names]
 
@@ -307,9 +306,8 @@ def _parse(text: str) -> Goal:
 
 def _check_sense(text: str, metric: str, kind: str, number: float, percent: bool) -> None:
     if kind == "threshold" and percent:
-        raise _refusal(
-            text, "a plain number: a threshold compares with no baseline", f"write {metric} threshold {number:g}"
-        )
+        expected = "a plain number: a threshold compares with no baseline"
+        raise _refusal(text, expected, f"write {metric} threshold {number:g}")
     if "[" in metric and not SLICED.fullmatch(metric):
         raise _refusal(text, "METRIC[FEATURE=VALUE], or METRIC[FEATURE=*]", "name the feature and its value")
     if "[" in metric and kind == "max_regression":

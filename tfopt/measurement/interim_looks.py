@@ -1,9 +1,8 @@
 """Schedule the looks of a measurement that stops as soon as its comparisons are decided.
 
-A measurement that stops as soon as an interval of 99 % looks good misses the true value far more often than in 1 % of
-all cases. The numbers of rounds after which intervals are computed (*looks*) are therefore fixed in advance, and the
-error of 1 % is divided among them: the level holds for any rule of stopping (Boole's inequality). A stop because the
-remaining rounds would hardly decide adds no error, as it only leaves out later looks. See ADR 41.
+An interval of 99 % that is computed until it looks good misses the true value far more often than in 1 % of all cases.
+The numbers of rounds after which intervals are computed (*looks*) are therefore fixed in advance, and the error of 1 %
+is divided among them (Boole's inequality). ADR 41 has the reasons.
 
 Source: Lan and DeMets 1983, "Discrete sequential boundaries for clinical trials" (error spending); Jennison and
 Turnbull 2000, "Group sequential methods", chapters 7 and 9 (repeated confidence intervals) and 10 (futility);

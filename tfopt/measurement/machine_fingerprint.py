@@ -24,6 +24,7 @@ def fingerprint(cores: Sequence[int] = ()) -> JsonObject:
         cores: The cores that models are pinned to; empty for all that this process may use.
     """
     cores = list(cores) or sorted(os.sched_getaffinity(0))
+    own = {"python": platform.python_version(), "tfopt": tfopt.__version__}
     return {
         "cpu": cpu_facts(),
         "gpus": list_gpus(),
@@ -33,11 +34,7 @@ def fingerprint(cores: Sequence[int] = ()) -> JsonObject:
         "cgroup": _cgroup(),
         "container": _container(),
         "platform": platform.platform(),
-        "versions": {
-            "python": platform.python_version(),
-            "tfopt": tfopt.__version__,
-            **installed_versions(RUNTIME_PACKAGES),
-        },
+        "versions": {**own, **installed_versions(RUNTIME_PACKAGES)},
         "tensorflow_build": _tensorflow_build(),
     }
 

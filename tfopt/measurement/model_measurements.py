@@ -83,9 +83,8 @@ class ModelMeasurements:
     def slices(self) -> dict[str, SliceMetrics]:
         """Return the slice of each metric of a slice, by its name in goals: ``accuracy[city=Oslo]``."""
         slices = self.evaluation.slices if self.evaluation else []
-        return {
-            slice_metric(metric, slice_.feature, slice_.value): slice_ for slice_ in slices for metric in slice_.metrics
-        }
+        pairs = ((slice_, metric) for slice_ in slices for metric in slice_.metrics)
+        return {slice_metric(metric, slice_.feature, slice_.value): slice_ for slice_, metric in pairs}
 
     def estimate(self, metric: str) -> Estimate | None:
         """Return the estimate of a metric, also of a slice's; None if it was not measured."""

@@ -26,11 +26,9 @@ def non_dominated(merits: Mapping[str, Sequence[float]]) -> set[str]:
     >>> sorted(non_dominated({"fast": (0.97, -1.0), "exact": (0.99, -3.0), "dominated": (0.96, -3.0)}))
     ['exact', 'fast']
     """
-    return {
-        name
-        for name, own in merits.items()
-        if not any(
-            all(b >= a for a, b in zip(own, other, strict=True)) and tuple(other) != tuple(own)
-            for other in merits.values()
-        )
-    }
+
+    def is_dominated(own: Sequence[float]) -> bool:
+        others = [other for other in merits.values() if tuple(other) != tuple(own)]
+        return any(all(b >= a for a, b in zip(own, other, strict=True)) for other in others)
+
+    return {name for name, own in merits.items() if not is_dominated(own)}

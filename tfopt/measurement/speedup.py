@@ -1,20 +1,10 @@
 """Compute the speedup of one model over another from interleaved rounds: ratio, interval and verdict.
 
-Each round runs both models in new processes, in turns whose order is drawn at random, and yields one number: the
-logarithm of the ratio of their median times. Disturbances that last longer than a round slow both models and cancel.
-If the models are equally fast, the random order makes that number positive or negative with equal probability, whatever
-the noise: its distribution is symmetric about the true log ratio. Wilcoxon's signed-rank distribution assumes nothing
-else, so its estimate and its exact interval are used; a bootstrap or t-interval would only be approximate for so few
-rounds with the heavy tails of a shared machine.
-
-Load that lasts for the whole measurement does not cancel: it slows long calls, and models that need the shared memory
-bandwidth, more than others. A round that is known to be disturbed may therefore have had any ratio on a quiet machine.
-The interval covers them all: its lower end is computed as if these rounds had the ratio 0, its upper end as if it were
-infinite (worst-case bounds for missing data). If an end is not finite, the comparison is unstable.
-
-The state of the machine also differs from one run to the next, which changes the ratio of models that need different
-resources. The interval is widened by `BETWEEN_RUNS` for it (reproducibility in contrast to repeatability, ISO 5725-1;
-ADR 62).
+Each round runs both models in new processes, in an order drawn at random, and yields the logarithm of the ratio of
+their median times. Of models that are equally fast, the order makes it positive or negative with equal probability,
+whatever the noise: its distribution is symmetric, and Wilcoxon's signed-rank distribution assumes nothing else. Load
+that lasts for the whole measurement does not cancel, so a disturbed round may have had any ratio on a quiet machine:
+the lower end of the interval is computed as if it had the ratio 0, the upper end as if it were infinite. See ADR 62.
 
 Reference: Hodges and Lehmann 1963, "Estimates of location based on rank tests"; Hollander, Wolfe and Chicken 2014,
 "Nonparametric statistical methods", sections 3.2 and 3.3; Manski 2003, "Partial identification of probability

@@ -1,12 +1,10 @@
-"""The content of ``pushed.json``: whether a model was pushed, where to, as which version, and why."""
-
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 
 @dataclass(frozen=True)
 class PushedReport:
-    """The content of ``pushed.json``."""
+    """The content of ``pushed.json``: whether a model was pushed, where to, as which version, and why."""
 
     schema_version: ClassVar[int] = 1
     pushed: bool  # True if a model was pushed or is the newest version already

@@ -57,11 +57,10 @@ class OpenVINORuntime(Runtime):
         for name in self._wide:
             low, high = arrays[name].min(initial=0), arrays[name].max(initial=0)
             if high > LIMITS.max or low < LIMITS.min:
-                raise ComponentError(
-                    f"input {name!r}: integers from {arrays[name].min()} to {arrays[name].max()}",
-                    f"at most 32 bits ({LIMITS.min} to {LIMITS.max}): OpenVINO on CPUs would truncate them",
-                    "hash or look them up to smaller numbers, or use the model's SavedModel or ONNX form",
-                )
+                received = f"input {name!r}: integers from {arrays[name].min()} to {arrays[name].max()}"
+                expected = f"at most 32 bits ({LIMITS.min} to {LIMITS.max}): OpenVINO on CPUs would truncate them"
+                fix = "hash or look them up to smaller numbers, or use the model's SavedModel or ONNX form"
+                raise ComponentError(received, expected, fix)
         results = self._request.infer([arrays[name] for name in self._input_names], share_inputs=True)
         return dict(zip(self.outputs, results.to_tuple(), strict=True))
 

@@ -58,6 +58,5 @@ def with_inputs_of(parent: Runtime, child: Runtime) -> Runtime:
     if records is None or not child.inputs.keys() <= records[1].features.keys():
         return child
     name, spec = records
-    return PreprocessedRuntime(
-        RecordParser(name, replace(spec, features={key: spec.features[key] for key in child.inputs})), child
-    )
+    features = {key: spec.features[key] for key in child.inputs}
+    return PreprocessedRuntime(RecordParser(name, replace(spec, features=features)), child)

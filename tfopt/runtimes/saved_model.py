@@ -1,8 +1,7 @@
 """The `saved_model` runtime: a signature of a SavedModel in TensorFlow.
 
 A frozen model, as `tfopt.saved_models.saved_model.write` makes it, runs in a session, as TensorFlow Serving runs every
-model:
-`tf.saved_model.load` copies its constants several times, and takes six times as long.
+model: `tf.saved_model.load` copies its constants several times, and takes six times as long.
 """
 
 from typing import Any
@@ -54,11 +53,6 @@ class SavedModelRuntime(Runtime):
         self.outputs = {name: to_tensor_spec(spec) for name, spec in sorted(self._call.structured_outputs.items())}
         self._constant = tf.constant
 
-    @property
-    def graph_def(self) -> Any:
-        """Return the graph of the signature, with its functions."""
-        return self._call.graph.as_graph_def()
-
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run the signature."""
         results = self._call(**{name: self._constant(arrays[name]) for name in self.inputs})
@@ -91,10 +85,8 @@ class FrozenSavedModelRuntime(Runtime):
             raise signature_error(model, signature, meta_graph.signature_def)
         ends = meta_graph.signature_def[signature]
         try:
-            inputs, outputs = (
-                {name: _typed_tensor(graph, side[name]) for name in sorted(side)}
-                for side in (ends.inputs, ends.outputs)
-            )
+            sides = (ends.inputs, ends.outputs)
+            inputs, outputs = ({name: _typed_tensor(graph, side[name]) for name in sorted(side)} for side in sides)
         except (KeyError, ValueError) as error:
             raise _damaged(model, error) from error
         self.inputs = {name: to_tensor_spec(tensor) for name, tensor in inputs.items()}
@@ -102,11 +94,6 @@ class FrozenSavedModelRuntime(Runtime):
             self.inputs |= read_text_inputs(folder, signature)
         self.outputs = {name: to_tensor_spec(tensor) for name, tensor in outputs.items()}
         self._call = self._session.make_callable(list(outputs.values()), list(inputs.values()))
-
-    @property
-    def graph_def(self) -> Any:
-        """Return the graph."""
-        return self._session.graph.as_graph_def()
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run the signature."""
@@ -144,8 +131,7 @@ def _typed_tensor(graph: Any, info: Any) -> Any:
 
 
 def _damaged(model: Model, error: Exception) -> ComponentError:
-    received = f"{model.saved_model}: {first_line(error)}"
-    return ComponentError(received, "a SavedModel that TensorFlow can load", DAMAGED)
+    return ComponentError(f"{model.saved_model}: {first_line(error)}", "a SavedModel that TensorFlow can load", DAMAGED)
 
 
 def to_tensor_spec(spec: Any) -> TensorSpec:

@@ -48,11 +48,10 @@ class SubprocessRuntime(Runtime):
         try:
             return self._process.call(name, *arguments)
         except CallFailed as error:
-            raise ComponentError(
-                f"in a process with {format_variables(self._variables)}: {error}",
-                "a model that can be loaded and run with its environment variables",
-                "configure it again with configure_runtime, or use the model from before",
-            ) from error
+            received = f"in a process with {format_variables(self._variables)}: {error}"
+            expected = "a model that can be loaded and run with its environment variables"
+            fix = "configure it again with configure_runtime, or use the model from before"
+            raise ComponentError(received, expected, fix) from error
 
 
 def _stop(process: WorkerClient, folder: "tempfile.TemporaryDirectory[str]") -> None:

@@ -17,15 +17,8 @@ from tfopt.tensorrt.profiles import Profile
 from tfopt.tensorrt.tag import CompatibilityTag
 
 # TensorRT's names of dtypes; numpy lacks the others, so the conversion casts such inputs and outputs.
-DTYPES = {
-    "FLOAT": "float32",
-    "HALF": "float16",
-    "INT8": "int8",
-    "UINT8": "uint8",
-    "INT32": "int32",
-    "INT64": "int64",
-    "BOOL": "bool",
-}
+DTYPES = {"FLOAT": "float32", "HALF": "float16"}
+DTYPES |= {name: name.lower() for name in ("INT8", "UINT8", "INT32", "INT64", "BOOL")}
 
 
 def load(model: Model, *, signature: str, threads: int | None) -> Runtime:
@@ -134,9 +127,8 @@ class TensorRTRuntime(Runtime):
         if kind not in DTYPES:
             expected = f"one of {', '.join(DTYPES)}, the dtypes that numpy has"
             raise ComponentError(f"{name!r} is {kind}", expected, "cast it inside the model")
-        return TensorSpec(
-            DTYPES[kind], tuple(None if size < 0 else size for size in self._engine.get_tensor_shape(name))
-        )
+        sizes = tuple(None if size < 0 else size for size in self._engine.get_tensor_shape(name))
+        return TensorSpec(DTYPES[kind], sizes)
 
 
 def select_profile(profiles: list[Profile], arrays: Arrays, current: int) -> int:

@@ -118,11 +118,10 @@ class TFLiteRuntime(Runtime):
 def _refusal(model: Model, reason: str) -> ComponentError:
     flex = sorted(set(re.findall(r"\(Flex(\w+)\)", reason)))
     if "Flex delegate" in reason or "Regular TensorFlow ops" in reason:
-        return ComponentError(
-            f"{model.tflite}: TensorFlow ops in it ({', '.join(flex) or 'select ops'})",
-            "a file of LiteRT's own ops: neither LiteRT nor TensorFlow 2.20 and later has the Flex delegate",
-            "run it where that delegate is linked in, or replace those ops and convert without --select-tf-ops",
-        )
+        received = f"{model.tflite}: TensorFlow ops in it ({', '.join(flex) or 'select ops'})"
+        expected = "a file of LiteRT's own ops: neither LiteRT nor TensorFlow 2.20 and later has the Flex delegate"
+        fix = "run it where that delegate is linked in, or replace those ops and convert without --select-tf-ops"
+        return ComponentError(received, expected, fix)
     fix = "convert it again; it may be truncated, or need custom ops"
     return ComponentError(f"{model.tflite}: {reason.strip()}", "a file that LiteRT can load", fix)
 
@@ -138,20 +137,21 @@ def _choose(signatures: Collection[str], name: str, model: Model) -> str:
 
 def _spec(detail: _Detail) -> TensorSpec:
     shape = detail["shape_signature"] if len(detail["shape_signature"]) else detail["shape"]
-    dtype = "string" if detail["dtype"] is np.bytes_ else np.dtype(detail["dtype"]).name
-    return TensorSpec("float32" if _scale(detail) else dtype, tuple(None if size < 0 else int(size) for size in shape))
+    sizes = tuple(None if size < 0 else int(size) for size in shape)
+    return TensorSpec("float32" if _scale(detail) else _dtype(detail), sizes)
+
+
+def _dtype(detail: _Detail) -> str:
+    return "string" if detail["dtype"] is np.bytes_ else np.dtype(detail["dtype"]).name
 
 
 def _facts(details: dict[str, _Detail], specs: dict[str, TensorSpec]) -> dict[str, StoredTensor]:
-    return {
-        name: {
-            "dtype": "string" if detail["dtype"] is np.bytes_ else np.dtype(detail["dtype"]).name,
-            "shape": list(specs[name].shape),
-            "quantization": dict(zip(("scale", "zero_point"), map(float, scale), strict=True)) if scale else None,
-        }
-        for name, detail in details.items()
-        for scale in [_scale(detail)]
-    }
+    facts: dict[str, StoredTensor] = {}
+    for name, detail in details.items():
+        scale = _scale(detail)
+        quantization = dict(zip(("scale", "zero_point"), map(float, scale), strict=True)) if scale else None
+        facts[name] = {"dtype": _dtype(detail), "shape": list(specs[name].shape), "quantization": quantization}
+    return facts
 
 
 def _scale(detail: _Detail) -> tuple[float, int] | None:

@@ -93,9 +93,8 @@ def freeze(frozen: Frozen, session: Any, *, state: bool = False, python: bool = 
     if run_law("freeze_learning_phase", graph, Report()):  # without a value the graph cannot be run
         frozen.graph = graph.to_graph_def()
     for ops in (VARIABLE,) if states else (VARIABLE, READS):
-        _refuse(
-            frozen.graph, ops, "has a variable that could not be frozen", "variables read by ReadVariableOp", but=names
-        )
+        problem = "has a variable that could not be frozen"
+        _refuse(frozen.graph, ops, problem, "variables read by ReadVariableOp", but=names)
     _keep_state(frozen, states, session)
     if lowered:
         _set_lowering(frozen.graph, to=True)
@@ -114,9 +113,8 @@ def _keep_state(frozen: Frozen, states: list[Any], session: Any) -> None:
     try:
         values = read_values(session, states)
     except (KeyError, ValueError) as error:
-        raise CannotFreezeError(
-            f"state that cannot be read: {first_line(error)}", "variables with values", "export the model again"
-        ) from error
+        received = f"state that cannot be read: {first_line(error)}"
+        raise CannotFreezeError(received, "variables with values", "export the model again") from error
     frozen.initializer = add_initializer(frozen.graph, states, values, frozen.initializer)
 
 
@@ -176,10 +174,8 @@ def _refuse(graph: GraphDef, ops: re.Pattern[str], problem: str, expected: str, 
     refused = sorted({f"{node.name} ({node.op})" for node in matching})
     if refused:
         more = f" and {len(refused) - 3} more" if len(refused) > 3 else ""
-        raise CannotFreezeError(
-            f"a model that {problem}: {', '.join(refused[:3])}{more}",
-            *(expected, WITHOUT_STATE if ops in (WRITES, MUTABLE_TABLE) else f"export it for serving {WITHOUT}"),
-        )
+        fix = WITHOUT_STATE if ops in (WRITES, MUTABLE_TABLE) else f"export it for serving {WITHOUT}"
+        raise CannotFreezeError(f"a model that {problem}: {', '.join(refused[:3])}{more}", expected, fix)
 
 
 def _set_lowering(graph: Any, *, to: bool) -> bool:
@@ -198,13 +194,11 @@ def _constants(graph: Any, session: Any, keep: list[str], states: list[str]) -> 
         if node.op == "VarHandleOp":
             _ensure_read(session.graph, node)
     try:
-        frozen = tf.compat.v1.graph_util.convert_variables_to_constants(
-            session, graph, keep, variable_names_blacklist=states
-        )
+        convert = tf.compat.v1.graph_util.convert_variables_to_constants
+        frozen = convert(session, graph, keep, variable_names_blacklist=states)
     except Exception as error:
-        raise CannotFreezeError(
-            f"freezing: {first_line(error)}", "variables that can be read", "export the model for serving again"
-        ) from error
+        received = f"freezing: {first_line(error)}"
+        raise CannotFreezeError(received, "variables that can be read", "export the model for serving again") from error
     prune_functions(frozen)
     return frozen
 

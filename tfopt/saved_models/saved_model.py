@@ -125,9 +125,8 @@ def write(frozen: Frozen, folder: Path) -> None:
 
 
 def _signature(key: str, proto: Any, graph: Any, where: Path) -> Signature:
-    inputs, outputs = (
-        {name: _endpoint(key, name, side[name]) for name in sorted(side)} for side in (proto.inputs, proto.outputs)
-    )
+    sides = (proto.inputs, proto.outputs)
+    inputs, outputs = ({name: _endpoint(key, name, side[name]) for name in sorted(side)} for side in sides)
     for name, end in (inputs | outputs).items():
         try:
             dtype = graph.get_tensor_by_name(end.tensor).dtype.base_dtype.name
@@ -145,11 +144,8 @@ def _endpoint(key: str, name: str, info: Any) -> Endpoint:
     if info.WhichOneof("encoding") is None:
         raise _damaged(f"signature {key!r}: {name!r} has no tensor", "a tensor of the graph")
     if info.WhichOneof("encoding") != "name":
-        raise freezing.CannotFreezeError(
-            f"signature {key!r}: {name!r} is a {info.WhichOneof('encoding')}",
-            "plain tensors",
-            "export the model with dense inputs and outputs",
-        )
+        received = f"signature {key!r}: {name!r} is a {info.WhichOneof('encoding')}"
+        raise freezing.CannotFreezeError(received, "plain tensors", "export the model with dense inputs and outputs")
     try:
         shape, dtype = tf.TensorShape(info.tensor_shape), tf.as_dtype(info.dtype).name
     except (TypeError, ValueError) as error:

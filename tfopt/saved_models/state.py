@@ -48,13 +48,10 @@ def check_stateless(folder: Path, file: str, fix: str = "") -> None:
     written = [node for node in nodes(reached) if WRITES.search(node.op) or MUTABLE_TABLE.match(node.op)]
     if written:
         more = f" and {len(written) - 3} more" if len(written) > 3 else ""
-        raise ComponentError(
-            "a model that changes its state while it serves: "
-            + ", ".join(f"{node.name} ({node.op})" for node in written[:3])
-            + more,
-            f"a model whose outputs depend on its inputs only: {file} has no variables",
-            fix or WITHOUT_STATE,
-        )
+        shown = ", ".join(f"{node.name} ({node.op})" for node in written[:3])
+        received = f"a model that changes its state while it serves: {shown}{more}"
+        expected = f"a model whose outputs depend on its inputs only: {file} has no variables"
+        raise ComponentError(received, expected, fix or WITHOUT_STATE)
 
 
 def state_nodes(graph_def: GraphDef) -> list[NodeDef]:

@@ -138,24 +138,17 @@ class _Cutter:
         ends = {name: end.dtype for name, end in self.signature.outputs.items() if end.node in reached}
         if ends:
             texts = sorted(name for name, dtype in ends.items() if dtype == "string")
-            raise ComponentError(
-                f"output {', '.join(texts)} is text"
-                if texts
-                else f"nothing before output {', '.join(sorted(ends))} is numbers with a row for each record",
-                "outputs that are computed from such numbers",
-                "pass signature=NAME with such outputs" + ("" if texts else ", or cut_at=NODE"),
-            )
+            received = f"nothing before output {', '.join(sorted(ends))} is numbers with a row for each record"
+            received = f"output {', '.join(texts)} is text" if texts else received
+            fix = f"pass signature=NAME with such outputs{'' if texts else ', or cut_at=NODE'}"
+            raise ComponentError(received, "outputs that are computed from such numbers", fix)
         return reached
 
     def _cut_tensors(self, before: set[str]) -> list[str]:
         """Return the tensors that the core reads from the preprocessing, without constants and inputs of numbers."""
-        tensors = dict.fromkeys(
-            _tensor(source)
-            for node in self.graph.node
-            if node.name not in before
-            for source in node.input
-            if not source.startswith("^") and node_of(source) in before
-        )
+        behind = (node for node in self.graph.node if node.name not in before)
+        sources = (source for node in behind for source in node.input if not source.startswith("^"))
+        tensors = dict.fromkeys(_tensor(source) for source in sources if node_of(source) in before)
         return [tensor for tensor in tensors if not self._stays(tensor)]
 
     def _stays(self, tensor: str) -> bool:

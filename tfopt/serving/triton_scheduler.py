@@ -1,5 +1,3 @@
-"""Settings of Triton's scheduler."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 

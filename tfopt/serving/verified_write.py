@@ -3,13 +3,17 @@
 from pathlib import Path
 
 from tfopt import runtimes
-from tfopt.artifacts import Examples, SavedModel
+from tfopt.artifacts import Examples, Model, SavedModel
 from tfopt.artifacts.model_card import Verification
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph_checks.comparison import Comparison, tolerance_of
+from tfopt.runtimes import environment
 from tfopt.saved_models import saved_model
 from tfopt.saved_models.state import changes_state
-from tfopt.serving.saved_model_assets import copy_assets
+from tfopt.serving import warm_up
+from tfopt.storage.staging import link_tree
+
+ASSETS = (environment.FILE, warm_up.FILE)  # valid for every graph with the same signatures; not so the XLA cache
 
 
 def write_verified(
@@ -42,3 +46,11 @@ def write_verified(
         stateful=changes_state(rewritten.graph),
     )
     return comparison.verify(lambda key: runtimes.load(written, signature=key), allowed, what=what, fix=fix)
+
+
+def copy_assets(model: Model, saved_model: Path) -> None:
+    """Copy a model's environment variables and warm-up requests to a SavedModel made from it, unless it has its own."""
+    for file in ASSETS:
+        source = model.saved_model / file if model.saved_model else None
+        if source and source.is_file() and not (saved_model / file).exists():
+            link_tree(source, saved_model / file)

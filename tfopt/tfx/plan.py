@@ -36,10 +36,6 @@ class _Execution:
     outputs: dict[str, mlmd.Artifact]
     seconds: float | None
 
-    def defect(self) -> str | None:
-        """Return why its outputs may not be reused; None if they may be."""
-        return next(filter(None, map(defect, self.outputs.values())), None)
-
 
 def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedStep]:
     """Return what `tfopt.tfx.runner.run` with these arguments would do with each step; nothing is written.
@@ -51,11 +47,8 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
     values = dag.values(values)
     store = _open(root / METADATA)
     # Identifiers of the artifacts that the steps will get; None if it is unknown.
-    ids: dict[Value, int | None] = {
-        source: _source_id(store, source, values[name])
-        for name, source in dag.sources.items()
-        if values[name] is not None
-    }
+    uris = {source: values[name] for name, source in dag.sources.items() if values[name] is not None}
+    ids: dict[Value, int | None] = {source: _source_id(store, source, uri) for source, uri in uris.items()}
     steps: dict[str, PlannedStep] = {}
     for step in dag.steps.values():
         executions = list(_executions(store, dag, step))
@@ -84,7 +77,7 @@ def _decide(
     unknown = [value for value in inputs.values() if ids.get(value) is None]
     differences = [_differences(component, properties, artifacts, execution) for execution in executions]
     equal = [execution for execution, lines in zip(executions, differences, strict=True) if not lines]
-    defects = [execution.defect() for execution in equal]
+    defects = [next(filter(None, map(defect, execution.outputs.values())), None) for execution in equal]
     if component.cache != "never" and not unknown and None in defects:
         return equal[defects.index(None)], []
     named = [(value.name if isinstance(value, PipelineInput) else "", value) for value in unknown]

@@ -88,12 +88,9 @@ def pipeline(
 
 def _importer(source: PipelineInput, uri: str) -> Importer:
     digest = source_digest(source, uri)
-    importer = Importer(
-        source_uri=uri,
-        artifact_type=TYPES[source.type],
-        custom_properties={SOURCE_DIGEST: digest} if digest else {},
-        reimport=digest is None,  # then no step that uses it is reused
-    )
+    properties = {SOURCE_DIGEST: digest} if digest else {}
+    # without a digest it is imported again, and no step that uses it is reused
+    importer = Importer(uri, TYPES[source.type], reimport=digest is None, custom_properties=properties)
     return importer.with_id(source.name)
 
 

@@ -1,12 +1,4 @@
-"""Fine-tuning for `prune`, `cluster` and `quantize`: one round, and a second round if a goal is missed.
-
-with reproducible(seed):
-    user = UserModule(module)            # first: it registers the user's own layers
-    model = keras_models.load(parent)
-    tuner = FineTuner(model, parent, user, examples, folder, settings, seed)
-    before = tuner.evaluate(model)
-    model, facts = tuner.fine_tune(model)
-"""
+"""Fine-tuning for `prune`, `cluster` and `quantize`: one round, and a second round if a goal is missed."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence

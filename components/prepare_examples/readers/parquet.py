@@ -159,10 +159,9 @@ def _rows_per_batch(file: str, metadata: Any, group: int) -> int:
 def _converter(dtype: Any) -> Callable[[Any], Any] | None:
     """Return a function that converts a cell to JSON types; None if it has such a type."""
     convert = CONVERTERS.get(_kind(dtype))
-    return _each(convert) if convert else None
+    if convert is None:
+        return None
 
-
-def _each(convert: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def convert_cell(cell: Any) -> Any:
         if isinstance(cell, list):
             return [convert_cell(value) for value in cell]

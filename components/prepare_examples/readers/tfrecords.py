@@ -34,10 +34,8 @@ def inspect(source: Source, settings: Settings) -> Source:
     if encoded and settings.pack:
         return _decoded_source(source, settings, features, encoded)
     if pack := settings.packed_feature:
-        size = sum(
-            len(values) for name, values in features.items() if name != settings.label and types[name] != "string"
-        )
-        pack.check(settings.label, size, file)
+        packed = [name for name in features if name != settings.label and types[name] != "string"]
+        pack.check(settings.label, sum(len(features[name]) for name in packed), file)
     return source
 
 

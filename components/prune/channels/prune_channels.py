@@ -32,8 +32,6 @@ COMPARED = 16  # records on which the smaller model is verified
 MAX_LINES = 12  # of the table
 REPORTED = ("sparsity", "measure", "scope", "importance", "multiple", "layers")
 
-log = logging.getLogger(__name__)
-
 
 def prune_channels(
     model: KerasModel, examples: Examples | None, module: Path | None, target: Path, settings: Settings
@@ -66,7 +64,7 @@ def prune_channels(
     verified = save_and_compare(smaller, target, model, parent, examples, fix=FIX)
     layers = describe_channels(kernels_of(parent, NAMES), kernels_of(smaller, NAMES))
     for line in [*_table(removal.report), layers["speed"], parity.describe_parity(verified["outputs"])]:
-        log.info("%s", line)
+        logging.getLogger(__name__).info("%s", line)
     return {
         "name": f"pruned {1 - removal.ratio:.0%} of {settings.measure}",
         "report": removal.report | layers | {"asked": {name: getattr(settings, name) for name in REPORTED}},

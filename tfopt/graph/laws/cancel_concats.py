@@ -84,5 +84,4 @@ LAW = SearchLaw(
     rewrite,
     after={"cancel_lists": "a part that equals an element needs no slice"},
     before={"drop_whole_slices": "a slice of a whole element is one of all elements then"},
-    follows="cancel_shape_lists",
 )

@@ -27,11 +27,8 @@ def find(graph: Graph, node: Node) -> list[Part] | str | None:
 
 def rewrite(parts: list[Part], make: Maker) -> list[Tensor]:
     stack = make.graph.nodes[parts[0].source.node]
-    elements = [stack.inputs[part.number] for part in parts]
-    return [
-        element if part.is_index else make.expand(element, part.axis, stack)
-        for element, part in zip(elements, parts, strict=True)
-    ]
+    elements = ((part, stack.inputs[part.number]) for part in parts)
+    return [element if part.is_index else make.expand(element, part.axis, stack) for part, element in elements]
 
 
 def _parts(graph: Graph, node: Node, made: Node) -> list[Part] | str:

@@ -66,5 +66,4 @@ LAW = SearchLaw(
     find,
     return_found,
     after={"fold_constants": "indices are constants then"},
-    follows="fuse_transposes_into_reductions",
 )

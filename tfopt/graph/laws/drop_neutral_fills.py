@@ -57,5 +57,4 @@ LAW = LocalLaw(
     when,
     return_input,
     after={"fold_reshape_sizes": "more shapes are known to be equal then"},
-    follows="fold_selects",
 )

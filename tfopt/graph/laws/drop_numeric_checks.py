@@ -21,5 +21,4 @@ LAW = LocalLaw(
     requires=("needed control edges",),
     removes_checks=True,
     before={"cancel_transposes": "laws that match neighbours do not match with a check in between"},
-    follows="drop_assertions",
 )

@@ -36,5 +36,4 @@ LAW = LocalLaw(
     return_input,
     requires=("needed control edges",),
     ensures=("direct edges",),
-    follows="drop_assertions",
 )

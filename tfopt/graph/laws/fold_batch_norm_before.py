@@ -27,9 +27,8 @@ def fold(match: Match) -> linear_ops.Weights | str:
     scale, bias = batch_norm_scale_bias(match, "norm")
     if bias.any() and (reason := linear_ops.shift_refusal(match)):
         return reason
-    weights = linear_ops.Weights(
-        linear_ops.times_inputs(match, scale), linear_ops.bias_of(match, bias) if bias.any() else None
-    )
+    after = linear_ops.bias_of(match, bias) if bias.any() else None
+    weights = linear_ops.Weights(linear_ops.times_inputs(match, scale), after)
     return linear_ops.range_refusal(match, *weights) or weights
 
 

@@ -46,5 +46,4 @@ LAW = LocalLaw(
     rewrite,
     after={"fold_shift": "the folds fold any quotient"},
     before={"push_constants_together": "products are collected then"},
-    follows="cancel_reshapes_around",
 )

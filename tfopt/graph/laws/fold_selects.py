@@ -25,14 +25,10 @@ def when(match: Match) -> str | None:
 
 
 def rewrite(match: Match, make: Maker) -> Tensor:
-    side, shape = _side(match), match.shape("root")
+    side, shape = "true" if match.array("condition").all() else "false", match.shape("root")
     if match.node().op == "Select" or _is_same_tensor(match) or match.shape(side) == shape:
         return match.tensor(side)
     return make.broadcast(match.tensor(side), shape or (), match.node())
-
-
-def _side(match: Match) -> str:
-    return "true" if match.array("condition").all() else "false"
 
 
 def _is_same_tensor(match: Match) -> bool:

@@ -39,5 +39,4 @@ LAW = LocalLaw(
     rewrite,
     after={"fold_shift": "a sign next to a kernel goes into the kernel"},
     before={"push_constants_together": "products are collected then"},
-    follows="fold_exact_quotients",
 )

@@ -17,17 +17,9 @@ Source: tf.nn.with_space_to_batch; `flatten_atrous_conv` of the Graph Transform 
 
 import numpy as np
 
-from tfopt.graph.law import LocalLaw, Maker, Match, Op, Pattern, Tensor, const, op
+from tfopt.graph.law import LocalLaw, Maker, Match, Op, Tensor, const, op
 
 TO_BATCH = op("SpaceToBatchND", "x", const("block"), const("paddings"), role="to batch")
-
-
-def _back(data: Pattern) -> Op:
-    return op("BatchToSpaceND", data, const("same block"), const("crops"))
-
-
-def _sum(data: Pattern) -> Op:
-    return op(("BiasAdd", "Add", "AddV2"), data, const("bias"), role="sum")
 
 
 def patterns(conv: str) -> tuple[Op, ...]:
@@ -35,7 +27,9 @@ def patterns(conv: str) -> tuple[Op, ...]:
     plain = op(conv, TO_BATCH, "kernel", role="conv")
     expanded = op("ExpandDims", TO_BATCH, const("axis"), role="expand")
     line = op("Squeeze", op(conv, expanded, "kernel", role="conv"), role="squeeze")
-    return tuple(_back(data) for form in (plain, line) for data in (form, _sum(form)))
+    sums = [op(("BiasAdd", "Add", "AddV2"), form, const("bias"), role="sum") for form in (plain, line)]
+    forms = (plain, sums[0], line, sums[1])
+    return tuple(op("BatchToSpaceND", form, const("same block"), const("crops")) for form in forms)
 
 
 def when(match: Match) -> str | None:

@@ -69,9 +69,8 @@ def _fuse(loop: Loop) -> None:
     stacked = {place: batch.moved(_built(batch, loop, writer_of(loop, place).inputs[2]), 0).made for place in stacks}
     totals = {place: batch.total(_built(batch, loop, tensor)) for place, tensor in sums.items()}
     for place, total in totals.items():
-        graph.redirect(
-            Tensor(node.name, place), loop.make.node("AddV2", node.inputs[place], total, like=writer_of(loop, place))
-        )
+        result = loop.make.node("AddV2", node.inputs[place], total, like=writer_of(loop, place))
+        graph.redirect(Tensor(node.name, place), result)
     for place, made in stacked.items():
         for stack in stacks[place]:
             kind = stack.attr["element_dtype"].type

@@ -62,9 +62,8 @@ def _refusal(match: Match, concat: Node) -> str | None:
         return "the ConcatV2 is an output of the graph as well, fed, or has control edges"
     if graph.uses(concat.name) != 1 or graph.waiting(concat.name) or graph.waiting(node.name):
         return f"the ConcatV2 has {graph.uses(concat.name)} consumers, or a node waits for it"
-    if any(
-        tensor.node == node.name and tensor.output for reader in graph.readers(node.name) for tensor in reader.inputs
-    ):
+    read = [tensor for reader in graph.readers(node.name) for tensor in reader.inputs if tensor.node == node.name]
+    if any(tensor.output for tensor in read):
         return "other results of the batch norm are read"
     if node.op in FUSED and node.name in graph.fetched:
         return "the batch norm is an output of the graph, and gives several"

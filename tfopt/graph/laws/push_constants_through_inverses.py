@@ -74,5 +74,4 @@ LAW = LocalLaw(
     rewrite,
     rounds=True,
     after={"push_constants_together": "that law joins the other operands"},
-    follows="share_common_factors",
 )

@@ -48,12 +48,8 @@ def run(graph: Graph) -> Iterator[Outcome]:
 
 def _readers(graph: Graph, output: Tensor) -> list[Node]:
     """Return the readers of an output of a Switch, except Identities that only start control edges."""
-    return [
-        reader
-        for reader in graph.readers(output.node)
-        if output in reader.inputs
-        and (reader.op != "Identity" or graph.readers(reader.name) or reader.name in graph.fetched)
-    ]
+    readers = [reader for reader in graph.readers(output.node) if output in reader.inputs]
+    return [node for node in readers if node.op != "Identity" or graph.readers(node.name) or node.name in graph.fetched]
 
 
 def _refusal(graph: Graph, switch: Node, branches: int) -> str | None:

@@ -22,12 +22,8 @@ from numpy.typing import NDArray
 from tfopt.graph.law import LocalLaw, Maker, Match, Tensor, const, op
 from tfopt.graph.matching.joined_constants import growth_refusal
 
-JOIN: dict[str, Any] = {
-    "Maximum": np.maximum,
-    "Minimum": np.minimum,
-    "LogicalAnd": np.logical_and,
-    "LogicalOr": np.logical_or,
-}
+JOIN: dict[str, Any] = {"Maximum": np.maximum, "Minimum": np.minimum}
+JOIN |= {"LogicalAnd": np.logical_and, "LogicalOr": np.logical_or}
 JOIN |= {"BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor}
 PATTERNS = tuple(op(name, op(name, "x", const("first"), role="inner"), const("second")) for name in JOIN)
 

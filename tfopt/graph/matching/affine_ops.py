@@ -45,9 +45,8 @@ def read_affine(match: Match, role: str, data: Tensor) -> Affine | str:
         if match.attr("is_training", role):
             return "the batch norm is in training mode"
         rank = 4 if shape is None else len(shape)
-        return Affine(
-            *(_along(vector, batch_norm_axis(node, rank), rank) for vector in batch_norm_scale_bias(match, role))
-        )
+        axis = batch_norm_axis(node, rank)
+        return Affine(*(_along(vector, axis, rank) for vector in batch_norm_scale_bias(match, role)))
     array = match.array("constant")
     if array.dtype.name not in FLOATS:
         return f"the constant is {array.dtype.name}"
@@ -64,9 +63,8 @@ def read_affine(match: Match, role: str, data: Tensor) -> Affine | str:
 
 def batch_norm_scale_bias(match: Match, role: str = "root") -> tuple[Floats, Floats]:
     """Return the scale and bias of a batch norm, one number per channel."""
-    gamma, beta, mean, variance = (
-        match.array(name).astype(np.float64) for name in ("gamma", "beta", "mean", "variance")
-    )
+    constants = ("gamma", "beta", "mean", "variance")
+    gamma, beta, mean, variance = (match.array(name).astype(np.float64) for name in constants)
     is_global = match.node(role).op == GLOBAL
     if is_global and not match.attr("scale_after_normalization", role):
         gamma = np.ones_like(gamma)

@@ -181,12 +181,9 @@ class Batch:
         return Value(rank, made, 0)
 
     def _aligned(self, operands: list[Value], rank: int, least: int = 0) -> tuple[list[Value], int | None]:
-        """Return operands that broadcast in all iterations at once, and the axis of these in the result of a rank.
+        """Return operands that broadcast in all iterations at once, and the axis of these in the result.
 
-        Args:
-            operands: The operands.
-            rank: The highest rank of an operand.
-            least: Axes that must follow that of the iterations.
+        ``rank`` is the highest rank of an operand; at least ``least`` axes follow that of the iterations.
         """
         varying = [value for value in operands if value.axis is not None]
         if not varying:

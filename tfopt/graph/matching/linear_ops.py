@@ -167,13 +167,10 @@ def bias_of(match: Match, vector: Vector) -> Vector:
 
 def _with_weights(match: Match, make: Maker, weights: Weights) -> Tensor:
     """Add the linear operation again, with a BiasAdd in its data format if there is a bias."""
-    linear, like, data = (
-        match.node("linear" if match.has("linear") else "root"),
-        match.array("kernel"),
-        match.tensor("x"),
-    )
+    linear, like = match.node("linear" if match.has("linear") else "root"), match.array("kernel")
     kernel = match.tensor("kernel") if weights.kernel is None else make.constant("kernel", weights.kernel, like)
-    product = make.again(linear, *([match.tensor("sizes"), kernel, data] if match.has("sizes") else [data, kernel]))
+    inputs = [kernel, match.tensor("x")] if match.has("sizes") else [match.tensor("x"), kernel]
+    product = make.again(linear, *([match.tensor("sizes")] if match.has("sizes") else []), *inputs)
     if weights.bias is None:
         return product
     layout = "NCHW" if channel_axis(linear) == 1 and linear.op != "MatMul" else "NHWC"

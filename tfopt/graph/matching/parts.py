@@ -86,9 +86,8 @@ def _sliced(graph: Graph, node: Node, output: int) -> Part | None:
             return None
     count = graph.array(bounds[0]).size
     axes = {place: place + (len(shape) - count if ellipsis and ellipsis < 1 << place else 0) for place in range(count)}
-    ranges = {
-        place: range_along(graph, node, place, shape[axis]) for place, axis in axes.items() if not ellipsis >> place & 1
-    }
+    bounded = [place for place in axes if not ellipsis >> place & 1]
+    ranges = {place: range_along(graph, node, place, shape[axes[place]]) for place in bounded}
     cut = [place for place, each in ranges.items() if each != (0, shape[axes[place]]) or singles >> place & 1]
     if len(cut) != 1:
         return None

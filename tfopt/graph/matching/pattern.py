@@ -75,9 +75,8 @@ class Binding:
             own = Tensor(self.nodes[role].name) if role in self.nodes else self.tensors.get(role, tensor)
             if own != tensor:
                 return None
-        return Binding(
-            {**self.nodes, **other.nodes}, {**self.tensors, **other.tensors}, self.constants + other.constants
-        )
+        nodes, tensors = {**self.nodes, **other.nodes}, {**self.tensors, **other.tensors}
+        return Binding(nodes, tensors, self.constants + other.constants)
 
 
 def bindings(pattern: Pattern, graph: Graph, tensor: Tensor) -> Iterator[Binding]:

@@ -62,9 +62,8 @@ class SymbolicShapes:
         """Infer all shapes."""
         self._graph = graph
         self._shapes: dict[Tensor, Sizes | None] = {}
-        self._values: dict[
-            Tensor, Size | Sizes | None
-        ] = {}  # of an integer scalar, or several of a vector; -1 is one, too
+        # a size of an integer scalar, or several of a vector; -1 is one, too
+        self._values: dict[Tensor, Size | Sizes | None] = {}
         self._places: dict[str, int] = {}  # of nodes, from the inputs to the outputs
         for name in graph.downstream():
             node = graph.nodes[name]
@@ -143,9 +142,8 @@ class SymbolicShapes:
         left, _, right = attr(node, "equation").replace(" ", "").partition("->")
         shapes = [self.shape(tensor) for tensor in node.inputs]
         labels = left.split(",")
-        if "." in left or any(
-            shape is None or len(shape) != len(each) for each, shape in zip(labels, shapes, strict=True)
-        ):
+        fits = all(shape is not None and len(shape) == len(each) for each, shape in zip(labels, shapes, strict=True))
+        if "." in left or not fits:
             return None
         sizes: dict[str, Size] = {}
         for each, shape in zip(labels, shapes, strict=True):
@@ -165,11 +163,8 @@ class SymbolicShapes:
         else:
             sizes = [Size(width) for width in self._numbers(node.inputs[1]) or ()]
         around = shape[: place[0] % len(shape)], shape[place[0] % len(shape) + 1 :]
-        return {
-            Tensor(node.name, index): (*around[0], size, *around[1])
-            for index, size in enumerate(sizes)
-            if size.factor >= 0
-        }
+        outputs = ((Tensor(node.name, index), size) for index, size in enumerate(sizes) if size.factor >= 0)
+        return {tensor: (*around[0], size, *around[1]) for tensor, size in outputs}
 
     def _age(self, size: Size) -> int:
         """Return a key that is lowest for numbers, and lower for sizes that occur earlier."""

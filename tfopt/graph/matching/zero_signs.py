@@ -71,6 +71,5 @@ def _dependent(graph: Graph, *, in_other_graphs: bool) -> set[str]:
 
 
 def _adds_nonzero(graph: Graph, node: Node) -> bool:
-    return node.op in SUMS and any(
-        graph.is_constant(tensor) and bool(np.all(graph.array(tensor) != 0)) for tensor in node.inputs
-    )
+    constants = [graph.array(tensor) for tensor in node.inputs if graph.is_constant(tensor)] if node.op in SUMS else []
+    return any(bool(np.all(array != 0)) for array in constants)

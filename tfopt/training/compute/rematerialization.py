@@ -171,7 +171,7 @@ def _run_twice(graph: Any, segment: Segment, values: Mapping[int, Any], training
         local = dict(inputs)
         for key, tensor in zip(differentiable, tensors, strict=False):
             local[key] = _set_mask(tensor, _mask(inputs[key]))
-        with _refuse_tensorflow_draws(), _replay_scope(state) as scope:
+        with _refuse_tensorflow_draws(), _ReplayScope(state) as scope:
             _run(segment, local, training)
         outputs = [local[id(symbol)] for symbol in segment.outputs]
         others = {id(symbol): local[id(symbol)] for symbol in segment.others}
@@ -198,43 +198,39 @@ def _set_mask(tensor: Any, mask: Any) -> Any:
     return tensor
 
 
-def _replay_scope(state: dict[int, Any]) -> Any:
-    """Return a Keras scope in which variables that are not trained have the values of ``state``.
+class _ReplayScope(keras.StatelessScope):  # type: ignore[misc]  # Keras is untyped
+    """A Keras scope in which variables that are not trained have the values of ``state``.
 
     Values that are missing in ``state`` are added to it. Assignments are recorded in the scope's ``assignments`` and
     not carried out, except those to trained variables, which raise ComponentError. Losses that layers add are recorded
     in ``added_losses``.
     """
 
-    class ReplayScope(keras.StatelessScope):  # type: ignore[misc]  # Keras is untyped
-        """A Keras scope that supplies the values of variables."""
+    def __init__(self, state: dict[int, Any]) -> None:
+        super().__init__(collect_losses=True, initialize_variables=False)
+        self.state = state
+        self.assignments: dict[int, tuple[Any, Any]] = {}
+        self.added_losses: list[Any] = []
 
-        def __init__(self) -> None:
-            super().__init__(collect_losses=True, initialize_variables=False)
-            self.assignments: dict[int, tuple[Any, Any]] = {}
-            self.added_losses: list[Any] = []
+    def get_current_value(self, variable: Any) -> Any:
+        key = id(variable)
+        if key not in self.state_mapping and not variable.trainable:
+            if key not in self.state:
+                self.state[key] = tf.convert_to_tensor(variable._value)
+            return self.state[key]
+        return self.state_mapping.get(key)
 
-        def get_current_value(self, variable: Any) -> Any:
-            key = id(variable)
-            if key not in self.state_mapping and not variable.trainable:
-                if key not in state:
-                    state[key] = tf.convert_to_tensor(variable._value)
-                return state[key]
-            return self.state_mapping.get(key)
+    def add_update(self, update: tuple[Any, Any]) -> None:
+        variable, _ = update
+        if variable.trainable:
+            received = f"rematerialize: a layer assigns {variable.path}, which is trained"
+            expected = "layers that leave trained variables to the optimizer"
+            raise ComponentError(received, expected, "leave rematerialize out")
+        self.assignments[id(variable)] = update
+        super().add_update(update)
 
-        def add_update(self, update: tuple[Any, Any]) -> None:
-            variable, _ = update
-            if variable.trainable:
-                received = f"rematerialize: a layer assigns {variable.path}, which is trained"
-                expected = "layers that leave trained variables to the optimizer"
-                raise ComponentError(received, expected, "leave rematerialize out")
-            self.assignments[id(variable)] = update
-            super().add_update(update)
-
-        def add_loss(self, loss: Any) -> None:
-            self.added_losses.append(loss)
-
-    return ReplayScope()
+    def add_loss(self, loss: Any) -> None:
+        self.added_losses.append(loss)
 
 
 @contextlib.contextmanager

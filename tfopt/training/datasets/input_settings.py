@@ -1,5 +1,3 @@
-"""Settings of the input pipeline: a parameter group of components that train."""
-
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
