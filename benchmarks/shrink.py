@@ -59,6 +59,7 @@ VARIANTS: dict[str, tuple[list[Step], str]] = {
     "80% zeros, 32 values": ([FOLD, ZEROS, SHARE], "float32"),
     "dynamic": ([], "dynamic"),
     "int4": ([], "int4"),
+    "mix, 1% degradation": ([], "mix"),
     "int8": ([], "int8"),
     "80% zeros, int8": ([ZEROS], "int8"),
     "half the FLOPs, int8": ([SLIM], "int8"),
@@ -67,7 +68,10 @@ VARIANTS: dict[str, tuple[list[Step], str]] = {
     "32 values, QAT": ([FOLD, SHARE, AWARE], "int8"),
     "80% zeros, 32 values, QAT": ([FOLD, ZEROS, SHARE, AWARE], "int8"),
 }
-TFLITE: dict[str, dict[str, Any]] = {"sparse": {"precision": "float32", "sparse": True}}
+TFLITE: dict[str, dict[str, Any]] = {
+    "sparse": {"precision": "float32", "sparse": True},
+    "mix": {"precision": "auto", "max_degradation": 0.01},
+}
 ONNX = ("float32", "int8")  # precisions of the above that export_onnx supports
 
 

@@ -107,13 +107,13 @@ class QuantizableModel:
     def choose_scales(self, rules: Iterable[Rule]) -> str:
         """Choose how the scales of 4-bit weights are found and return it: by the outputs' noise-to-signal ratio.
 
-        No method is best for all models: the largest weight is kept by one, and costs the others their precision.
+        No method is best for all models: a scale for the largest weight of a channel costs the others their precision.
         """
         noise = {}
         for self._scales in SCALES:
             noise[self._scales] = max(self._noise(self.quantize(rules))[1].values())
         self._scales = min(noise, key=noise.__getitem__)
-        return self._scales.value
+        return str(self._scales.value)
 
     def rank_promotions(self, rules: Sequence[Rule]) -> list[Rule]:
         """Return the steps that take each layer from its lowest kind to float32, best first.
