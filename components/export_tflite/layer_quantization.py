@@ -104,16 +104,16 @@ class QuantizableModel:
             fix = "leave the layer it names in float32 by recipe=['NAME=float32'], or choose another precision"
             raise ComponentError(received, f"layers that can be {self._precision}", fix) from error
 
-    def choose_scales(self, rules: Iterable[Rule]) -> str:
-        """Choose how the scales of 4-bit weights are found and return it: by the outputs' noise-to-signal ratio.
+    def choose_scales(self, rules: Iterable[Rule], measure: Callable[[bytes], float]) -> JsonObject:
+        """Choose how the scales of 4-bit weights are found, by the degradation of whole files; return it for the card.
 
         No method is best for all models: a scale for the largest weight of a channel costs the others their precision.
         """
-        noise = {}
+        degradation = {}
         for self._scales in SCALES:
-            noise[self._scales] = max(self._noise(self.quantize(rules))[1].values())
-        self._scales = min(noise, key=noise.__getitem__)
-        return str(self._scales.value)
+            degradation[str(self._scales.value)] = measure(self.quantize(rules))
+        self._scales = min(SCALES, key=lambda scales: degradation[scales.value])
+        return {"used": str(self._scales.value), "degradation": degradation}
 
     def rank_promotions(self, rules: Sequence[Rule]) -> list[Rule]:
         """Return the steps that take each layer from its lowest kind to float32, best first.
@@ -143,26 +143,22 @@ class QuantizableModel:
 
     def _added_noise(self, quantized: bytes) -> dict[str, float]:
         """Return for each layer the noise-to-signal ratio of its output minus the largest one of its inputs."""
-        noise, _ = self._noise(quantized)
+        noise = self._noise(quantized)
         return {
             layer.output: noise[layer.output] - max((noise.get(name, 0.0) for name in layer.inputs), default=0.0)
             for layer in _layers(self._content)
             if layer.output in noise
         }
 
-    def _noise(self, quantized: bytes) -> tuple[dict[str, float], dict[str, float]]:
-        """Return the noise-to-signal ratio of each tensor, and of the outputs, of both files on the same inputs."""
+    def _noise(self, quantized: bytes) -> dict[str, float]:
+        """Return the noise-to-signal ratio of each tensor: both files are run on the same inputs."""
         quantizer = Quantizer(bytearray(self._content), previous_quantized_model=bytearray(quantized))
         comparison = quantizer.validate(
             {SERVING_DEFAULT: self._feed[:ERROR_RECORDS]}, [ValidationErrorMetric.SNR], use_xnnpack=False, num_threads=1
         ).get_signature_comparison_result(SERVING_DEFAULT)
-        ratios = (
-            # The signal-to-noise ratio of an overflow is NaN.
-            {name: 1 / max(float(np.nan_to_num(metrics["snr"])), 1e-9) for name, metrics in tensors.items()}
-            for tensors in (comparison.intermediate_tensors, comparison.output_tensors)
-        )
-        inner, outputs = ratios
-        return inner | outputs, outputs
+        tensors = {**comparison.intermediate_tensors, **comparison.output_tensors}
+        # The signal-to-noise ratio of an overflow is NaN.
+        return {name: 1 / max(float(np.nan_to_num(metrics["snr"])), 1e-9) for name, metrics in tensors.items()}
 
     def check(self, rules: Iterable[Rule]) -> None:
         """Raise ComponentError if a rule matches no layer."""

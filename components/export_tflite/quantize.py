@@ -68,7 +68,7 @@ def quantize(
     model.check(rules)
     rules = [*layer_quantization.float_rules(floating.operations), *rules]
     if precision in layer_quantization.LOWEST and feed:
-        facts["weight_scales"] = model.choose_scales(rules)
+        facts["weight_scales"] = model.choose_scales(rules, measure)
     if limit is None:
         return model.quantize(rules), facts
     mixed = precision == "auto"

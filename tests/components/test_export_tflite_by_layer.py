@@ -173,7 +173,7 @@ def test_steps_remove_most_noise_for_each_byte_first(monkeypatch):
     ]
     monkeypatch.setattr(layer_quantization, "_layers", lambda content: chain)
     monkeypatch.setattr(model, "quantize", lambda rules: rules[0][1])
-    monkeypatch.setattr(model, "_noise", lambda kind: (noise[kind], {}))
+    monkeypatch.setattr(model, "_noise", noise.__getitem__)
     steps = model.rank_promotions([])
     assert steps[:4] == [("second", "int8"), ("first", "int8"), ("third", "float16"), ("second", "float16")]
     assert [step for step in steps if step[0] == "fourth"] == [("fourth", "int8"), ("fourth", "float32")]
@@ -181,12 +181,14 @@ def test_steps_remove_most_noise_for_each_byte_first(monkeypatch):
 
 
 @pytest.mark.parametrize(("outlier", "scales"), [(1, "min_max_uniform_quantize"), (8, "MSE")])
-def test_the_scales_of_four_bits_are_those_with_least_noise(vectors, tmp_path, outlier, scales):
+def test_the_scales_of_four_bits_are_those_that_degrade_least(vectors, tmp_path, outlier, scales):
     kernel = np.random.default_rng(2).uniform(-1, 1, size=(64, 32)).astype(np.float32)
     kernel[0] *= outlier  # of the input that is zero
     model = saved(tmp_path / "model", lambda x: {"y": x @ kernel}, x=([None, 64], tf.float32))
     facts = TFLITE.export(model, vectors, tmp_path / "out", "int4", tolerance=1.0)
-    assert facts["weight_scales"] == scales
+    degradation = facts["weight_scales"]["degradation"]
+    assert facts["weight_scales"]["used"] == scales == min(degradation, key=degradation.__getitem__)
+    assert 1 - facts["verified"]["outputs"]["y"]["agreement"] == pytest.approx(degradation[scales])
     assert "weight_scales" not in TFLITE.export(model, vectors, tmp_path / "dynamic", "dynamic", tolerance=1.0)
 
 

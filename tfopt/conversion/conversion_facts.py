@@ -48,7 +48,7 @@ class ConversionFacts(TypedDict, total=False):
     dense_scales: JsonObject
     tried: list[dict[str, float]]
     raised: dict[str, str]
-    weight_scales: str
+    weight_scales: JsonObject
     # ONNX and TensorRT
     opset: int
     kernels: list[str]
