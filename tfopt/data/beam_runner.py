@@ -202,7 +202,7 @@ def _options() -> Any:
 
 
 def _check_local_options(options: Any) -> None:
-    """Raise ComponentError for an option that Beam would ignore; runners elsewhere may know options that it does not."""
+    """Raise ComponentError for an option that Beam would ignore. Runners elsewhere may have others."""
     known = options.get_all_options()
     words, before = _ARGUMENTS.get(), ("", *_ARGUMENTS.get())
     stray = [word for word, last in zip(words, before, strict=False) if not word.startswith("-") and last[:1] != "-"]
