@@ -53,7 +53,7 @@ def message(folder: Path, uri: str, *outputs: str, **parameters) -> str:
     )
 
 
-GIVEN = '{"inputs": %s, "outputs": {"outputFile": "o", "artifacts": {"report": {"artifacts": [{"uri": "r"}]}}}}'
+WITH_INPUTS = '{"inputs": %s, "outputs": {"outputFile": "o", "artifacts": {"report": {"artifacts": [{"uri": "r"}]}}}}'
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ GIVEN = '{"inputs": %s, "outputs": {"outputFile": "o", "artifacts": {"report": {
         "[" * 100_000,
         "9" * 5000,
         *(
-            GIVEN % change
+            WITH_INPUTS % change
             for change in (
                 "[]",
                 '"text"',
@@ -91,7 +91,7 @@ def test_a_message_that_is_not_an_executor_input_is_refused(garbage):
 @pytest.mark.parametrize("inputs", ["null", '{"artifacts": null}', '{"artifacts": {"data": null}}'])
 def test_null_is_an_input_that_is_not_set(inputs):
     with pytest.raises(ComponentError, match="count: no data"):
-        run_step(toys.count, GIVEN % inputs)
+        run_step(toys.count, WITH_INPUTS % inputs)
 
 
 def test_a_missing_input_is_reported_with_its_address(tmp_path):

@@ -203,14 +203,14 @@ def _options() -> Any:
 
 def _check_local_options(options: Any) -> None:
     """Raise ComponentError for an option that Beam would ignore. Runners elsewhere may have others."""
-    known = options.get_all_options()
+    values = options.get_all_options()
     words, before = _ARGUMENTS.get(), ("", *_ARGUMENTS.get())
     stray = [word for word, last in zip(words, before, strict=False) if not word.startswith("-") and last[:1] != "-"]
-    unknown = [f"--{name}" for name in options.get_all_options(retain_unknown_options=True).keys() - known.keys()]
+    unknown = [f"--{name}" for name in options.get_all_options(retain_unknown_options=True).keys() - values.keys()]
     if name := min([*stray, *unknown], default=None):
-        fix = "write --OPTION=VALUE" if name in stray else nearest(name, [f"--{option}" for option in known])
+        fix = "write --OPTION=VALUE" if name in stray else nearest(name, [f"--{option}" for option in values])
         raise ComponentError(f"Beam's arguments {shlex.join(words)}: {name}", "options of Beam", fix)
-    workers = known["direct_num_workers"]
+    workers = values["direct_num_workers"]
     if not 0 <= workers <= MOST_WORKERS:
         fix = "write 0 for as many as this machine has cores"
         raise ComponentError(f"--direct_num_workers={workers}", f"0 to {MOST_WORKERS} workers", fix)

@@ -68,7 +68,7 @@ class Message:
     """KFP's ExecutorInput."""
 
     parameters: Mapping[str, Any]
-    sources: Mapping[str, list[str]]  # addresses of each input: one, or those that KFP collected from a loop
+    sources: dict[str, list[str]]  # addresses of each input: one, or those that KFP collected from a loop
     targets: Mapping[str, Mapping[str, Any]]  # the artifact of each output
     output_file: Path
 
@@ -78,18 +78,20 @@ def parse_message(executor_input: str, component: Component) -> Message:
     try:
         message = _mapping(json.loads(executor_input))
         inputs, outputs = _mapping(message.get("inputs")), _mapping(message.get("outputs"))
-        given = {name: _mapping(entry).get("artifacts") for name, entry in _mapping(inputs.get("artifacts")).items()}
+        artifacts = {
+            name: _mapping(entry).get("artifacts") for name, entry in _mapping(inputs.get("artifacts")).items()
+        }
         targets = {name: _mapping(entry["artifacts"][0]) for name, entry in _mapping(outputs.get("artifacts")).items()}
         missing = [name for name in component.outputs if not _path(targets[name]["uri"])]
-        sources = {name: [_path(_mapping(item)["uri"]) for item in entry] for name, entry in given.items() if entry}
-        found = Message(_mapping(inputs.get("parameterValues")), sources, targets, Path(_path(outputs["outputFile"])))
+        sources = {name: [_path(_mapping(item)["uri"]) for item in entry] for name, entry in artifacts.items() if entry}
+        parsed = Message(_mapping(inputs.get("parameterValues")), sources, targets, Path(_path(outputs["outputFile"])))
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         missing = [f"{type(error).__name__}: {first_line(error)}"]
     if missing:
         received = f"--executor-input {executor_input[:80]!r}: {', '.join(missing)}"
         fix = "run the step from its compiled pipeline or component.yaml, of this version"
         raise ComponentError(received, f"KFP's ExecutorInput, with an address for {', '.join(component.outputs)}", fix)
-    return found
+    return parsed
 
 
 def _mapping(value: Any) -> dict[str, Any]:
