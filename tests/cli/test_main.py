@@ -287,3 +287,10 @@ def test_ctrl_c_ends_with_130_and_leaves_no_output(data, tmp_path):
     process.send_signal(signal.SIGINT)
     assert process.wait(timeout=20) == 130
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["data.txt", "slow.py"]
+
+
+@pytest.mark.parametrize("words", [[":"], [":x"], ["x:"], ["::"], [".a:c"], ["a..b:c"], ["describe", ":"]])
+def test_a_component_that_no_module_can_have_is_an_error_in_three_parts(words, capsys):
+    assert main(words) == 1
+    error = capsys.readouterr().err
+    assert f"received: component '{words[-1]}'" in error and "how to fix: " in error

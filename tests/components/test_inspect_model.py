@@ -217,6 +217,14 @@ def inspect_function(function, shape, folder) -> dict:
     return json.loads((folder / "inspection" / "inspection.json").read_text())
 
 
+def test_one_number_that_is_nan_is_named_and_one_that_is_infinite_is_not(tmp_path):
+    import tensorflow as tf
+
+    scale, limit = tf.constant(np.float32(np.nan)), tf.constant(np.float32(-np.inf))
+    report = inspect_function(lambda x: tf.maximum(x * scale, limit), [4], tmp_path)
+    assert [(weight["size"], weight["nan"], weight["infinite"]) for weight in report["non_finite"]] == [(1, 1, 0)]
+
+
 def test_weights_that_are_not_finite_are_named(tmp_path):
     import tensorflow as tf
 

@@ -167,6 +167,40 @@ def test_an_unusable_npz_is_refused(tmp_path, arrays, received, fix):
     assert fix in error.fix
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': [([([(, 'fortran_order': False, 'shape': (4,), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (" + "9" * 5000 + ",), }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': " + "(" * 3000 + "4," + ")" * 3000 + ", }",
+        "{'descr': '<f4', 'fortran_order': False, 'shape': (1 << 60,), }",
+        "{'descr': 'é', 'fortran_order': False, 'shape': (4,), }",
+        "{",
+        "x" * 9000,
+        "\0" * 64,
+    ],
+)
+def test_a_damaged_header_in_an_npz_is_refused(tmp_path, header):
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        text = header.encode("latin1").ljust(53) + b"\n"
+        archive.writestr("x.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(64))
+        with archive.open("label.npy", "w") as stream:
+            np.save(stream, np.zeros(4, np.int64))
+    error = refusal(tmp_path / "a.npz", tmp_path)
+    assert (error.expected, error.fix) == ("a complete NPZ file", "write it again with numpy.savez")
+    assert len(error.received) < 400
+
+
+@pytest.mark.parametrize(("offset", "value"), [(6, 1), (8, 99), (8, 1)])  # encrypted; other compressions
+def test_an_npz_that_zipfile_cannot_unpack_is_refused(tmp_path, offset, value):
+    np.savez(tmp_path / "a.npz", x=np.zeros(3), label=np.zeros(3))
+    content = bytearray((tmp_path / "a.npz").read_bytes())
+    for place in (offset, content.index(b"PK\1\2") + offset + 2):
+        content[place] = value
+    (tmp_path / "a.npz").write_bytes(content)
+    assert refusal(tmp_path / "a.npz", tmp_path).expected == "a complete NPZ file"
+
+
 def test_a_truncated_npz_is_refused(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros(3), label=np.zeros(3))
     (tmp_path / "a.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:-40])

@@ -102,6 +102,29 @@ def test_an_invalid_argument_is_an_error_with_beams_message():
         beam_runner.worker_count()
 
 
+@pytest.mark.parametrize(
+    ("argument", "received"),
+    [
+        ("--runner=Foo", "Unexpected pipeline runner: Foo"),
+        ("--runner=nowhere.Runner", "No module named 'nowhere'"),
+        ("--runner=os.path.join", "TypeError"),
+        ("--runner=InteractiveRunner", "InteractiveRunner: AttributeError"),
+        ("--resource_hint=min_ram=abc", "invalid value abc"),
+        ("--direct_num_worker=2", "direct_num_worker=2: --direct_num_worker"),
+        ("direct", "direct: direct"),
+        ("--direct_num_workers=-5", "--direct_num_workers=-5"),
+        ("--direct_num_workers=99999999999999999999", "--direct_num_workers=99999999999999999999"),
+    ],
+)
+def test_an_unknown_runner_or_option_is_an_error_in_three_parts(tmp_path, argument, received):
+    with pytest.raises(ComponentError) as refusal, beam_runner.runner_arguments([argument]):
+        square(tmp_path)
+    assert received in refusal.value.received
+    assert not (tmp_path / "sum").exists()
+    with beam_runner.runner_arguments(["--direct_num_workers", "2"]):
+        assert square(tmp_path) == 328350
+
+
 def test_arguments_end_with_their_block_and_do_not_reach_other_threads():
     counts = []
     with beam_runner.runner_arguments(["--direct_num_workers=4"]):

@@ -136,3 +136,10 @@ def test_fewer_records_are_compared_if_all_inputs_or_parsed_features_together_ar
     assert compared_records({"examples": records}, 256) == 64
     assert compared_records({"text": TensorSpec("string", (None,))}, 256) == 256
     assert compared_records({}, 256) == 256
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int32", "uint8", "bool", "string", "complex64"])
+@pytest.mark.parametrize("shape", [(None, 2**60), (None, 2**40, 2**40), (2**37,)])
+def test_an_input_that_fits_into_no_memory_is_refused(dtype, shape):
+    with pytest.raises(ComponentError, match=r"input 'x' of shape .* values"):
+        random_batch({"x": TensorSpec(dtype, shape)}, records=1, seed=0)

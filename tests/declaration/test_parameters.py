@@ -56,6 +56,32 @@ def test_a_value_is_read_from_text(hint, text, value):
     assert parameter(hint).parse(text, "owner") == value
 
 
+@pytest.mark.parametrize(
+    ("hint", "text"),
+    [
+        *((hint, text) for hint in (int, float, bool) for text in ("[" * 100_000, "{" * 100_000, "\udc80", "9" * 5000)),
+        (int, str(2**63)),
+        (int, "-" + "9" * 400),
+        (Annotated[int, Between(1)], "1" * 400),
+        (Annotated[float, Between(1)], "1" * 400),
+        (Annotated[float, Between(1)], "1e999"),
+        (Annotated[list[str], Reads(lambda texts: [int(text) for text in texts], ("1",))], "9" * 5000),
+        (Annotated[list[str], Reads(lambda texts: [float(int(text)) for text in texts], ("1",))], "9" * 4000),
+        (Annotated[list[str], Reads(lambda texts: [int(text) for text in texts], ("1",))], "[" * 100_000),
+    ],
+)
+def test_numbers_and_lists_without_measure_are_refused_in_a_few_words(hint, text):
+    with pytest.raises(ComponentError, match="owner: p") as refusal:
+        parameter(hint).parse(text, "owner")
+    assert len(str(refusal.value)) < 1500
+
+
+def test_the_largest_integers_are_taken():
+    for value in (2**63 - 1, -(2**63)):
+        assert parameter(int).parse(str(value), "owner") == value
+    assert parameter(list[str]).parse("[" * 100_000, "owner") == ["[" * 100_000]
+
+
 def test_text_in_a_small_language_is_read_when_it_is_given():
     def parse(text):
         if text != "good":

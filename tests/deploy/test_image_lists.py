@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -92,6 +94,35 @@ def test_every_package_is_pinned_by_hash_and_no_index_is_named(kind):
     assert "://" not in text
     for entry in re.split(r"\n(?=\S)", text.strip()):
         assert "--hash=sha256:" in entry, entry
+
+
+def test_lists_are_resolved_with_the_packages_of_one_day(tmp_path):
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    words = ["make", "--dry-run", "--always-make", "--assume-old=.venv/bin/uv", "lock", "lock-images"]
+    planned = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True).stdout
+    resolutions = re.findall("pip compile .*", planned.replace("\\\n", " "))
+    written = {re.search(r"--output-file requirements/(\S+)\.txt", line)[1] for line in resolutions}
+    assert written == {*KINDS, "lock", "tensorrt", "release", "uv"}
+    (day,) = {re.search(r"--exclude-newer (\S+)", line)[1] for line in resolutions}
+    assert re.fullmatch(r"20\d\d-\d\d-\d\dT00:00:00Z", day)
+    assert all("--upgrade" in line for line in resolutions)
+
+
+@pytest.mark.nightly
+def test_resolving_again_from_nothing_gives_the_committed_lists(tmp_path):
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    for name in ("Makefile", "pyproject.toml", "README.md", "setup.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "tfopt").mkdir()
+    shutil.copy(ROOT / "tfopt" / "__init__.py", tmp_path / "tfopt")
+    lists = {file.name: file.read_bytes() for file in (ROOT / "requirements").glob("*.txt")}
+    for name in lists.keys() - {"no-tensorflow.txt", "uv.txt"}:  # the first is written by hand; uv resolves
+        (tmp_path / "requirements" / name).unlink()
+    done = subprocess.run(["make", "lock", "lock-images"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {file.name: file.read_bytes() for file in (tmp_path / "requirements").glob("*.txt")} == lists
 
 
 def test_the_list_of_the_release_workflow_has_the_locked_versions():

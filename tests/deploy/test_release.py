@@ -82,6 +82,7 @@ def test_a_workflow_has_few_rights_and_runs_targets_and_scripts_that_exist(file)
         for path in re.findall(r"(?:tools|\.ci|requirements)/[\w.]+", command):
             assert (ROOT / path).is_file()
     for job in workflow["jobs"].values():
+        assert re.fullmatch(r"[\w./:-]+@sha256:[0-9a-f]{64}", job.get("container", f"none@sha256:{0:064}"))
         for step in job["steps"]:
             assert re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", step["uses"]) if "uses" in step else step["run"]
             if step.get("uses", "").startswith("actions/checkout"):

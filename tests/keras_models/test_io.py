@@ -267,6 +267,18 @@ def test_nan_in_a_weight_is_refused_and_named(kit, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_all_weights_with_nan_are_named_up_to_five():
+    model = keras.Sequential([keras.Input((2,)), *(keras.layers.Dense(2, name=f"d{number}") for number in range(4))])
+    for layer in model.layers[:3]:
+        layer.kernel.assign([[1.0, float("nan")], [float("nan"), 2.0]])
+        layer.bias.assign([1.0, float("nan")])
+    with pytest.raises(ComponentError) as refusal:
+        keras_models.check_weights(model)
+    weights = [weight for layer in model.layers[:3] for weight in (layer.kernel, layer.bias)]
+    listed = [f"{len(weight.shape)} NaN in weight {weight.path}" for weight in weights]
+    assert refusal.value.received == f"model {model.name}: {', '.join(listed[:5])}, and in 1 more"
+
+
 @pytest.mark.parametrize("name", ["my-image", "größe", "a.b"])
 def test_input_name_that_a_signature_would_change_is_refused(name, tmp_path):
     a = keras.Input((4,), name=name)

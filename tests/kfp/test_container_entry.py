@@ -53,6 +53,9 @@ def message(folder: Path, uri: str, *outputs: str, **parameters) -> str:
     )
 
 
+WITH_INPUTS = '{"inputs": %s, "outputs": {"outputFile": "o", "artifacts": {"report": {"artifacts": [{"uri": "r"}]}}}}'
+
+
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -63,11 +66,32 @@ def message(folder: Path, uri: str, *outputs: str, **parameters) -> str:
         '{"outputs": {}}',
         '{"inputs": {}, "outputs": {"outputFile": "o", "artifacts": {}}}',
         "null",
+        "[" * 100_000,
+        "9" * 5000,
+        *(
+            WITH_INPUTS % change
+            for change in (
+                "[]",
+                '"text"',
+                '{"artifacts": []}',
+                '{"artifacts": {"data": []}}',
+                '{"artifacts": {"data": {"artifacts": [null]}}}',
+                '{"artifacts": {"data": {"artifacts": [{"uri": 5}]}}}',
+                '{"artifacts": {"data": {"artifacts": [{"uri": "a\\u0000b"}]}}}',
+                '{"parameterValues": [1]}',
+            )
+        ),
     ],
 )
 def test_a_message_that_is_not_an_executor_input_is_refused(garbage):
     with pytest.raises(ComponentError, match="ExecutorInput"):
         run_step(toys.count, garbage)
+
+
+@pytest.mark.parametrize("inputs", ["null", '{"artifacts": null}', '{"artifacts": {"data": null}}'])
+def test_null_is_an_input_that_is_not_set(inputs):
+    with pytest.raises(ComponentError, match="count: no data"):
+        run_step(toys.count, WITH_INPUTS % inputs)
 
 
 def test_a_missing_input_is_reported_with_its_address(tmp_path):

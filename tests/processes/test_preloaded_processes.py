@@ -236,3 +236,24 @@ def test_nothing_is_left_5_seconds_after_the_kill_of_a_run(tmp_path, quick_serve
     run.kill()
     run.wait()
     wait_until(lambda: all(map(has_ended, processes)), 5)
+
+
+@pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM", "SIGHUP", "SIGINT"])
+def test_a_server_that_still_imports_ends_with_the_run(tmp_path, quick_servers, ending):
+    (tmp_path / "empty" / "tensorflow" / "__init__.py").write_text("import time; time.sleep(120)\n")
+    program = (
+        "import pathlib, sys, threading, time; from tests.processes import test_preloaded_processes as test\n"
+        "with test.preloading(is_run=True, will_fork=True):\n"
+        "    thread = threading.Thread(target=test.start_ahead)\n"
+        "    thread.start(), thread.join()  # the server outlives the thread that started it\n"
+        "    (server,) = test.preloaded_processes._open._servers.values()\n"
+        "    pathlib.Path(sys.argv[1]).write_text(str(server._process.pid)), time.sleep(120)\n"
+    )
+    file = tmp_path / "pid"
+    run = subprocess.Popen([sys.executable, "-c", program, file], stderr=subprocess.DEVNULL)
+    server = psutil.Process(int(wait_until(lambda: file.exists() and file.read_text())))
+    time.sleep(0.2)
+    assert not has_ended(server)
+    run.send_signal(getattr(signal, ending))
+    run.wait(30)
+    wait_until(lambda: has_ended(server), 5)

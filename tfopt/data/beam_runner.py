@@ -22,10 +22,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfopt.declaration.extensions import Extensions
+from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.processes.parent_death import PYTHON
 from tfopt.storage import remote_files
 
+MOST_WORKERS = 1024  # each is a thread or a process of this machine
 DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 
 _DIGEST, _DIGEST_BYTES = "sha256", 32
@@ -100,12 +102,15 @@ def pipeline() -> Iterator[Any]:
     import apache_beam as beam
 
     options, arguments = _options(), _ARGUMENTS.get()
+    opened: Any = None
     special = find_runner(arguments)
     started = special.start(arguments, options) if special else contextlib.nullcontext(_subprocess_runner(options))
-    opened = None
     try:
-        with started as runner, _worker_errors(), beam.Pipeline(runner=runner, options=options) as opened:
-            yield opened
+        with _runner_errors(options), started as runner, _worker_errors():
+            with _named_errors(options):
+                opened = beam.Pipeline(runner=runner, options=options)
+            with opened:
+                yield opened
     finally:
         # Dask's runner opens a client for each run and does not close it.
         client = getattr(getattr(opened, "result", None), "client", None)
@@ -191,7 +196,24 @@ def _options() -> Any:
             )
         if not dask.npartitions and not dask.partition_size:
             dask.partition_size = 1  # the default of 128 would process all files of most data sets on one worker
+    if _runner(options) == "FnApiRunner" or _runner(options).startswith("Dask"):
+        _check_local_options(options)
     return options
+
+
+def _check_local_options(options: Any) -> None:
+    """Raise ComponentError for an option that Beam would ignore. Runners elsewhere may have others."""
+    values = options.get_all_options()
+    words, before = _ARGUMENTS.get(), ("", *_ARGUMENTS.get())
+    stray = [word for word, last in zip(words, before, strict=False) if not word.startswith("-") and last[:1] != "-"]
+    unknown = [f"--{name}" for name in options.get_all_options(retain_unknown_options=True).keys() - values.keys()]
+    if name := min([*stray, *unknown], default=None):
+        fix = "write --OPTION=VALUE" if name in stray else nearest(name, [f"--{option}" for option in values])
+        raise ComponentError(f"Beam's arguments {shlex.join(words)}: {name}", "options of Beam", fix)
+    workers = values["direct_num_workers"]
+    if not 0 <= workers <= MOST_WORKERS:
+        fix = "write 0 for as many as this machine has cores"
+        raise ComponentError(f"--direct_num_workers={workers}", f"0 to {MOST_WORKERS} workers", fix)
 
 
 def _parsed(arguments: list[str]) -> Any:
@@ -206,6 +228,25 @@ def _parsed(arguments: list[str]) -> Any:
         received = f"Beam's arguments {shlex.join(arguments)}: {output.getvalue().strip().splitlines()[-1]}"
         raise ComponentError(received, "arguments that Beam accepts", "correct --beam-pipeline-arg") from error
     return options
+
+
+@contextlib.contextmanager
+def _named_errors(options: Any) -> Iterator[None]:
+    """Convert errors of Beam about a runner or its options."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, ComponentError) or getattr(error, "errno", None) is not None:
+            raise
+        received = f"Beam's arguments {shlex.join(_ARGUMENTS.get())}: {type(error).__name__}: {first_line(error)}"
+        expected = f"arguments with which Beam's {_runner(options)} runs a pipeline"
+        fix = "correct --beam-pipeline-arg, or leave it out: without it, Beam runs in this process"
+        raise ComponentError(received, expected, fix) from error
+
+
+def _runner_errors(options: Any) -> AbstractContextManager[None]:
+    """Convert errors of runners that Beam starts elsewhere; its local one raises those of the workers' own code."""
+    return contextlib.nullcontext() if _runner(options) == "FnApiRunner" else _named_errors(options)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from tfopt.errors import ComponentError
 MAX_WORDS_OF_TEXT = 8
 WORDS = (b"a", b"the", b"cat", b"Dog", b"runs", b"over", b"1", b"2.5")  # of any text
 COMPARED_VALUES, FEWEST_COMPARED = 4 << 20, 32  # numbers in the inputs, and records, of a comparison of two models
+MOST_VALUES = 1 << 36  # of one input: half a terabyte, and more than any machine draws in hours
 QUANTIZED = ("qint8", "quint8", "qint16", "quint16", "qint32")
 OPEN_SIZE = 64  # size of dimensions that are dynamic in the signature
 OPEN_TEXTS = 2  # the same of texts, since a model may cut each into hundreds of tokens
@@ -180,6 +181,9 @@ def _random(name: str, spec: TensorSpec, sizes: tuple[int | None, ...], seed: in
     if isinstance(spec, RecordSpec):
         return _random_records(spec, sizes[0] or 1 if sizes else 1, seed).reshape([size or 1 for size in sizes])
     shape = [size or OPEN_SIZE for size in sizes]
+    if math.prod(shape) > MOST_VALUES:
+        received = f"input {name!r} of shape {shape}: {math.prod(shape)} values"
+        raise ComponentError(received, "an input that fits into memory", "export the model again with its real sizes")
     draw = np.random.default_rng([seed, *name.encode()])
     with contextlib.suppress(ImportError):
         import ml_dtypes  # noqa: F401  # numpy then has TensorFlow's other types: integers of 4 bits, floats of 8

@@ -26,6 +26,10 @@ def find(path: str) -> Component:
     if ":" not in path and path not in component_names():
         raise ComponentError(f"component {path!r}", "the name of a component", nearest(path, component_names()))
     module, _, name = path.partition(":") if ":" in path else (f"tfopt.components.{path}.component", "", path)
+    if not all(part.isidentifier() for part in (*module.split("."), name)):
+        raise ComponentError(
+            f"component {path!r}", "MODULE:NAME, as Python imports it", "write it as in my_steps:clean"
+        )
     component = getattr(importlib.import_module(module), name, None)
     if not isinstance(component, Component):
         raise ComponentError(path, "a function decorated with @component", "check the module and the name")

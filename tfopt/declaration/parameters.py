@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields, replace
@@ -9,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import docstring_parser
 
-from tfopt.error_messages import nearest
+from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.value_types import JsonObject
 
@@ -135,7 +136,10 @@ class Parameter:
         if self.is_tuple and isinstance(value, tuple):
             value = list(value)
         if self.type is float and type(value) is int:
-            value = float(value)
+            value = float(value) if abs(value) <= sys.float_info.max else math.inf
+        if type(value) is int and not -(2**63) <= value < 2**63:
+            received = f"{owner}: {self.name}: a number of {value.bit_length()} bits"
+            raise ComponentError(received, f"{self.expected}, in 64 bits", "write a smaller number")
         right = all(isinstance(item, str) for item in value) if isinstance(value, list) else True
         if type(value) is not (get_origin(self.type) or self.type) or not right:
             raise self._refusal(value, owner)
@@ -148,6 +152,10 @@ class Parameter:
                 self.reads.parse(value)
         except ComponentError as error:
             raise ComponentError(f"{owner}: {self.name}: {error.received}", error.expected, error.fix) from error
+        except (ValueError, OverflowError) as error:  # such as Python's limit of digits
+            received = f"{owner}: {self.name}={_shortened(value)}: {first_line(error)}"
+            example = self.reads.example if self.reads else ""
+            raise ComponentError(received, f"a value such as {example!r}", "change the value") from error
         return self.same_as.word if self.same_as and value in self.same_as.words else value
 
     def parse(self, text: str, owner: str) -> Any:
@@ -160,7 +168,7 @@ class Parameter:
             return self.check(text, owner)
         try:
             value = json.loads(text.lower() if self.type is bool else text)
-        except ValueError:
+        except (ValueError, RecursionError):  # not JSON, or nested 1,000 levels deep
             value = [text] if self.type == list[str] else text
         if self.type == list[str]:
             if isinstance(value, list):
@@ -202,7 +210,12 @@ class Parameter:
         hint = f"pass {self.name}={default} (the default)" if self.default is not None else "change the value"
         if self.choices and isinstance(value, str):
             hint = nearest(value, self.choices)
-        return ComponentError(f"{owner}: {self.name}={value!r}", self.expected, hint)
+        return ComponentError(f"{owner}: {self.name}={_shortened(value)}", self.expected, hint)
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 500 else f"{text[:500]}… ({len(text)} characters)"
 
 
 def parameters_schema(title: str, description: str, parameters: Mapping[str, Parameter]) -> JsonObject:

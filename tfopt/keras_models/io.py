@@ -24,6 +24,7 @@ from tfopt.value_types import Tensors
 
 KerasObject = Any  # keras.Model or tf_keras.Model; they have no common base class
 Specs = dict[str, Any]  # tf.TensorSpec by input name
+MOST_NAMED = 5  # weights in an error
 
 
 def load(model: Model) -> KerasObject:
@@ -251,13 +252,15 @@ def check_weights(model: KerasObject) -> None:
     """Raise ComponentError if a weight contains NaN."""
     import tensorflow as tf
 
+    broken = []
     for weight in model.weights:
         values = tf.convert_to_tensor(weight.numpy())
-        broken = int(tf.math.count_nonzero(tf.math.is_nan(values))) if values.dtype.is_floating else 0
-        if broken:
-            received = f"model {model.name}: {broken} NaN in weight {getattr(weight, 'path', weight.name)}"
-            fix = "train it again with a lower learning rate; further training does not remove a NaN"
-            raise ComponentError(received, "finite weights", fix)
+        if values.dtype.is_floating and (count := int(tf.math.count_nonzero(tf.math.is_nan(values)))):
+            broken.append(f"{count} NaN in weight {getattr(weight, 'path', weight.name)}")
+    if broken:
+        more = f", and in {len(broken) - MOST_NAMED} more" if len(broken) > MOST_NAMED else ""
+        fix = "train it again with a lower learning rate; further training does not remove a NaN"
+        raise ComponentError(f"model {model.name}: {', '.join(broken[:MOST_NAMED])}{more}", "finite weights", fix)
 
 
 def check_input_names(model: KerasObject, names: Iterable[str]) -> None:

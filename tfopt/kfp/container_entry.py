@@ -5,9 +5,11 @@ Needs no kfp.
 
 import json
 import logging
+import os
 import shlex
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -34,20 +36,17 @@ def run_step(
         ComponentError: If the component raises it or ends the process, the message is not an ExecutorInput, or an input
             does not exist at its address. Then no output file is written, and the step fails.
     """
-    message_inputs, message_outputs = _parse_message(executor_input, component)
-    entries = message_inputs.get("artifacts", {})
-    # one artifact for each KFP input, or those that KFP collected from the iterations of a loop
-    sources = {name: entry["artifacts"] for name, entry in entries.items() if entry.get("artifacts")}
-    sources |= {name: sources[other] for name, other in same.items() if other in sources}
+    message = parse_message(executor_input, component)
+    targets = message.targets
+    sources = message.sources | {name: message.sources[key] for name, key in same.items() if key in message.sources}
     keys = {port.name: port.keys(sources) for port in component.inputs.values()}
-    targets = {name: entry["artifacts"][0] for name, entry in message_outputs["artifacts"].items()}
     arguments: dict[str, object] = {}
     for port in component.inputs.values():
-        paths = [_existing_path(port, artifact["uri"]) for key in keys[port.name] for artifact in sources[key]]
+        paths = [_existing_path(port, uri) for key in keys[port.name] for uri in sources[key]]
         arguments[port.name] = paths if port.many else next(iter(paths), None)
     # only the declared outputs: a server may add outputs of its own, for its logs
     arguments |= {name: _local_path(targets[name]["uri"]) for name in component.outputs}
-    arguments |= _parameter_values(component, message_inputs.get("parameterValues", {}))
+    arguments |= _parameter_values(component, message.parameters)
     log.info("the same on the command line: %s", _command_line(component, arguments))
     outputs = component(**arguments)
     written = _write_outputs(outputs, targets)
@@ -59,10 +58,53 @@ def run_step(
             _target_file(targets[name]).write_text(json.dumps(metrics))
             written[name] = metrics
     entries = {name: {"artifacts": [{**targets[name], "metadata": facts}]} for name, facts in written.items()}
-    file = Path(message_outputs["outputFile"])
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"artifacts": entries}))
+    message.output_file.parent.mkdir(parents=True, exist_ok=True)
+    message.output_file.write_text(json.dumps({"artifacts": entries}))
     return written
+
+
+@dataclass(frozen=True)
+class Message:
+    """KFP's ExecutorInput."""
+
+    parameters: Mapping[str, Any]
+    sources: dict[str, list[str]]  # addresses of each input: one, or those that KFP collected from a loop
+    targets: Mapping[str, Mapping[str, Any]]  # the artifact of each output
+    output_file: Path
+
+
+def parse_message(executor_input: str, component: Component) -> Message:
+    """Parse KFP's ExecutorInput; raise ComponentError for another text, or if it lacks an output of the component."""
+    try:
+        message = _mapping(json.loads(executor_input))
+        inputs, outputs = _mapping(message.get("inputs")), _mapping(message.get("outputs"))
+        artifacts = {
+            name: _mapping(entry).get("artifacts") for name, entry in _mapping(inputs.get("artifacts")).items()
+        }
+        targets = {name: _mapping(entry["artifacts"][0]) for name, entry in _mapping(outputs.get("artifacts")).items()}
+        missing = [name for name in component.outputs if not _path(targets[name]["uri"])]
+        sources = {name: [_path(_mapping(item)["uri"]) for item in entry] for name, entry in artifacts.items() if entry}
+        parsed = Message(_mapping(inputs.get("parameterValues")), sources, targets, Path(_path(outputs["outputFile"])))
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        missing = [f"{type(error).__name__}: {first_line(error)}"]
+    if missing:
+        received = f"--executor-input {executor_input[:80]!r}: {', '.join(missing)}"
+        fix = "run the step from its compiled pipeline or component.yaml, of this version"
+        raise ComponentError(received, f"KFP's ExecutorInput, with an address for {', '.join(component.outputs)}", fix)
+    return parsed
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """Return an object of JSON; null is an empty one, as in all JSON of protocol buffers."""
+    if not isinstance(value, dict | None):
+        raise TypeError(f"{type(value).__name__} instead of an object")
+    return value or {}
+
+
+def _path(text: str) -> str:
+    if b"\0" in os.fsencode(text):
+        raise ValueError("a NUL character in a path")
+    return text
 
 
 def page_output(output: str) -> str:
@@ -107,21 +149,6 @@ def read_parameter_value(component: Component, name: str, value: Any) -> Any:
     if parameter and parameter.type is int and isinstance(value, float) and value.is_integer():
         return int(value)
     return value
-
-
-def _parse_message(executor_input: str, component: Component) -> tuple[dict[str, Any], dict[str, Any]]:
-    try:
-        message = json.loads(executor_input)
-        inputs, outputs = message.get("inputs", {}), message["outputs"]
-        Path(outputs["outputFile"])
-        missing = [name for name in component.outputs if not outputs["artifacts"][name]["artifacts"][0]["uri"]]
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError) as error:
-        missing = [f"{type(error).__name__}: {first_line(error)}"]
-    if missing:
-        received = f"--executor-input {executor_input[:80]!r}: {', '.join(missing)}"
-        fix = "run the step from its compiled pipeline or component.yaml, of this version"
-        raise ComponentError(received, f"KFP's ExecutorInput, with an address for {', '.join(component.outputs)}", fix)
-    return inputs, outputs
 
 
 def _parameter_values(component: Component, message_values: Mapping[str, Any]) -> dict[str, object]:

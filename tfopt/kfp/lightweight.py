@@ -13,7 +13,7 @@ from kfp import dsl
 
 from tfopt.component import find
 from tfopt.kfp.container_components import set_signature
-from tfopt.kfp.container_entry import run_step
+from tfopt.kfp.container_entry import parse_message, run_step
 
 
 def __getattr__(name: str) -> Any:
@@ -31,8 +31,9 @@ def __getattr__(name: str) -> Any:
         for key, metadata in run_step(component, arguments.executor_input, same).items():
             artifacts[key].metadata |= metadata  # KFP writes it
 
+    parse_message(arguments.executor_input, component)  # raises for any other text
     message = json.loads(arguments.executor_input)
-    inputs, outputs = (message.get(side, {}).get("artifacts", {}) for side in ("inputs", "outputs"))
+    inputs, outputs = ((message.get(side) or {}).get("artifacts") or {} for side in ("inputs", "outputs"))
     # KFP wants an annotation for each artifact of the message, which has parameters as well.
     hints = {**dict.fromkeys(inputs, dsl.Input[dsl.Artifact]), **dict.fromkeys(outputs, dsl.Output[dsl.Artifact])}
     parameters = [inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=hints[key]) for key in hints]

@@ -162,7 +162,9 @@ class StepResults:
     def _read(self, pattern: str) -> Iterator[tuple[Path, Execution]]:
         """Yield the records of executions, newest first; those of other users count for nothing."""
         for file in _newest_first(self._records.glob(pattern)):
-            with contextlib.suppress(ComponentError, ValueError):  # a damaged record, or one of another version
+            with contextlib.suppress(
+                ComponentError, ValueError, RecursionError
+            ):  # a damaged record, or one of another version
                 if is_own(file):
                     yield file, parse(Execution, json.loads(file.read_text()), str(file))
 

@@ -1,6 +1,7 @@
-"""Kill a child process when its parent dies (prctl PR_SET_PDEATHSIG)."""
+"""Kill a child process when its parent dies."""
 
 import ctypes
+import fcntl
 import os
 import signal
 import sys
@@ -15,6 +16,17 @@ def die_with_parent(parent: int) -> None:
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         sys.exit(1)
+
+
+def kill_when_closed(child: int, reader: int) -> None:
+    """Let the kernel kill a child process, which inherits this end of a pipe, when the other end is closed.
+
+    PR_SET_PDEATHSIG would kill it when the thread that started it ends, which a fork server outlives.
+    """
+    if sys.platform == "linux":
+        fcntl.fcntl(reader, fcntl.F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(reader, fcntl.F_SETOWN, child)
+        fcntl.fcntl(reader, fcntl.F_SETFL, fcntl.fcntl(reader, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def bound_command(*words: str) -> list[str]:

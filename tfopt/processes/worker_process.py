@@ -2,10 +2,11 @@
 
 The parent runs several workers and lets them take turns. A worker is a plain ``python -m`` process that inherits
 nothing from its parent, so its memory and its first call are its own. It communicates over a pipe and exits when the
-pipe closes, so it never outlives its parent.
+pipe closes. On Linux it also ends at once, during an import or a call, when its parent ends.
 """
 
 import abc
+import multiprocessing
 import os
 import socket
 import subprocess
@@ -19,7 +20,7 @@ from typing import Any, Self
 
 from tfopt.errors import ComponentError
 from tfopt.processes.exit_status import describe_exit, last_lines
-from tfopt.processes.parent_death import PYTHON
+from tfopt.processes.parent_death import PYTHON, kill_when_closed
 
 TIMEOUT_S = 1800.0  # per call: compiling a large model may take minutes, but some calls never return
 
@@ -91,16 +92,18 @@ class WorkerProcess(WorkerClient):
     def __init__(self, module: str, *words: str, log: Path, environment: Mapping[str, str] | None = None) -> None:
         """Start ``python -m MODULE``, which calls `serve_calls` with the file descriptor in its first argument."""
         ours, theirs = socket.socketpair()
-        with theirs, log.open("wb") as stream:
+        reader, self._open_until_end = multiprocessing.Pipe(duplex=False)
+        with theirs, reader, log.open("wb") as stream:
             self._process = subprocess.Popen(
                 [*PYTHON, "-m", module, str(theirs.fileno()), *words],
                 env={**os.environ, **(environment or {})},
-                pass_fds=[theirs.fileno()],
+                pass_fds=[theirs.fileno(), reader.fileno()],
                 start_new_session=True,  # closing the terminal must not end it; closing the pipe does
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
             )
+            kill_when_closed(self._process.pid, reader.fileno())
         super().__init__(Connection(ours.detach()), log)
 
     def has_ended(self) -> bool:

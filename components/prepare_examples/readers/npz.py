@@ -2,7 +2,9 @@
 
 import math
 import os
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import IO, Any
@@ -14,12 +16,17 @@ from tfopt.components.prepare_examples.files import open_for_reading
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source
 from tfopt.data import tf_example
-from tfopt.error_messages import nearest
+from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size
 
 MAX_UNPACKED = 1 << 30  # bytes that every file may unpack to
 MAX_RATIO = 50  # of unpacked to packed size beyond that
+# What zipfile and NumPy raise for archives and headers that no program writes.
+DAMAGE = (
+    *(zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError),
+    *(ValueError, TypeError, OverflowError, SyntaxError, tokenize.TokenError, UnicodeError),
+)
 TYPES = {"b": "int64", "i": "int64", "u": "int64", "f": "float32", "U": "string", "S": "string"}
 
 
@@ -51,7 +58,7 @@ def read(file: str, source: Source) -> Iterator[Row]:
     try:
         with open_for_reading(file) as stream, np.load(stream) as loaded:
             arrays = {name: loaded[name] for name in source.columns}
-    except (zipfile.BadZipFile, ValueError) as error:
+    except DAMAGE as error:
         raise _damaged(file, error) from error
     types = {name: TYPES[array.dtype.kind] for name, array in arrays.items()}
     for index in range(len(arrays[source.label])):
@@ -81,7 +88,7 @@ def _headers(file: str) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
             for member in archive.namelist():
                 with archive.open(member) as array:
                     arrays[member.removesuffix(".npy")] = _header(array)
-    except (zipfile.BadZipFile, ValueError) as error:
+    except DAMAGE as error:
         raise _damaged(file, error) from error
     for name, (shape, dtype) in arrays.items():
         if dtype.kind not in TYPES or not shape:
@@ -114,4 +121,6 @@ def _header(array: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
 
 
 def _damaged(file: str, error: Exception) -> ComponentError:
-    return ComponentError(f"{file}: {error}", "a complete NPZ file", "write it again with numpy.savez")
+    return ComponentError(
+        f"{file}: {first_line(error)[:200]}", "a complete NPZ file", "write it again with numpy.savez"
+    )

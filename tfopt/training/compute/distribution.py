@@ -137,7 +137,7 @@ def _check_cluster(kind: str, types: tuple[str, ...], required: tuple[str, ...])
         config = json.loads(text or "{}")
         cluster: Mapping[str, list[str]] = config.get("cluster", {})
         task, index = config.get("task", {}).get("type"), config.get("task", {}).get("index")
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         cluster, task, index = {}, None, None
     missing = [name for name in required if not cluster.get(name)]
     has_task = task in types and isinstance(index, int) and 0 <= index < len(cluster.get(task, []))
