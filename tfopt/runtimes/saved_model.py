@@ -16,7 +16,7 @@ from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import read_text_inputs
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
-from tfopt.runtimes.runtime import Arrays, Runtime, signature_error
+from tfopt.runtimes.runtime import Arrays, Call, Runtime, signature_error
 
 INITIALIZER = "saved_model_main_op"  # the collection that names the initialization op
 
@@ -36,6 +36,7 @@ class SavedModelRuntime(Runtime):
     def __init__(self, model: Model, meta_graph: Any, signature: str, threads: int | None) -> None:
         """Load the model; see `tfopt.runtimes.load`."""
         import tensorflow as tf
+        from tensorflow.python.eager.cancellation import CancellationManager  # no public name
 
         set_threads(threads)
         folder = model.saved_model or model.path
@@ -46,6 +47,7 @@ class SavedModelRuntime(Runtime):
         if signature not in self._loaded.signatures:
             raise signature_error(model, signature, self._loaded.signatures)
         self._call = self._loaded.signatures[signature]
+        self._cancellation = CancellationManager()
         # TensorFlow stores no order; the order of the inputs differs between processes.
         inputs = self._call.structured_input_signature[1]
         self.inputs = {name: to_tensor_spec(spec) for name, spec in sorted(inputs.items())}
@@ -58,6 +60,14 @@ class SavedModelRuntime(Runtime):
     def graph_def(self) -> Any:
         """Return the graph of the signature, with its functions."""
         return self._call.graph.as_graph_def()
+
+    def run_within_limit(self, call: Call, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Return the result of a call that `stop` can cancel."""
+        return super().run_within_limit(self._cancellation.get_cancelable_function(call), arrays)
+
+    def stop(self) -> None:
+        """Cancel a call."""
+        self._cancellation.start_cancel()
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run the signature."""
@@ -114,8 +124,10 @@ class FrozenSavedModelRuntime(Runtime):
         return {name: plain_integers(np.asarray(out)) for name, out in zip(self.outputs, results, strict=True)}
 
     def close(self) -> None:
-        """Close the session."""
+        """Close the session, which cancels a call."""
         self._session.close()
+
+    stop = close
 
 
 def _is_frozen(graph: Any) -> bool:
