@@ -232,7 +232,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1] / "library"))
 import of_the_library
 import of_the_path, of_the_path_package.part
-from beside import losses
+from nearby import losses
 import parallel.spaces
 import numpy as np
 import sklearn
@@ -249,8 +249,8 @@ IMPORTED = {
     "path/of_the_path_package/__init__.py": "",
     "path/of_the_path_package/part.py": "from . import other",
     "path/of_the_path_package/other.py": "x = 1",
-    "job/beside/__init__.py": "",
-    "job/beside/losses.py": "x = 1",
+    "job/nearby/__init__.py": "",
+    "job/nearby/losses.py": "x = 1",
     "path/parallel/spaces.py": "x = 1",
     "finder/of_a_finder.py": "x = 1",
     "job/by_name/__init__.py": "",
@@ -289,7 +289,7 @@ def test_what_a_module_imports_from_outside_of_installed_packages_is_part_of_its
     for name in NOT_IMPORTED:
         (folder / name).write_text("y = 2")
     assert digests() == before
-    assert not {"of_the_library", "beside", "of_a_finder", "by_name"} & set(sys.modules)  # nothing was run
+    assert not {"of_the_library", "nearby", "of_a_finder", "by_name"} & set(sys.modules)  # nothing was run
 
 
 def test_versions_of_what_a_module_imports_are_part_of_its_digest(imports, monkeypatch):
@@ -309,7 +309,7 @@ def test_a_damaged_module_has_a_digest(tmp_path):
 
 def test_modules_that_a_users_component_imports_from_elsewhere_change_its_digest(imports, monkeypatch):
     text = imports.read_text().replace("import of_the_library", "").replace("import sklearn", "")
-    text = text.replace("from beside import losses", "").replace("import parallel.spaces", "")
+    text = text.replace("from nearby import losses", "").replace("import parallel.spaces", "")
     declaration = "\nfrom tfopt.component import component\ncount = component(image='tf')(lambda data: None)\n"
     file = imports.with_name("counting_elsewhere.py")
     file.write_text(

@@ -25,7 +25,7 @@ MOST_PACKAGES = 3  # with one top-level name: of two versions of TensorFlow, but
 
 
 class Scan(NamedTuple):
-    """What a Python file imports, and its strings that may be names of modules or folders."""
+    """Names in a Python file: what it imports, and strings that may be modules or folders."""
 
     imports: frozenset[tuple[int, str]]  # the level of a relative import, 0 for an absolute one; the dotted name
     texts: frozenset[str]
@@ -38,14 +38,14 @@ def imported_files(files: Iterable[Path]) -> set[Path]:
     Modules are looked up on the search path and next to each file; also in the parents of a file, and in the folders
     that its strings name, if it imports ``sys`` or ``site``, which add folders to the search path.
     """
-    given = {file.resolve() for file in files}
-    reached, pending = set(given), list(given)
+    start = {file.resolve() for file in files}
+    reached, pending = set(start), list(start)
     while pending:
-        found = {path.resolve() for path in _imported_by(pending.pop())}
-        found = {path for path in found - reached if path.is_file() and not _is_installed(path)}
-        reached |= found
-        pending += found
-    return reached - given
+        paths = {path.resolve() for path in _imported_by(pending.pop())} - reached
+        modules = {path for path in paths if path.is_file() and not _is_installed(path)}
+        reached |= modules
+        pending += modules
+    return reached - start
 
 
 def imported_versions(files: Iterable[Path]) -> dict[str, str]:
