@@ -36,7 +36,6 @@ class SavedModelRuntime(Runtime):
     def __init__(self, model: Model, meta_graph: Any, signature: str, threads: int | None) -> None:
         """Load the model; see `tfopt.runtimes.load`."""
         import tensorflow as tf
-        from tensorflow.python.eager.cancellation import CancellationManager  # no public name
 
         set_threads(threads)
         folder = model.saved_model or model.path
@@ -47,7 +46,6 @@ class SavedModelRuntime(Runtime):
         if signature not in self._loaded.signatures:
             raise signature_error(model, signature, self._loaded.signatures)
         self._call = self._loaded.signatures[signature]
-        self._cancellation = CancellationManager()
         # TensorFlow stores no order; the order of the inputs differs between processes.
         inputs = self._call.structured_input_signature[1]
         self.inputs = {name: to_tensor_spec(spec) for name, spec in sorted(inputs.items())}
@@ -63,6 +61,9 @@ class SavedModelRuntime(Runtime):
 
     def run_within_limit(self, call: Call, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Return the result of a call that `stop` can cancel."""
+        from tensorflow.python.eager.cancellation import CancellationManager  # no public name
+
+        self._cancellation = CancellationManager()  # a call that fails cancels it
         return super().run_within_limit(self._cancellation.get_cancelable_function(call), arrays)
 
     def stop(self) -> None:
