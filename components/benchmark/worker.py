@@ -106,7 +106,7 @@ class Worker:
         """
         import numpy as np
 
-        clock, run, batches = time.perf_counter_ns, self._runtime.run, itertools.cycle(self._batches)
+        clock, run, batches = time.perf_counter_ns, self._runtime.run_without_limit, itertools.cycle(self._batches)
         durations: list[int] = []
         load, begin = CoreLoad(), clock()
         recording, deadline = begin + int(unrecorded * 1e9), begin + int((unrecorded + seconds) * 1e9)

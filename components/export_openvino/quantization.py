@@ -189,7 +189,7 @@ class _CachedRuntime(Runtime):
     """A runtime that computes the outputs of each record once."""
 
     def __init__(self, runtime: Runtime) -> None:
-        self.inputs, self.outputs = runtime.inputs, runtime.outputs
+        self.inputs, self.outputs, self.size = runtime.inputs, runtime.outputs, runtime.size
         self._runtime = runtime
         self._results: dict[bytes, dict[str, NDArray[Any]]] = {}
 

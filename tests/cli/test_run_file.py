@@ -407,3 +407,35 @@ def test_schema_is_printed_or_written(folder, capsys):
         "notes",
         "limit",
     }
+
+
+def laughs(levels: int) -> str:
+    """Return lines in which each value repeats the one before ten times."""
+    lines = ["  extra: {a: &a0 [x]"]
+    lines += [
+        f"    b{level}: &a{level} {{{', '.join(f'k{n}: *a{level - 1}' for n in range(10))}}}"
+        for level in range(1, levels)
+    ]
+    return "pipeline: counting\nvalues:\n" + ",\n".join(lines) + "}\n"
+
+
+def test_aliases_that_repeat_each_other_are_bounded(folder, capsys):
+    for name in ("one.yaml", "two.yaml"):
+        write(folder / name, laughs(12))
+    assert main(["run", "-f", str(folder / "one.yaml"), "-f", str(folder / "two.yaml")]) == 1
+    error = capsys.readouterr().err
+    assert "as aliases repeat them" in error and "expected: at most" in error and "how to fix: write" in error
+    deep = ",\n".join(f"    b{level}: &a{level} [{f'*a{level - 1}' if level else 'x'}]" for level in range(5000))
+    for name in ("one.yaml", "two.yaml"):
+        write(
+            folder / name,
+            f"pipeline: counting\nvalues:\n  extra: {{\n{deep.replace('[', '{k: ').replace(']', '}')}}}\n",
+        )
+    assert main(["run", "-f", str(folder / "one.yaml"), "-f", str(folder / "two.yaml")]) == 1
+    assert capsys.readouterr().err.count("how to fix") == 1
+
+
+def test_a_few_aliases_are_read(folder):
+    text = "engine: process\nroot: root\nvalues:\n  data: &name data.txt\n  extra: *name\n"
+    text += f"pipeline: {folder / 'counting.py'}\n"
+    assert main(["run", "-f", write(folder / "run.yaml", text)]) == 0

@@ -1,5 +1,6 @@
 """Test the manifest and the signature next to a pushed version, and `validate_serving` with ``verify``."""
 
+import hashlib
 import json
 import shutil
 import subprocess
@@ -201,3 +202,28 @@ def test_a_version_in_a_store_is_signed_and_verified(model, keys, bucket, tmp_pa
     remote_files.write_file(f"{path}/model.tflite", b"other")
     with pytest.raises(ComponentError, match=r"served/1: 1/model.tflite was changed"):
         verify_version(Path(remote_files.local_copy(path)))
+
+
+@pytest.mark.parametrize("name", [".git/config", ".gitignore", ".hidden/file", "assets/.new", ".gitattributes"])
+def test_a_hidden_file_that_is_added_is_refused(name, served, keys):
+    (served / name).parent.mkdir(exist_ok=True)
+    (served / name).write_text("added")
+    for public_key in (None, str(keys[1])):
+        with pytest.raises(ComponentError, match=f"1/{name} was added"):
+            verify_version(served, public_key)
+    manifest = served.parent / "versions" / "1.sha256"
+    digest = hashlib.sha256(b"added").hexdigest()
+    manifest.write_text(manifest.read_text() + f"{digest}  1/{name}\n")
+    with pytest.raises(ComponentError, match=r"another manifest|does not fit"):
+        verify_version(served, str(keys[1]))
+
+
+def test_a_manifest_with_a_file_twice_is_refused(served):
+    manifest = served.parent / "versions" / "1.sha256"
+    lines = manifest.read_text().splitlines(keepends=True)
+    for repeated in (lines[0], "0" * 64 + lines[0][64:]):
+        for content in ([*lines, repeated], [repeated, *lines]):
+            manifest.write_text("".join(content))
+            with pytest.raises(ComponentError, match="again") as error:
+                verify_version(served)
+            assert error.value.expected == "one line of sha256sum for each file of this version"

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from tfopt.artifacts import PythonModule, imported_modules
 from tfopt.component import component, components, find
+from tfopt.dag.dag import PipelineInput
 from tfopt.execution import code_digest
 from tfopt.execution.execute import execute
+from tfopt.process_engine.runner import source_digest as process_digest
+from tfopt.tfx.runner import source_digest as tfx_digest
 
 ROOT = Path(__file__).parents[2]
 
@@ -156,7 +160,7 @@ def test_versions_of_packages_and_variables_that_change_results_change_the_diges
     for variable in ("TF_USE_LEGACY_KERAS", "TF_ENABLE_ONEDNN_OPTS"):
         assert not set(_digests_of_process(**{variable: "1"})) & set(before)
     with monkeypatch.context() as patch:
-        patch.setattr(code_digest, "_version", lambda name: "0" if name == "onnx" else metadata.version(name))
+        patch.setattr(imported_modules, "_version", lambda name: "0" if name == "onnx" else metadata.version(name))
         export, push, train = _digests()
     assert export != before[0] and [push, train] == before[1:]
     with monkeypatch.context() as patch:
@@ -212,6 +216,112 @@ def test_versions_of_the_libraries_that_do_the_work_are_part_of_the_digest(name,
     assert all(version == metadata.version(package) for package, version in versions.items())
 
 
+FINDER = """
+import importlib.machinery
+import importlib.util
+
+class Finder:
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        if name == "of_a_finder":
+            return importlib.util.spec_from_file_location(name, FOLDER + "/of_a_finder.py")
+"""
+MODULE = """
+import json, sys
+from pathlib import Path
+sys.path.insert(0, str(Path(__file__).parents[1] / "library"))
+import of_the_library
+import of_the_path, of_the_path_package.part
+from nearby import losses
+import parallel.spaces
+import numpy as np
+import sklearn
+
+def build():
+    import importlib
+    import of_a_finder
+    return importlib.import_module("by_name.inner")
+"""
+IMPORTED = {
+    "library/of_the_library.py": "import of_its_library",
+    "library/of_its_library.py": "x = 1",
+    "path/of_the_path.py": "x = 1",
+    "path/of_the_path_package/__init__.py": "",
+    "path/of_the_path_package/part.py": "from . import other",
+    "path/of_the_path_package/other.py": "x = 1",
+    "job/nearby/__init__.py": "",
+    "job/nearby/losses.py": "x = 1",
+    "path/parallel/spaces.py": "x = 1",
+    "finder/of_a_finder.py": "x = 1",
+    "job/by_name/__init__.py": "",
+    "job/by_name/inner.py": "x = 1",
+}
+NOT_IMPORTED = ["job/notes.txt", "job/another.py", "path/json.py", "library/unused.py"]
+
+
+@pytest.fixture
+def imports(tmp_path, monkeypatch) -> Path:
+    """Return a module that imports others from all places from which it can."""
+    for name in [*IMPORTED, *NOT_IMPORTED]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(IMPORTED.get(name, "x = 1"))
+    monkeypatch.syspath_prepend(tmp_path / "path")
+    scope = {"FOLDER": str(tmp_path / "finder")}
+    exec(FINDER, scope)
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, scope["Finder"]])
+    (tmp_path / "job" / "module.py").write_text(MODULE)
+    return tmp_path / "job" / "module.py"
+
+
+def test_what_a_module_imports_from_outside_of_installed_packages_is_part_of_its_digest(imports):
+    def digests() -> list[str | None]:
+        source = PipelineInput("module", PythonModule, optional=False, description="")
+        return [process_digest(PythonModule.open(imports)), tfx_digest(source, str(imports))]
+
+    folder, before = imports.parents[1], digests()
+    assert {file.relative_to(folder).as_posix() for file in imported_modules.imported_files([imports])} == set(IMPORTED)
+    for name in IMPORTED:
+        text = (folder / name).read_text()
+        (folder / name).write_text(text + "# changed\n")
+        now = digests()
+        assert all(old != new for old, new in zip(before, now, strict=True)), name
+        before = now
+    for name in NOT_IMPORTED:
+        (folder / name).write_text("y = 2")
+    assert digests() == before
+    assert not {"of_the_library", "nearby", "of_a_finder", "by_name"} & set(sys.modules)  # nothing was run
+
+
+def test_versions_of_what_a_module_imports_are_part_of_its_digest(imports, monkeypatch):
+    before = PythonModule(imports).digest
+    assert imported_modules.imported_versions([imports]).keys() >= {"numpy", "scikit-learn"}
+    monkeypatch.setattr(imported_modules, "_version", lambda name: "0" if name == "numpy" else metadata.version(name))
+    assert PythonModule(imports).digest != before
+
+
+def test_a_damaged_module_has_a_digest(tmp_path):
+    for number, content in enumerate(
+        [b"def (", b"\0", b"import json\nx = '\xff'", b"import " + b"a." * 500 + b"b" * 999]
+    ):
+        (tmp_path / f"m{number}.py").write_bytes(content)
+        assert PythonModule(tmp_path / f"m{number}.py").digest
+
+
+def test_modules_that_a_users_component_imports_from_elsewhere_change_its_digest(imports, monkeypatch):
+    text = imports.read_text().replace("import of_the_library", "").replace("import sklearn", "")
+    text = text.replace("from nearby import losses", "").replace("import parallel.spaces", "")
+    declaration = "\nfrom tfopt.component import component\ncount = component(image='tf')(lambda data: None)\n"
+    file = imports.with_name("counting_elsewhere.py")
+    file.write_text(
+        text.replace("import of_the_path, of_the_path_package.part", "") + declaration + "def f(): import of_the_path\n"
+    )
+    monkeypatch.syspath_prepend(file.parent)
+    count = importlib.import_module("counting_elsewhere").count
+    before = code_digest.describe(count).digest
+    (imports.parents[1] / "path" / "of_the_path.py").write_text("x = 2")
+    assert code_digest.describe(count).digest != before
+
+
 def test_packages_are_those_that_the_standard_library_finds(tmp_path, monkeypatch):
     (tmp_path / "bare-1.egg-info").mkdir()
     (tmp_path / "bare-1.egg-info" / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: Bare\n\nName: no\n")
@@ -220,6 +330,6 @@ def test_packages_are_those_that_the_standard_library_finds(tmp_path, monkeypatc
     for name in ("bare/a.py", "bare_module.py", "README.md"):  # some versions of the library skip missing files
         (tmp_path / name).touch()
     monkeypatch.syspath_prepend(tmp_path)
-    packages = code_digest.packages_by_name.__wrapped__()  # not those of an earlier call
+    packages = imported_modules.packages_by_name.__wrapped__()  # not those of an earlier call
     assert packages == metadata.packages_distributions()
     assert packages["bare"] == packages["bare_module"] == ["Bare"] and len(packages) > 100

@@ -63,6 +63,19 @@ def test_concurrent_pushes_leave_one_complete_model(trained, tmp_path):
     assert len(list((tmp_path / "served").iterdir())) == 2  # the model, and the link to it
 
 
+def test_a_write_into_the_folder_of_the_run_does_not_change_what_was_pushed(model, trained, tmp_path):
+    source = tmp_path / "run" / "trained"
+    shutil.copytree(trained[0], source)
+    served = tmp_path / "served"
+    push(model, served, trained=source)
+    digest = load_model(served).digest
+    for file in [path for path in source.rglob("*") if path.is_file()]:
+        with file.open("ab") as stream:  # in place
+            stream.write(b"later")
+    assert load_model(served).digest == digest
+    assert all(path.stat().st_nlink == 1 for path in served.rglob("*") if path.is_file())
+
+
 def test_a_model_that_is_not_pushed_does_not_replace_the_stored_one(model, trained, tmp_path):
     push(model, tmp_path / "served", trained=trained[0])
     facts = push(changed(model, "new"), tmp_path / "served", blessed=False, trained=trained[1]).read()

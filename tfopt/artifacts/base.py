@@ -65,8 +65,7 @@ class Artifact:
         if not artifact.path.exists():
             fix = "check the path" if artifact.path.parent.exists() else f"{artifact.path.parent} does not exist either"
             raise ComponentError(f"{uri}: no such file or folder", expected, fix)
-        if not (artifact.path.is_file() or artifact.path.is_dir()):
-            raise ComponentError(f"{uri}: a device, pipe or socket", expected, "copy its content")
+        check_regular(artifact.path, expected)
         artifact.check()
         return artifact
 
@@ -131,12 +130,23 @@ def check_within(folder: Path, paths: Iterable[Path]) -> None:
             raise ComponentError(f"{path}: a link to {path.readlink()}", "files in the folder of the model", fix)
 
 
+def check_regular(path: Path, expected: str) -> None:
+    """Raise ComponentError for a device, pipe or socket, also below a folder: reading one may never end."""
+    paths = _paths_below(path) if path.is_dir() else [path]
+    special = next((other for other in paths if not other.is_file() and other.exists()), None)
+    if special:
+        raise ComponentError(f"{special}: a device, pipe or socket", expected, "copy its content to a file")
+
+
 def files_below(folder: Path) -> list[Path]:
     """Return all files below a folder, sorted. Links to folders are followed, except links to a parent folder."""
-    files: list[Path] = []
+    return sorted(path for path in _paths_below(folder) if path.is_file())
+
+
+def _paths_below(folder: Path) -> Iterator[Path]:
+    """Yield all that is below a folder, but the folders; see `files_below`."""
     for root, folders, names in os.walk(folder, followlinks=True):
         current = Path(root)
         parents = {path.resolve() for path in (current, *current.parents)}
         folders[:] = [name for name in folders if (current / name).resolve() not in parents]
-        files += [current / name for name in names if (current / name).is_file()]
-    return sorted(files)
+        yield from (current / name for name in names)

@@ -1,10 +1,12 @@
 """Input artifacts: raw data, the user's Python module, Examples."""
 
+import hashlib
 from functools import cached_property
 from pathlib import Path
 from typing import Self
 
 from tfopt.artifacts.base import Artifact
+from tfopt.artifacts.imported_modules import imported_files, imported_versions
 from tfopt.errors import ComponentError, ExamplesError
 
 
@@ -26,10 +28,21 @@ class PythonModule(Artifact):
         inside = Path(uri, cls.file)
         return super().open(inside if inside.is_file() else uri, metadata)
 
+    @cached_property
+    def digest(self) -> str:
+        """Return the digest of the file, of the modules that it imports, and of the versions of packages."""
+        modules = sorted(imported_files([self._file]))
+        facts = [(file.name, hashlib.sha256(file.read_bytes()).hexdigest()) for file in modules]
+        versions = imported_versions([self._file, *modules])
+        return hashlib.sha256(repr((super().digest, facts, versions)).encode()).hexdigest()
+
+    @property
+    def _file(self) -> Path:
+        return self.path if self.path.suffix == ".py" else self.path / self.file
+
     def check(self) -> None:
         """Raise ComponentError unless it is a ``.py`` file or a folder with ``module.py``."""
-        file = self.path if self.path.suffix == ".py" else self.path / self.file
-        if not file.is_file():
+        if not self._file.is_file():
             raise ComponentError(self.uri, "a Python file (.py)", "give the path of your module")
 
 

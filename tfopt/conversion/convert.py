@@ -12,6 +12,7 @@ from tfopt.conversion.parameters import Conversion
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size
 from tfopt.keras_models.quantization_aware import has_trained_ranges
+from tfopt.processes.call_limit import CONVERSION, limit_seconds
 from tfopt.processes.subprocess_call import run_in_child
 
 UNSTABLE = 0.5  # of a range; differences of a tenth are common, since a largest value varies with the sample
@@ -77,9 +78,10 @@ def convert_in_child(
     log.info("converting %s to %s", model.name, name)
     from tfopt.conversion.core_model import convert_model  # imports NumPy
 
-    facts: ConversionFacts = run_in_child(
-        convert_model, convert, model, examples, converted.path, parameters, doing=f"converting to {name}"
-    )
+    size = sum(file.stat().st_size for file in model.payload())
+    limit_s = CONVERSION * limit_seconds(size, parameters.calibration_count)  # converters compute constants, with loops
+    arguments = convert, model, examples, converted.path, parameters
+    facts: ConversionFacts = run_in_child(convert_model, *arguments, doing=f"converting to {name}", limit_s=limit_s)
     converted.metadata |= facts
     if float_part := facts.get("float_part"):
         log.info("%s: %s", name, describe(float_part))

@@ -5,26 +5,24 @@ anywhere in a file, by its dotted name in a string (``importlib.import_module``,
 that lists its own modules (``__path__``). Templates and style sheets next to a reached module count too.
 
 Of other packages that the code imports, and of Python, the version counts, and of the environment the variables that
-change what TensorFlow and its kernels compute.
+change what TensorFlow and its kernels compute. Files of modules that a user's code imports from elsewhere count too.
 """
 
-import csv
 import dis
 import functools
 import hashlib
 import importlib.machinery
-import modulefinder
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
-from importlib import metadata
 from pathlib import Path
 from types import CodeType
 from typing import Any, NamedTuple, cast
 
 import tfopt
+from tfopt.artifacts.imported_modules import code_objects, imported_files, imports_of, strings_of, versions_of
 from tfopt.declaration.component import Component
 from tfopt.declaration.library import find
 from tfopt.formatting import changes
@@ -34,7 +32,6 @@ LIBRARY = Path(tfopt.__file__).parent
 OWN = (LIBRARY, (LIBRARY / "components").resolve())  # a link in a source checkout
 FUNCTION = re.compile(r"([A-Za-z_][\w.]*):[A-Za-z_]\w*")  # in a parameter, such as ``metrics`` of `evaluate`
 CATALOGS = ("tfopt.components.", "tfopt.pipelines.")  # loaded by name; a component that runs others declares them
-MOST_PACKAGES = 3  # with one top-level name: of two versions of TensorFlow, but not the many of google
 # Variables that change results: the implementation of Keras and of kernels, their precision and order of operations.
 RESULT_VARIABLES = (
     *("TF_USE_LEGACY_KERAS", "KERAS_BACKEND", "TF_ENABLE_ONEDNN_OPTS", "ONEDNN_MAX_CPU_ISA"),
@@ -69,10 +66,7 @@ def describe(component: Component, parameters: Mapping[str, Any] | None = None) 
     for file in reached:
         total.update(file.name.encode() + file.read_bytes())
     python = ".".join(map(str, sys.version_info[:2]))
-    installed = packages_by_name()
-    imported = [installed.get(name, ()) for file in reached for name in _names(file).packages]
-    packages = sorted({package for names in imported if len(names) <= MOST_PACKAGES for package in names})
-    versions = {package: _version(package) for package in packages}
+    versions = versions_of(name for file in reached for name in _names(file).packages)
     return Code(total.hexdigest()[:16], python, versions, dict(sorted(_ENVIRONMENT.items())))
 
 
@@ -86,41 +80,6 @@ def differences(earlier: Code | None, now: Code) -> list[str]:
     return lines + changes("variable ", earlier.variables, now.variables)
 
 
-@functools.cache
-def _version(package: str) -> str:
-    return metadata.version(package)
-
-
-@functools.cache
-def packages_by_name() -> dict[str, list[str]]:
-    """Return what `importlib.metadata.packages_distributions` does, in a fifth of its time.
-
-    It creates objects of all installed files: 0.6 s at the start of each run.
-    """
-    packages: dict[str, list[str]] = {}
-    for distribution in metadata.distributions():
-        declared = (distribution.read_text("top_level.txt") or "").split()
-        names = declared or _modules_of(distribution)
-        if names and (package := _package_name(distribution)):
-            for name in names:
-                packages.setdefault(name, []).append(package)
-    return packages
-
-
-def _modules_of(distribution: metadata.Distribution) -> set[str]:
-    """Return the top-level names of a package's Python files."""
-    record = distribution.read_text("RECORD")
-    files = [row[0] for row in csv.reader((record or "").splitlines()) if row] or map(str, distribution.files or ())
-    return {file.removesuffix(".py").partition("/")[0] for file in files if file.endswith(".py")}
-
-
-def _package_name(distribution: metadata.Distribution) -> str:
-    """Return the name of a package without parsing the rest of its metadata, such as its description."""
-    text = distribution.read_text("METADATA") or distribution.read_text("PKG-INFO") or ""
-    match = re.search(r"^Name: *(.+?) *$", text, re.MULTILINE)
-    return match[1] if match else ""
-
-
 def named_modules(parameters: Mapping[str, Any]) -> list[Path]:
     """List the source files of the installed modules that parameters name, without importing them."""
     texts = [text for value in parameters.values() for text in (value if isinstance(value, list | tuple) else [value])]
@@ -128,7 +87,7 @@ def named_modules(parameters: Mapping[str, Any]) -> list[Path]:
     for match in [FUNCTION.fullmatch(text) for text in texts if isinstance(text, str)]:
         if match and (file := _installed_file(match[1].split("."))):
             named |= set(file.parent.glob("*.py")) if "." in match[1] else {file}
-    return sorted(named)
+    return sorted(named | imported_files(named))
 
 
 def _installed_file(names: list[str], folders: Sequence[str] | None = None) -> Path | None:
@@ -144,6 +103,7 @@ def files(component: Component) -> list[Path]:
     reached = {file}
     if not _is_own(file):
         reached |= {other for other in _adjacent(file.parent) if other.suffix in (".py", *TEMPLATES)}
+        reached |= imported_files([file])
     pending = list(reached)  # imports are followed from file to file
     while pending:
         modules = _names(pending.pop()).modules - reached
@@ -172,11 +132,11 @@ def _names(file: Path) -> Names:
     """Return what a file imports, or names in strings, once for each file."""
     strings: set[str] = set()
     imported: set[str] = set()
-    for code in _code_objects(_compiled(file)) if file.suffix == ".py" else ():
-        strings |= set(_strings(code.co_consts))
-        imported |= set(_imports(code))
+    for code in code_objects(_compiled(file)) if file.suffix == ".py" else ():
+        strings |= set(strings_of(code.co_consts))
+        imported |= {name for level, name in imports_of(code) if not level}
         reads = (step.argval for step in dis.get_instructions(code) if step.opname in ("LOAD_NAME", "LOAD_GLOBAL"))
-        if "__path__" in code.co_names and "__path__" in reads:
+        if "__path__" in code.co_names and "__path__" in reads and file.is_relative_to(LIBRARY):
             strings.add(".".join(("tfopt", *file.parent.relative_to(LIBRARY).parts, "")))
     if file == LIBRARY / "__init__.py":  # which loads public names lazily, for users
         strings, imported = set(), set()
@@ -194,32 +154,6 @@ def _compiled(file: Path) -> CodeType:
         loader = importlib.machinery.SourceFileLoader(file.stem, str(file))
         return cast(CodeType, loader.get_code(file.stem))
     return compile(file.read_bytes(), file, "exec", dont_inherit=True)
-
-
-def _code_objects(code: CodeType) -> Iterator[CodeType]:
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _code_objects(constant)
-
-
-def _strings(constants: Iterable[object]) -> Iterator[str]:
-    """Yield the strings of constants; the compiler folds some into tuples and sets."""
-    for constant in constants:
-        if isinstance(constant, str):
-            yield constant
-        elif isinstance(constant, tuple | frozenset):
-            yield from _strings(constant)
-
-
-def _imports(code: CodeType) -> Iterator[str]:
-    """Yield the absolute names that the code imports, and those of what it imports from them."""
-    if dis.opmap["IMPORT_NAME"] not in code.co_code[::2]:
-        return
-    for kind, details in modulefinder.ModuleFinder().scan_opcodes(code):
-        if kind == "absolute_import":
-            imported, module = details
-            yield from (module, *(f"{module}.{name}" for name in imported or ()))
 
 
 @functools.cache

@@ -1,5 +1,6 @@
 """Run a frozen model in memory, to compare it with its parent before it is written."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from tfopt.data.text_inputs import describe_text_inputs
 from tfopt.graph.const_arrays import feed_weights
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.session import session
+from tfopt.processes.call_limit import call_within, limit_seconds
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.value_types import Tensors
 
@@ -24,7 +26,7 @@ class FrozenRuntime(Runtime):
     def __init__(self, frozen: Frozen, key: str) -> None:
         """Import the graph into a session and run the initializer."""
         signature = frozen.signatures[key]
-        self.frozen = frozen
+        self.frozen, self.size = frozen, frozen.graph.ByteSize()
         specs = {name: _spec(end.dtype, end.shape) for name, end in signature.inputs.items()}
         tensors = {name: end.tensor for name, end in signature.inputs.items()}
         self.inputs = describe_text_inputs(specs, frozen.graph, tensors, frozen.assets.values())
@@ -35,7 +37,8 @@ class FrozenRuntime(Runtime):
         self._session = session(graph)
         if frozen.initializer:
             files = {tensor: str(file) for tensor, file in frozen.assets.items()}
-            self._session.run(frozen.initializer, {**self._weights, **files})
+            initialize = functools.partial(self._session.run, frozen.initializer, {**self._weights, **files})
+            call_within(limit_seconds(self.size), initialize, "the initialization", self.stop)
 
     def call(self, arrays: Arrays, *, timeout_s: float = 0) -> dict[str, NDArray[Any]]:
         """Return the outputs of the signature by name; 0 is no timeout."""
@@ -47,8 +50,10 @@ class FrozenRuntime(Runtime):
         return {name: plain_integers(np.asarray(value)) for name, value in values.items()}
 
     def close(self) -> None:
-        """Close the session."""
+        """Close the session, which cancels a call."""
         self._session.close()
+
+    stop = close
 
 
 def _spec(dtype: str, shape: tuple[int | None, ...] | None) -> TensorSpec:

@@ -7,6 +7,7 @@ computes convolutions, which then return another shape than the graph's. Other f
 and all other values must be equal. An input on which the parent fails must fail with the same kind of error.
 """
 
+import functools
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -24,6 +25,7 @@ from tfopt.graph.op_registry import BINARY, REDUCTIONS, UNARY
 from tfopt.graph.session import evaluate
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.runtimes import Runtime
+from tfopt.runtimes.runtime import Call
 
 IEEE, LARGEST = "NaN, infinities, zeros and denormals", "the largest floats"
 EXTREMES, EMPTY = "extreme integers and texts", "no records"
@@ -93,7 +95,10 @@ def _convolves_no_records() -> bool:
 def outcome_of(runtime: Runtime, arrays: Batch) -> Outputs | str:
     """Return the outputs, or the name of the error with which the model fails."""
     try:
-        return runtime.call(arrays, timeout_s=TIMEOUT_S) if isinstance(runtime, FrozenRuntime) else runtime.call(arrays)
+        call: Call = runtime.call
+        if isinstance(runtime, FrozenRuntime):
+            call = functools.partial(runtime.call, timeout_s=TIMEOUT_S)
+        return runtime.run_within_limit(call, arrays)
     except Exception as error:  # of TensorFlow, or a ValueError for a shape that it refuses
         return type(error).__name__
 

@@ -38,7 +38,12 @@ def store_model(destination: str | Path, trained: KerasModel) -> str:
     with lock_folder(folder):  # another push could remove the copy before the link points to it
         if not copy.exists():
             with staging.staged_folder(folder) as stage:
-                staging.link_tree(trained.path, stage)
+                # Not with hard links: what is written into the folder of the run later would change what was pushed.
+                if trained.path.is_dir():
+                    shutil.copytree(trained.path, stage, dirs_exist_ok=True)
+                else:
+                    shutil.copy2(trained.path, stage)
+                staging.sync_tree(stage)
                 stage.rename(copy)
         new_link = staging.new_path(folder)
         new_link.symlink_to(copy.name)

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import functools
 import logging
 import math
 import os
@@ -16,6 +17,7 @@ from typing import Any, TypeVar
 
 from tfopt.error_messages import disk_full_error
 from tfopt.errors import AttemptError, MachineError
+from tfopt.processes.call_limit import call_within
 from tfopt.processes.child_call import read_answer, write_call
 from tfopt.processes.exit_status import describe_exit, last_line, last_lines
 from tfopt.processes.parent_death import PYTHON
@@ -41,7 +43,7 @@ def run_in_child(
 
     The child is a new Python process, or during a run a fork of one with TensorFlow (`preloaded_processes`). It and its
     own children are killed when this process ends, even when it is killed. Within `calls_in_this_process` there is no
-    child, unless it needs other variables or has a limit.
+    child, unless it needs other variables.
 
     Args:
         function: Imported in the child by its module and name.
@@ -60,16 +62,21 @@ def run_in_child(
     """
     if function.__module__ == "__main__" or "<" in function.__qualname__:
         raise TypeError(f"{function.__module__}.{function.__qualname__} is not a function of an importable module")
-    if _calls_here and not environment and limit_s is None:
-        return function(*arguments)
+    if _calls_here and not environment:
+        if limit_s is None:
+            return function(*arguments)
+        return call_within(limit_s, functools.partial(function, *arguments), doing)
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         call, answer, log = (Path(folder, name) for name in ("call", "answer", "log"))
         write_call(call, function, arguments)
         try:
             code = _run(call, answer, log, {**os.environ, **(environment or {})}, limit_s)
         except subprocess.TimeoutExpired as error:
-            received = f"{doing}: no end after {limit_s:g} s\n{last_lines(log)}"
-            fix = "see its last lines above; allow it more time if it was only slow"
+            received = f"{doing}: no end after {limit_s:.3g} s\n{last_lines(log)}"
+            fix = (
+                "see its last lines above, and bound the loops of the model; if it was only slow, allow it more time, "
+            )
+            fix += "or use a faster machine"
             raise AttemptError(received, "a process that ends in time", fix) from error
         check_not_ended()
         _check_end(code, doing, answer, log)

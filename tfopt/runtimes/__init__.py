@@ -3,11 +3,13 @@
 May import `tfopt.artifacts`, `tfopt.data`, `tfopt.keras_models`, `tfopt.tensorrt` and what is below them.
 """
 
+import functools
 import importlib
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.tensor_spec import TensorSpec as TensorSpec
 from tfopt.errors import ComponentError
+from tfopt.processes.call_limit import call_within, limit_seconds
 from tfopt.runtimes import environment
 from tfopt.runtimes.preprocessed import PreprocessedRuntime
 from tfopt.runtimes.runtime import Arrays as Arrays
@@ -35,7 +37,14 @@ def load(model: Model, *, signature: str | None = None, threads: int | None = No
     if variables := environment.missing_variables(model):
         return SubprocessRuntime(model, variables, signature=signature, threads=threads)
     module = importlib.import_module(f"tfopt.runtimes.{model.format}")
-    runtime: Runtime = module.load(model, signature=signature, threads=threads)
+    size = sum(file.stat().st_size for file in model.payload())
+    load_model = functools.partial(module.load, model, signature=signature, threads=threads)
+    runtime: Runtime
+    if model.format == "keras":  # in another thread it would not have the caller's custom objects
+        runtime = load_model()
+    else:  # initializers, and loops that are optimized, may not end
+        runtime = call_within(limit_seconds(size), load_model, f"loading {model.uri}")
+    runtime.size, runtime.name = size, model.uri
     if not runtime.outputs:
         received = f"{model.uri}: a model without outputs"
         raise ComponentError(received, "at least one output", "convert or export it again")

@@ -45,6 +45,7 @@ class OnnxRuntime(Runtime):
             self._session = onnxruntime.InferenceSession(str(model.onnx), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # its exceptions have no common base class
             raise _refusal(model, error) from error
+        self._options = onnxruntime.RunOptions()
         self.inputs = {value.name: _spec(value) for value in self._session.get_inputs()}
         self.outputs = {value.name: _spec(value) for value in self._session.get_outputs()}
         self._names = list(self.outputs)
@@ -54,8 +55,12 @@ class OnnxRuntime(Runtime):
         """Run the graph."""
         if self._text:
             arrays = {name: decode_text(name, array) if name in self._text else array for name, array in arrays.items()}
-        results = dict(zip(self._names, self._session.run(self._names, arrays), strict=True))
+        results = dict(zip(self._names, self._session.run(self._names, arrays, self._options), strict=True))
         return {name: _as_bytes(array) if name in self._text else array for name, array in results.items()}
+
+    def stop(self) -> None:
+        """Stop a call; the process could not end otherwise."""
+        self._options.terminate = True
 
     def close(self) -> None:
         """Release the session's memory and threads."""

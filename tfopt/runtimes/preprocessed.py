@@ -32,13 +32,14 @@ class PreprocessedRuntime(Runtime):
     def __init__(self, preprocessing: Runtime, core: Runtime) -> None:
         """Combine two loaded models."""
         self._preprocessing, self._core = preprocessing, core
+        self.size, self.name = preprocessing.size + core.size, core.name
         direct = {name: spec for name, spec in core.inputs.items() if name not in preprocessing.outputs}
         self.inputs = dict(sorted((preprocessing.inputs | direct).items()))
         self.outputs = core.outputs
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run both parts."""
-        return self._core.run(core_inputs(self._preprocessing, self._core, arrays))
+        return self._core.run_without_limit(core_inputs(self._preprocessing, self._core, arrays))
 
     def close(self) -> None:
         """Release both parts."""
@@ -48,7 +49,7 @@ class PreprocessedRuntime(Runtime):
 
 def core_inputs(preprocessing: Runtime, core: Runtime, arrays: Arrays) -> dict[str, NDArray[Any]]:
     """Return the inputs of the core for inputs of the whole model."""
-    computed = preprocessing.run({name: arrays[name] for name in preprocessing.inputs})
+    computed = preprocessing.run_without_limit({name: arrays[name] for name in preprocessing.inputs})
     return {name: computed[name] if name in computed else arrays[name] for name in core.inputs}
 
 

@@ -15,7 +15,7 @@ from tfopt.artifacts.tensor_spec import TensorSpec, plain_integers
 from tfopt.data.text_inputs import read_text_inputs
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
-from tfopt.runtimes.runtime import Arrays, Runtime, signature_error
+from tfopt.runtimes.runtime import Arrays, Call, Runtime, signature_error
 
 INITIALIZER = "saved_model_main_op"  # the collection that names the initialization op
 
@@ -52,6 +52,17 @@ class SavedModelRuntime(Runtime):
             self.inputs |= read_text_inputs(model.saved_model, signature)
         self.outputs = {name: to_tensor_spec(spec) for name, spec in sorted(self._call.structured_outputs.items())}
         self._constant = tf.constant
+
+    def run_within_limit(self, call: Call, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Return the result of a call that `stop` can cancel."""
+        from tensorflow.python.eager.cancellation import CancellationManager  # no public name
+
+        self._cancellation = CancellationManager()  # a call that fails cancels it
+        return super().run_within_limit(self._cancellation.get_cancelable_function(call), arrays)
+
+    def stop(self) -> None:
+        """Cancel a call."""
+        self._cancellation.start_cancel()
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run the signature."""
@@ -101,8 +112,10 @@ class FrozenSavedModelRuntime(Runtime):
         return {name: plain_integers(np.asarray(out)) for name, out in zip(self.outputs, results, strict=True)}
 
     def close(self) -> None:
-        """Close the session."""
+        """Close the session, which cancels a call."""
         self._session.close()
+
+    stop = close
 
 
 def _is_frozen(graph: Any) -> bool:

@@ -9,6 +9,7 @@ read both forms.
 """
 
 import contextlib
+import functools
 import re
 import shutil
 import tempfile
@@ -24,6 +25,7 @@ from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import PREDICT, Endpoint, Frozen, Signature
 from tfopt.graph.graph_def import data_type
 from tfopt.keras_models.io import place_saved_model
+from tfopt.processes.call_limit import EndlessError, call_within, limit_seconds
 from tfopt.saved_models import freezer as freezing
 from tfopt.saved_models.effects import find_effects, make_inert
 from tfopt.saved_models.marked_functions import replaced_graph
@@ -64,7 +66,12 @@ def read(model_path: Path, *, state: bool = False, inert: bool = False, only: st
         tf.compat.v1.Session() as session,
     ):
         try:
-            loaded = tf.compat.v1.saved_model.load(session, list(proto.meta_info_def.tags), str(folder))
+            load = functools.partial(
+                tf.compat.v1.saved_model.load, session, list(proto.meta_info_def.tags), str(folder)
+            )
+            loaded = call_within(limit_seconds(proto.ByteSize()), load, f"loading {model_path}", session.close)
+        except EndlessError:
+            raise
         except Exception as error:
             expected, fix = "a SavedModel that TensorFlow can load", DAMAGED
             if REMOVED.search(first_line(error)):

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tfopt.artifacts.base import check_regular
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError, MachineError
 from tfopt.storage import remote_files
@@ -99,6 +100,7 @@ def verify_version(path: Path, public_key: str | None = None) -> None:
 
 def _manifest(version: Path) -> str:
     """Return a line for each file: its SHA-256 and its path below the destination."""
+    check_regular(version, "a version that contains its files")
     files = sorted(path for path in version.rglob("*") if path.is_symlink() or not path.is_dir())
     return "".join(_line(file, f"{version.name}/{file.relative_to(version).as_posix()}") for file in files)
 
@@ -118,9 +120,11 @@ def _digests(manifest: str, version: str) -> dict[str, str]:
     digests = {}
     for line in manifest.removesuffix("\n").split("\n"):  # splitlines would cut names at U+2028 and others
         digest, separator, name = line.partition("  ")
-        if not separator or len(digest.lstrip("\\")) != 64 or not name.startswith(f"{version}/"):
-            received = f"the manifest of version {version}: {line[:100]!r}"
-            raise ComponentError(received, "lines of sha256sum for the files of this version", "push the model again")
+        is_line = separator and len(digest.lstrip("\\")) == 64 and name.startswith(f"{version}/")
+        if not is_line or name in digests:
+            received = f"the manifest of version {version}: {line[:100]!r}{' again' if is_line else ''}"
+            expected = "one line of sha256sum for each file of this version"
+            raise ComponentError(received, expected, "push the model again")
         digests[name] = digest
     return digests
 

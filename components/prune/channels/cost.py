@@ -86,6 +86,6 @@ def _latency(runtime: Runtime, batch: Batch) -> float:
     end = time.perf_counter() + BURST_S
     while not times or time.perf_counter() < end:
         start = time.perf_counter()
-        runtime.run(batch)
+        runtime.run_without_limit(batch)  # `run` was called to warm up
         times.append(time.perf_counter() - start)
     return float(np.median(times))

@@ -14,11 +14,13 @@ from pathlib import Path
 
 import yaml
 
+from tfopt.artifacts.base import check_regular
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 
 _VARIABLE = re.compile(r"\$\{([^}]*)(\}?)")
 _NULL = "tag:yaml.org,2002:null"
+_MOST = 100_000  # values, those of aliases counted wherever they stand: a few lines could be 10^12
 
 
 class LineError(ComponentError):
@@ -34,6 +36,7 @@ class Entry:
     file: Path
     line: int  # the line of its key, or of an item of a list, from 1
     name: str  # its keys from the outermost one on, with dots between them; empty for the file itself
+    size: int = 1  # number of values in it
 
     def error(self, received: str, expected: str, fix: str) -> ComponentError:
         """Return an error that begins with the file and the line."""
@@ -104,7 +107,11 @@ def read_entries(files: Sequence[Path]) -> Entry:
     Raises:
         ComponentError: If a file cannot be read as one YAML document of mappings, lists and texts.
     """
-    return reduce(_overlay, [_read(file) for file in files])
+    try:
+        return reduce(_overlay, [_read(file) for file in files])
+    except RecursionError as error:  # aliases of aliases are deeper than a file
+        received = f"{', '.join(map(str, files))}: aliases within each other, too deep"
+        raise ComponentError(received, "values that end", "write the values without aliases") from error
 
 
 def _overlay(entry: Entry, later: Entry) -> Entry:
@@ -116,6 +123,8 @@ def _overlay(entry: Entry, later: Entry) -> Entry:
 
 
 def _read(file: Path) -> Entry:
+    if not file.is_dir():
+        check_regular(file, "a run file")
     try:
         node = yaml.compose(file.read_text(), Loader=yaml.SafeLoader)
     except FileNotFoundError as error:
@@ -161,5 +170,9 @@ def _convert(node: yaml.Node, file: Path, name: str, done: dict[int, Entry | Non
         content = [_convert(item, file, name, done) for item in node.value]
     else:
         content = None if node.tag == _NULL else node.value
-    done[id(node)] = entry = Entry(content, file, line, name)
+    inner = content.values() if isinstance(content, dict) else content if isinstance(content, list) else ()
+    done[id(node)] = entry = Entry(content, file, line, name, 1 + sum(item.size for item in inner))
+    if entry.size > _MOST:
+        received = f"{file}, line {line}: {entry.size} values, as aliases repeat them"
+        raise ComponentError(received, f"at most {_MOST}", "write the values that the run needs, without aliases")
     return entry
