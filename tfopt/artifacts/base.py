@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -115,8 +116,15 @@ def is_location(value: object, many: bool = False) -> bool:
 
 
 def check_links(folder: Path) -> None:
-    """Raise ComponentError if a link in a folder leads out of it: copies of the folder would contain other files."""
+    """Raise ComponentError if a link in a folder leads out of it, or to a folder that contains the link.
+
+    Copies of the folder would contain other files, or would not end.
+    """
     check_within(folder, folder.rglob("*"))
+    for _, loops, _ in _walk(folder):
+        for path in loops:
+            received, expected = f"{path}: a link to {path.readlink()}, which contains it", "a folder that can be copied"
+            raise ComponentError(received, expected, f"remove the link: rm {shlex.quote(str(path))}")
 
 
 def check_within(folder: Path, paths: Iterable[Path]) -> None:
@@ -133,10 +141,14 @@ def check_within(folder: Path, paths: Iterable[Path]) -> None:
 
 def files_below(folder: Path) -> list[Path]:
     """Return all files below a folder, sorted. Links to folders are followed, except links to a parent folder."""
-    files: list[Path] = []
+    return sorted(file for folder, _, names in _walk(folder) for name in names if (file := folder / name).is_file())
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, list[Path], list[str]]]:
+    """Yield each folder with its links to parent folders, which are not followed, and the names of its files."""
     for root, folders, names in os.walk(folder, followlinks=True):
         current = Path(root)
         parents = {path.resolve() for path in (current, *current.parents)}
-        folders[:] = [name for name in folders if (current / name).resolve() not in parents]
-        files += [current / name for name in names if (current / name).is_file()]
-    return sorted(files)
+        loops = [current / name for name in folders if (current / name).resolve() in parents]
+        folders[:] = [name for name in folders if current / name not in loops]
+        yield current, loops, names

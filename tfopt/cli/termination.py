@@ -1,18 +1,41 @@
 """Handle the state of the process that runs a command: closed or full output, and SIGTERM."""
 
 import contextlib
+import math
 import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 INTERRUPTED, TERMINATED = 130, 143  # exit codes of a process that SIGINT or SIGTERM ended
+COPY_S = 1.0  # within which a second signal is a copy of the first one
 
 
 class Terminated(KeyboardInterrupt):
     """SIGTERM, raised as Ctrl-C is: the outputs and processes of a command end in the same way."""
+
+
+class _Interruption:
+    """A signal handler that raises an error, but not again for a copy of the signal while the command cleans up.
+
+    A signal to the process group, as of systemd, reaches a supervised process twice: the supervisor passes its own on.
+    """
+
+    def __init__(self, error: type[KeyboardInterrupt]) -> None:
+        self._error, self._raised = error, -math.inf
+
+    @property
+    def has_raised(self) -> bool:
+        return self._raised > -math.inf
+
+    def __call__(self, *_: Any) -> None:
+        now = time.monotonic()
+        if now - self._raised > COPY_S:
+            self._raised = now
+            raise self._error
 
 
 @contextlib.contextmanager
@@ -33,7 +56,7 @@ def interruptible() -> Iterator[None]:
     """Let Ctrl-C raise KeyboardInterrupt in the context, which `interrupted_silently` has prevented."""
     is_silent = signal.getsignal(signal.SIGINT) == _end
     if is_silent:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, _Interruption(KeyboardInterrupt))
     try:
         yield
     finally:
@@ -50,18 +73,12 @@ def interrupted_by_sigterm() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread() or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
         yield
         return
-    received = False
-
-    def interrupt(*_: Any) -> None:
-        nonlocal received
-        received = True
-        raise Terminated
-
-    signal.signal(signal.SIGTERM, interrupt)
+    terminate = _Interruption(Terminated)
+    signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     except KeyboardInterrupt as error:
-        if received:
+        if terminate.has_raised:
             raise Terminated from error
         raise
     finally:

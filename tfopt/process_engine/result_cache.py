@@ -90,7 +90,7 @@ class StepResults:
         if unknown or self._step.component.cache == "never":
             return None
         for record, execution in self._read(f"{self._key}*.json"):
-            with contextlib.suppress(ComponentError, ValueError):
+            with contextlib.suppress(ComponentError, ValueError, RecursionError):
                 outputs, stored = self._outputs(execution), execution.outputs
                 paths = [Path(output.path) for output in stored.values()]
                 is_below_root = all(not path.is_absolute() and ".." not in path.parts for path in paths)

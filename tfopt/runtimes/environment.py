@@ -50,7 +50,7 @@ def add_variables(saved_model: Path, variables: Mapping[str, str]) -> None:
 def _read(file: Path) -> dict[str, str]:
     try:
         variables = json.loads(file.read_text())
-    except ValueError:
+    except (ValueError, RecursionError):
         variables = None
     if not isinstance(variables, dict) or not all(isinstance(value, str) for value in variables.values()):
         received = f"{file}: {file.read_text(errors='replace')[:100]!r}"

@@ -38,7 +38,7 @@ class CompatibilityTag(Machine):
             if not isinstance(values, dict):
                 raise ValueError(f"{type(values).__name__} instead of an object")
             return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
-        except (ValueError, TypeError) as error:
+        except (ValueError, TypeError, RecursionError) as error:
             expected = "the tag that convert_tensorrt wrote"
             raise ComponentError(f"{file}: {first_line(error)}", expected, "restore it, or convert again") from error
 
