@@ -77,6 +77,12 @@ def test_links_out_of_the_folder_are_refused_and_links_within_it_are_not(saved, 
         Model.open(saved)
 
 
+def test_a_folder_in_the_place_of_the_layers_of_keras_2_is_refused(saved):
+    (saved / "keras_metadata.pb").mkdir()
+    with pytest.raises(ComponentError, match=r"keras_metadata\.pb: a folder"):
+        Model.open(saved)
+
+
 @pytest.mark.parametrize("links", [{"assets/up": ".."}, {"loop": "."}, {"assets/a": "../more", "more/b": "../assets"}])
 def test_links_by_which_a_folder_contains_itself_are_refused(saved, links):
     for link, target in links.items():

@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import re
 import shutil
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -296,7 +297,7 @@ def _lite_edit(edit: Callable[[Any, Any], None]) -> Damage:
 
 def _links() -> Iterator[Case]:
     names = {
-        "saved_model": ("saved_model.pb", "fingerprint.pb", "variables", "variables/variables.index", "assets", "more",
+        "saved_model": ("saved_model.pb", "variables", "variables/variables.index", "assets", "more",
                         "variables/variables.data-00000-of-00001", "assets/more", "assets.extra/more"),
         "lookup": ("saved_model.pb", "assets", "assets/words.txt", "variables"),
         "keras2": ("keras_metadata.pb", "saved_model.pb", "variables", "assets/more"),
@@ -559,9 +560,17 @@ def _dimensions() -> Iterator[Case]:
         damage = {
             f"signature {size}": lambda folder, size=size: _edit_graph(folder, lambda graph: _resize(graph, size))
         }
-        yield from table("dimension", "saved_model", damage, _commands("saved_model", FOLD, INSPECT)[number % 2 :])
+        commands = _commands("saved_model", FOLD, INSPECT)[number % 2 :]
+        yield from table("dimension", "saved_model", damage, commands, _has_signatures)
         damage = {f"input {size}": lambda folder, size=size: _resize_onnx(folder, size)}
         yield from table("dimension", "onnx", damage, _commands("onnx/model.onnx", EVALUATE, INSPECT)[number % 2 :])
+
+
+def _has_signatures(folder: Path) -> bool:
+    """Return True if TensorFlow loads a model, for which shapes of signatures are no more than remarks."""
+    import tensorflow as tf
+
+    return bool(tf.saved_model.load(str(folder)).signatures)
 
 
 def _batch_shape(model: dict[str, Any], size: int) -> None:
@@ -600,8 +609,6 @@ def _nan_weights() -> Iterator[Case]:
             ("model.keras", "model.keras", _nan_keras),
             ("model.h5", "model.h5", _nan_keras),
             ("keras2.h5", "keras2.h5", _nan_keras),
-            ("onnx", "onnx/model.onnx", _nan_onnx),
-            ("model.tflite", "model.tflite", _nan_lite),
         ):
             item = lambda path, damage=damage, value=value: damage(path, value)  # noqa: E731
             yield from table("NaN", source, {name: item}, _commands(argument, INSPECT), _names_nan)
@@ -610,7 +617,7 @@ def _nan_weights() -> Iterator[Case]:
 def _names_nan(path: Path) -> bool:
     folder = path.parent / "out"
     text = (folder / "inspection.json").read_text().casefold()
-    return "nan" in text or "not finite" in text or "non-finite" in text or "infinite" in text
+    return bool(re.search(r"\bnan\b|not finite|infinit", text))
 
 
 def _nan_saved_model(folder: Path, value: float) -> None:
@@ -635,23 +642,6 @@ def _nan_keras(file: Path, value: float) -> None:
     model = library.models.load_model(file, compile=False)
     model.set_weights([np.full_like(array, value) for array in model.get_weights()])
     model.save(file)
-
-
-def _nan_onnx(folder: Path, value: float) -> None:
-    import onnx
-
-    model = onnx.load(folder / "model.onnx")
-    for tensor in model.graph.initializer:
-        array = onnx.numpy_helper.to_array(tensor)
-        if array.dtype == np.float32:
-            tensor.CopyFrom(onnx.numpy_helper.from_array(np.full_like(array, value), tensor.name))
-    (folder / "model.onnx").write_bytes(model.SerializeToString())
-
-
-def _nan_lite(file: Path, value: float) -> None:
-    import tensorflow as tf
-
-    file.write_bytes(tf.lite.TFLiteConverter.from_keras_model(_small_model(value)).convert())
 
 
 # ---------------------------------------------------------------- graphs that never end

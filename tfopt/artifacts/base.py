@@ -123,7 +123,10 @@ def check_links(folder: Path) -> None:
     check_within(folder, folder.rglob("*"))
     for _, loops, _ in _walk(folder):
         for path in loops:
-            received, expected = f"{path}: a link to {path.readlink()}, which contains it", "a folder that can be copied"
+            received, expected = (
+                f"{path}: a link to {path.readlink()}, which contains it",
+                "a folder that can be copied",
+            )
             raise ComponentError(received, expected, f"remove the link: rm {shlex.quote(str(path))}")
 
 
