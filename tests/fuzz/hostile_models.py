@@ -366,7 +366,7 @@ def _bodies() -> dict[str, Any]:
     """Return the bodies of models that read the victim, or write the canary."""
     from tests.saved_models import test_effects
 
-    folder = Path(os.environ[CANARY]).parent / "effects"
+    folder = victim().parent / "effects"
     folder.mkdir(exist_ok=True)
     bodies = test_effects.effects_at(folder)
     (folder / "secret").unlink()

@@ -17,11 +17,15 @@ from tfopt.cli.main import main
 
 ERRORS = ("EIO", "ENOSPC", "EDQUOT", "EACCES", "ENOLCK", "EINVAL")
 CALLS = (
-    *((os, name) for name in ("rename", "mkdir", "unlink", "fsync", "open", "link", "rmdir", "write", "sendfile")),
+    *(
+        (os, name)
+        for name in ("rename", "replace", "mkdir", "unlink", "fsync", "open", "link", "rmdir", "write", "sendfile")
+    ),
     (fcntl, "flock"),
     (io, "open"),
     (io, "write"),
 )
+KINDS = {"replace": "rename", "sendfile": "write", "flock": "lock"}
 PARTS = ("received: ", "expected: ", "how to fix: ")
 GOOD = "all or none"
 DAG = '''
@@ -73,7 +77,11 @@ class Fault:
 
 
 def run_faults(
-    folder: Path, engine: str = "", errors: Sequence[str] = ERRORS, tried: frozenset = frozenset()
+    folder: Path,
+    engine: str = "",
+    errors: Sequence[str] = ERRORS,
+    calls: Sequence[tuple] = CALLS,
+    tried: frozenset = frozenset(),
 ) -> Iterator[Trial]:
     """Run a command with two outputs once for each call that it makes and each error, and yield how it ended.
 
@@ -81,6 +89,7 @@ def run_faults(
         folder: For its files.
         engine: Run the command as a pipeline's step on this engine; empty for the component alone.
         errors: Names of errors.
+        calls: The functions that fail, each by its module and name.
         tried: Names of faults that are left out.
     """
     dag, faulty, scratch = folder / "split_dag.py", folder / "faulty", folder / "tmp"
@@ -100,7 +109,7 @@ def run_faults(
         ]
     sleep = time.sleep
     for error in errors:
-        for module, name in CALLS:
+        for module, name in calls:
             for at in range(1, 1000):
                 label = f"{engine or 'component'}: {module.__name__}.{name} {at} {error}"
                 if label in tried:
@@ -117,7 +126,7 @@ def run_faults(
                 if fault.count < at:
                     break
                 defects = list(_defects(code, text, outputs)) + _rerun(words, faulty)
-                kind = f"fault {'write' if name in ('write', 'sendfile') else f'{module.__name__}.{name}'} {error}"
+                kind = f"fault {KINDS.get(name, name)} {error}"
                 yield Trial(kind, label, "; ".join(defects)[:300] or GOOD, text if defects else "")
 
 

@@ -218,19 +218,19 @@ def test_scratch_of_a_killed_process_is_removed_and_that_of_a_running_one_stays(
     assert [int(path.name.split("-")[1]) for path in tmp_path.iterdir()] == [os.getpid()]
 
 
-@pytest.mark.parametrize(
-    ("engine", "error"),
-    [("", "EIO"), *(pytest.param("", name, marks=pytest.mark.nightly) for name in ERRORS if name != "EIO"),
-     *(pytest.param("process", name, marks=pytest.mark.nightly) for name in ERRORS)],
-)  # fmt: skip
-def test_a_call_that_fails_is_named_and_leaves_all_outputs_or_none(engine, error, tmp_path):
-    faults = list(run_faults(tmp_path, engine, [error]))
-    assert len(faults) >= 30
-    assert {fault.kind.split(" ")[1] for fault in faults} >= {
-        "os.rename",
-        "os.mkdir",
-        "os.fsync",
-        "fcntl.flock",
-        "write",
-    }
-    assert [fault for fault in faults if fault.score != GOOD] == []
+@pytest.mark.parametrize("error", ["EIO", *(pytest.param(name, marks=pytest.mark.nightly) for name in ERRORS[1:])])
+def test_a_call_that_fails_is_named_and_leaves_all_outputs_or_none(error, tmp_path):
+    faults = list(run_faults(tmp_path, errors=[error]))
+    assert {fault.kind.split()[1] for fault in faults} >= {"rename", "mkdir", "fsync", "lock", "write"}
+    assert len(faults) >= 30 and [fault for fault in faults if fault.score != GOOD] == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_call_of_a_pipeline_that_fails_is_named(error, tmp_path):
+    assert [fault for fault in run_faults(tmp_path, "process", [error]) if fault.score != GOOD] == []
+
+
+def test_records_and_logs_that_cannot_be_written_leave_nothing_and_are_no_traceback(tmp_path):
+    faults = list(run_faults(tmp_path, "process", ["ENOSPC"], [(os, "replace"), (io, "write")]))
+    assert len(faults) > 10 and [fault for fault in faults if fault.score != GOOD] == []

@@ -153,11 +153,10 @@ class StepResults:
             code_parts=self._code,
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        partial = staging.new_path(self._records)
-        partial.write_text(json.dumps(dump(execution), indent=1))
-        _mark_used(partial)
-        partial.rename(self._record(self._name))
-        self._record(self._name).with_suffix(UNFINISHED).unlink()
+        record = self._record(self._name)
+        staging.replace_file(record, json.dumps(dump(execution), indent=1).encode())
+        _mark_used(record)
+        record.with_suffix(UNFINISHED).unlink()
 
     def _read(self, pattern: str) -> Iterator[tuple[Path, Execution]]:
         """Yield the records of executions, newest first; those of other users count for nothing."""
