@@ -14,6 +14,7 @@ import numpy as np
 
 from tests.fuzz.byte_damage import Damage, below
 from tests.fuzz.hostile_files import table, victim
+from tests.fuzz.outcome import keras_is_whole
 from tests.fuzz.runner import CANARY, Case
 
 MODEL = "{originals}/model.tflite"
@@ -486,7 +487,7 @@ def _bombs() -> Iterator[Case]:
         damage |= {
             f"{name} as weights": _hdf5(edit, None) for name, edit in edits.items() if name not in ("groups", "deep")
         }
-        yield from table("bomb", source, damage, _commands(source, INSPECT, FOLD))
+        yield from table("bomb", source, damage, _commands(source, INSPECT, FOLD), keras_is_whole)
     arrays = {
         "2^60": ((DIMENSION,), "<f4"), "2^31 squared": ((1 << 31, 1 << 31), "<f4"), "nothing": ((DIMENSION, 0), "<f4"),
         "wide texts": ((24,), "<U500000000"), "huge items": ((24,), "V2000000000"), "negative": ((-1,), "<f4"),

@@ -1,10 +1,11 @@
 """Kill and interrupt commands at their changes of the file system, let single calls fail, and print the defects.
 
-``python -m tests.kill [PATTERN] --kills 1000 --signals --faults`` prints each defect, a table of kinds, and a summary.
+``python -m tests.kill [PATTERN] --kills 1000 --signals 84 --faults`` prints the defects, a table of kinds, a summary.
 """
 
 import argparse
 import collections
+import itertools
 import os
 import random
 import re
@@ -31,7 +32,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.kill", description=__doc__)
     parser.add_argument("pattern", nargs="?", default="", help="commands whose names match this expression")
     parser.add_argument("--kills", type=int, default=0, help="number of kills")
-    parser.add_argument("--signals", action="store_true", help="send each signal to each quick command, 3 times")
+    parser.add_argument("--signals", type=int, default=0, help="number of signals, of 84")
     parser.add_argument("--faults", action="store_true", help="let each call of the file system fail with each error")
     parser.add_argument("--every", action="store_true", help="kill every component, not only the quick ones")
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
@@ -68,21 +69,21 @@ def _trials(options: argparse.Namespace, folder: Path, log: TrialLog) -> Iterato
         cases = [case for case in make_cases(inputs, every=options.every) if re.search(options.pattern, case.name)]
         runner = KillRunner(cases, folder / "cases")
         if options.signals:
-            yield from _signals(runner, [case for case in cases if case.name in INTERRUPTED], tried)
+            interrupted = [case for case in cases if case.name in INTERRUPTED]
+            yield from _signals(runner, interrupted, options.signals, tried)
         yield from _kills(runner, options.kills, tried)
     if options.faults:
         for engine in ("", "process"):
             yield from run_faults(folder, engine, tried=frozenset(tried))
 
 
-def _signals(runner: KillRunner, cases: Sequence[Case], tried: collections.Counter) -> Iterator[Trial]:
-    for moment, part in MOMENTS.items():
-        for case in cases:
-            for sign in SIGNS:
-                name = f"{case.name}, {sign.name}, {moment} change"
-                if name not in tried:
-                    defects = runner.interrupt(case, sign, part)
-                    yield Trial(f"signal {sign.name}", name, "defect" if defects else GOOD, "\n".join(defects))
+def _signals(runner: KillRunner, cases: Sequence[Case], count: int, tried: collections.Counter) -> Iterator[Trial]:
+    trials = list(itertools.product(MOMENTS.items(), cases, SIGNS))
+    for (moment, part), case, sign in random.Random(0).sample(trials, min(count, len(trials))):
+        name = f"{case.name}, {sign.name}, {moment} change"
+        if name not in tried:
+            defects = runner.interrupt(case, sign, part)
+            yield Trial(f"signal {sign.name}", name, "defect" if defects else GOOD, "\n".join(defects))
 
 
 def _kills(runner: KillRunner, count: int, tried: collections.Counter) -> Iterator[Trial]:

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import io
 import os
 import pwd
 import resource
