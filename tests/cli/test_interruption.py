@@ -164,6 +164,8 @@ with interrupted_silently():
                 time.sleep(1.1)
                 stop()
     except KeyboardInterrupt as error:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
         print(type(error).__name__)
 """
 

@@ -46,7 +46,7 @@ def table(
 
 
 def special_files() -> dict[str, Damage]:
-    """Return damage that puts something in the place of a file whose reading does not end, by name."""
+    """Return damage that replaces a file by something whose reading does not end, by name."""
     return {"pipe": _pipe, "socket": _socket, "endless device": _device, "link to a pipe": _link_to_pipe}
 
 
@@ -65,7 +65,7 @@ def _records() -> Iterator[Case]:
         items = {f"value {seed}": json_value(seed) for seed in range(20)}
         items |= {key: write(text) for key, text in json_texts().items()}
         items |= whole_file_damage() | special_files()
-        damage |= {f"{name} {key}": _found(find, item) for key, item in items.items()}
+        damage |= {f"{name} {key}": _damage_at(find, item) for key, item in items.items()}
     outside = ("..", "../..", "/", "", ".", "~", "artifacts/../../..", "artifacts", "a\0b", "x" * 5000)
     damage |= {f"path {number}": _execution(_output_path(path)) for number, path in enumerate(outside)}
     damage["path of the victim"] = lambda job: _execution(_output_path(str(victim().parent)))(job)
@@ -81,7 +81,7 @@ def _journals() -> Iterator[Case]:
     places = {
         "absolute": lambda: str(victim()),
         "folder": lambda: str(victim().parent),
-        "relative": lambda: "../../victim/kept.txt",
+        "relative": lambda: "../../victim/own.txt",
         "own": lambda: "data.txt",
         "root": lambda: "/",
         "empty": lambda: "",
@@ -89,9 +89,9 @@ def _journals() -> Iterator[Case]:
         "number": lambda: 3,
     }
     damage = {name: _forged(place) for name, place in places.items()}
-    damage |= {f"text {name}": _beside(write(text)) for name, text in json_texts().items()}
-    damage |= {name: _beside(item) for name, item in (whole_file_damage() | special_files()).items()}
-    damage |= {f"staged {name}": _beside(item, ".out.partial-x") for name, item in special_files().items()}
+    damage |= {f"text {name}": _damage_next_to(write(text)) for name, text in json_texts().items()}
+    damage |= {name: _damage_next_to(item) for name, item in (whole_file_damage() | special_files()).items()}
+    damage |= {f"staged {name}": _damage_next_to(item, ".out.partial-x") for name, item in special_files().items()}
     yield from table("journal", "job", damage, [words], _has_data)
 
 
@@ -186,7 +186,7 @@ def _versions() -> Iterator[Case]:
         "file twice": _manifest(lambda lines: lines + lines[-1:]),
         "file twice, first wrong": _manifest(lambda lines: ["0" * 64 + lines[0][64:], *lines]),
         "other name twice": _manifest(lambda lines: [*lines, lines[-1].replace("1/", "1/./")]),
-        "leads out": _manifest(lambda lines: [*lines, "0" * 64 + "  1/../../victim/kept.txt"]),
+        "leads out": _manifest(lambda lines: [*lines, "0" * 64 + "  1/../../victim/own.txt"]),
         "absolute": _manifest(lambda lines: [*lines, "0" * 64 + f"  {victim()}"]),
         "upper case": _manifest(lambda lines: [line.upper() for line in lines]),
         "no lines": _manifest(lambda lines: []),
@@ -248,7 +248,7 @@ def _words() -> Iterator[Case]:
 
 
 def _special_files() -> Iterator[Case]:
-    """Pipes, sockets and devices in the place of each file that a command reads: none of them may hang."""
+    """Pipes, sockets and devices instead of each file that a command reads: none of them may hang."""
     score = "--label label --evaluation {in}/out --replicates 100 --candidates {originals}/model.tflite"
     evaluate = f"evaluate --examples {{originals}}/examples {score} --baseline"
     examples = f"evaluate --baseline {{originals}}/model.tflite {score} --examples"
@@ -301,7 +301,7 @@ def _has_data(job: Path) -> bool:
     return (job / "data.txt").read_text() == "one\n"
 
 
-def _found(find: Callable[[Path], Path], damage: Damage) -> Damage:
+def _damage_at(find: Callable[[Path], Path], damage: Damage) -> Damage:
     return lambda job: damage(find(job))
 
 
@@ -352,12 +352,12 @@ def _forged(place: Callable[[], object]) -> Damage:
     return damage
 
 
-def _beside(damage: Damage, name: str = ".out.commit-x") -> Damage:
-    def beside(job: Path) -> None:
+def _damage_next_to(damage: Damage, name: str = ".out.commit-x") -> Damage:
+    def damage_file(job: Path) -> None:
         (job / name).write_text("{}")
         damage(job / name)
 
-    return beside
+    return damage_file
 
 
 def _added(name: str, make: Damage | None = None) -> Damage:

@@ -53,8 +53,8 @@ def _commands(argument: str, *templates: str) -> list[tuple[str, ...]]:
 
 PATHS: dict[str, Callable[[], Any]] = {
     "absolute": lambda: str(victim()),
-    "relative": lambda: "../victim/kept.txt",
-    "own assets": lambda: f"assets/../../{victim().parent.name}/kept.txt",
+    "relative": lambda: "../victim/own.txt",
+    "own assets": lambda: f"assets/../../{victim().parent.name}/own.txt",
     "proc": lambda: f"/proc/self/root{victim()}",
     "scheme": lambda: f"file://{victim()}",
     "store": lambda: "gs://nowhere-at-all/words",
@@ -166,7 +166,7 @@ def _onnx_parts() -> Iterator[Case]:
 
 
 def _onnx_bytes(hide: Callable[[bytes], bytes], *, outside: bool = False) -> Damage:
-    """Return damage to the bytes of an ONNX file, the last of which are the graph."""
+    """Return damage to the bytes of an ONNX file, which end with its graph."""
 
     def damage(folder: Path) -> None:
         import onnx
@@ -259,7 +259,7 @@ def _lite_buffers() -> Iterator[Case]:
 
     edits = {
         "external absolute": external(lambda: str(victim())),
-        "external relative": external(lambda: "../victim/kept.txt"),
+        "external relative": external(lambda: "../victim/own.txt"),
         "external next to it": external(lambda: "weights.bin"),
         "external device": external(lambda: "/dev/zero"),
         "external without a name": external(lambda: ""),
@@ -350,9 +350,7 @@ def _effects() -> Iterator[Case]:
         for collection in ("legacy_init_op", "saved_model_train_op")
         for name in ("write", "print")
     }
-    damage |= {
-        f"saver {name}": _saver(name) for name in ("restore_op_name", "save_tensor_name", "filename_tensor_name")
-    }
+    damage |= {f"saver {name}": _saver(name) for name in ("restore_op_name", "filename_tensor_name")}
     yield from table("effect", "saved_model", damage, _commands("saved_model", INSPECT), _lists_effects)
     yield from table("effect", "saved_model", damage, _commands("saved_model", FOLD, OPTIMIZE, LITE, EVALUATE))
 
@@ -503,7 +501,7 @@ def _bombs() -> Iterator[Case]:
 
 
 def _hdf5(edit: Callable[[Any, str], None], name: str | None) -> Damage:
-    """Return damage that adds something to HDF5 weights, or puts it in the place of the first ones."""
+    """Return damage that adds something to HDF5 weights, or replaces the first ones by it."""
 
     def change(content: Any) -> None:
         import h5py

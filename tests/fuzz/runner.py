@@ -113,7 +113,7 @@ def _fork(case: Case, originals: Path, folder: Path) -> int:
         inside.mkdir(parents=True)
         log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(log, 1), os.dup2(log, 2), os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.environ[CANARY], victim = str(folder / "canary"), folder / "victim" / "kept.txt"
+        os.environ[CANARY], victim = str(folder / "canary"), folder / "victim" / "own.txt"
         os.environ[VICTIM] = str(victim)
         victim.parent.mkdir()
         victim.write_text(f"{SECRET}\n" * 40)
@@ -195,7 +195,7 @@ def _score(case: Case, folder: Path, code: int | None, memory: int) -> tuple[str
     tail = text[-1500:]
     if (folder / "canary").exists():
         return "code ran", tail
-    if not _is_kept(folder / "victim" / "kept.txt"):
+    if not _is_kept(folder / "victim" / "own.txt"):
         return "removed or changed the victim's file", tail
     if copies := _copies(folder / "work", text):
         return "copied the victim's file", f"{copies}\n{tail}"
@@ -227,8 +227,8 @@ def _is_kept(victim: Path) -> bool:
 def _copies(folder: Path, log: str) -> list[str]:
     """Return what has the victim's text: the log, and files that are no links to it."""
     files = [path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode)]
-    found = [path.name for path in files if SECRET.encode() in path.read_bytes()]
-    return found + (["the log"] if SECRET in log else [])
+    copies = [path.name for path in files if SECRET.encode() in path.read_bytes()]
+    return copies + (["the log"] if SECRET in log else [])
 
 
 def _kill_group(pid: int) -> None:

@@ -18,23 +18,27 @@ class Terminated(KeyboardInterrupt):
     """SIGTERM, raised as Ctrl-C is: the outputs and processes of a command end in the same way."""
 
 
-class _Interruption:
-    """A signal handler that raises an error, but not again for a copy of the signal while the command cleans up.
+_raised = -math.inf  # time of the last signal that raised an interruption
+
+
+def _is_copy() -> bool:
+    """Return True for a signal that reaches this process again, while the command cleans up or just after that.
 
     A signal to the process group, as of systemd, reaches a supervised process twice: the supervisor passes its own on.
     """
+    return time.monotonic() - _raised <= COPY_S
+
+
+class _Interruption:
+    """A signal handler that raises an error, but not again for a copy of the signal."""
 
     def __init__(self, error: type[KeyboardInterrupt]) -> None:
-        self._error, self._raised = error, -math.inf
-
-    @property
-    def has_raised(self) -> bool:
-        return self._raised > -math.inf
+        self._error, self.has_raised = error, False
 
     def __call__(self, *_: Any) -> None:
-        now = time.monotonic()
-        if now - self._raised > COPY_S:
-            self._raised = now
+        global _raised
+        if not _is_copy():
+            _raised, self.has_raised = time.monotonic(), True
             raise self._error
 
 
@@ -47,8 +51,9 @@ def interrupted_silently() -> Iterator[None]:
 
 
 def _end(*_: Any) -> None:
-    os.write(2, b"tfopt: interrupted\n")
-    os._exit(INTERRUPTED)
+    if not _is_copy():
+        os.write(2, b"tfopt: interrupted\n")
+        os._exit(INTERRUPTED)
 
 
 @contextlib.contextmanager

@@ -104,7 +104,7 @@ def pipeline() -> Iterator[Any]:
     started = special.start(arguments, options) if special else contextlib.nullcontext(_subprocess_runner(options))
     opened = None
     try:
-        with started as runner, _worker_errors(), beam.Pipeline(runner=runner, options=options) as opened:
+        with started as runner, worker_errors(), beam.Pipeline(runner=runner, options=options) as opened:
             yield opened
     finally:
         # Dask's runner opens a client for each run and does not close it.
@@ -209,12 +209,12 @@ def _parsed(arguments: list[str]) -> Any:
 
 
 @contextlib.contextmanager
-def _worker_errors() -> Iterator[None]:
-    """Raise the exceptions of workers, which Beam returns as text."""
+def worker_errors() -> Iterator[None]:
+    """Raise the exceptions of workers, and signals that arrived in one, which Beam returns as text."""
     try:
         yield
     except RuntimeError as error:
-        if str(error).startswith("KeyboardInterrupt"):
+        if re.match(r"(KeyboardInterrupt|[\w.]+\.Terminated)\b", str(error)):
             raise KeyboardInterrupt from error
         if match := re.search(r"\[Errno (\d+)\] ([^\n\[]*)", str(error)):
             raise OSError(int(match[1]), match[2].strip()) from error

@@ -90,7 +90,7 @@ class StepResults:
         if unknown or self._step.component.cache == "never":
             return None
         for record, execution in self._read(f"{self._key}*.json"):
-            with contextlib.suppress(ComponentError, ValueError, RecursionError):
+            with contextlib.suppress(ComponentError, ValueError):
                 outputs, stored = self._outputs(execution), execution.outputs
                 paths = [Path(output.path) for output in stored.values()]
                 is_below_root = all(not path.is_absolute() and ".." not in path.parts for path in paths)
@@ -161,7 +161,8 @@ class StepResults:
     def _read(self, pattern: str) -> Iterator[tuple[Path, Execution]]:
         """Yield the records of executions, newest first; those of other users count for nothing."""
         for file in _newest_first(self._records.glob(pattern)):
-            with contextlib.suppress(ComponentError, ValueError):  # a damaged record, or one of another version
+            # a damaged record, or one of another version
+            with contextlib.suppress(ComponentError, ValueError, RecursionError):
                 if is_own(file):
                     yield file, parse(Execution, json.loads(file.read_text()), str(file))
 
