@@ -345,11 +345,7 @@ def _effects() -> Iterator[Case]:
 
     damage = {f"{name} v{version}": _effect(name, version) for name in NAMES for version in (1, 2)}
     damage |= {f"main op {name}": _main_op(name) for name in ("write", "read", "print", "save")}
-    damage |= {
-        f"{collection} {name}": _main_op(name, collection)
-        for collection in ("legacy_init_op", "saved_model_train_op")
-        for name in ("write", "print")
-    }
+    damage |= {f"legacy_init_op {name}": _main_op(name, "legacy_init_op") for name in ("write", "print")}
     damage |= {f"saver {name}": _saver(name) for name in ("restore_op_name", "filename_tensor_name")}
     yield from table("effect", "saved_model", damage, _commands("saved_model", INSPECT), _lists_effects)
     yield from table("effect", "saved_model", damage, _commands("saved_model", FOLD, OPTIMIZE, LITE, EVALUATE))
