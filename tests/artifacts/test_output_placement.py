@@ -180,6 +180,26 @@ def test_a_journal_that_was_not_written_here_is_ignored(folder, kind, monkeypatc
     assert victim.read_text() == "mine"
 
 
+@pytest.mark.parametrize("name", ["/", "", "a\0b", "\ud800", "x" * 5000, "..", "a/.."])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_journal_with_a_path_that_cannot_be_one_is_no_error(folder, name, is_first):
+    victim, journal = folder / "out", folder / ".out.commit-x"
+    victim.write_text("mine")
+    names = [name, str(victim)] if is_first else [str(victim), name]
+    journal.write_text(json.dumps({"token": "x", "process": "x", "outputs": dict.fromkeys(names, "unknown")}))
+    remove_interrupted(victim)
+    assert victim.read_text() == "mine" and not journal.exists()
+
+
+@pytest.mark.parametrize("token", ["/", "x/../y", "a\0b", ""])
+def test_a_journal_with_a_token_that_cannot_be_in_a_name_is_no_error(folder, token):
+    (folder / "out").write_text("mine")
+    outputs = {str(folder / "out"): publication._fingerprint(folder / "out")}
+    (folder / ".out.commit-x").write_text(json.dumps({"token": token, "process": "x", "outputs": outputs}))
+    remove_interrupted(folder / "out")
+    assert (folder / "out").read_text() == "mine"
+
+
 def test_outputs_in_several_folders_are_removed_together(folder):
     for name in "abc":
         (folder / f"of_{name}").mkdir()

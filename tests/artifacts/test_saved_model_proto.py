@@ -1,5 +1,7 @@
 """Test that a SavedModel is checked before a runtime loads it."""
 
+import subprocess
+
 import pytest
 import tensorflow as tf
 from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
@@ -73,6 +75,23 @@ def test_links_out_of_the_folder_are_refused_and_links_within_it_are_not(saved, 
     (saved / "assets" / "secret.txt").symlink_to("/etc/passwd")
     with pytest.raises(ComponentError, match=r"a link to /etc/passwd(?s:.*)cp -rL"):
         Model.open(saved)
+
+
+def test_a_folder_in_the_place_of_the_layers_of_keras_2_is_refused(saved):
+    (saved / "keras_metadata.pb").mkdir()
+    with pytest.raises(ComponentError, match=r"keras_metadata\.pb: a folder"):
+        Model.open(saved)
+
+
+@pytest.mark.parametrize("links", [{"assets/up": ".."}, {"loop": "."}, {"assets/a": "../more", "more/b": "../assets"}])
+def test_links_by_which_a_folder_contains_itself_are_refused(saved, links):
+    for link, target in links.items():
+        (saved / link).parent.mkdir(exist_ok=True)
+        (saved / link).symlink_to(target)
+    with pytest.raises(ComponentError, match=r"which contains it(?s:.*)remove the link: rm ") as caught:
+        Model.open(saved)
+    subprocess.run(caught.value.fix.removeprefix("remove the link: "), shell=True, check=True)
+    assert Model.open(saved).saved_model
 
 
 @pytest.mark.parametrize("text", ["", "[]", "null", '{"lineage": 5}', "[" * 100_000, '{"calibration": {"records": 3}}'])

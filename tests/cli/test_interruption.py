@@ -142,3 +142,36 @@ def test_an_interruption_during_the_imports_is_no_traceback(module):
     code = IMPORTING.replace("MODULE", repr(module))
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert (ended.returncode, ended.stderr) == (130, "tfopt: interrupted\n")
+
+
+CLEANING = """
+import os, signal, sys, time
+from tfopt.cli.termination import interrupted_by_sigterm, interrupted_silently, interruptible
+
+def stop():
+    os.kill(os.getpid(), signal.Signals[SIGN])
+    time.sleep(60)
+
+with interrupted_silently():
+    try:
+        with interruptible(), interrupted_by_sigterm():
+            try:
+                stop()
+            finally:
+                for _ in range(3):
+                    os.kill(os.getpid(), signal.Signals[SIGN])
+                print("clean", flush=True)
+                time.sleep(1.1)
+                stop()
+    except KeyboardInterrupt as error:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        print(type(error).__name__)
+"""
+
+
+@pytest.mark.parametrize(("sign", "error"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "Terminated")])
+def test_copies_of_a_signal_do_not_interrupt_what_the_first_one_cleans_up_but_a_later_signal_does(sign, error):
+    code = CLEANING.replace("SIGN]", f"{sign!r}]")
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.stdout, ended.stderr) == (f"clean\n{error}\n", "")

@@ -176,3 +176,18 @@ def test_a_dask_cluster_in_this_process_is_rejected():
 
 def fail(_):
     raise RuntimeError("on purpose")
+
+
+@pytest.mark.parametrize(
+    ("message", "error"),
+    [
+        ("KeyboardInterrupt [while running 'write']", KeyboardInterrupt),
+        ("tfopt.cli.termination.Terminated [while running 'write']", KeyboardInterrupt),
+        ("OSError: [Errno 28] No space left on device [while running 'write']", OSError),
+        ("ValueError: Terminated [while running 'write']", RuntimeError),
+    ],
+)
+def test_signals_and_errors_that_beam_returns_as_text_are_raised(message, error):
+    with pytest.raises(error) as caught, beam_runner.worker_errors():
+        raise RuntimeError(message)
+    assert not isinstance(caught.value, OSError) or caught.value.errno == 28

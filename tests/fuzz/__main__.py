@@ -1,7 +1,6 @@
-"""Run all cases and print one line per defect, and a summary: ``python -m tests.fuzz [PATTERN]``."""
+"""Run all cases and print each defect, a table of the kinds, and a summary: ``python -m tests.fuzz [PATTERN]``."""
 
 import argparse
-import collections
 import os
 import re
 import subprocess
@@ -11,6 +10,7 @@ import time
 from pathlib import Path
 
 from tests.fuzz.runner import GOOD, run_cases
+from tests.trial_log import Trial, TrialLog
 
 
 def main() -> int:
@@ -19,6 +19,8 @@ def main() -> int:
     parser.add_argument("pattern", nargs="?", default="", help="run the cases whose names match this expression")
     parser.add_argument("--count", type=int, help="run the first cases only; their order is seeded")
     parser.add_argument("--originals", type=Path, help="a folder to write the originals to, or to read them from")
+    parser.add_argument("--results", type=Path, help="a file with the results, from which the cases are continued")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 2, help="number of cases at once")
     parser.add_argument("--verbose", action="store_true", help="print each result with its text")
     options = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -32,15 +34,19 @@ def main() -> int:
         from tests.fuzz.cases import all_cases
 
         cases = [case for case in all_cases() if re.search(options.pattern, case.name)][: options.count]
-        counts: collections.Counter[str] = collections.Counter()
-        for result in run_cases(cases, originals.resolve(), Path(folder, "scratch"), jobs=os.cpu_count() or 2):
-            counts[result.score] += 1
-            if options.verbose or result.score not in GOOD:
+        log = TrialLog(options.results, GOOD)
+        tried = {trial.name for trial in log.trials}
+        waiting = [case for case in cases if case.name not in tried]
+        for result in run_cases(waiting, originals.resolve(), Path(folder, "scratch"), jobs=options.jobs):
+            log.add(Trial(result.case.kind, result.case.name, result.score, result.text))
+            if options.verbose:
                 print(f"{result.score}: {result.case.name} ({result.seconds:.1f} s)\n{result.text}\n", flush=True)
-    defects = sum(count for score, count in counts.items() if score not in GOOD)
-    scores = ", ".join(f"{score} {count}" for score, count in counts.most_common())
-    print(f"fuzz: {len(cases)} damaged inputs in {time.monotonic() - begun:.0f} s: {scores}; {defects} defects")
-    return bool(defects)
+    print(log.table())
+    print(
+        f"fuzz: {len(log.trials)} damaged inputs in {time.monotonic() - begun:.0f} s: {log.scores()}; "
+        f"{log.defects} defects"
+    )
+    return bool(log.defects)
 
 
 if __name__ == "__main__":

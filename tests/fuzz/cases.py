@@ -1,14 +1,13 @@
 """The cases: each damage of each input, with a command that reads it; components take turns."""
 
 import functools
-import importlib
 import itertools
 import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tests.fuzz import dag_cases
+from tests.fuzz import dag_cases, hostile_files, hostile_models
 from tests.fuzz.byte_damage import Damage, below, flips, json_texts, json_value, whole_file_damage, write
 from tests.fuzz.data_damage import npz_damage, parquet_damage, record_damage, table_damage
 from tests.fuzz.model_damage import (
@@ -20,6 +19,7 @@ from tests.fuzz.model_damage import (
     saved_model_damage,
     tflite_damage,
 )
+from tests.fuzz.outcome import keras_is_whole
 from tests.fuzz.runner import Case
 from tfopt import artifacts
 from tfopt.artifacts import CARD
@@ -35,8 +35,10 @@ MODULE = "{originals}/module.py"
 
 def all_cases() -> list[Case]:
     """Return every case, in a seeded order, so that the first ones are a sample of all."""
-    parts = (_saved_models(), _keras(), _exported(), _records(), _data(), _reports(), _graphs(), dag_cases.cases())
-    cases = list(itertools.chain(*parts))
+    cases = list(itertools.chain(
+        _saved_models(), _keras(), _exported(), _records(), _data(), _reports(), _graphs(), dag_cases.cases(),
+        hostile_files.cases(), hostile_models.cases(),
+    ))  # fmt: skip
     assert len({case.name for case in cases}) == len(cases)
     random.Random(1).shuffle(cases)
     return cases
@@ -94,16 +96,16 @@ def _keras() -> Iterator[Case]:
         "evaluate --baseline {x} --candidates {m} --examples {e} --label label --evaluation {out} --replicates 100",
     )
     damage = whole_file_damage() | {f"flip {seed}": flips(seed, 6) for seed in range(10)}
-    yield from _cases("model.keras", damage | keras_damage(), _commands("model.keras", templates), _keras_is_whole)
-    yield from _cases("model.h5", damage | h5_damage(), _commands("model.h5", templates), _keras_is_whole)
-    yield from _cases("keras2.h5", damage | h5_damage(), _commands("keras2.h5", templates), _keras_is_whole)
+    yield from _cases("model.keras", damage | keras_damage(), _commands("model.keras", templates), keras_is_whole)
+    yield from _cases("model.h5", damage | h5_damage(), _commands("model.h5", templates), keras_is_whole)
+    yield from _cases("keras2.h5", damage | h5_damage(), _commands("keras2.h5", templates), keras_is_whole)
     folder = {
         "keras_metadata.pb empty": below("keras_metadata.pb", write(b"")),
         **{f"keras_metadata.pb flip {seed}": below("keras_metadata.pb", flips(seed)) for seed in range(6)},
         **{f"{name}": below("keras_metadata.pb", item) for name, item in whole_file_damage().items()},
         "no variables": saved_model_damage()["no variables"],
     }
-    yield from _cases("keras2", folder, _commands("keras2", templates), _keras_is_whole)
+    yield from _cases("keras2", folder, _commands("keras2", templates), keras_is_whole)
 
 
 def _exported() -> Iterator[Case]:
@@ -223,16 +225,6 @@ def _saved_model_is_whole(folder: Path) -> bool:
     import tensorflow as tf
 
     return bool(tf.saved_model.load(str(folder)).signatures)
-
-
-def _keras_is_whole(path: Path) -> bool:
-    for library in ("keras", "tf_keras"):
-        try:
-            importlib.import_module(library).models.load_model(path, compile=False)
-        except Exception:
-            continue
-        return True
-    return False
 
 
 def _report_is_whole(name: str) -> Callable[[Path], bool]:

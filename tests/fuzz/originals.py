@@ -3,6 +3,7 @@
 import json
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +16,7 @@ ROWS = 24
 
 def write_originals(folder: Path) -> None:
     """Write all originals."""
-    for write in (_write_models, _write_exports, _write_data, _write_reports):
+    for write in (_write_models, _write_exports, _write_data, _write_reports, _write_version, _write_run):
         write(folder)
 
 
@@ -147,6 +148,45 @@ def _write_reports(folder: Path) -> None:
     TrainingPlan(folder / "plan").write(plan_report())
 
 
+def _write_version(folder: Path) -> None:
+    """Push a signed version to ``served``."""
+    from tests.components.test_push_model import push
+    from tests.components.test_push_model_manifest import write_keys
+
+    with tempfile.TemporaryDirectory() as scratch:
+        model = shutil.copy(folder / "model.tflite", scratch)
+        key, public = write_keys(Path(scratch, "keys"))
+        push(Path(model), folder / "served", signing_key=str(key))
+        shutil.copy(public, folder / "public.pem")
+
+
+def _write_run(folder: Path) -> None:
+    """Run a pipeline of one step, among whose results the user has a file."""
+    from tfopt.cli.main import main
+
+    job = folder / "job"
+    job.mkdir()
+    (job / "counting.py").write_text(PIPELINE)
+    (job / "data.txt").write_text("one\n")
+    (job / "run.yaml").write_text("pipeline: counting.py\nroot: runs/a\nengine: process\nvalues:\n  data: data.txt\n")
+    if main(["run", "-f", str(job / "run.yaml")]):
+        raise RuntimeError("the run failed")
+    own = job / "runs" / "a" / "artifacts" / "x" / "y" / "own.txt"
+    own.parent.mkdir(parents=True)
+    own.write_text("mine")
+
+
+PIPELINE = """
+from tests.toys import count
+from tfopt import Input, Steps
+from tfopt.artifacts import Files
+from tfopt.trace import Inherited
+
+
+def counting(steps: Steps, data: Input[Files], *, limit: Inherited) -> None:
+    '''Count.'''
+    steps(count, data=data, limit=limit)
+"""
 MODULE = """
 import keras
 

@@ -1,5 +1,6 @@
 """Compare what a component made of a damaged input with what it makes of the intact one."""
 
+import importlib
 import json
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,17 @@ def reports_failure(output: Path) -> bool:
         content = json.loads(evaluation.read_text())
         return bool(content["counts"]["skipped"]) or any(model["error"] for model in content["models"])
     return blessing.is_file() and not json.loads(blessing.read_text())["blessed"]
+
+
+def keras_is_whole(path: Path) -> bool:
+    """Return True if one of the releases of Keras loads a model."""
+    for library in ("keras", "tf_keras"):
+        try:
+            importlib.import_module(library).models.load_model(path, compile=False)
+        except Exception:
+            continue
+        return True
+    return False
 
 
 def _content(path: Path) -> Any:

@@ -6,6 +6,7 @@ import os
 import resource
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -23,9 +24,11 @@ LIMIT_S = 60.0
 MAX_BYTES = 3 << 30  # of resident memory; a process with TensorFlow has some 0.7 GiB
 PARTS = ("received: ", "expected: ", "how to fix: ")
 GOOD = ("three parts", "rightly accepted")
-OF_USAGE = ("set/", "output/", "input/")  # cases in which the words are damaged
+OF_USAGE = ("set/", "output/", "input/", "words/", "run file/")  # cases in which the words are damaged
 USAGE, SILENT, BROKEN = 2, 98, 99  # exit codes
 CANARY = "TFOPT_FUZZ_CANARY"  # names the file that hostile code in an input creates
+VICTIM = "TFOPT_FUZZ_VICTIM"  # names a file outside of the inputs, which no command may remove, change or copy
+SECRET = "a line that only the victim's file has"
 
 
 @dataclass(frozen=True)
@@ -46,6 +49,11 @@ class Case:
     source: str
     damage: Callable[[Path], None] = field(compare=False)
     whole: Callable[[Path], bool] | None = field(default=None, compare=False)
+
+    @property
+    def kind(self) -> str:
+        """The row of the case in the table: the first part of its name."""
+        return self.name.partition("/")[0].strip()
 
 
 @dataclass(frozen=True)
@@ -105,7 +113,10 @@ def _fork(case: Case, originals: Path, folder: Path) -> int:
         inside.mkdir(parents=True)
         log = os.open(folder / "log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         os.dup2(log, 1), os.dup2(log, 2), os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-        os.environ[CANARY] = str(folder / "canary")
+        os.environ[CANARY], victim = str(folder / "canary"), folder / "victim" / "own.txt"
+        os.environ[VICTIM] = str(victim)
+        victim.parent.mkdir()
+        victim.write_text(f"{SECRET}\n" * 40)
         os.environ["TMPDIR"] = str(folder / "tmp")
         (folder / "tmp").mkdir()
         os.chdir(inside)
@@ -184,6 +195,10 @@ def _score(case: Case, folder: Path, code: int | None, memory: int) -> tuple[str
     tail = text[-1500:]
     if (folder / "canary").exists():
         return "code ran", tail
+    if not _is_kept(folder / "victim" / "own.txt"):
+        return "removed or changed the victim's file", tail
+    if copies := _copies(folder / "work", text):
+        return "copied the victim's file", f"{copies}\n{tail}"
     if not (folder / "placed").exists() or (code == USAGE and not case.name.startswith(OF_USAGE)):
         return "broken case", tail
     if code is None:
@@ -193,7 +208,7 @@ def _score(case: Case, folder: Path, code: int | None, memory: int) -> tuple[str
     if memory > MAX_BYTES:
         return "memory", f"{memory >> 20} MiB\n{tail}"
     left = [path.name for path in (folder / "work").iterdir() if ".partial" in path.name]
-    expected = {"work", "log", "placed", "ended", "tmp", "intact", "canary"}
+    expected = {"work", "log", "placed", "ended", "tmp", "intact", "canary", "victim"}
     left += [path.name for path in folder.iterdir() if path.name not in expected]
     if left:
         return "left behind", f"{left}\n{tail}"
@@ -203,6 +218,17 @@ def _score(case: Case, folder: Path, code: int | None, memory: int) -> tuple[str
         return "rightly accepted", ""
     three = (code == 1 and all(part in text for part in PARTS)) or (code == USAGE and ": error:" in text)
     return ("three parts", text[-800:]) if three else ("raw exception", tail)
+
+
+def _is_kept(victim: Path) -> bool:
+    return victim.is_file() and victim.read_text() == f"{SECRET}\n" * 40
+
+
+def _copies(folder: Path, log: str) -> list[str]:
+    """Return what has the victim's text: the log, and files that are no links to it."""
+    files = [path for path in folder.rglob("*") if stat.S_ISREG(path.lstat().st_mode)]
+    copies = [path.name for path in files if SECRET.encode() in path.read_bytes()]
+    return copies + (["the log"] if SECRET in log else [])
 
 
 def _kill_group(pid: int) -> None:

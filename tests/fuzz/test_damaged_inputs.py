@@ -18,10 +18,23 @@ def test_a_sample_of_3_damaged_inputs_has_no_defect(tmp_path: Path):
     assert summary.endswith("; 0 defects"), output
 
 
-def test_there_are_more_than_1000_cases_of_all_formats_and_their_order_is_seeded():
+def test_there_are_more_than_1700_cases_of_all_formats_and_kinds_and_their_order_is_seeded():
     names = [case.name for case in all_cases()]
-    assert len(set(names)) == len(names) > 1000
+    assert len(set(names)) == len(names) > 1700
     assert names == [case.name for case in all_cases()]
+    hostile = {
+        "record",
+        "journal",
+        "run file",
+        "version",
+        "message",
+        "words",
+        "special file",
+        "Keras path",
+        "ONNX part",
+    }
+    hostile |= {"LiteRT buffer", "link", "effect", "bomb", "dimension", "NaN", "endless"}
+    assert hostile <= {case.kind for case in all_cases()}
     inputs = {name.partition("/")[0].strip() for name in names[:400]}
     formats = {"saved_model", "keras2", "model.keras", "model.h5", "frozen.pb", "model.tflite", "onnx", "openvino"}
     assert formats | {"examples", "plain", "data", "evaluation", "decision", "dag", "path"} <= inputs

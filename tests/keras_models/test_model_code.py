@@ -333,6 +333,22 @@ def test_weights_that_hdf5_unpacks_to_gigabytes_are_refused(tmp_path, kind):
         keras_models.load(Model(file))
 
 
+def test_weights_with_many_groups_are_read_once(tmp_path, monkeypatch):
+    import h5py
+
+    def seek(*_) -> None:
+        raise OSError("each step backwards reads the entry from its start")
+
+    file, weights = tmp_path / "model.keras", io.BytesIO()
+    with h5py.File(weights, "w") as content:
+        for number in range(100):
+            content.create_group(f"group {number}").create_dataset("x", data=np.zeros(10))
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("model.weights.h5", weights.getvalue())
+    monkeypatch.setattr(zipfile.ZipExtFile, "seek", seek)
+    check_stored_weights(file)
+
+
 def test_weights_of_keras_3_in_an_npz_file_are_bounded(tmp_path):
     file, arrays = tmp_path / "model.keras", io.BytesIO()
     np.savez_compressed(arrays, x=np.zeros(100 << 20, np.int8))

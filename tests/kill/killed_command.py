@@ -1,4 +1,4 @@
-"""Run a command in a fork that kills itself before its n-th change of the file system or of TFX's metadata.
+"""Run a command in a fork that is ended before its n-th change of the file system or of TFX's metadata.
 
 The changes are those that Python reports to audit hooks, and calls of the metadata store, each before and after it.
 """
@@ -25,6 +25,32 @@ WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 PR_SET_CHILD_SUBREAPER = 36
 LIMIT_S = 900.0
 HANGS = 97  # exit status of a command that did not end within the limit
+REACTS_S = 20.0  # within which a signal ends a command
+
+
+@dataclass(frozen=True)
+class Sign:
+    """A signal, as a user or a machine sends it.
+
+    Attributes:
+        name: Names it in the table.
+        number: The signal.
+        to_group: It is sent to the process group, and not only to the command's own process.
+        code: The exit status of the command; None for any but 0.
+    """
+
+    name: str
+    number: signal.Signals
+    to_group: bool
+    code: int | None
+
+
+SIGNS = (
+    Sign("SIGINT", signal.SIGINT, False, 130),
+    Sign("SIGINT to the group", signal.SIGINT, True, 130),
+    Sign("SIGTERM", signal.SIGTERM, False, 143),
+    Sign("SIGHUP", signal.SIGHUP, False, None),
+)
 
 
 @dataclass
@@ -51,13 +77,20 @@ class Fork:
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
         return status if has_ended else HANGS
 
-    def count(self) -> int:
-        """Return the number of changes that the process made."""
-        return int(self.changes.read_text())
+    def count(self) -> tuple[int, int]:
+        """Return the number of changes that the process made, and of those before its exit functions."""
+        total, work = self.changes.read_text().split()
+        return int(total), int(work)
 
 
 def fork_command(
-    words: Sequence[str], folder: Path, name: str, kill_at: int = 0, *, forks_children: bool = False
+    words: Sequence[str],
+    folder: Path,
+    name: str,
+    kill_at: int = 0,
+    *,
+    sign: Sign | None = None,
+    forks_children: bool = False,
 ) -> Fork:
     """Start ``tfopt WORDS`` in a fork.
 
@@ -66,15 +99,17 @@ def fork_command(
         folder: The case's folder: the changes below it are counted. Its ``tmp/`` is the temporary folder.
         name: Name of the log, which is not below the folder.
         kill_at: Number of the change before which the process is killed; 0 for none.
+        sign: Sent instead, to a command that a process of its own supervises, as on the command line.
         forks_children: Its child processes are forks, which do not import TensorFlow again.
     """
     log, changes = (folder.with_name(f"{folder.name}.{name}.{suffix}") for suffix in ("log", "count"))
     sys.stdout.flush()
     if pid := os.fork():
         return Fork(pid, log, changes)
-    code = 99
+    code, own = 99, os.getpid()
     try:
         _forget_exit_functions()
+        os.setsid()
         output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(output, 1), os.dup2(output, 2), os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         (folder / "tmp").mkdir(parents=True, exist_ok=True)
@@ -82,15 +117,19 @@ def fork_command(
         os.chdir(folder)
         if forks_children:
             fork_children()
-        counter = _Counter(str(folder) + "/", kill_at)
+        counter = _Counter(str(folder) + "/", kill_at, sign)
         sys.addaudithook(counter.hear)
         _count_metadata_calls(counter)
+        from tfopt import run
         from tfopt.cli.main import main
 
-        code = main(words)
+        sys.argv[1:] = words
+        code = run.command() if sign else main(words)
+        work = counter.number
         atexit._run_exitfuncs()
         counter.kill_at = 0
-        changes.write_text(str(counter.number))
+        if os.getpid() == own:
+            changes.write_text(f"{counter.number} {work}")
     except SystemExit as error:
         code = error.code if isinstance(error.code, int) else 98
     except BaseException:
@@ -108,8 +147,8 @@ def _forget_exit_functions() -> None:
 
 
 class _Counter:
-    def __init__(self, folder: str, kill_at: int) -> None:
-        self.folder, self.kill_at, self.number, self.pid = folder, kill_at, 0, os.getpid()
+    def __init__(self, folder: str, kill_at: int, sign: Sign | None) -> None:
+        self.folder, self.kill_at, self.number, self.pid, self.sign = folder, kill_at, 0, os.getpid(), sign
 
     def hear(self, event: str, values: tuple[Any, ...]) -> None:
         """Count a change that is reported to an audit hook."""
@@ -129,11 +168,20 @@ class _Counter:
 
     def count(self) -> None:
         """Count a change, and end the process if it is the one."""
-        if os.getpid() != self.pid:
+        if self.pid != (os.getppid() if self.sign else os.getpid()):
             return
         self.number += 1
-        if self.number == self.kill_at:
+        if self.number != self.kill_at:
+            return
+        if not self.sign:
             os.kill(self.pid, signal.SIGKILL)
+            return
+        Path(self.folder).with_suffix(".sent").touch()
+        if self.sign.to_group:
+            os.killpg(self.pid, self.sign.number)
+        else:
+            os.kill(self.pid, self.sign.number)
+        time.sleep(REACTS_S)  # the signal ends it, or the command goes on
 
 
 def _count_metadata_calls(counter: _Counter) -> None:

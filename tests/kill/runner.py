@@ -13,7 +13,7 @@ from pathlib import Path
 from random import Random
 
 from tests.kill.cases import DAG, Case
-from tests.kill.killed_command import HANGS, adopt_orphans, fork_command, wait_for_orphans
+from tests.kill.killed_command import HANGS, REACTS_S, Sign, adopt_orphans, fork_command, wait_for_orphans
 from tfopt.artifacts import Model
 from tfopt.component import components
 from tfopt.dag.tracing import load
@@ -44,6 +44,7 @@ class KillRunner:
                 code_digest.describe(step.component)  # parses sources, whose imports the forks need not read again
         gc.freeze()  # otherwise the first garbage collection in each fork copies all imported objects
         adopt_orphans()
+        self._counts: dict[str, tuple[int, int]] = {}
         self._names: dict[str, dict[str, set[str]]] = {}  # the files of whole outputs
 
     def plan(self, count: int, draw: Random) -> Iterator[tuple[Case, int]]:
@@ -56,7 +57,7 @@ class KillRunner:
         changes, weights = [], []
         for case in self._cases:
             begun = time.monotonic()
-            changes.append(self._count_changes(case))
+            changes.append(self._changes(case)[0])
             weights.append(1 / max(1.0, time.monotonic() - begun) ** 2)
         fewest = [FEWEST_OF_DAG if case.is_run else FEWEST for case in self._cases]
         shares = [divmod(share, total) for share, total in zip(_shares(count, weights, fewest), changes, strict=True)]
@@ -86,7 +87,31 @@ class KillRunner:
         defects = ["it does not end"] if code == HANGS else []
         defects += [f"the twin failed:\n{twin.log.read_text()[-2000:]}"] if twin and twin.wait() else []
         defects += [] if wait_for_orphans() else ["a process goes on"]
-        defects += self._damage(case, folder)
+        defects += self._rerun(case, folder, words)
+        return killed, defects
+
+    def interrupt(self, case: Case, sign: Sign, moment: float) -> list[str]:
+        """Send a signal to a command after a part of its changes, and return the defects."""
+        folder = self._new_folder()
+        words = [word.format(case=folder) for word in case.words]
+        at = 1 + round(moment * (self._changes(case)[1] - 1))
+        command = fork_command(words, folder, "interrupted", at, sign=sign, forks_children=True)
+        code = command.wait()
+        seconds = time.time() - folder.with_suffix(".sent").stat().st_mtime
+        text = command.log.read_text()
+        defects = (
+            [] if code == sign.code or (sign.code is None and code) else [f"it ended with {code}:\n{text[-2000:]}"]
+        )
+        defects += [f"it went on for {seconds:.0f} s"] if seconds > REACTS_S / 2 else []
+        defects += [f"a traceback:\n{text[-2000:]}"] if "Traceback" in text else []
+        defects += [] if wait_for_orphans(5) else ["a process goes on"]
+        if sign.code is not None:
+            defects += [f"left: {path.relative_to(folder)}" for path in _unfinished(folder)]
+        return defects + self._rerun(case, folder, words)
+
+    def _rerun(self, case: Case, folder: Path, words: Sequence[str]) -> list[str]:
+        """Check what an ended command left, run it again, check its outputs, and remove the folder."""
+        defects = list(self._damage(case, folder))
         placed = [name for name in case.outputs if _has_content(folder / name)]
         again = fork_command(words, folder, "again", forks_children=True)
         code, text = again.wait(), again.log.read_text()[-2000:]
@@ -96,12 +121,17 @@ class KillRunner:
         else:
             defects += self._damage(case, folder, is_complete=True)
         defects += [] if wait_for_orphans() else ["a process goes on after the rerun"]
-        left = [path for pattern in (".*partial-*", ".*.commit-*", "tmp/*") for path in folder.rglob(pattern)]
-        defects += [f"left after the rerun: {path.relative_to(folder)}" for path in left]
+        defects += [f"left after the rerun: {path.relative_to(folder)}" for path in _unfinished(folder)]
         shutil.rmtree(folder)
-        return killed, defects
+        return defects
 
-    def _count_changes(self, case: Case) -> int:
+    def _changes(self, case: Case) -> tuple[int, int]:
+        """Return the number of changes of a command, and of those before its end, for which it runs once."""
+        if case.name not in self._counts:
+            self._counts[case.name] = self._count_changes(case)
+        return self._counts[case.name]
+
+    def _count_changes(self, case: Case) -> tuple[int, int]:
         folder = self._new_folder()
         words = [word.format(case=folder) for word in case.words]
         whole = fork_command(words, folder, "whole", forks_children=True)
@@ -180,6 +210,11 @@ def _unrecorded(folder: Path) -> Iterator[str]:
                     json.loads(file.read_text())
                 except ValueError:
                     yield f"{file.relative_to(folder)} is half written"
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    """Return what only a running command may have."""
+    return [path for pattern in (".*partial-*", ".*.commit-*", "tmp/*") for path in folder.rglob(pattern)]
 
 
 def _has_content(path: Path) -> bool:

@@ -2,23 +2,21 @@
 
 import contextlib
 import errno
-import fcntl
 import io
 import os
 import pwd
 import resource
-import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.kill.faults import ERRORS, GOOD, run_faults
 from tests.process_tree import marked, wait_until
-from tfopt.cli.main import main
 from tfopt.error_messages import path_error
 from tfopt.storage import scratch
 
@@ -221,71 +219,19 @@ def test_scratch_of_a_killed_process_is_removed_and_that_of_a_running_one_stays(
     assert [int(path.name.split("-")[1]) for path in tmp_path.iterdir()] == [os.getpid()]
 
 
-CALLS = ((os, ["rename", "mkdir", "unlink", "fsync", "open", "link", "rmdir"]), (fcntl, ["flock"]), (io, ["open"]))
-OTHERS = [errno.EACCES, errno.ENOLCK, errno.EINVAL, errno.ENOSPC, errno.EDQUOT]
+@pytest.mark.parametrize("error", ["EIO", *(pytest.param(name, marks=pytest.mark.nightly) for name in ERRORS[1:])])
+def test_a_call_that_fails_is_named_and_leaves_all_outputs_or_none(error, tmp_path):
+    faults = list(run_faults(tmp_path, errors=[error]))
+    assert {fault.kind.split()[1] for fault in faults} >= {"rename", "mkdir", "fsync", "lock", "write"}
+    assert len(faults) >= 30 and [fault for fault in faults if fault.score != GOOD] == []
 
 
-class Fault:
-    """Lets one call of a function fail, of those about paths below a folder."""
-
-    def __init__(self, module: object, name: str, number: int, at: int, folder: Path) -> None:
-        self.count, self._at, self._number, self._folder = 0, at, number, folder
-        self._call = getattr(module, name)
-
-    def __call__(self, file: object, *arguments: object, **options: object) -> object:
-        """Call the function, or raise the error; of a call with a descriptor it has no name."""
-        number = file if isinstance(file, int) else file.fileno() if hasattr(file, "fileno") else None
-        path = Path(file).absolute() if number is None else Path(f"/proc/self/fd/{number}").readlink()
-        if path.is_relative_to(self._folder):
-            self.count += 1
-            if self.count == self._at:
-                raise OSError(self._number, os.strerror(self._number), *([str(path)] if number is None else []))
-        return self._call(file, *arguments, **options)
+@pytest.mark.nightly
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_call_of_a_pipeline_that_fails_is_named(error, tmp_path):
+    assert [fault for fault in run_faults(tmp_path, "process", [error]) if fault.score != GOOD] == []
 
 
-def inject(run: Callable[[], None], number: int, folder: Path, monkeypatch) -> int:
-    """Run something once for each call about a path below a folder, which fails, and return how often."""
-    count = 0
-    for module, names in CALLS:
-        for name in names:
-            for at in range(1, 1000):
-                shutil.rmtree(folder, ignore_errors=True)
-                folder.mkdir()
-                with monkeypatch.context() as faulty:
-                    fault = Fault(module, name, number, at, folder)
-                    faulty.setattr(module, name, fault)
-                    run()
-                if fault.count < at:
-                    break
-                count += 1
-    return count
-
-
-@pytest.mark.parametrize("number", [errno.EIO, *(pytest.param(other, marks=pytest.mark.nightly) for other in OTHERS)])
-@pytest.mark.parametrize("engine", ["", pytest.param("process", marks=pytest.mark.nightly)])
-def test_a_call_that_fails_is_named_and_leaves_all_outputs_or_none(engine, number, dag, tmp_path, monkeypatch, capsys):
-    folder = tmp_path / "faulty"
-    outputs = [folder / "a" / "first", folder / "b" / "second"]
-    words = ["tests.kill.kill_dag:split", "--data", dag, "--first", outputs[0], "--second", outputs[1]]
-    if engine:
-        words = ["run", dag, "--set", f"data={dag}", "--root", folder / "root", "--engine", engine]
-    (tmp_path / "tmp").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr("time.sleep", lambda _: None)
-
-    def run() -> None:
-        code = main([str(word) for word in words])
-        error = capsys.readouterr().err
-        assert code == 0 or (code == 1 and all(part in error for part in PARTS)), error
-        assert "Traceback" not in error
-        assert engine or len({output.exists() for output in outputs}) == 1
-
-    count = inject(run, number, folder, monkeypatch)
-    assert count >= 30
-    for name in ("rename", "mkdir"):  # what a fault leaves does not stop the next command
-        shutil.rmtree(folder)
-        folder.mkdir()
-        with monkeypatch.context() as faulty:
-            faulty.setattr(os, name, Fault(os, name, number, 2, folder))
-            main([str(word) for word in words])
-        assert main([str(word) for word in words]) == 0 or "exists" in capsys.readouterr().err
+def test_records_and_logs_that_cannot_be_written_leave_nothing_and_are_no_traceback(tmp_path):
+    faults = list(run_faults(tmp_path, "process", ["ENOSPC"], [(os, "replace"), (io, "write")]))
+    assert len(faults) > 10 and [fault for fault in faults if fault.score != GOOD] == []

@@ -49,6 +49,16 @@ def test_a_remote_source_is_imported_again_if_it_changed_or_has_no_digest(data, 
     assert imported("nowhere://bucket/data.txt") == ({}, True)
 
 
+def test_a_signal_that_beam_returns_as_text_is_raised(data, tmp_path, monkeypatch):
+    class Interrupted:
+        def run(self, _: object) -> None:
+            raise RuntimeError("tfopt.cli.termination.Terminated [while running 'Run[count]']")
+
+    monkeypatch.setattr(runner, "import_runner", lambda _: Interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        runner.run(trace(one), {"data": data}, tmp_path / "root")
+
+
 @pytest.mark.parametrize("kind", ["link", "other user"])
 def test_metadata_that_another_user_may_have_written_are_refused(data, tmp_path, monkeypatch, kind):
     file = tmp_path / "root" / "metadata.sqlite"

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import shlex
 from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
@@ -114,8 +115,18 @@ def is_location(value: object, many: bool = False) -> bool:
 
 
 def check_links(folder: Path) -> None:
-    """Raise ComponentError if a link in a folder leads out of it: copies of the folder would contain other files."""
+    """Raise ComponentError if a link in a folder leads out of it, or to a folder that contains the link.
+
+    Copies of the folder would contain other files, or would not end.
+    """
     check_within(folder, folder.rglob("*"))
+    for _, loops, _ in _walk(folder):
+        for path in loops:
+            received, expected = (
+                f"{path}: a link to {path.readlink()}, which contains it",
+                "a folder that can be copied",
+            )
+            raise ComponentError(received, expected, f"remove the link: rm {shlex.quote(str(path))}")
 
 
 def check_within(folder: Path, paths: Iterable[Path]) -> None:
@@ -145,8 +156,15 @@ def files_below(folder: Path) -> list[Path]:
 
 def _paths_below(folder: Path) -> Iterator[Path]:
     """Yield all that is below a folder, but the folders; see `files_below`."""
+    for current, _, names in _walk(folder):
+        yield from (current / name for name in names)
+
+
+def _walk(folder: Path) -> Iterator[tuple[Path, list[Path], list[str]]]:
+    """Yield each folder with its links to parent folders, which are not followed, and the names of its files."""
     for root, folders, names in os.walk(folder, followlinks=True):
         current = Path(root)
         parents = {path.resolve() for path in (current, *current.parents)}
-        folders[:] = [name for name in folders if (current / name).resolve() not in parents]
-        yield from (current / name for name in names)
+        loops = [current / name for name in folders if (current / name).resolve() in parents]
+        folders[:] = [name for name in folders if current / name not in loops]
+        yield current, loops, names

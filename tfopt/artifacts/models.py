@@ -122,6 +122,9 @@ class Model(Artifact):
         else:
             check_within(self.path.parent, (file for file in self.files() if file != self.path))
         self._check_weights()
+        if self.saved_model and (metadata := self.saved_model / "keras_metadata.pb").is_dir():
+            received, expected = f"{metadata}: a folder", "the file of the layers that Keras 2 writes, or none"
+            raise ComponentError(received, expected, "restore it from where the model was saved")
         if not any(getattr(self, name) for name in self.required or ["format"]):
             raise ComponentError(f"{self.uri}: no {self.missing}", self.contents, self.fix)
 

@@ -106,7 +106,7 @@ def pipeline() -> Iterator[Any]:
     special = find_runner(arguments)
     started = special.start(arguments, options) if special else contextlib.nullcontext(_subprocess_runner(options))
     try:
-        with _runner_errors(options), started as runner, _worker_errors():
+        with _runner_errors(options), started as runner, worker_errors():
             with _named_errors(options):
                 opened = beam.Pipeline(runner=runner, options=options)
             with opened:
@@ -250,12 +250,12 @@ def _runner_errors(options: Any) -> AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def _worker_errors() -> Iterator[None]:
-    """Raise the exceptions of workers, which Beam returns as text."""
+def worker_errors() -> Iterator[None]:
+    """Raise the exceptions of workers, and signals that arrived in one, which Beam returns as text."""
     try:
         yield
     except RuntimeError as error:
-        if str(error).startswith("KeyboardInterrupt"):
+        if re.match(r"(KeyboardInterrupt|[\w.]+\.Terminated)\b", str(error)):
             raise KeyboardInterrupt from error
         if match := re.search(r"\[Errno (\d+)\] ([^\n\[]*)", str(error)):
             raise OSError(int(match[1]), match[2].strip()) from error

@@ -1,6 +1,8 @@
 """Archives of Keras models: checks of size, names and links before a file is read."""
 
 import contextlib
+import shutil
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -44,8 +46,10 @@ def check_stored_weights(file: Path) -> None:
     with _open_archive(file, "a .keras file with weights") as archive:
         for name in archive.namelist():
             if name.endswith(".weights.h5"):
-                with archive.open(name) as stream:
-                    check_weights_file(stream, file)
+                # A stream of the archive would be read again from its start for each step backwards.
+                with archive.open(name) as stream, tempfile.TemporaryFile() as copy:
+                    shutil.copyfileobj(stream, copy)
+                    check_weights_file(copy, file)
             elif name.endswith(".weights.npz"):
                 with archive.open(name) as stream, zipfile.ZipFile(stream) as arrays:
                     _check_size(sum(entry.file_size for entry in arrays.infolist()), file)

@@ -153,18 +153,16 @@ class StepResults:
             code_parts=self._code,
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
         )
-        partial = staging.new_path(self._records)
-        partial.write_text(json.dumps(dump(execution), indent=1))
-        _mark_used(partial)
-        partial.rename(self._record(self._name))
-        self._record(self._name).with_suffix(UNFINISHED).unlink()
+        record = self._record(self._name)
+        staging.replace_file(record, json.dumps(dump(execution), indent=1).encode())
+        _mark_used(record)
+        record.with_suffix(UNFINISHED).unlink()
 
     def _read(self, pattern: str) -> Iterator[tuple[Path, Execution]]:
         """Yield the records of executions, newest first; those of other users count for nothing."""
         for file in _newest_first(self._records.glob(pattern)):
-            with contextlib.suppress(
-                ComponentError, ValueError, RecursionError
-            ):  # a damaged record, or one of another version
+            # a damaged record, or one of another version
+            with contextlib.suppress(ComponentError, ValueError, RecursionError):
                 if is_own(file):
                     yield file, parse(Execution, json.loads(file.read_text()), str(file))
 

@@ -168,9 +168,7 @@ def _read(root: Path) -> RunRecord:
 
 
 def _write(root: Path, record: RunRecord) -> None:
-    partial = staging.new_path(root)
-    partial.write_text(json.dumps(report_schema.dump(record), indent=1))
-    partial.rename(root / RECORD)
+    staging.replace_file(root / RECORD, json.dumps(report_schema.dump(record), indent=1).encode())
 
 
 def _now() -> str:

@@ -177,7 +177,7 @@ def _key_of(signature: bytes) -> Any:
     """Return what names the public key in a signature; None if it is damaged."""
     try:
         return json.loads(signature)["verificationMaterial"]["publicKey"]
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, RecursionError):
         return None
 
 

@@ -176,7 +176,8 @@ def _roll_back(journal: _Journal) -> None:
 
 
 def _is_next_to(journal: _Journal, target: Path) -> bool:
-    with contextlib.suppress(OSError), opened_own(journal.path(target)) as descriptor:
+    # ValueError: a path that cannot be one, such as "/", or with NUL
+    with contextlib.suppress(OSError, ValueError), opened_own(journal.path(target)) as descriptor:
         return _read(descriptor) == journal
     return False
 

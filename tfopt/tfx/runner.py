@@ -17,6 +17,7 @@ from tfx.orchestration import pipeline as tfx_pipeline
 
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Wire
 from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
+from tfopt.data.beam_runner import worker_errors
 from tfopt.errors import ComponentError
 from tfopt.processes.preloaded_processes import preloading
 from tfopt.storage.owned_files import is_own
@@ -54,7 +55,8 @@ def run(
         Executor.failure = None
         with _logged_progress(dag), preloading(is_run=True, will_fork=dag.has_concurrent_steps):
             try:
-                import_runner(engine)().run(tfx_dag)
+                with worker_errors():
+                    import_runner(engine)().run(tfx_dag)
             except Exception as error:
                 if Executor.failure is None:
                     raise

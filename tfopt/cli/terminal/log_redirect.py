@@ -52,7 +52,7 @@ def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[
         _terminal_handler(terminal, steps) as to_terminal,
     ):
         os.dup2(stream.fileno(), 2)
-        to_file = logging.StreamHandler(stream)
+        to_file = _LogFile(stream, terminal)
         to_file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
         to_terminal.setFormatter(LogFormatter("%(message)s"))
         log, root = logging.getLogger("tfopt"), logging.getLogger()
@@ -70,6 +70,22 @@ def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[
             log.handlers[:] = log_handlers
             root.handlers[:] = root_handlers
             os.dup2(terminal_descriptor, 2)
+
+
+class _LogFile(logging.StreamHandler):  # type: ignore[type-arg]
+    """Handler of the log file: if it cannot be written, that is reported once, and the command goes on."""
+
+    def __init__(self, stream: IO[str], terminal: IO[str]) -> None:
+        super().__init__(stream)
+        self._terminal: IO[str] | None = terminal
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
+        error = sys.exc_info()[1]
+        if not isinstance(error, OSError):
+            super().handleError(record)
+        elif self._terminal:
+            self._terminal.write(f"tfopt: messages are missing in the log file: {error}\n")
+            self._terminal = None
 
 
 @contextlib.contextmanager
