@@ -132,7 +132,7 @@ def limit_degradation(
         raise ComponentError(
             f"degradation {last['degradation']:.3g} with {last['in_float']} of {len(worst)} layers left in float32",
             f"at most max_degradation={limit:g}",
-            "allow more, calibrate on more examples, or choose a higher precision",
+            "allow more, or choose a higher precision",
         )
     facts: ConversionFacts = {"left_in_float": worst[: int(last["in_float"])], "tried": tried}
     if len(tried) > 1:
