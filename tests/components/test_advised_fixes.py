@@ -317,6 +317,33 @@ def test_seeded_random_operations_are_compared(tmp_path):
     assert optimized.card.facts["verified"]["outputs"]["serving_default/y"]["max_abs_error"] == 0
 
 
+@pytest.mark.parametrize(
+    ("spec", "convert", "compute"),
+    [
+        (tf.SparseTensorSpec([None, 4], tf.float32), tf.sparse.from_dense, tf.sparse.sparse_dense_matmul),
+        (
+            tf.RaggedTensorSpec([None, None], tf.float32),
+            lambda x: tf.RaggedTensor.from_tensor(x, padding=0.0),
+            lambda x, weights: tf.reduce_sum(x, 1, keepdims=True) * weights[:1],
+        ),
+    ],
+    ids=["sparse", "ragged"],
+)
+def test_sparse_and_ragged_inputs_are_made_from_dense_ones(spec, convert, compute, tmp_path):
+    for split in ("train", "eval"):
+        write_examples(tmp_path / "examples" / f"Split-{split}" / "data.gz", {"x": INPUTS})
+    serve = tf.function(lambda x: {"y": compute(x, WEIGHTS)}, input_signature=[spec], autograph=False)
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
+    with pytest.raises(ComponentError, match="are the parts of one (sparse|ragged) tensor") as error:
+        optimize_graph(tmp_path / "model", tmp_path / "refused", tmp_path / "examples")
+    assert "a dense input that makes it" in error.value.fix
+    dense = save(tmp_path / "dense", lambda x: compute(convert(x), WEIGHTS))
+    optimized = optimize_graph(dense, tmp_path / "made", tmp_path / "examples")["optimized"]
+    with runtimes.load(optimized) as runtime:
+        received = runtime.run({"x": INPUTS})["y"]
+    np.testing.assert_allclose(received, compute(convert(tf.constant(INPUTS)), WEIGHTS), rtol=1e-5)
+
+
 def grouped(x, kernel, groups: int):
     """Convolve each group of channels."""
     parts = zip(tf.split(x, groups, -1), tf.split(kernel, groups, -1), strict=True)
