@@ -334,7 +334,7 @@ def test_sparse_and_ragged_inputs_are_made_from_dense_ones(spec, convert, comput
         write_examples(tmp_path / "examples" / f"Split-{split}" / "data.gz", {"x": INPUTS})
     serve = tf.function(lambda x: {"y": compute(x, WEIGHTS)}, input_signature=[spec], autograph=False)
     tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
-    with pytest.raises(ComponentError, match="are the parts of one (sparse|ragged) tensor") as error:
+    with pytest.raises(ComponentError, match=r"are the parts of one (sparse|ragged) tensor") as error:
         optimize_graph(tmp_path / "model", tmp_path / "refused", tmp_path / "examples")
     assert "a dense input that makes it" in error.value.fix
     dense = save(tmp_path / "dense", lambda x: compute(convert(x), WEIGHTS))

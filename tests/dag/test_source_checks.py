@@ -220,5 +220,5 @@ def test_the_signatures_are_those_of_the_graph_that_is_served(model, tmp_path):
 )
 def test_sparse_and_ragged_inputs_are_refused_before_the_first_step(spec, function, tmp_path):
     model = saved(tmp_path / "model", spec, function=function)
-    with pytest.raises(ExamplesError, match="inputs x, x_1.* are the parts of one (sparse|ragged) tensor"):
+    with pytest.raises(ExamplesError, match=r"inputs x, x_1.* are the parts of one (sparse|ragged) tensor"):
         check(model, examples(tmp_path / "examples"))

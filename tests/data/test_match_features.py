@@ -100,7 +100,7 @@ def test_parts_of_sparse_and_ragged_tensors_are_named(specs, kind):
     ids=["sparse", "ragged"],
 )
 def test_parts_are_named_next_to_a_feature_with_the_name_of_the_whole(specs):
-    with pytest.raises(ExamplesError, match="inputs x, x_1.* are the parts of one"):
+    with pytest.raises(ExamplesError, match=r"inputs x, x_1.* are the parts of one"):
         check_features({"x": TensorSpec("float32", (None, 6))}, specs, "here")
 
 
