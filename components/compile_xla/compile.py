@@ -154,14 +154,15 @@ def _nothing_compiled() -> ComponentError:
 def _compare_outputs(comparison: Comparison, child: Loader, tolerance: float) -> Verification:
     """Compare the outputs with the parent's. The first run compiles, and raises XLA's errors."""
     try:
-        return comparison.verify(child, tolerance, what="compiled", fix="pass a larger tolerance")
+        fix = "pass a larger tolerance, or leave the model as it is"
+        return comparison.verify(child, tolerance, what="compiled", fix=fix)
     except ComponentError:
         raise
     except Exception as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         reason = next((line for line in lines if not line.startswith(ERROR_HEADINGS)), lines[0])
         received = f"XLA: {reason[:300]}"
-        fix = "fix the sizes in the model that it names, or leave the model as it is"
+        fix = "pass mode='clusters', or give what it names the same size in every step and call of the model"
         raise ComponentError(received, "operations with sizes that are known when XLA compiles", fix) from error
 
 

@@ -40,6 +40,8 @@ def reason_unsupported(node: NodeDef) -> str | None:
         return None
     if node.op in DYNAMIC:
         return "the size of its output depends on the data"
+    if node.op == "TensorListSetItem" and node.attr["resize_if_index_out_of_bounds"].b:
+        return "its list grows, which XLA compiles to an empty one"
     constant(0)  # TensorFlow registers XLA's kernels with its devices, not before
     devices = {kernel.device_type for kernel in kernels.get_registered_kernels_for_op(node.op).kernel}
     return None if DEVICE in devices else "XLA has no kernel for it"

@@ -169,7 +169,7 @@ def quantize_within_limit(
     if reached > limit or len(in_float) > len(before) / 2:
         received = f"degradation {reached:.3g} with {len(in_float)} of {len(before)} layers left in float32"
         expected = f"at most max_degradation={limit:g} with at most half of them in float32"
-        raise ComponentError(received, expected, "allow more, calibrate on more examples, or choose a higher precision")
+        raise ComponentError(received, expected, "allow more, or choose a higher precision")
     facts: ConversionFacts = {"left_in_float": in_float, "degradation": reached}
     if in_float:
         facts[DEGRADATION_NOTE] = describe_first_form(len(in_float) + 1)

@@ -229,7 +229,7 @@ def limit_degradation(
         raise ComponentError(
             f"degradation {tried[-1]['degradation']:.3g} with {left}",
             f"at most max_degradation={limit:g}",
-            "allow more, calibrate on more examples, or choose a higher precision",
+            "allow more, or choose a higher precision",
         )
     while steps - failed > max(1, steps // FINEST):
         middle = (failed + steps) // 2

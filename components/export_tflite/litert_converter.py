@@ -37,6 +37,22 @@ REPORT = "report this with the model"
 # The types for which LiteRT has few kernels, by their names in MLIR.
 _TYPES = {"f64": "float64", "f16": "float16", "bf16": "bfloat16", "complex<f32>": "complex64", "i8": "int8"}
 _TYPES |= {"ui8": "uint8", "i16": "int16", "ui16": "uint16", "ui32": "uint32", "ui64": "uint64"}
+# operations of TensorFlow that LiteRT has by another name, written as those of LiteRT without underscores
+_RENAMED = {
+    "MATMUL",
+    "SIGMOID",
+    "REALDIV",
+    "CONCAT",
+    "MAX",
+    "MIN",
+    "PROD",
+    "ALL",
+    "ANY",
+    "BIASADD",
+    "AVGPOOL",
+    "MAXPOOL",
+}
+_RENAMED |= {"DEPTHWISECONV2DNATIVE", "CONV2DBACKPROPINPUT"}
 
 
 class OpenListError(ComponentError):
@@ -181,7 +197,7 @@ def _converts_to_float(saved_model: Path, parameters: TFLiteConversion) -> bool:
 def _other_types(message: str, op: str) -> set[str]:
     """Return the types in which an op is used and LiteRT lacks it; empty if LiteRT lacks the op in every type."""
     builtin = re.sub(r"V\d+$", "", op).upper()
-    if builtin not in {name.replace("_", "") for name in vars(schema_py_generated.BuiltinOperator)}:
+    if builtin not in _RENAMED | {name.replace("_", "") for name in vars(schema_py_generated.BuiltinOperator)}:
         return set()
     uses = re.findall(rf"^\s*tf\.{op}\((.*?)\) ->", message, re.MULTILINE)
     types = {name for use in uses for name in re.findall(r"tensor<(?:[\d?*]+x)*([a-z]+\d+|complex<f32>)>", use)}

@@ -11,7 +11,7 @@ from tfopt.graph.matching.counted_loops import (
     scalar_value,
     skip_identities,
 )
-from tfopt.graph.mutable_graph import Graph, Node
+from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.report import Report
 
 PASSES = ("strip_unused", "drop_control_edges", "fold_static_shapes", "fold_constants")
@@ -41,6 +41,21 @@ def simplify(graph: Graph) -> None:
     """Fold what is constant because sizes are known, such as the state with which a loop or unrolled steps begin."""
     law_runner.run(PASSES, graph, Report())
     graph.forget_shapes()
+    for node in graph.of_op("TensorListStack"):
+        length = _list_length(graph, node.inputs[0])
+        if length and node.attr["num_elements"].i < 0:  # Keras 2 does not store it: layers behind it have open sizes
+            node.attr["num_elements"].i = length
+    law_runner.run(PASSES, graph, Report())  # what is constant with the sizes that follow
+    graph.forget_shapes()
+
+
+def _list_length(graph: Graph, tensor: Tensor) -> int | None:
+    """Return the length of the list that a loop fills, as that of the outputs of all steps; None if it is open."""
+    loop = graph.nodes[tensor.node]
+    if loop.op not in LOOPS:
+        return None
+    reserved = graph.nodes[loop.inputs[tensor.output].node]
+    return scalar_value(graph, reserved.inputs[1]) if reserved.op == "TensorListReserve" else None
 
 
 def _read(graph: Graph, node: Node, attribute: str) -> Body | None:

@@ -13,13 +13,15 @@ import tensorflow as tf
 from tests.components.exporters import EXPORTERS
 from tests.conftest import write_examples
 from tfopt import runtimes
-from tfopt.artifacts import SavedModel
+from tfopt.artifacts import KerasModel, SavedModel
 from tfopt.component import find
 from tfopt.components.compile_xla.compile import _write_model
+from tfopt.components.compile_xla.component import compile_xla
 from tfopt.components.compile_xla.parameters import Settings
 from tfopt.components.compile_xla.sequence_buckets import sequence_input
 from tfopt.components.convert_tensorrt.onnx_network import check_signature
 from tfopt.components.inspect_model.component import inspect_model
+from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.conversion.core_model import convert_model
 from tfopt.errors import ComponentError
 from tfopt.saved_models.saved_model import read
@@ -132,6 +134,100 @@ def test_xla_compiles_the_other_operations_and_signatures(tmp_path):
             np.testing.assert_allclose(runtime.run({"x": INPUTS})["y"], product(INPUTS), rtol=1e-4, atol=1e-5)
 
 
+def test_rounding_of_served_models_needs_a_tolerance(tmp_path):
+    """TensorFlow folds the constants of a written graph, and no pass that can be left out."""
+    scale = tf.Variable(np.random.default_rng(2).normal(size=4).astype(np.float32))
+    kernel = tf.Variable(np.random.default_rng(3).normal(size=(3, 3, 4, 4)).astype(np.float32))
+    module = tf.Module()
+    module.variables_of = [scale, kernel]
+
+    @tf.function(input_signature=[tf.TensorSpec((None, 8, 8, 4), tf.float32, "x")])
+    def serve(x):
+        return {"y": tf.reduce_mean(tf.nn.conv2d(x, kernel, 1, "SAME") * scale, (1, 2)) @ WEIGHTS}
+
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures=serve)
+    with pytest.raises(ComponentError, match="of the written model differs by") as error:
+        optimize_graph(tmp_path / "model", tmp_path / "refused", tolerance=0)
+    assert error.value.fix == "pass a larger tolerance"
+    optimized = optimize_graph(tmp_path / "model", tmp_path / "made", tolerance=1e-6)["optimized"]
+    inputs = np.random.default_rng(4).normal(size=(5, 8, 8, 4)).astype(np.float32)
+    with runtimes.load(optimized) as runtime:
+        np.testing.assert_allclose(runtime.run({"x": inputs})["y"], serve(inputs)["y"], atol=1e-5)
+
+
+def doubled(x, times=2):
+    """Append a batch to itself in a loop, whose steps have other sizes."""
+    shapes = [tf.TensorShape([]), tf.TensorShape([None, 4])]
+    step = lambda i, rows: (i + 1, tf.concat([rows, rows], 0))  # noqa: E731
+    return tf.while_loop(lambda i, rows: i < times, step, [tf.constant(0), x], shape_invariants=shapes)[1]
+
+
+def listed(x, **size):
+    """Write the rows of a batch to a list."""
+    rows = tf.TensorArray(tf.float32, **size)
+    step = lambda i, rows: (i + 1, rows.write(i, 2 * x[i]))  # noqa: E731
+    return tf.while_loop(lambda i, rows: i < tf.shape(x)[0], step, [tf.constant(0), rows])[1].stack()
+
+
+@pytest.mark.parametrize(
+    ("function", "received", "fixed"),
+    [
+        pytest.param(
+            doubled,
+            "XLA: Input and output shapes of loop body do not match",
+            lambda x: tf.tile(x, [4, 1]),
+            marks=pytest.mark.nightly,
+        ),
+        (
+            lambda x: listed(x, size=0, dynamic_size=True),
+            "TensorListSetItem: its list grows",
+            lambda x: listed(x, size=tf.shape(x)[0]),
+        ),
+    ],
+    ids=["doubled", "listed"],
+)
+def test_what_changes_its_size_is_compiled_in_clusters_or_with_fixed_sizes(function, received, fixed, tmp_path):
+    settings = {"batch_sizes": ["4"], "warm_up": False}
+    with pytest.raises(ComponentError, match=received) as error:
+        compile_xla(save(tmp_path / "model", function), tmp_path / "refused", **settings)
+    assert error.value.fix.startswith("pass mode='clusters'")
+    clusters = compile_xla(tmp_path / "model", tmp_path / "clusters", mode="clusters", **settings)["compiled"]
+    whole = compile_xla(save(tmp_path / "fixed", fixed), tmp_path / "whole", **settings)["compiled"]
+    for compiled in (clusters, whole):
+        with runtimes.load(compiled) as runtime:
+            np.testing.assert_allclose(runtime.run({"x": INPUTS})["y"], function(tf.constant(INPUTS)), rtol=1e-6)
+
+
+def test_operations_of_a_model_that_xla_cannot_compile_are_listed_by_inspect_model(tmp_path):
+    model = save(tmp_path / "model", tf.strings.as_string)
+    with pytest.raises(ComponentError, match="compiles nothing of this model") as error:
+        compile_xla(model, tmp_path / "refused", mode="clusters", warm_up=False)
+    assert error.value.fix.endswith("inspect_model lists its operations")
+    report = inspect_model(model=model, inspection=tmp_path / "report")["inspection"].load()
+    assert "AsString" in report.ops
+
+
+@pytest.mark.nightly  # compiles each length
+@pytest.mark.parametrize("library", ["keras", "tf_keras"])
+def test_masked_steps_may_be_padded(library, tmp_path):
+    keras = pytest.importorskip(library)
+    layers = keras.layers
+
+    def save_network(name, mask):
+        keras.utils.set_random_seed(0)
+        tokens = keras.Input((None,), dtype="int32", name="tokens")
+        flow = layers.Embedding(20, 6, embeddings_initializer="normal", mask_zero=mask)(tokens)
+        keras.Model(tokens, layers.Dense(3)(layers.LSTM(5)(flow))).save(tmp_path / name)
+        return KerasModel(tmp_path / name)
+
+    settings = {"sequence_buckets": ["8"], "batch_sizes": ["1"], "warm_up": False}
+    with pytest.raises(ComponentError, match="padding sequences of length") as error:
+        compile_xla(save_network("plain.keras", mask=False), tmp_path / "refused", **settings)
+    assert error.value.fix.startswith("mask the steps (Masking, or mask_zero of an Embedding)")
+    compiled = compile_xla(save_network("masked.keras", mask=True), tmp_path / "made", **settings)["compiled"]
+    assert compiled.card.facts["report"]["sequence_buckets"]["error"] < 1e-5
+
+
 @pytest.mark.parametrize(
     ("parameters", "fixed"),
     [
@@ -198,6 +294,60 @@ def test_tensorrt_takes_a_model_that_casts_inside(tmp_path):
 
     with runtimes.load(SavedModel(save(tmp_path / "fixed", inside))) as fixed:
         check_signature(fixed, "fixed")
+
+
+def test_a_limited_degradation_is_met_with_another_limit_or_precision(tmp_path):
+    exporter = next(one for one in EXPORTERS if one.format == "tflite")
+    model = save(tmp_path / "model")
+    inputs = np.random.default_rng(5).normal(size=(40, 4)).astype(np.float32)
+    for split in ("train", "eval"):
+        write_examples(tmp_path / "examples" / f"Split-{split}" / "data.gz", {"x": inputs})
+    with pytest.raises(ComponentError, match=r"degradation .* with 0 of 1 layers left in float32") as error:
+        exporter.export(model, tmp_path / "examples", tmp_path / "refused", "int8", max_degradation=0.0)
+    assert error.value.fix == "allow more, or choose a higher precision"
+    for precision, limit in (("int8", 0.5), ("int16x8", 0.0)):
+        folder = tmp_path / precision
+        exporter.export(model, tmp_path / "examples", folder, precision, max_degradation=limit)
+        with runtimes.load(exporter.artifact(folder)) as runtime:
+            received = np.concatenate([runtime.run({"x": row[None]})["y"] for row in inputs])
+        assert np.abs(received - product(inputs)).max() < 0.05 * np.ptp(product(inputs))
+
+
+def test_seeded_random_operations_are_compared(tmp_path):
+    uniform = lambda x, seed: x + tf.raw_ops.RandomUniform(shape=tf.shape(x), dtype=x.dtype, seed=seed)  # noqa: E731
+    with pytest.raises(ComponentError, match="every output differs from run to run") as error:
+        optimize_graph(save(tmp_path / "model", lambda x: uniform(x, 0)), tmp_path / "refused")
+    assert error.value.fix == "seed its random operations"
+    seeded = save(tmp_path / "seeded", lambda x: uniform(x, 3))
+    optimized = optimize_graph(seeded, tmp_path / "made")["optimized"]
+    assert optimized.card.facts["verified"]["outputs"]["serving_default/y"]["max_abs_error"] == 0
+
+
+@pytest.mark.parametrize(
+    ("spec", "convert", "compute"),
+    [
+        (tf.SparseTensorSpec([None, 4], tf.float32), tf.sparse.from_dense, tf.sparse.sparse_dense_matmul),
+        (
+            tf.RaggedTensorSpec([None, None], tf.float32),
+            lambda x: tf.RaggedTensor.from_tensor(x, padding=0.0),
+            lambda x, weights: tf.reduce_sum(x, 1, keepdims=True) * weights[:1],
+        ),
+    ],
+    ids=["sparse", "ragged"],
+)
+def test_sparse_and_ragged_inputs_are_made_from_dense_ones(spec, convert, compute, tmp_path):
+    for split in ("train", "eval"):
+        write_examples(tmp_path / "examples" / f"Split-{split}" / "data.gz", {"x": INPUTS})
+    serve = tf.function(lambda x: {"y": compute(x, WEIGHTS)}, input_signature=[spec], autograph=False)
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
+    with pytest.raises(ComponentError, match=r"are the parts of one (sparse|ragged) tensor") as error:
+        optimize_graph(tmp_path / "model", tmp_path / "refused", tmp_path / "examples")
+    assert "a dense input that makes it" in error.value.fix
+    dense = save(tmp_path / "dense", lambda x: compute(convert(x), WEIGHTS))
+    optimized = optimize_graph(dense, tmp_path / "made", tmp_path / "examples")["optimized"]
+    with runtimes.load(optimized) as runtime:
+        received = runtime.run({"x": INPUTS})["y"]
+    np.testing.assert_allclose(received, compute(convert(tf.constant(INPUTS)), WEIGHTS), rtol=1e-5)
 
 
 def grouped(x, kernel, groups: int):

@@ -36,8 +36,27 @@ def test_the_products_of_all_steps_are_counted(kind, library, tmp_path):
 def test_the_products_of_unrolled_steps_are_counted(kind, library, tmp_path):
     keras = pytest.importorskip(library)
     flops = inspected(keras, getattr(keras.layers, kind)(UNITS, unroll=True), tmp_path, steps=4)["flops"]
-    assert flops["by_op"]["MatMul"] == 4 * 2 * (WIDTH + UNITS) * GATES[kind] * UNITS + 2 * UNITS * OUTPUTS
+    steps = 2 * (4 * WIDTH + 3 * UNITS) * GATES[kind] * UNITS  # the first state is zeros, its product a constant
+    assert flops["by_op"]["MatMul"] == steps + 2 * UNITS * OUTPUTS
     assert flops["not_counted"] == {}
+
+
+@pytest.mark.parametrize(
+    ("kind", "unroll"),
+    [
+        ("GRU", False),
+        pytest.param("LSTM", False, marks=pytest.mark.nightly),
+        pytest.param("GRU", True, marks=pytest.mark.nightly),
+    ],
+)
+def test_layers_behind_the_steps_of_keras_2_are_counted(kind, unroll, tmp_path):
+    keras = pytest.importorskip("tf_keras")
+    layer = getattr(keras.layers, kind)(UNITS, return_sequences=True, unroll=unroll)
+    flops = inspected(keras, layer, tmp_path, steps=4)["flops"]
+    step = 2 * (WIDTH + UNITS) * GATES[kind] * UNITS
+    first = 2 * UNITS * GATES[kind] * UNITS if unroll else 0  # from a state of zeros: a constant
+    assert flops["by_op"]["MatMul"] == 4 * (step + 2 * UNITS * OUTPUTS) - first
+    assert not {"MatMul", "BiasAdd"} & flops["not_counted"].keys()
 
 
 def test_both_directions_are_counted(tmp_path):

@@ -39,6 +39,16 @@ CASES = {
         dtype="float64",
         fixed_function=lambda x: tf.cast(tf.cast(x, tf.float32) + tf.cast(x, tf.float32), tf.float64),
     ),
+    "LiteRT has the op in another type, by another name": Case(
+        "tflite",
+        lambda x: tf.linalg.matmul(x, x, transpose_b=True),
+        "ops that LiteRT lacks: MatMul (float64)",
+        "cast their inputs to float32 or int32 in the model",
+        dtype="float64",
+        fixed_function=lambda x: tf.cast(
+            tf.linalg.matmul(tf.cast(x, tf.float32), tf.cast(x, tf.float32), transpose_b=True), tf.float64
+        ),
+    ),
     "LiteRT lacks the op": Case(
         "tflite",
         lambda x: tf.roll(x, 1, 1),
@@ -54,6 +64,16 @@ CASES = {
         fixed_settings={"select_tf_ops": True},
         has_kernel=False,
     ),
+    **{
+        f"random outputs, {name}": Case(
+            name,
+            lambda x: x + tf.raw_ops.RandomUniform(shape=tf.shape(x), dtype=tf.float32),  # without a seed
+            "output 'y' differs from run to run of the model itself",
+            "export it without its random operations",
+            fixed_function=lambda x: x + 0.5,
+        )
+        for name in ("tflite", "onnx", "openvino")
+    },
     "ONNX has the op in another type": Case(
         "onnx",
         tf.cumsum,

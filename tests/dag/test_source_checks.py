@@ -208,3 +208,17 @@ def test_the_signatures_are_those_of_the_graph_that_is_served(model, tmp_path):
     content.meta_graphs[1].meta_info_def.tags.append("gpu")  # more tags than the graph for training
     (tmp_path / "saved_model.pb").write_bytes(content.SerializeToString())
     assert list(peek_inputs(tmp_path, "serving_default")) == ["x"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "function"),
+    [
+        (tf.SparseTensorSpec([None, 3], tf.float32), lambda x: {"y": tf.sparse.to_dense(x)}),
+        (tf.RaggedTensorSpec([None, None], tf.int32), lambda x: {"y": tf.reduce_sum(x, 1)}),
+    ],
+    ids=["sparse", "ragged"],
+)
+def test_sparse_and_ragged_inputs_are_refused_before_the_first_step(spec, function, tmp_path):
+    model = saved(tmp_path / "model", spec, function=function)
+    with pytest.raises(ExamplesError, match=r"inputs x, x_1.* are the parts of one (sparse|ragged) tensor"):
+        check(model, examples(tmp_path / "examples"))

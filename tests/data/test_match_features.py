@@ -91,6 +91,19 @@ def test_parts_of_sparse_and_ragged_tensors_are_named(specs, kind):
     assert "pass the Keras file" in error.value.fix
 
 
+@pytest.mark.parametrize(
+    "specs",
+    [
+        {"x": PAIR, "x_1": TensorSpec("float32", (None,)), "x_2": SIZES},
+        {"x": TensorSpec("string", (None,)), "x_1": VECTOR},
+    ],
+    ids=["sparse", "ragged"],
+)
+def test_parts_are_named_next_to_a_feature_with_the_name_of_the_whole(specs):
+    with pytest.raises(ExamplesError, match=r"inputs x, x_1.* are the parts of one"):
+        check_features({"x": TensorSpec("float32", (None, 6))}, specs, "here")
+
+
 def test_names_of_records_are_checked_without_a_manifest(tmp_path):
     write_examples(tmp_path / "a.tfrecord", {"x": np.zeros((2, 6), np.float32)})
     (record, _) = read_records([tmp_path / "a.tfrecord"])

@@ -1,7 +1,10 @@
 """Test ``tfopt submit --stage``: local sources are uploaded once per content to a local S3 server."""
 
+import numpy as np
 import pytest
+import tensorflow as tf
 
+from tests.conftest import write_examples
 from tests.kfp.test_submit import server  # noqa: F401  (a fixture)
 from tfopt.cli.main import main
 from tfopt.storage import remote_files
@@ -53,3 +56,16 @@ def test_wrong_sources_and_stages_are_refused_before_a_request(server, rows, buc
     assert "--stage /mnt/stage" in refused("--set", f"data={rows}", *module, "--stage", "/mnt/stage")
     assert "let --stage s3://BUCKET/FOLDER do that" in refused("--set", f"data={rows}", *module)
     assert remote_files.list_remote_files(bucket) == {}
+
+
+def test_examples_that_no_step_can_use_are_not_uploaded(server, bucket, tmp_path, capsys):  # noqa: F811
+    serve = tf.function(lambda x: {"y": x}, input_signature=[tf.TensorSpec([None, 2], name="x")])
+    tf.saved_model.save(tf.Module(), str(tmp_path / "model"), signatures=serve)
+    for split in ("train", "eval"):
+        columns = {"x": np.zeros((4, 2), np.float32), "label": np.zeros(4, np.int64)}
+        write_examples(tmp_path / "examples" / f"Split-{split}" / "data.gz", columns)
+    sources = [f"model={tmp_path / 'model'}", f"examples={tmp_path / 'examples'}", f"destination={bucket}/pushed"]
+    words = [word for value in [*sources, "label=labels"] for word in ("--set", value)]
+    assert main(["submit", "optimize", *words, "--stage", f"{bucket}/staged", "--endpoint", server.url]) == 1
+    assert "no label 'labels'" in capsys.readouterr().err
+    assert remote_files.list_remote_files(bucket) == {} and server.kinds["runs"] == {}

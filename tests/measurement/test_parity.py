@@ -112,6 +112,16 @@ def test_dynamic_shapes_of_outputs_must_be_equal():
         compare(Formula(lambda x: x, outputs=free), Formula(lambda x: x[:, :2], outputs=free), batches([[0, 1, 2]]))
 
 
+def test_outputs_with_two_axes_of_the_batch_are_compared():
+    distances = lambda x: x @ x.T  # noqa: E731
+    free = {"y": TensorSpec("float32", (None, None))}
+    values = batches([[1, 2, 0]], [[3, 4, 0], [5, 6, 0]])
+    (parity,) = compare(
+        Formula(distances, outputs=free), Formula(lambda x: distances(x) + 1, outputs=free), values
+    ).values()
+    assert (parity.records, parity.max_abs_error) == (5, 1)
+
+
 @pytest.mark.parametrize(
     ("after", "agrees"),
     [

@@ -197,7 +197,6 @@ def _upload(arguments: argparse.Namespace) -> tuple[Any, Any, Any]:
     values = _values(dag, arguments)
     options.check(dag)
     if arguments.stage:
-        dag.values(values)  # raises for a wrong value before the upload
         server = _server(arguments)
         values = stage_sources(dag, values, arguments.stage)
     else:

@@ -65,8 +65,12 @@ def verify(
     outputs = compare(parent, child, split_batches(inputs, parent.inputs, 1, 3, 32), budget=budget)
     if budget.limited:
         facts |= {"inputs": f"{facts['inputs']}; {budget.limited}", "records": budget.records}
-    for name, parity in outputs.items():
-        _check_parity(name, parity, precision, parameters.tolerance, with_examples=examples is not None)
+    try:
+        for name, parity in outputs.items():
+            _check_parity(name, parity, precision, parameters.tolerance, with_examples=examples is not None)
+    except ComponentError:
+        _check_repeatable(parent, next(split_batches(inputs, parent.inputs, 1)))
+        raise
     warnings = [text for name, parity in outputs.items() for text in _warnings(name, parity, precision, examples)]
     facts = {"run": True, **facts, "outputs": {name: parity.facts() for name, parity in outputs.items()}}
     return facts | {"warnings": warnings} if warnings else facts
@@ -83,6 +87,15 @@ def draw_held_out(
     if dropped and inputs is batch:  # there are no others
         facts["also_calibrated_on"] = dropped
     return inputs, facts
+
+
+def _check_repeatable(parent: Runtime, batch: Batch) -> None:
+    """Raise ComponentError if the parent itself returns something else for the same inputs."""
+    for name, parity in compare(parent, parent, [batch]).items():
+        if parity.relative_error > MAX_ERROR["float32"]:
+            received = f"output {name!r} differs from run to run of the model itself"
+            fix = "export it without its random operations, such as noise and dropout of training"
+            raise ComponentError(received, "a model whose outputs depend on its inputs only", fix)
 
 
 def _check_open_batch(parent: Runtime, child: Runtime) -> None:

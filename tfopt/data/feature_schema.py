@@ -154,6 +154,7 @@ def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorS
                 _how_to_prepare(name, spec, stored) or nearest(name, stored),
             )
         if misfit := _misfit(name, stored[name], spec):
+            _refuse_parts(specs, stored, where)  # a part may have the name of the whole
             received, expected, fix = misfit
             raise ExamplesError(f"{where}: {received}", expected, fix)
     return {name: stored[name] for name in specs}
@@ -161,7 +162,7 @@ def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorS
 
 def _refuse_parts(specs: Mapping[str, TensorSpec], stored: Mapping[str, TensorSpec], where: str) -> None:
     """Raise ExamplesError if inputs that no feature feeds are the parts of a sparse or ragged tensor."""
-    rest = {name: spec for name, spec in specs.items() if name not in stored}
+    rest = {name: spec for name, spec in specs.items() if name not in stored or _misfit(name, stored[name], spec)}
     vectors = [name for name, spec in rest.items() if spec.shape == (None,)]
     whole = {name: spec for name, spec in rest.items() if spec.dtype == "int64"}
     sizes: dict[tuple[int | None, ...], str] = {

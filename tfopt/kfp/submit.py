@@ -20,6 +20,7 @@ import tfopt
 from tfopt.artifacts import Artifact
 from tfopt.artifacts.base import files_below
 from tfopt.dag.dag import Dag
+from tfopt.dag.source_checks import check_sources
 from tfopt.errors import ComponentError
 from tfopt.kfp import compiler
 from tfopt.kfp.client import Server
@@ -89,18 +90,21 @@ def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str,
     The address contains a digest of the content: a source that is there already, complete, is not uploaded again.
 
     Raises:
-        ComponentError: If a path has no artifact of the source's type, or the address cannot be written.
+        ComponentError: If a path has no artifact of the source's type, a step cannot use it, or the address cannot be
+            written.
     """
     if not folder.startswith(compiler.SCHEMES):
         received = f"--stage {folder}"
         raise ComponentError(received, f"an address: {', '.join(compiler.SCHEMES)}", "pass s3://BUCKET/FOLDER")
     remote_files.check_scheme(folder)
+    paths = {
+        name: source.type.open(Path(values[name]).expanduser().absolute()).path
+        for name, source in dag.sources.items()
+        if values.get(name) is not None and not remote_files.is_remote(str(values[name]))
+    }
+    check_sources(dag, dag.values({**values, **{name: str(path) for name, path in paths.items()}}))
     staged = dict(values)
-    for name, source in dag.sources.items():
-        value = values.get(name)
-        if value is None or remote_files.is_remote(str(value)):
-            continue
-        path = source.type.open(Path(value).expanduser().absolute()).path
+    for name, path in paths.items():
         address = remote_files.join(folder, f"{_content_digest(path)}/{path.name}")
         complete = f"{address}.complete"  # written last: an upload that ended early is repeated
         if remote_files.read_file(complete) is None:

@@ -236,6 +236,8 @@ def _parity(name: str, pairs: list[tuple[NDArray[Any], NDArray[Any]]]) -> Parity
             received = f"output {name!r}: shape {child.shape}"
             expected = f"{parent.shape}, the shape of the parent's output"
             raise ComponentError(received, expected, "report this: a step may not change what a model computes")
+    if len({parent.shape[1:] for parent, _ in pairs}) > 1:  # two axes of the batch, as in distances of all pairs
+        pairs = [(parent.ravel(), child.ravel()) for parent, child in pairs]
     parent, child = (np.concatenate([np.atleast_1d(pair[side]) for pair in pairs]) for side in (0, 1))
     kind = parent.dtype.kind
     if kind == "c":

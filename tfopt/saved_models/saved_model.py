@@ -81,6 +81,9 @@ def read(model_path: Path, *, state: bool = False, inert: bool = False, only: st
                     "with inputs behind this operation, or outputs before it"
                 )
             raise ComponentError(f"{model_path}: {first_line(error)}", expected, fix) from error
+        if inert:  # neither run nor converted: converters find recurrent layers of Keras 2 by functions with this mark
+            for function in loaded.graph_def.library.function:
+                function.attr.pop("api_implements", None)
         signatures = {key: _signature(key, proto.signature_def[key], session.graph, model_path) for key in keys}
         frozen = Frozen(loaded.graph_def, signatures, next(iter(init_ops(proto)), None), assets)
         return freezing.freeze(frozen, session, state=state, python=bool(effects))
