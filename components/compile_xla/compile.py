@@ -4,6 +4,7 @@ import functools
 import gc
 import logging
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -139,7 +140,7 @@ def _measure(model: SavedModel, target: Path, batches: dict[int, Batch], setting
         folder = target / "Format-Serving" / cache.FOLDER if settings.cache else Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         with cache.cache_environment(folder) as variables:
-            speed = _measure_speed(model, target, batches, variables)
+            speed = _measure_speed(model, target, batches, variables, [folder])
         programs = len(list(folder.iterdir()))
     if not programs:
         raise _nothing_compiled()
@@ -183,11 +184,18 @@ def _rows(batch: Batch, size: int) -> Batch:
     return {name: np.resize(array, (size, *array.shape[1:])) if array.ndim else array for name, array in batch.items()}
 
 
-def _measure_speed(model: SavedModel, target: Path, batches: dict[int, Batch], variables: dict[str, str]) -> JsonObject:
+def _measure_speed(
+    model: SavedModel,
+    target: Path,
+    batches: dict[int, Batch],
+    variables: dict[str, str],
+    writes: Sequence[Path] = (),
+) -> JsonObject:
     parent, compiled = run_in_child(
         *(measure_models, [model, SavedModel(target)], batches),
         doing="running the compiled model and its parent",
         environment=environment.read_variables(model) | variables,
+        writes=writes,
     )
     for size, times in compiled["batches"].items():
         log.info(

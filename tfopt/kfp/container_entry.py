@@ -16,6 +16,7 @@ from tfopt.artifacts import Artifact, Evaluation, Model
 from tfopt.component import Component, Port
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
+from tfopt.processes.isolation import written_after_step
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import is_remote
 
@@ -49,7 +50,8 @@ def run_step(
     arguments |= {name: _local_path(targets[name]["uri"]) for name in component.outputs}
     arguments |= _parameter_values(component, message_inputs.get("parameterValues", {}))
     log.info("the same on the command line: %s", _command_line(component, arguments))
-    outputs = component(**arguments)
+    with written_after_step(message_outputs["outputFile"], *(_local_path(one["uri"]) for one in targets.values())):
+        outputs = component(**arguments)
     written = _write_outputs(outputs, targets)
     # one key for each model: a collected input has several
     models = {name: [key for key in names for _ in sources[key]] for name, names in keys.items()}
@@ -59,9 +61,7 @@ def run_step(
             _target_file(targets[name]).write_text(json.dumps(metrics))
             written[name] = metrics
     entries = {name: {"artifacts": [{**targets[name], "metadata": facts}]} for name, facts in written.items()}
-    file = Path(message_outputs["outputFile"])
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps({"artifacts": entries}))
+    Path(message_outputs["outputFile"]).write_text(json.dumps({"artifacts": entries}))
     return written
 
 

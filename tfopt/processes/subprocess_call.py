@@ -10,7 +10,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +18,7 @@ from tfopt.error_messages import disk_full_error
 from tfopt.errors import AttemptError, MachineError
 from tfopt.processes.child_call import read_answer, write_call
 from tfopt.processes.exit_status import describe_exit, last_line, last_lines
+from tfopt.processes.isolation import limits_of_children
 from tfopt.processes.parent_death import PYTHON
 from tfopt.processes.preloaded_processes import check_not_ended, fork_call, is_in_run
 
@@ -36,12 +37,14 @@ def run_in_child(
     environment: Mapping[str, str] | None = None,
     limit_s: float | None = None,
     forwards_log: bool = False,
+    writes: Sequence[Path] = (),
 ) -> T:
     """Call a module-level function in a child process and return its (picklable) result.
 
     The child is a new Python process, or during a run a fork of one with TensorFlow (`preloaded_processes`). It and its
     own children are killed when this process ends, even when it is killed. Within `calls_in_this_process` there is no
-    child, unless it needs other variables or has a limit.
+    child, unless it needs other variables or has a limit. If the step's models are not trusted, the child may only
+    write to the step's outputs and to temporary files of its own (`tfopt.processes.isolation`).
 
     Args:
         function: Imported in the child by its module and name.
@@ -50,6 +53,7 @@ def run_in_child(
         environment: Environment variables, set before the child imports anything.
         limit_s: Timeout in seconds; None for no limit.
         forwards_log: True to log in this process what the function logged.
+        writes: Other folders that the child writes to.
 
     Raises:
         ComponentError: The one that the function raised.
@@ -63,10 +67,12 @@ def run_in_child(
     if _calls_here and not environment and limit_s is None:
         return function(*arguments)
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-        call, answer, log = (Path(folder, name) for name in ("call", "answer", "log"))
-        write_call(call, function, arguments)
+        call, answer, log, own = (Path(folder, name) for name in ("call", "answer", "log", "tmp"))
+        own.mkdir()
+        limits = limits_of_children()
+        write_call(call, function, arguments, limits and limits.with_folders(own, *writes))
         try:
-            code = _run(call, answer, log, {**os.environ, **(environment or {})}, limit_s)
+            code = _run(call, answer, log, {**os.environ, "TMPDIR": str(own), **(environment or {})}, limit_s)
         except subprocess.TimeoutExpired as error:
             received = f"{doing}: no end after {limit_s:g} s\n{last_lines(log)}"
             fix = "see its last lines above; allow it more time if it was only slow"
@@ -89,7 +95,7 @@ def _check_end(code: int, doing: str, answer: Path, log: Path) -> None:
     if code and shutil.disk_usage(log.parent).free < LOG_ROOM:  # the child could not write down why it ended
         full = OSError(errno.ENOSPC, f"{doing}: {os.strerror(errno.ENOSPC)}", str(log.parent))
         raise disk_full_error(full) or full
-    if code or not answer.exists():
+    if code or not (answer.exists() and answer.stat().st_size):
         received = f"{doing}: the process {describe_exit(code)}{last_line(log)}\n{last_lines(log)}"
         fix = "mend what the lines above name; if it is the code of a library, report it with them and the model"
         raise AttemptError(received, "a process that ends well", fix)
