@@ -141,9 +141,7 @@ def has_no_new_rights(pid):
 
 @needs_landlock
 @pytest.mark.parametrize("trust", [False, True])
-def test_workers_that_run_a_model_are_limited_unless_it_is_trusted(
-    processes, trust, digits_model, tmp_path, monkeypatch
-):
+def test_workers_that_run_a_model_are_limited_unless_it_is_trusted(processes, trust, tmp_path, monkeypatch):
     monkeypatch.setenv("TFOPT_TRUST_MODEL_CODE", str(int(trust)))
     configured = tmp_path / "model"
     formulas.saved(configured, lambda x: {"y": x * 2.0}, x=([None], tf.float32))

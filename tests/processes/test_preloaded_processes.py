@@ -85,7 +85,7 @@ def quick_servers(monkeypatch, tmp_path):
     for name in ("tensorflow", "keras"):
         (tmp_path / "empty" / name).mkdir(parents=True)
         (tmp_path / "empty" / name / "__init__.py").touch()
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "empty"), prepend=os.pathsep)
 
 
 def test_calls_of_a_run_are_forks_of_one_process_that_has_imported_tensorflow(within_run):

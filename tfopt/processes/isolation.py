@@ -53,6 +53,7 @@ class Limits:
 
 
 _of_children: ContextVar[Limits | None] = ContextVar("limits of child processes", default=None)
+_is_isolated = False  # in forks as well
 _of_step: ContextVar[Limits | None] = ContextVar("limits of the process of a step", default=None)
 
 
@@ -100,6 +101,11 @@ def limits_of_step() -> Limits | None:
     return _of_step.get()
 
 
+def is_exposed() -> bool:
+    """Return True in the process of a step that may be limited, is not, and must not run models itself."""
+    return landlock_version() > 0 and not _is_isolated and None not in (_of_children.get(), _of_step.get())
+
+
 @functools.cache
 def landlock_version() -> int:
     """Return the version of Landlock's interface; 0 if this system cannot limit a process."""
@@ -123,6 +129,7 @@ def warn_without_isolation() -> None:
 
 def isolate(limits: Limits | None) -> None:
     """Limit this thread, and what it starts from now on; without effect for None, and where the system cannot."""
+    global _is_isolated
     version = landlock_version()
     if limits is None or not version:
         return
@@ -139,7 +146,7 @@ def isolate(limits: Limits | None) -> None:
         for path in (*limits.folders, *DEVICES, *_gpu_paths()):
             _allow(rules, path, files)
         if ctypes.CDLL(None).prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0:
-            _call(RESTRICT_SELF, rules, 0, 0)
+            _is_isolated = _call(RESTRICT_SELF, rules, 0, 0) == 0
     finally:
         os.close(rules)
 

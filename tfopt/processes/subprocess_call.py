@@ -18,7 +18,7 @@ from tfopt.error_messages import disk_full_error
 from tfopt.errors import AttemptError, MachineError
 from tfopt.processes.child_call import read_answer, write_call
 from tfopt.processes.exit_status import describe_exit, last_line, last_lines
-from tfopt.processes.isolation import limits_of_children
+from tfopt.processes.isolation import is_exposed, limits_of_children
 from tfopt.processes.parent_death import PYTHON
 from tfopt.processes.preloaded_processes import check_not_ended, fork_call, is_in_run
 
@@ -115,16 +115,18 @@ def calls_in_this_process() -> Iterator[None]:
         _calls_here = before
 
 
-def run_isolated(function: Callable[..., T], *arguments: Any, doing: str) -> T:
+def run_isolated(function: Callable[..., T], *arguments: Any, doing: str, writes: Sequence[Path] = ()) -> T:
     """Call a module-level function and return its result: during a run in a fork, otherwise in this process.
+
+    The process of a command that must not be limited, such as that of `push_model`, calls it in a new process.
 
     TensorFlow keeps gigabytes of graphs and compiled programs until its process ends, and a run has many steps. Outside
     of a run, another process would import TensorFlow again, and lack classes that the caller registered with Keras.
     Errors are those of `run_in_child`.
     """
-    if not is_in_run():
+    if not is_in_run() and not is_exposed():
         return function(*arguments)
-    return run_in_child(function, *arguments, doing=doing, forwards_log=True)
+    return run_in_child(function, *arguments, doing=doing, forwards_log=True, writes=writes)
 
 
 def _run(call: Path, answer: Path, log: Path, environment: Mapping[str, str], limit_s: float | None) -> int:
