@@ -1,6 +1,7 @@
 """Test that processes which run models that are not trusted cannot write elsewhere or connect."""
 
 import contextlib
+import json
 import os
 import socket
 import subprocess
@@ -19,10 +20,12 @@ from tfopt.artifacts import Model
 from tfopt.components.benchmark.machine_conditions import choose_cores
 from tfopt.components.benchmark.model_process import ModelProcess, RuntimeProcesses
 from tfopt.errors import AttemptError
+from tfopt.execution import parity_check
+from tfopt.keras_models.model_code import trusted_code
 from tfopt.processes import isolation
 from tfopt.processes.isolation import Limits, landlock_version, limited_children
 from tfopt.processes.preloaded_processes import preloading
-from tfopt.processes.subprocess_call import run_in_child
+from tfopt.processes.subprocess_call import run_in_child, run_isolated
 from tfopt.runtimes.environment import add_variables
 from tfopt.saved_models import effects
 
@@ -167,19 +170,27 @@ def test_measured_models_are_limited_unless_they_are_trusted(trust, tmp_path, mo
 
 
 @needs_landlock
-@pytest.mark.parametrize(("words", "is_refused"), [([], True), (["--trust-model-code"], False)])
-def test_the_command_of_a_component_writes_to_its_outputs_only(words, is_refused, writer, tmp_path):
+@pytest.mark.parametrize(("engine", "trust"), [("command", False), ("command", True), ("kfp", False)])
+def test_the_process_of_a_step_writes_to_its_outputs_only(engine, trust, writer, tmp_path):
     """Write to another folder in the component itself, and in its child process."""
-    data, other = tmp_path / "data", tmp_path / "other"
+    other, report, answer = (tmp_path / name for name in ("other", "outputs/report", "kfp/answer.json"))
     other.mkdir()
-    command = [sys.executable, "-P", "-m", "tfopt.run", "tests.toys:write_elsewhere", "--model", writer]
-    command += ["--report", tmp_path / "outputs" / "report", "--folder", other, *words]
+    words = ["--model", str(writer), "--report", str(report), "--folder", str(other)]
+    if engine == "kfp":
+        artifacts = [
+            {name: {"artifacts": [{"uri": str(uri)}]}} for name, uri in (("model", writer), ("report", report))
+        ]
+        inputs = {"artifacts": artifacts[0], "parameterValues": {"folder": str(other)}}
+        outputs = {"artifacts": artifacts[1], "outputFile": str(answer)}
+        words = ["--executor-input", json.dumps({"inputs": inputs, "outputs": outputs})]
+    command = [sys.executable, "-P", "-m", "tfopt.run", "tests.toys:write_elsewhere", *words]
+    command += ["--trust-model-code"] if trust else []
     run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"TMPDIR": str(tmp_path)})
     assert run.returncode == 0, run.stderr
-    report = toys.Report(tmp_path / "outputs" / "report").read()
-    assert report == {"self": not is_refused, "child": not is_refused, "own": True}
-    assert len(list(other.iterdir())) == (0 if is_refused else 2)
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "outputs"], data
+    assert toys.Report(report).read() == {"self": trust, "child": trust, "own": True}
+    assert len(list(other.iterdir())) == 2 * trust and answer.exists() == (engine == "kfp")
+    folders = ["kfp"] * (engine == "kfp") + ["other", "outputs"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == folders  # no temporary ones
 
 
 def test_without_landlock_everything_runs_and_one_line_says_so(folders, port, monkeypatch, caplog):
@@ -193,3 +204,29 @@ def test_without_landlock_everything_runs_and_one_line_says_so(folders, port, mo
     assert all(effects_at(folders[0], port).values() if "TMPDIR" in os.environ else [True])
     assert isolation.limited_command(Limits(())) == []
     isolation.warn_without_isolation.cache_clear()
+
+
+def own_id():
+    return os.getpid()
+
+
+def child_limits(*_, **__):
+    return {"outputs": {}, "limits": isolation.limits_of_children()}
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_the_comparison_of_a_model_with_its_parent_may_write_nothing(trust, tmp_path, monkeypatch):
+    (tmp_path / "model.tflite").write_bytes(b"\0\0\0\0TFL3")
+    monkeypatch.setattr(parity_check, "run_isolated", child_limits)
+    copy, model = Model(tmp_path / "copy"), Model(tmp_path / "model.tflite")
+    with trusted_code(trust):
+        parity_check.check_parity(toys.copy_model, copy, {"model": model}, {})
+    assert copy.metadata["verified"]["limits"] == (None if trust else Limits(()))
+
+
+@needs_landlock
+def test_a_command_that_must_not_be_limited_runs_models_in_another_process():
+    with limited_children(Limits(())), isolation.step_process():
+        assert run_isolated(own_id, doing="x") != os.getpid()
+    with limited_children(Limits(())):
+        assert run_isolated(own_id, doing="x") == os.getpid()  # called in Python

@@ -27,6 +27,7 @@ from tfopt.processes.isolation import (
     Limits,
     isolate,
     limited_children,
+    limits_of_children,
     limits_of_step,
     step_process,
     warn_without_isolation,
@@ -87,7 +88,11 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
         _check_empty(component, name, target)
     _check_distinct(component, targets)
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
-    with trusted_code(trusted), _staged(component, targets) as staged:
+    with (
+        trusted_code(trusted),
+        _staged(component, targets) as staged,
+        limited_children(None if trusted else _limits(component, inputs, staged)),
+    ):
         if component.model_signature:
             for value in [*inputs.values(), *staged.values()]:
                 for artifact in value if isinstance(value, list) else [value]:
@@ -103,10 +108,8 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
             if component.purpose not in MEASURING:
                 preloaded_processes.start_ahead()
             outputs = [str(_resolved(target)) for target in targets.values() if not is_remote(target.uri)]
-            limits = None if trusted else _limits(component, inputs, staged)
-            with limited_children(limits), recorded_work({"component": component.name, "outputs": outputs}):
-                if limits:
-                    _isolate_step(component, limits, targets)
+            with recorded_work({"component": component.name, "outputs": outputs}):
+                _isolate_step(component, targets)
                 _call(component, {**inputs, **staged, **component.arguments(parameters)})
             for artifact in staged.values():
                 if not is_remote(artifact.uri):
@@ -134,13 +137,13 @@ def _limits(component: Component, inputs: Mapping[str, Any], staged: Mapping[str
     return Limits(tuple(artifact.uri for artifact in staged.values() if not is_remote(artifact.uri)), needs_tcp)
 
 
-def _isolate_step(component: Component, limits: Limits, targets: Mapping[str, Artifact]) -> None:
+def _isolate_step(component: Component, targets: Mapping[str, Artifact]) -> None:
     """Limit this process, if it runs only this step, to its outputs, the folders that they are in, and temporary files.
 
     Components that serve and push start servers and connect; they load models in child processes.
     """
-    own = limits_of_step()
-    if own is None or component.purpose == "serving" or _running.get() or is_in_run():
+    limits, own = limits_of_children(), limits_of_step()
+    if limits is None or own is None or component.purpose == "serving" or _running.get() or is_in_run():
         return
     folders = [_resolved(target).parent for target in targets.values() if not is_remote(target.uri)]
     tcp = limits.tcp or any(is_remote(target.uri) for target in targets.values())

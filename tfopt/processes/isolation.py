@@ -37,7 +37,7 @@ ABSTRACT_SOCKETS_AND_SIGNALS = 3  # to processes without this limit
 RENAMES, TRUNCATION, TCP, SCOPES = 2, 3, 4, 6
 
 # Files that a process writes without harm; for GPUs the devices, shared memory, and CUDA's cache of programs.
-DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/tty", "/dev/ptmx", "/dev/pts", "/dev/dri", "/dev/shm")
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/dri", "/dev/shm")
 
 
 @dataclass(frozen=True)
