@@ -42,7 +42,7 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/dri", "/dev/shm")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a process may do: write below these folders; with ``tcp`` listen and connect."""
+    """The rights of a process: to write below these folders; with ``tcp`` to listen and connect."""
 
     folders: tuple[str, ...]
     tcp: bool = False
