@@ -175,7 +175,7 @@ def _gpu_paths() -> Iterable[str]:
     devices = [str(device) for device in Path("/dev").glob("nvidia*")]
     if not devices:
         return []
-    cache = Path(os.environ.get("CUDA_CACHE_PATH") or Path.home() / ".nv")
+    cache = Path(os.environ.get("CUDA_CACHE_PATH") or f"{os.environ.get('HOME', '')}/.nv")
     with contextlib.suppress(OSError):  # CUDA creates it, which it then may not
         cache.mkdir(exist_ok=True)
     return [*devices, str(cache)]
