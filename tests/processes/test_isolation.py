@@ -35,7 +35,7 @@ needs_tcp = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=["fork", "new process"])
+@pytest.fixture(scope="module", params=["fork", "new process"])
 def processes(request):
     """Children are forks of a server, as during a run, or new processes."""
     with preloading() if request.param == "fork" else contextlib.nullcontext():
