@@ -1,5 +1,6 @@
 """Small components for tests of the framework, which any process can import as ``tests.toys:NAME``."""
 
+import logging
 import os
 import shutil
 import signal
@@ -156,8 +157,11 @@ def write_elsewhere(model: Input[Model], report: Output[Report], *, folder: str)
     Args:
         model: Any model.
         report: Which of the files could be written.
-        folder: The other folder.
+        folder: The other folder; ``warn`` to fail with a bug that a library logs.
     """
+    if folder == "warn":
+        logging.getLogger("library").warning("about to fail")
+        raise RuntimeError("failed")
     files = {"self": Path(folder, "self"), "own": report.path / "file"}
     written = {name: can_write(file) for name, file in files.items()}
     report.write({**written, "child": run_in_child(can_write, Path(folder, "child"), doing="writing")})

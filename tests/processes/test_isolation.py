@@ -193,6 +193,19 @@ def test_the_process_of_a_step_writes_to_its_outputs_only(engine, trust, writer,
     assert sorted(path.name for path in tmp_path.iterdir()) == folders  # no temporary ones
 
 
+@needs_landlock
+def test_a_limited_command_shows_the_log_of_libraries_that_it_cannot_keep(tmp_path, writer):
+    command = [sys.executable, "-P", "-m", "tfopt.run", "tests.toys:write_elsewhere", "--model", writer]
+    command += ["--report", tmp_path / "outputs" / "report", "--folder", "warn"]
+    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"TMPDIR": str(tmp_path)})
+    assert (
+        run.returncode == 1
+        and "libraries end with\n" in run.stderr
+        and "about to fail\ntfopt: RuntimeError: failed" in run.stderr
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["outputs"]
+
+
 def test_without_landlock_everything_runs_and_one_line_says_so(folders, port, monkeypatch, caplog):
     monkeypatch.setattr(isolation, "landlock_version", lambda: 0)
     isolation.warn_without_isolation.cache_clear()
