@@ -96,9 +96,9 @@ def capture_library_logs() -> Iterator[None]:
     except ComponentError:
         raise
     except Exception:
-        kept = scratch.keep(Path(name))
-        keep = kept is not None
-        shown = f"are in {kept}" if keep else f"end with\n{indented(last_lines(Path(name)))}"
+        remaining = scratch.keep(Path(name))
+        keep = remaining is not None
+        shown = f"are in {remaining}" if keep else f"end with\n{indented(last_lines(Path(name)))}"
         print(f"tfopt: the log messages of libraries {shown}", file=sys.stderr)
         raise
     finally:
