@@ -1,5 +1,6 @@
 """Small components for tests of the framework, which any process can import as ``tests.toys:NAME``."""
 
+import logging
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ from typing import Annotated, Literal
 from tfopt.artifacts import Examples, Files, KerasModel, Model, Report, TFLiteModel
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import AttemptError, ComponentError
+from tfopt.processes.subprocess_call import run_in_child
 from tfopt.storage.staging import link_tree
 
 
@@ -146,3 +148,29 @@ def attempt(model: Input[Model], made: Output[Model], *, refuses: bool = False) 
         error = ComponentError if refuses else AttemptError
         raise error("not ready", "a file named ready", "write it")
     shutil.copytree(model.path, made.path, dirs_exist_ok=True)
+
+
+@component(image="tf", model_signature=True)
+def write_elsewhere(model: Input[Model], report: Output[Report], *, folder: str) -> None:
+    """Try to write outside of the output, in this process and in a child.
+
+    Args:
+        model: Any model.
+        report: Which of the files could be written.
+        folder: The other folder; ``warn`` to fail with a bug that a library logs.
+    """
+    if folder == "warn":
+        logging.getLogger("library").warning("about to fail")
+        raise RuntimeError("failed")
+    files = {"self": Path(folder, "self"), "own": report.path / "file"}
+    written = {name: can_write(file) for name, file in files.items()}
+    report.write({**written, "child": run_in_child(can_write, Path(folder, "child"), doing="writing")})
+
+
+def can_write(file: Path) -> bool:
+    """Return whether the file can be written."""
+    try:
+        file.write_text("text")
+    except PermissionError:
+        return False
+    return True

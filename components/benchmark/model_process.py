@@ -8,7 +8,9 @@ from typing import Any, Self
 
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
+from tfopt.keras_models.model_code import is_trusted
 from tfopt.processes.fork_server import ForkedWorker, late_variables
+from tfopt.processes.isolation import Limits
 from tfopt.processes.worker_process import CallFailed, WorkerDied, WorkerProcess
 from tfopt.runtimes import environment
 
@@ -43,6 +45,8 @@ class RuntimeProcesses(contextlib.ExitStack):
         """Store the cores that the processes are pinned to, and the folder of their logs."""
         super().__init__()
         self._cores, self._folder = cores, folder
+        self.temporary = folder / "tmp"  # of the models
+        self.temporary.mkdir(exist_ok=True)
         self._started: dict[RuntimeConfig, WorkerProcess] = {}
 
     def of(self, model: Model) -> WorkerProcess:
@@ -80,8 +84,10 @@ class ModelProcess(contextlib.AbstractContextManager["ModelProcess"]):
             CallFailed: If the runtime cannot be imported.
         """
         self.end()
-        self._fork = ForkedWorker(self._runtimes.of(self._model), self._log)
-        self._fork.call("set_variables", late_variables(environment.read_variables(self._model)))
+        own = str(self._runtimes.temporary)
+        limits = None if is_trusted() else Limits((own,))
+        self._fork = ForkedWorker(self._runtimes.of(self._model), self._log, limits)
+        self._fork.call("set_variables", late_variables(environment.read_variables(self._model)) | {"TMPDIR": own})
 
     def call(self, name: str, *arguments: Any) -> Any:
         """Call a method as `ForkedWorker.call` does; a three-part error becomes a `CallFailed` with one line."""

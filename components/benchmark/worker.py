@@ -8,6 +8,7 @@ import itertools
 import os
 import pickle
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -59,6 +60,7 @@ class Worker:
     def set_variables(self, variables: dict[str, str]) -> None:
         """Set environment variables that the import of the runtime did not read."""
         os.environ.update(variables)
+        tempfile.tempdir = None  # TMPDIR may have been read
 
     def load(self, uri: str, signature: str, threads: int) -> ModelFacts:
         """Load the model and return the seconds, the memory and the model's inputs."""

@@ -1,6 +1,7 @@
 from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Effect, Group, Input, Output, component
 from tfopt.components.cluster.parameters import Settings
+from tfopt.processes.subprocess_call import run_isolated
 from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
 
@@ -55,4 +56,8 @@ def cluster(
     check_fine_tuning_inputs(examples, module, verb="cluster", recover=settings.recover)
     from tfopt.components.cluster.cluster_weights import cluster_weights  # more than a declaration needs
 
-    clustered.metadata |= cluster_weights(model, examples, module.path if module else None, clustered.path, settings)
+    arguments = model, examples, module.path if module else None, clustered.path, settings
+    if module:
+        clustered.metadata |= cluster_weights(*arguments)
+    else:
+        clustered.metadata |= run_isolated(cluster_weights, *arguments, doing="clustering the weights")

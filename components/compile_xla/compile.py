@@ -4,6 +4,7 @@ import functools
 import gc
 import logging
 import tempfile
+from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -137,7 +138,7 @@ def _measure(model: SavedModel, target: Path, batches: dict[int, Batch], setting
         folder = target / "Format-Serving" / cache.FOLDER if settings.cache else Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         with cache.cache_environment(folder) as variables:
-            speed = _measure_speed(model, target, batches, variables)
+            speed = _measure_speed(model, target, batches, variables, [folder])
         programs = len(list(folder.iterdir()))
     if not programs:
         raise _nothing_compiled()
@@ -177,11 +178,18 @@ def _draw_batches(runtime: Runtime, examples: Examples | None, sizes: list[int])
     return batches
 
 
-def _measure_speed(model: SavedModel, target: Path, batches: dict[int, Batch], variables: dict[str, str]) -> JsonObject:
+def _measure_speed(
+    model: SavedModel,
+    target: Path,
+    batches: dict[int, Batch],
+    variables: dict[str, str],
+    writes: Sequence[Path] = (),
+) -> JsonObject:
     parent, compiled = run_in_child(
         *(measure_models, [model, SavedModel(target)], batches),
         doing="running the compiled model and its parent",
         environment=environment.read_variables(model) | variables,
+        writes=writes,
     )
     for size, times in compiled["batches"].items():
         log.info(

@@ -7,6 +7,7 @@ from tfopt.artifacts import Evaluation, Examples, Model, PythonModule
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.evaluate.parameters import Settings
 from tfopt.data import beam_runner
+from tfopt.processes.isolation import limits_of_children
 from tfopt.processes.subprocess_call import run_isolated
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import is_remote, upload
@@ -72,8 +73,10 @@ def evaluate(
     size = sum(file.stat().st_size for model in local for file in model.payload())
     arguments = (baseline, candidates, examples, settings, evaluation.uri, module)
     call = (_evaluate, beam_runner.current_arguments(), *arguments)
-    # The memory of large models ends with their process. For small ones, importing Beam there would take too long.
-    report = run_isolated(*call, doing="evaluating the models") if size > LARGE else _evaluate(*call[1:])
+    # The memory of large models ends with their process, and that of models which are not trusted can be limited. For
+    # others, importing Beam there would take too long.
+    has_own = size > LARGE or limits_of_children() is not None
+    report = run_isolated(*call, doing="evaluating the models") if has_own else _evaluate(*call[1:])
     if is_remote(evaluation.uri):
         with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
             Evaluation(folder).write(report)

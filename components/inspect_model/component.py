@@ -4,6 +4,7 @@ from typing import Annotated
 from tfopt.artifacts import Inspection, Model
 from tfopt.component import Between, Input, Output, component
 from tfopt.errors import ComponentError
+from tfopt.processes.subprocess_call import run_isolated
 from tfopt.reports.inspection_report import CostBudget
 
 
@@ -44,7 +45,8 @@ def inspect_model(
     from tfopt.components.inspect_model.inspect import inspect  # imports NumPy
     from tfopt.components.inspect_model.report import render_html, render_text
 
-    report = inspect(model, model.signature, CostBudget(budget_mflops, budget_parameters))
+    budget = CostBudget(budget_mflops, budget_parameters)
+    report = run_isolated(inspect, model, model.signature, budget, doing="inspecting the graph")
     inspection.write(report)
     text = render_text(report)
     (inspection.path / "inspection.txt").write_text(text)

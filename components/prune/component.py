@@ -1,6 +1,7 @@
 from tfopt.artifacts import Examples, KerasModel, PythonModule
 from tfopt.component import Effect, Group, Input, Output, component
 from tfopt.components.prune.parameters import Settings
+from tfopt.processes.subprocess_call import run_isolated
 from tfopt.training.fine_tuning_inputs import check_fine_tuning_inputs
 
 
@@ -64,4 +65,5 @@ def prune(
     from tfopt.components.prune.prune_weights import prune_weights
 
     work = prune_channels if settings.pattern == "channel" else prune_weights
-    pruned.metadata |= work(model, examples, module.path if module else None, pruned.path, settings)
+    arguments = model, examples, module.path if module else None, pruned.path, settings
+    pruned.metadata |= work(*arguments) if module else run_isolated(work, *arguments, doing="pruning the weights")

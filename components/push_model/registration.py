@@ -17,6 +17,7 @@ from tfopt.components.push_model.registrations.kind import (
 )
 from tfopt.components.push_model.version_record import VersionRecord
 from tfopt.errors import ComponentError
+from tfopt.processes.isolation import limited_children
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.runtimes import environment
@@ -105,7 +106,8 @@ def _call_each(
     for target in targets:
         doing = f"the registration with {target.kind}"
         try:
-            references[str(target)] = run_in_child(function, target, *arguments, doing=doing, limit_s=LIMIT_S)
+            with limited_children(None):  # it connects, and runs no model
+                references[str(target)] = run_in_child(function, target, *arguments, doing=doing, limit_s=LIMIT_S)
         except ComponentError as error:
             failures[target] = error
     return references, failures

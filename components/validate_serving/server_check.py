@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.error_messages import disk_full_error, first_line
 from tfopt.errors import ComponentError
+from tfopt.processes.isolation import Limits, limited_children, limits_of_children
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.serving_report import ServedModel
 from tfopt.runtimes import Runtime, environment
@@ -56,13 +58,15 @@ def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_f
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         root = Path(folder, Path(test.destination or NAME).name)
         try:
-            result = run_in_child(
-                check_server,
-                *(model, examples, test, row, root, time.monotonic() + LOADING * test.max_seconds),
-                doing="serving the model",
-                environment=environment.read_variables(model),
-                limit_s=test.max_seconds,
-            )
+            with _limited(layout, model.format):
+                result = run_in_child(
+                    check_server,
+                    *(model, examples, test, row, root, time.monotonic() + LOADING * test.max_seconds),
+                    doing="serving the model",
+                    environment=environment.read_variables(model),
+                    limit_s=test.max_seconds,
+                    writes=[Path(folder)],
+                )
         except ComponentError as error:
             if full := disk_full_error(error):  # not a property of the model
                 raise full from error
@@ -75,6 +79,13 @@ def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_f
         p99 = served.latency.p99_ms
         faults.append(f"99% of the requests take up to {p99:.3g} ms with {test.concurrency} clients, not {limit:g} ms")
     return replace(served, blessed=not faults, reason="; ".join(faults) or _summary(served))
+
+
+def _limited(layout: str, format: str) -> AbstractContextManager[None]:
+    """Let child processes write to no output, as a model could bless itself, and connect if a server runs."""
+    server, limits = find_server(layout, format), limits_of_children()
+    has_server = server is not None and server.find_program(format) is not None
+    return limited_children(limits and Limits((), tcp=has_server))
 
 
 def _summary(served: ServedModel) -> str:

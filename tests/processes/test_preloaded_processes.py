@@ -8,6 +8,7 @@ import sys
 import tempfile
 import threading
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -84,7 +85,7 @@ def quick_servers(monkeypatch, tmp_path):
     for name in ("tensorflow", "keras"):
         (tmp_path / "empty" / name).mkdir(parents=True)
         (tmp_path / "empty" / name / "__init__.py").touch()
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "empty"))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "empty"), prepend=os.pathsep)
 
 
 def test_calls_of_a_run_are_forks_of_one_process_that_has_imported_tensorflow(within_run):
@@ -130,13 +131,15 @@ def variables():
 
 
 def test_variables_that_no_import_reads_are_those_of_the_call_in_forks_of_one_server(within_run, monkeypatch, tmp_path):
-    server, *before = run_in_child(variables, doing="looking")
-    assert before == [tempfile.gettempdir(), {"AWS_PROFILE": None, "PATH": os.environ["PATH"]}]
+    server, folder, before = run_in_child(variables, doing="looking")
+    assert Path(folder).parent.parent == Path(tempfile.gettempdir())
+    assert before == {"AWS_PROFILE": None, "PATH": os.environ["PATH"]}
     own = {"TMPDIR": str(tmp_path), "AWS_PROFILE": "team", "PATH": "/nowhere"}
     result = run_in_child(variables, doing="looking", environment=own)
     assert result == (server, str(tmp_path), {"AWS_PROFILE": "team", "PATH": "/nowhere"})
     monkeypatch.delenv("PATH")
-    assert run_in_child(variables, doing="looking") == (server, before[0], {"AWS_PROFILE": None, "PATH": None})
+    server_again, other, rest = run_in_child(variables, doing="looking")
+    assert server_again == server and other != folder and rest == {"AWS_PROFILE": None, "PATH": None}
 
 
 def test_each_environment_has_its_server_and_the_oldest_ends(monkeypatch, quick_servers):

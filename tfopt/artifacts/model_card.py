@@ -106,6 +106,9 @@ class ModelCard:
     trained_on: TrainedOn | None = None
     # versions of tfopt and of the libraries that affect the model
     versions: dict[str, str] = field(default_factory=dict)
+    # what limited the processes that ran models in the step: ``landlock`` and its version, or ``none`` if the system
+    # cannot; None if the models were trusted, or a module of the user ran
+    isolation: str | None = None
     calibration: CalibrationExamples | None = None  # the examples that the model was calibrated on
     fine_tuned: FineTuned | None = None
     teacher: Origin | None = None  # the model that it was trained with

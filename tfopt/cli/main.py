@@ -35,10 +35,11 @@ from tfopt.error_messages import machine_error, nearest, path_error
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.processes.exit_status import describe_exit
+from tfopt.processes.isolation import step_process
 from tfopt.processes.startup import speed_up_imports
 from tfopt.processes.supervision import Death, run_supervised
 from tfopt.storage import staging
-from tfopt.storage.scratch import scratch_folder
+from tfopt.storage.scratch import remove_abandoned, scratch_folder
 
 # TensorFlow's start-up messages would hide the progress of the command; a user who needs them sets the variable.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -58,7 +59,11 @@ def supervised_main(arguments: Sequence[str] | None = None) -> int:
     if "--debug" in words:
         return main(words)
     open_streams()  # otherwise the memory that both processes share would get the number of a closed stream
-    end = run_supervised(lambda: main(words))
+    process = os.getpid()
+    with step_process():
+        end = run_supervised(lambda: main(words))
+    if process == os.getpid():  # not in the other one, which may not remove its folder once it is limited
+        remove_abandoned()
     return end if isinstance(end, int) else report_death(end)
 
 

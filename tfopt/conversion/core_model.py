@@ -95,7 +95,7 @@ class _Converter:
                     raise
                 refusal = error
                 log.info("not converted as a whole: %s", error.received)
-                for path in self.target.iterdir():
+                for path in self.target.glob("[!.]*"):  # not what is converted
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
         try:
             return self.convert_exported(model) if refusal and model.saved_model is None else self.convert_core(model)
@@ -108,7 +108,7 @@ class _Converter:
 
     def convert_exported(self, model: Model) -> ConversionFacts:
         """Convert the SavedModel of a Keras file: without its numeric tables if it has any, or its core."""
-        with tempfile.TemporaryDirectory(dir=self.target.parent, prefix=".exported-") as folder:
+        with tempfile.TemporaryDirectory(dir=self.target, prefix=".exported-") as folder:
             exported = Model(Path(folder, "model"))
             exported.path.mkdir()
             keras_models.place_saved_model(model, exported.path / "Format-Serving")
@@ -125,14 +125,14 @@ class _Converter:
         requested = replace_numeric_tables(replace(frozen, signatures=signatures))
         if requested.initializer and model.signature == SERVING_DEFAULT:  # other tables remain
             return self.convert_default(model)
-        with tempfile.TemporaryDirectory(dir=self.target.parent, prefix=".signature-") as folder:
+        with tempfile.TemporaryDirectory(dir=self.target, prefix=".signature-") as folder:
             extracted = Model(Path(folder, "model"))
             saved_model.write(requested, extracted.path / "Format-Serving")
             return self.convert_default(extracted)
 
     def convert_core(self, model: Model, uneven: frozenset[str] = frozenset()) -> ConversionFacts:
         """Convert the part of numbers, cut behind the readers of the tensors ``uneven``: see `cut_text`."""
-        with tempfile.TemporaryDirectory(dir=self.target.parent, prefix=".core-") as folder:
+        with tempfile.TemporaryDirectory(dir=self.target, prefix=".core-") as folder:
             scratch = Path(folder)
             with saved_model.opened(model) as frozen:
                 cut = cut_text(frozen, SERVING_DEFAULT, self.parameters.cut_at, uneven)

@@ -13,6 +13,7 @@ from tfopt.artifacts.model_card import TRAINED_ON
 from tfopt.data.learned_names import learned_facts
 from tfopt.declaration.component import ON_FAILURE, Component
 from tfopt.errors import ComponentError
+from tfopt.processes.isolation import describe, limits_of_children
 from tfopt.storage.remote_files import is_remote
 from tfopt.value_types import JsonObject
 
@@ -56,6 +57,8 @@ def write_step_card(
         "data": {"digest": data.digest} if data else None,
         "versions": {"tfopt": tfopt.__version__, **installed_versions((*RUNTIME_PACKAGES, *CONVERTERS))},
     }
+    if limits_of_children():
+        facts["isolation"] = describe()
     if effect := component.effect_with(parameters):
         facts["effect"] = effect
     if learned := parent.card.facts.get("learned") if parent else _learned(data, parameters.get(LABEL)):

@@ -9,8 +9,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.artifacts import Artifact, Examples, Model
+from tfopt.artifacts import Artifact, Examples, Model, PythonModule
 from tfopt.artifacts.base import Outputs, is_location
+from tfopt.data import beam_runner
 from tfopt.data.learned_names import check_names
 from tfopt.declaration.component import SIGNATURE, TRUST_MODEL_CODE, Component, Port
 from tfopt.declaration.library import find
@@ -22,7 +23,17 @@ from tfopt.execution.failed_models import as_row, refuse_failed
 from tfopt.execution.parity_check import check_parity
 from tfopt.keras_models.model_code import is_trusted, trusted_code
 from tfopt.processes import preloaded_processes
+from tfopt.processes.isolation import (
+    Limits,
+    isolate,
+    limited_children,
+    limits_of_children,
+    limits_of_step,
+    step_process,
+    warn_without_isolation,
+)
 from tfopt.processes.memory import trim_heap
+from tfopt.processes.preloaded_processes import is_in_run
 from tfopt.processes.subprocess_call import calls_in_this_process, run_in_child
 from tfopt.processes.supervision import recorded_work
 from tfopt.storage import publication, remote_files, staging
@@ -57,11 +68,12 @@ def run_component(name: str, arguments: dict[str, object], *, doing: str, limit_
     _check_declared(component)
     if component.model_signature and is_trusted():
         arguments = {**arguments, TRUST_MODEL_CODE.name: True}
-    run_in_child(_run_by_name, name, arguments, doing=doing, limit_s=limit_s)
+    with limited_children(None):  # the component limits its process
+        run_in_child(_run_by_name, name, arguments, doing=doing, limit_s=limit_s)
 
 
 def _run_by_name(name: str, arguments: dict[str, object]) -> None:
-    with calls_in_this_process():
+    with calls_in_this_process(), step_process():
         find(name)(**arguments)
 
 
@@ -76,7 +88,11 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
         _check_empty(component, name, target)
     _check_distinct(component, targets)
     trusted = bool(parameters.get(TRUST_MODEL_CODE.name)) or (_running.get() is not None and is_trusted())
-    with trusted_code(trusted), _staged(component, targets) as staged:
+    with (
+        trusted_code(trusted),
+        _staged(component, targets) as staged,
+        limited_children(None if trusted else _limits(component, inputs, staged)),
+    ):
         if component.model_signature:
             for value in [*inputs.values(), *staged.values()]:
                 for artifact in value if isinstance(value, list) else [value]:
@@ -93,6 +109,7 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
                 preloaded_processes.start_ahead()
             outputs = [str(_resolved(target)) for target in targets.values() if not is_remote(target.uri)]
             with recorded_work({"component": component.name, "outputs": outputs}):
+                _isolate_step(component, targets)
                 _call(component, {**inputs, **staged, **component.arguments(parameters)})
             for artifact in staged.values():
                 if not is_remote(artifact.uri):
@@ -104,6 +121,33 @@ def _execute(component: Component, arguments: Mapping[str, Any]) -> dict[str, Ar
                 write_step_card(component, artifact, inputs, parameters)
     trim_heap()  # engines run steps one after the other in one process
     return Outputs(targets)
+
+
+def _limits(component: Component, inputs: Mapping[str, Any], staged: Mapping[str, Artifact]) -> Limits | None:
+    """Return the limits of processes that run models which are not trusted; None without such, or with a user's module.
+
+    Beam's workers connect to each other, and read what is remote.
+    """
+    if not component.model_signature or any(isinstance(value, PythonModule) for value in inputs.values()):
+        return None
+    warn_without_isolation()
+    listed = [value for item in inputs.values() if item for value in (item if isinstance(item, list) else [item])]
+    is_remote_work = any(is_remote(artifact.uri) for artifact in [*listed, *staged.values()])
+    needs_tcp = component.beam and (is_remote_work or bool(beam_runner.current_arguments()))
+    return Limits(tuple(artifact.uri for artifact in staged.values() if not is_remote(artifact.uri)), needs_tcp)
+
+
+def _isolate_step(component: Component, targets: Mapping[str, Artifact]) -> None:
+    """Limit this process, if it runs only this step, to its outputs, the folders that they are in, and temporary files.
+
+    Components that serve and push start servers and connect; they load models in child processes.
+    """
+    limits, own = limits_of_children(), limits_of_step()
+    if limits is None or own is None or component.purpose == "serving" or _running.get() or is_in_run():
+        return
+    folders = [_resolved(target).parent for target in targets.values() if not is_remote(target.uri)]
+    tcp = limits.tcp or any(is_remote(target.uri) for target in targets.values())
+    isolate(Limits((*limits.folders, *own.folders, *map(str, folders), tempfile.gettempdir()), tcp))
 
 
 def _check_learned_names(inputs: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:

@@ -18,6 +18,7 @@ from tfopt.artifacts import Artifact, Evaluation, Model
 from tfopt.component import Component, Port
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
+from tfopt.processes.isolation import written_after_step
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import is_remote
 
@@ -48,7 +49,8 @@ def run_step(
     arguments |= {name: _local_path(targets[name]["uri"]) for name in component.outputs}
     arguments |= _parameter_values(component, message.parameters)
     log.info("the same on the command line: %s", _command_line(component, arguments))
-    outputs = component(**arguments)
+    with written_after_step(message.output_file, *(_local_path(one["uri"]) for one in targets.values())):
+        outputs = component(**arguments)
     written = _write_outputs(outputs, targets)
     # one key for each model: a collected input has several
     models = {name: [key for key in names for _ in sources[key]] for name, names in keys.items()}
@@ -58,7 +60,6 @@ def run_step(
             _target_file(targets[name]).write_text(json.dumps(metrics))
             written[name] = metrics
     entries = {name: {"artifacts": [{**targets[name], "metadata": facts}]} for name, facts in written.items()}
-    message.output_file.parent.mkdir(parents=True, exist_ok=True)
     message.output_file.write_text(json.dumps({"artifacts": entries}))
     return written
 

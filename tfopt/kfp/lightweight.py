@@ -14,6 +14,7 @@ from kfp import dsl
 from tfopt.component import find
 from tfopt.kfp.container_components import set_signature
 from tfopt.kfp.container_entry import parse_message, run_step
+from tfopt.processes.isolation import step_process
 
 
 def __getattr__(name: str) -> Any:
@@ -28,7 +29,9 @@ def __getattr__(name: str) -> Any:
 
     def run(**artifacts: Any) -> None:
         same = dict(pair.split("=", 1) for pair in arguments.same_artifact)
-        for key, metadata in run_step(component, arguments.executor_input, same).items():
+        with step_process():
+            written = run_step(component, arguments.executor_input, same)
+        for key, metadata in written.items():
             artifacts[key].metadata |= metadata  # KFP writes it
 
     parse_message(arguments.executor_input, component)  # raises for any other text

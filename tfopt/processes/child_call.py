@@ -18,17 +18,18 @@ from typing import Any
 
 from tfopt.error_messages import first_line, machine_error
 from tfopt.errors import ComponentError
+from tfopt.processes.isolation import Limits, isolate
 from tfopt.processes.parent_death import die_with_parent
 from tfopt.processes.startup import speed_up_imports
 
 Message = tuple[str, int, str]  # logger, level, text
 
 
-def write_call(file: Path, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    """Write a call of a function of an importable module, for `perform`."""
+def write_call(file: Path, function: Callable[..., Any], arguments: tuple[Any, ...], limits: Limits | None) -> None:
+    """Write a call of a function of an importable module in a process with these limits, for `perform`."""
+    call = function.__module__, function.__qualname__, arguments
     # The search path comes first: unpickling the rest may need it.
-    call = pickle.dumps((sys.path, Path.cwd())) + pickle.dumps((function.__module__, function.__qualname__, arguments))
-    file.write_bytes(call)
+    file.write_bytes(pickle.dumps((sys.path, Path.cwd(), limits)) + pickle.dumps(call))
 
 
 def read_answer(file: Path) -> tuple[bool, Any, list[Message]]:
@@ -37,16 +38,26 @@ def read_answer(file: Path) -> tuple[bool, Any, list[Message]]:
 
 
 def perform(call: Path, answer: Path) -> None:
-    """Make a call and write its result, or the `ComponentError` that it raised, atomically.
+    """Make a call and write its result, or the `ComponentError` that it raised, as the last thing.
+
+    The files are opened before the process is limited: a limited one cannot write to those of another call, whose
+    content is a pickle, which runs code when it is read.
 
     Raises:
         SystemExit: If the call raised another exception; the traceback is printed.
     """
     faulthandler.enable(2)  # a crash of a library writes where it was
-    with call.open("rb") as stream:
-        sys.path[:], folder = pickle.load(stream)
-        os.chdir(folder)
-        module, name, arguments = pickle.load(stream)
+    with answer.open("wb") as output:
+        with call.open("rb") as stream:
+            sys.path[:], folder, limits = pickle.load(stream)
+            os.chdir(folder)
+            isolate(limits)
+            module, name, arguments = pickle.load(stream)
+        output.write(_result(module, name, arguments))
+
+
+def _result(module: str, name: str, arguments: tuple[Any, ...]) -> bytes:
+    """Make a call and return the pickle for `read_answer`."""
     collector = BufferingHandler(sys.maxsize)  # what tfopt logs otherwise only appears in the child's own output
     log = logging.getLogger("tfopt")
     log.addHandler(collector)
@@ -61,9 +72,7 @@ def perform(call: Path, answer: Path) -> None:
         result = False, lacked or error
         result[1].__cause__ = result[1].__context__ = None  # libraries make them be pickled; TensorFlow's cannot
     messages = [(record.name, record.levelno, record.getMessage()) for record in collector.buffer]
-    part = answer.with_suffix(".partial")
-    part.write_bytes(pickle.dumps((*result, messages)))
-    part.rename(answer)
+    return pickle.dumps((*result, messages))
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ from multiprocessing import reduction
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tfopt.processes.isolation import Limits, isolate
 from tfopt.processes.parent_death import die_with_parent
 from tfopt.processes.worker_process import WorkerClient, WorkerProcess, serve_calls
 
@@ -27,12 +28,12 @@ READ_LATE = re.compile(r"AWS_\w+|COLUMNS|LINES|PATH|TF_FORCE_GPU_ALLOW_GROWTH|TF
 class ForkedWorker(WorkerClient):
     """A worker forked from a process that runs `serve_forks`. It is killed when that process ends."""
 
-    def __init__(self, origin: WorkerProcess, log: Path) -> None:
-        """Fork the worker; raise WorkerDied if the fork server has ended."""
+    def __init__(self, origin: WorkerProcess, log: Path, limits: Limits | None = None) -> None:
+        """Fork the worker, which is limited; raise WorkerDied if the fork server has ended."""
         ours, theirs = socket.socketpair()
         super().__init__(Connection(ours.detach()), log)
         with theirs:
-            self._pid = origin.call("fork", str(log), descriptor=theirs.fileno())
+            self._pid = origin.call("fork", str(log), limits, descriptor=theirs.fileno())
         self._origin = origin
         self._status: int | None = None
 
@@ -82,7 +83,7 @@ class _Origin:
     def __init__(self, pipe: Connection, worker: Callable[[], object]) -> None:
         self._pipe, self._worker = pipe, worker
 
-    def fork(self, log: str) -> int:
+    def fork(self, log: str, limits: Limits | None) -> int:
         descriptor = reduction.recv_handle(self._pipe)
         own = os.getpid()
         if pid := os.fork():
@@ -95,6 +96,7 @@ class _Origin:
             with Path(log).open("ab") as stream:
                 os.dup2(stream.fileno(), 1)
                 os.dup2(stream.fileno(), 2)
+            isolate(limits)
             serve_calls(Connection(descriptor), self._worker())
             status = 0
         except BaseException:  # an exception must not leave this frame, or the fork would continue as the fork server

@@ -20,6 +20,7 @@ from typing import Any
 
 from tfopt.processes.child_call import perform
 from tfopt.processes.fork_server import ForkedWorker, late_variables, replace_late_variables, serve_forks
+from tfopt.processes.isolation import Limits
 from tfopt.processes.startup import speed_up_imports
 from tfopt.processes.worker_process import WorkerClient, WorkerDied, WorkerProcess
 
@@ -108,7 +109,7 @@ def start_ahead() -> None:
             _open.start_ahead()
 
 
-def fork_call(environment: Mapping[str, str], log: Path) -> "ForkedCall | None":
+def fork_call(environment: Mapping[str, str], log: Path, limits: Limits | None = None) -> "ForkedCall | None":
     """Return a fork of the server with this environment; None if no servers are open, or it cannot be started.
 
     Raises:
@@ -117,21 +118,23 @@ def fork_call(environment: Mapping[str, str], log: Path) -> "ForkedCall | None":
     with _lock:
         check_not_ended()
         try:
-            return _open.fork(environment, log) if _open else None
+            return _open.fork(environment, log, limits) if _open else None
         except (WorkerDied, OSError):  # a new process reports why
             check_not_ended()
             return None
 
 
-def start_worker(module: str, *, log: Path, environment: Mapping[str, str]) -> WorkerClient:
-    """Start a worker in a process of its own: during a run a fork, else a new process.
+def start_worker(
+    module: str, *, log: Path, environment: Mapping[str, str], limits: Limits | None = None
+) -> WorkerClient:
+    """Start a worker in a process of its own, which is limited: during a run a fork, else a new process.
 
     The module has a class ``Worker`` and, as a program, serves the calls of one (see `WorkerProcess`).
     """
-    if fork := fork_call({**os.environ, **environment}, log):
+    if fork := fork_call({**os.environ, **environment}, log, limits):
         fork.call("use_worker", module)
         return fork
-    return WorkerProcess(module, log=log, environment=environment)
+    return WorkerProcess(module, log=log, environment=environment, limits=limits)
 
 
 class PreloadedProcesses:
@@ -146,7 +149,7 @@ class PreloadedProcesses:
         self._servers: dict[frozenset[tuple[str, str]], WorkerProcess] = {}
         self._forks: dict[frozenset[tuple[str, str]], list[ForkedCall]] = {}
 
-    def fork(self, environment: Mapping[str, str], log: Path) -> "ForkedCall":
+    def fork(self, environment: Mapping[str, str], log: Path, limits: Limits | None = None) -> "ForkedCall":
         """Fork the server with this environment; start it if there is none, or it has ended."""
         late, key = late_variables(environment), _server_key(environment)
         server = self._servers.pop(key, None)
@@ -158,7 +161,7 @@ class PreloadedProcesses:
         self._servers[key] = server
         if self.is_ended:  # meanwhile
             server.kill()
-        fork = ForkedCall(server, log)
+        fork = ForkedCall(server, log, limits)
         fork.call("replace_variables", late)
         self._forks[key] = [*(other for other in self._forks.get(key, []) if not other.is_finished), fork]
         return fork

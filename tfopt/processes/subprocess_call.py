@@ -11,7 +11,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,6 +20,7 @@ from tfopt.errors import AttemptError, MachineError
 from tfopt.processes.call_limit import call_within
 from tfopt.processes.child_call import read_answer, write_call
 from tfopt.processes.exit_status import describe_exit, last_line, last_lines
+from tfopt.processes.isolation import is_exposed, limits_of_children
 from tfopt.processes.parent_death import PYTHON
 from tfopt.processes.preloaded_processes import check_not_ended, fork_call, is_in_run
 
@@ -38,12 +39,14 @@ def run_in_child(
     environment: Mapping[str, str] | None = None,
     limit_s: float | None = None,
     forwards_log: bool = False,
+    writes: Sequence[Path] = (),
 ) -> T:
     """Call a module-level function in a child process and return its (picklable) result.
 
     The child is a new Python process, or during a run a fork of one with TensorFlow (`preloaded_processes`). It and its
     own children are killed when this process ends, even when it is killed. Within `calls_in_this_process` there is no
-    child, unless it needs other variables.
+    child, unless it needs other variables. If the step's models are not trusted, the child may only write to the step's
+    outputs and to temporary files of its own (`tfopt.processes.isolation`).
 
     Args:
         function: Imported in the child by its module and name.
@@ -52,6 +55,7 @@ def run_in_child(
         environment: Environment variables, set before the child imports anything.
         limit_s: Timeout in seconds; None for no limit.
         forwards_log: True to log in this process what the function logged.
+        writes: Other folders that the child writes to.
 
     Raises:
         ComponentError: The one that the function raised.
@@ -67,16 +71,15 @@ def run_in_child(
             return function(*arguments)
         return call_within(limit_s, functools.partial(function, *arguments), doing)
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-        call, answer, log = (Path(folder, name) for name in ("call", "answer", "log"))
-        write_call(call, function, arguments)
+        call, answer, log, own = (Path(folder, name) for name in ("call", "answer", "log", "tmp"))
+        own.mkdir()
+        limits = limits_of_children()
+        write_call(call, function, arguments, limits and limits.with_folders(own, *writes))
         try:
-            code = _run(call, answer, log, {**os.environ, **(environment or {})}, limit_s)
+            code = _run(call, answer, log, {**os.environ, "TMPDIR": str(own), **(environment or {})}, limit_s)
         except subprocess.TimeoutExpired as error:
             received = f"{doing}: no end after {limit_s:.3g} s\n{last_lines(log)}"
-            fix = (
-                "see its last lines above, and bound the loops of the model; if it was only slow, allow it more time, "
-            )
-            fix += "or use a faster machine"
+            fix = "see its last lines above, and bound the loops of the model; if it was only slow, allow it more time"
             raise AttemptError(received, "a process that ends in time", fix) from error
         check_not_ended()
         _check_end(code, doing, answer, log)
@@ -96,7 +99,7 @@ def _check_end(code: int, doing: str, answer: Path, log: Path) -> None:
     if code and shutil.disk_usage(log.parent).free < LOG_ROOM:  # the child could not write down why it ended
         full = OSError(errno.ENOSPC, f"{doing}: {os.strerror(errno.ENOSPC)}", str(log.parent))
         raise disk_full_error(full) or full
-    if code or not answer.exists():
+    if code or not (answer.exists() and answer.stat().st_size):
         received = f"{doing}: the process {describe_exit(code)}{last_line(log)}\n{last_lines(log)}"
         fix = "mend what the lines above name; if it is the code of a library, report it with them and the model"
         raise AttemptError(received, "a process that ends well", fix)
@@ -116,16 +119,18 @@ def calls_in_this_process() -> Iterator[None]:
         _calls_here = before
 
 
-def run_isolated(function: Callable[..., T], *arguments: Any, doing: str) -> T:
+def run_isolated(function: Callable[..., T], *arguments: Any, doing: str, writes: Sequence[Path] = ()) -> T:
     """Call a module-level function and return its result: during a run in a fork, otherwise in this process.
+
+    The process of a command that must not be limited, such as that of `push_model`, calls it in a new process.
 
     TensorFlow keeps gigabytes of graphs and compiled programs until its process ends, and a run has many steps. Outside
     of a run, another process would import TensorFlow again, and lack classes that the caller registered with Keras.
     Errors are those of `run_in_child`.
     """
-    if not is_in_run():
+    if not is_in_run() and not is_exposed():
         return function(*arguments)
-    return run_in_child(function, *arguments, doing=doing, forwards_log=True)
+    return run_in_child(function, *arguments, doing=doing, forwards_log=True, writes=writes)
 
 
 def _run(call: Path, answer: Path, log: Path, environment: Mapping[str, str], limit_s: float | None) -> int:

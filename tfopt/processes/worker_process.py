@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from tfopt.errors import ComponentError
 from tfopt.processes.exit_status import describe_exit, last_lines
+from tfopt.processes.isolation import Limits, limited_command
 from tfopt.processes.parent_death import PYTHON, kill_when_closed
 
 TIMEOUT_S = 1800.0  # per call: compiling a large model may take minutes, but some calls never return
@@ -89,13 +90,20 @@ class WorkerClient(abc.ABC):
 class WorkerProcess(WorkerClient):
     """A worker in a new Python process."""
 
-    def __init__(self, module: str, *words: str, log: Path, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        module: str,
+        *words: str,
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        limits: Limits | None = None,
+    ) -> None:
         """Start ``python -m MODULE``, which calls `serve_calls` with the file descriptor in its first argument."""
         ours, theirs = socket.socketpair()
         reader, self._open_until_end = multiprocessing.Pipe(duplex=False)
         with theirs, reader, log.open("wb") as stream:
             self._process = subprocess.Popen(
-                [*PYTHON, "-m", module, str(theirs.fileno()), *words],
+                [*limited_command(limits), *PYTHON, "-m", module, str(theirs.fileno()), *words],
                 env={**os.environ, **(environment or {})},
                 pass_fds=[theirs.fileno(), reader.fileno()],
                 start_new_session=True,  # closing the terminal must not end it; closing the pipe does

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
 from tfopt.errors import ComponentError
+from tfopt.keras_models.model_code import is_trusted
+from tfopt.processes.isolation import Limits
 from tfopt.processes.preloaded_processes import start_worker
 from tfopt.processes.worker_process import CallFailed, WorkerClient
 from tfopt.runtimes.environment import format_variables
@@ -25,9 +27,13 @@ class SubprocessRuntime(Runtime):
         """Start the process and load the model there; see `tfopt.runtimes.load`."""
         self._variables = variables
         folder = tempfile.TemporaryDirectory(prefix="tfopt-")
-        shared = {"TF_FORCE_GPU_ALLOW_GROWTH": "true"}  # this process may have models on the same GPU
+        own = Path(folder.name, "tmp")
+        own.mkdir()
+        # This process may have models on the same GPU.
+        shared = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "TMPDIR": str(own)}
+        limits = None if is_trusted() else Limits((str(own),))
         log = Path(folder.name, "log")
-        self._process = start_worker(WORKER, log=log, environment=shared | dict(variables))
+        self._process = start_worker(WORKER, log=log, environment=shared | dict(variables), limits=limits)
         self._finalizer = weakref.finalize(self, _stop, self._process, folder)
         try:
             self.inputs, self.outputs = self._call("load", model.uri, signature, threads)

@@ -11,6 +11,7 @@ from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.models import PREPROCESSING, TAG
 from tfopt.data.feature_schema import read_manifest
 from tfopt.errors import ComponentError
+from tfopt.processes.subprocess_call import run_isolated
 from tfopt.runtimes.tflite import stored_tensors
 from tfopt.serving import warm_up
 
@@ -118,7 +119,9 @@ def write_version(model: Model, layout: str, folder: Path, examples: Examples | 
             cannot be read.
     """
     copy_model(model, layout, folder)
-    facts: VersionFacts = {"warm_up": warm_up.record_requests(model, layout, folder, examples, requests)}
+    arguments = model, layout, folder, examples, requests
+    recorded = run_isolated(warm_up.record_requests, *arguments, doing="recording requests", writes=[folder])
+    facts: VersionFacts = {"warm_up": recorded}
     if layout == "plain" and model.format == "tflite":
         facts["labels"] = _write_tflite_metadata(model, folder, examples)
     return facts

@@ -15,6 +15,7 @@ from tfopt.artifacts.formats import FORMATS
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.errors import ComponentError
+from tfopt.processes.subprocess_call import run_isolated
 from tfopt.serving.triton_scheduler import Scheduling
 from tfopt.storage import staging
 from tfopt.tensorrt.tag import CompatibilityTag
@@ -52,10 +53,9 @@ def make_config(
     """
     if previous is not None and not previous.startswith(HEADER):
         return previous
-    with runtimes.load(model) as runtime:
-        max_batch_size = min(scheduling.max_batch_size, largest_batch(model) or scheduling.max_batch_size)
-        scheduling = replace(scheduling, max_batch_size=max_batch_size)
-        config = config_text(name, model.format, runtime.inputs, runtime.outputs, scheduling)
+    specs = run_isolated(_read_signature, model, doing="reading the signature")
+    max_batch_size = min(scheduling.max_batch_size, largest_batch(model) or scheduling.max_batch_size)
+    config = config_text(name, model.format, *specs, replace(scheduling, max_batch_size=max_batch_size))
     if model.format == "saved_model" and model.signature != SERVING_DEFAULT:
         parameters = {**parameters, "TF_SIGNATURE_DEF": model.signature}  # of Triton's TensorFlow backend
     entries = (
@@ -63,6 +63,11 @@ def make_config(
         for key, text in parameters.items()
     )
     return HEADER + config + "".join(entries)
+
+
+def _read_signature(model: Model) -> tuple[dict[str, TensorSpec], dict[str, TensorSpec]]:
+    with runtimes.load(model) as runtime:
+        return runtime.inputs, runtime.outputs
 
 
 def largest_batch(model: Model) -> int | None:

@@ -52,9 +52,18 @@ def scratch_folder() -> Iterator[None]:
                     os.environ["TMPDIR"] = _before[1]
 
 
-def keep(file: Path) -> Path:
-    """Move a file out of the scratch folder, next to it, so that it remains when the process has ended."""
-    return Path(shutil.move(file, file.parent.parent)) if NAME.fullmatch(file.parent.name) else file
+def remove_abandoned() -> None:
+    """Remove the folders of processes that have ended."""
+    with contextlib.suppress(OSError):
+        _remove_abandoned(Path(_default_folder() or tempfile.gettempdir()))
+
+
+def keep(file: Path) -> Path | None:
+    """Move a file out of the scratch folder, next to it, so that it remains; None if this process may not do that."""
+    try:
+        return Path(shutil.move(file, file.parent.parent)) if NAME.fullmatch(file.parent.name) else file
+    except PermissionError:  # of a process that runs a model
+        return None
 
 
 def _own_folder() -> Path:

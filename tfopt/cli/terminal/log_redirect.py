@@ -13,6 +13,7 @@ from tfopt.cli.terminal.detection import is_interactive
 from tfopt.dag.outcome import running_step
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
+from tfopt.processes.exit_status import last_lines
 from tfopt.storage import scratch
 
 # Not through a link, by which another user could have the messages appended to any file; a pipe is an error.
@@ -111,8 +112,10 @@ def capture_library_logs() -> Iterator[None]:
     except ComponentError:
         raise
     except Exception:
-        keep = True
-        print(f"tfopt: the log messages of libraries are in {scratch.keep(Path(name))}", file=sys.stderr)
+        remaining = scratch.keep(Path(name))
+        keep = remaining is not None
+        shown = f"are in {remaining}" if keep else f"end with\n{indented(last_lines(Path(name)))}"
+        print(f"tfopt: the log messages of libraries {shown}", file=sys.stderr)
         raise
     finally:
         if not keep:
