@@ -85,6 +85,7 @@ EXPECTED = [
     "share_common_factors",
     "push_constants_through_inverses",
     "push_constants_over_trees",
+    "push_factors_over_sums",
     "push_exact_constants",
     "drop_neutral_elements",
     "fold_absorbing_elements",
