@@ -111,7 +111,10 @@ class QuantizableModel:
         """
         degradation = {}
         for self._scales in SCALES:
-            degradation[str(self._scales.value)] = measure(self.quantize(rules))
+            try:
+                degradation[str(self._scales.value)] = measure(self.quantize(rules))
+            except ComponentError:  # some find the scale 0 for a channel of zeros, which LiteRT does not load
+                degradation[str(self._scales.value)] = 1.0
         self._scales = min(SCALES, key=lambda scales: degradation[scales.value])
         return {"used": str(self._scales.value), "degradation": degradation}
 

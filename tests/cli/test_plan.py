@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tfopt.artifacts import imported_modules
 from tfopt.cli.engines import load_plan
 from tfopt.cli.main import main
 from tfopt.dag import tracing
@@ -121,8 +122,8 @@ def test_each_reason_names_what_changed(engine, folder, capsys, monkeypatch):
     assert reasons()["count"] == ["its outputs were changed or removed"]
     report.write_text(content)
     assert "count" not in reasons()
-    version = code_digest._version
-    monkeypatch.setattr(code_digest, "_version", lambda name: "0" if name == "numpy" else version(name))
+    version = imported_modules._version
+    monkeypatch.setattr(imported_modules, "_version", lambda name: "0" if name == "numpy" else version(name))
     assert reasons()["count"] == [f"package numpy changed: {version('numpy')} -> 0"]
     monkeypatch.undo()
     monkeypatch.chdir(folder)

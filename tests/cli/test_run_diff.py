@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from tests.reports import DIGITS, make_models, write_reports
-from tfopt.artifacts import Decision
+from tfopt.artifacts import Decision, imported_modules
 from tfopt.cli.main import main
 from tfopt.cli.run_diff import Difference, print_differences
 from tfopt.components.select_model.component import select_model
-from tfopt.execution import code_digest
 from tfopt.run_records.run_record import add_decision, recorded_run
 
 COUNT = '''
@@ -78,8 +77,8 @@ def test_values_and_contents_that_differ_are_listed(engine, folder, capsys):
 
 def test_packages_code_and_engine_that_differ_are_listed(folder, capsys, monkeypatch):
     run("a")
-    version = code_digest._version
-    monkeypatch.setattr(code_digest, "_version", lambda name: "0" if name == "numpy" else version(name))
+    version = imported_modules._version
+    monkeypatch.setattr(imported_modules, "_version", lambda name: "0" if name == "numpy" else version(name))
     Path("moved.txt").write_text("one\n")
     run("b", engine="beam")
     monkeypatch.undo()

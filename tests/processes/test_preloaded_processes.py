@@ -245,7 +245,8 @@ def test_nothing_is_left_5_seconds_after_the_kill_of_a_run(tmp_path, quick_serve
 def test_a_server_that_still_imports_ends_with_the_run(tmp_path, quick_servers, ending):
     (tmp_path / "empty" / "tensorflow" / "__init__.py").write_text("import time; time.sleep(120)\n")
     program = (
-        "import pathlib, sys, threading, time; from tests.processes import test_preloaded_processes as test\n"
+        "import pathlib, signal, sys, threading, time; from tests.processes import test_preloaded_processes as test\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"  # nohup ignores it
         "with test.preloading(is_run=True, will_fork=True):\n"
         "    thread = threading.Thread(target=test.start_ahead)\n"
         "    thread.start(), thread.join()  # the server outlives the thread that started it\n"

@@ -106,11 +106,12 @@ def pipeline() -> Iterator[Any]:
     special = find_runner(arguments)
     started = special.start(arguments, options) if special else contextlib.nullcontext(_subprocess_runner(options))
     try:
-        with _runner_errors(options), started as runner, worker_errors():
+        with started as runner, worker_errors():
             with _named_errors(options):
                 opened = beam.Pipeline(runner=runner, options=options)
-            with opened:
-                yield opened
+            yield opened
+            with _runner_errors(special, options), opened:  # runs it
+                pass
     finally:
         # Dask's runner opens a client for each run and does not close it.
         client = getattr(getattr(opened, "result", None), "client", None)
@@ -244,9 +245,10 @@ def _named_errors(options: Any) -> Iterator[None]:
         raise ComponentError(received, expected, fix) from error
 
 
-def _runner_errors(options: Any) -> AbstractContextManager[None]:
-    """Convert errors of runners that Beam starts elsewhere; its local one raises those of the workers' own code."""
-    return contextlib.nullcontext() if _runner(options) == "FnApiRunner" else _named_errors(options)
+def _runner_errors(special: BeamRunner | None, options: Any) -> AbstractContextManager[None]:
+    """Convert errors of runners that are not known; those of known ones are errors of the workers' own code."""
+    is_known = special or _runner(options) in ("FnApiRunner", "DaskRunner")
+    return contextlib.nullcontext() if is_known else _named_errors(options)
 
 
 @contextlib.contextmanager
