@@ -61,17 +61,27 @@ class Fork:
         pid: Its process ID.
         log: The file with its output.
         changes: The file with the number of its changes, written at its end.
+        sign: Sent by `wait` when the command asks for it: a limited process may not signal others.
+        requests: The pipe by which it asks.
+        sent: When the signal was sent; None before.
     """
 
     pid: int
     log: Path
     changes: Path
+    sign: Sign | None
+    requests: int
+    sent: float | None = None
 
     def wait(self) -> int:
         """Wait for the end of the process, and return its exit status, negative for a signal, or `HANGS`."""
         end = os.pidfd_open(self.pid)
+        ready, _, _ = select.select([end, self.requests], [], [], LIMIT_S)
+        if self.requests in ready and self.sign and os.read(self.requests, 1):
+            self.sent = time.time()
+            (os.killpg if self.sign.to_group else os.kill)(self.pid, self.sign.number)
         has_ended = bool(select.select([end], [], [], LIMIT_S)[0])
-        os.close(end)
+        os.close(end), os.close(self.requests)
         if not has_ended:
             os.kill(self.pid, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
@@ -104,8 +114,10 @@ def fork_command(
     """
     log, changes = (folder.with_name(f"{folder.name}.{name}.{suffix}") for suffix in ("log", "count"))
     sys.stdout.flush()
+    requests, request = os.pipe()
     if pid := os.fork():
-        return Fork(pid, log, changes)
+        os.close(request)
+        return Fork(pid, log, changes, sign, requests)
     code, own = 99, os.getpid()
     try:
         _forget_exit_functions()
@@ -117,7 +129,7 @@ def fork_command(
         os.chdir(folder)
         if forks_children:
             fork_children()
-        counter = _Counter(str(folder) + "/", kill_at, sign)
+        counter = _Counter(str(folder) + "/", kill_at, sign, request)
         sys.addaudithook(counter.hear)
         _count_metadata_calls(counter)
         from tfopt import run
@@ -147,8 +159,9 @@ def _forget_exit_functions() -> None:
 
 
 class _Counter:
-    def __init__(self, folder: str, kill_at: int, sign: Sign | None) -> None:
+    def __init__(self, folder: str, kill_at: int, sign: Sign | None, request: int) -> None:
         self.folder, self.kill_at, self.number, self.pid, self.sign = folder, kill_at, 0, os.getpid(), sign
+        self.request = request
 
     def hear(self, event: str, values: tuple[Any, ...]) -> None:
         """Count a change that is reported to an audit hook."""
@@ -176,11 +189,7 @@ class _Counter:
         if not self.sign:
             os.kill(self.pid, signal.SIGKILL)
             return
-        Path(self.folder).with_suffix(".sent").touch()
-        if self.sign.to_group:
-            os.killpg(self.pid, self.sign.number)
-        else:
-            os.kill(self.pid, self.sign.number)
+        os.write(self.request, b"x")
         time.sleep(REACTS_S)  # the signal ends it, or the command goes on
 
 

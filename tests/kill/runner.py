@@ -96,11 +96,11 @@ class KillRunner:
         words = [word.format(case=folder) for word in case.words]
         at = 1 + round(moment * (self._changes(case)[1] - 1))
         command = fork_command(words, folder, "interrupted", at, sign=sign, forks_children=True)
-        code, sent = command.wait(), folder.with_suffix(".sent")
+        code = command.wait()
         text = command.log.read_text()
-        if not sent.exists():  # it made fewer changes than before, and ended
+        if command.sent is None:  # it made fewer changes than before, and ended
             return [*([f"it ended with {code}:\n{text[-2000:]}"] if code else []), *self._rerun(case, folder, words)]
-        seconds = time.time() - sent.stat().st_mtime
+        seconds = time.time() - command.sent
         defects = (
             [] if code == sign.code or (sign.code is None and code) else [f"it ended with {code}:\n{text[-2000:]}"]
         )

@@ -185,7 +185,12 @@ def test_the_process_of_a_step_writes_to_its_outputs_only(engine, trust, writer,
         words = ["--executor-input", json.dumps({"inputs": inputs, "outputs": outputs})]
     command = [sys.executable, "-P", "-m", "tfopt.run", "tests.toys:write_elsewhere", *words]
     command += ["--trust-model-code"] if trust else []
-    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"TMPDIR": str(tmp_path)})
+    run = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
     assert run.returncode == 0, run.stderr
     assert toys.Report(report).read() == {"self": trust, "child": trust, "own": True}
     assert len(list(other.iterdir())) == 2 * trust and answer.exists() == (engine == "kfp")
@@ -197,7 +202,12 @@ def test_the_process_of_a_step_writes_to_its_outputs_only(engine, trust, writer,
 def test_a_limited_command_shows_the_log_of_libraries_that_it_cannot_keep(tmp_path, writer):
     command = [sys.executable, "-P", "-m", "tfopt.run", "tests.toys:write_elsewhere", "--model", writer]
     command += ["--report", tmp_path / "outputs" / "report", "--folder", "warn"]
-    run = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"TMPDIR": str(tmp_path)})
+    run = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"TMPDIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])},
+    )
     assert (
         run.returncode == 1
         and "libraries end with\n" in run.stderr
