@@ -41,7 +41,12 @@ def _leave_folder(graph):
     graph.asset_file_def.add(filename="../../../etc/hostname").tensor_info.name = "Const:0"
 
 
+def _negate_size(graph):
+    next(iter(graph.signature_def["serving_default"].inputs.values())).tensor_shape.dim[1].size = -5
+
+
 DAMAGE = [
+    (_negate_size, r"'x' has a negative size"),
     (_rename_output, r"'y': no tensor 'nowhere:0'"),
     (_retype_input, r"'x': string"),
     (_call_itself, r"calls itself"),

@@ -19,8 +19,9 @@ from types import SimpleNamespace
 
 from tests.fuzz.byte_damage import Rename
 from tests.fuzz.outcome import reports_failure, same_outcome
+from tfopt.processes import call_limit
 
-LIMIT_S = 60.0
+LIMIT_S = 120.0  # a call of a model in a new process has 60 s
 MAX_BYTES = 3 << 30  # of resident memory; a process with TensorFlow has some 0.7 GiB
 PARTS = ("received: ", "expected: ", "how to fix: ")
 GOOD = ("three parts", "rightly accepted")
@@ -123,6 +124,7 @@ def _fork(case: Case, originals: Path, folder: Path) -> int:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_DATA, (2 * MAX_BYTES, 2 * MAX_BYTES))  # other processes need memory too
         _serve_children()
+        call_limit.MINIMUM_S = 10.0  # of calls of a model in this process
         copy = _copy(originals, case.source, inside)
         if not _holds_in_fork(lambda: [case.damage(copy)]):
             os._exit(BROKEN)

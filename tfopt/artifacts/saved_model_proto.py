@@ -52,9 +52,14 @@ def check_meta_graph(graph: Any, folder: Path, *, effects: bool = False) -> None
     """Check a MetaGraphDef of a SavedModel before a runtime loads it.
 
     Raises:
-        ComponentError: If its functions call themselves, an asset is not below the folder, or operators reach outside
-            of a model that is not trusted.
+        ComponentError: If its functions call themselves, an asset is not below the folder, a size in a signature is
+            negative, or operators reach outside of a model that is not trusted.
     """
+    for key, signature in graph.signature_def.items():
+        for name, tensor in (*signature.inputs.items(), *signature.outputs.items()):
+            if any(dim.size < -1 for dim in tensor.tensor_shape.dim):  # -1: open
+                received = f"{folder}: signature {key!r}: {name!r} has a negative size"
+                raise ComponentError(received, "sizes of 0 or more, or open ones", DAMAGED)
     for asset in asset_files(graph):
         if asset.filename.startswith("/") or ".." in PurePosixPath(asset.filename).parts:
             raise ComponentError(f"{folder}: asset {asset.filename!r}", "files below assets/", "do not load this model")
