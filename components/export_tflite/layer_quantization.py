@@ -50,7 +50,7 @@ class _Layer:
         """Return the kinds that the layer may have, from the lowest one to float32."""
         kinds = list(BITS)[list(BITS).index(lowest) :]
         if not self.weights:
-            return [lowest, "float32"]
+            return list(dict.fromkeys((lowest, "float32")))
         return [kind for kind in kinds if kind != "float16" or self.largest <= np.finfo(np.float16).max]
 
 
@@ -133,7 +133,9 @@ class QuantizableModel:
             if layer.output not in noise[kinds[0]] or not (layer.weights or self.ranges):
                 continue
             path: list[_Step] = []
-            for kind, following in pairwise(layer.kinds(self._lowest)):
+            given = [kind.partition("x")[0] for pattern, kind in rules if re.search(pattern, layer.output)]
+            lowest = max((self._lowest, *given[-1:]), key=BITS.__getitem__)  # a step never lowers what a rule gives
+            for kind, following in pairwise(layer.kinds(lowest)):
                 removed = noise[kind][layer.output] - noise.get(following, {}).get(layer.output, 0.0)
                 added = 1 if self.ranges else layer.weights * (BITS[following] - BITS[kind]) / 8
                 step = _Step(layer.output, following, removed, added, last=kind == "float16")
