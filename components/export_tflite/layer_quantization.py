@@ -133,8 +133,8 @@ class QuantizableModel:
             if layer.output not in noise[kinds[0]] or not (layer.weights or self.ranges):
                 continue
             path: list[_Step] = []
-            given = [kind.partition("x")[0] for pattern, kind in rules if re.search(pattern, layer.output)]
-            lowest = max((self._lowest, *given[-1:]), key=BITS.__getitem__)  # a step never lowers what a rule gives
+            chosen = [kind.partition("x")[0] for pattern, kind in rules if re.search(pattern, layer.output)]
+            lowest = max((self._lowest, *chosen[-1:]), key=BITS.__getitem__)  # a step never lowers what a rule gives
             for kind, following in pairwise(layer.kinds(lowest)):
                 removed = noise[kind][layer.output] - noise.get(following, {}).get(layer.output, 0.0)
                 added = 1 if self.ranges else layer.weights * (BITS[following] - BITS[kind]) / 8

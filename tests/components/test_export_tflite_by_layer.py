@@ -178,10 +178,10 @@ def test_steps_remove_most_noise_for_each_byte_first(monkeypatch):
     assert steps[:4] == [("second", "int8"), ("first", "int8"), ("third", "float16"), ("second", "float16")]
     assert [step for step in steps if step[0] == "fourth"] == [("fourth", "int8"), ("fourth", "float32")]
     assert {kind for _, kind in steps[-3:]} == {"float32"} and ("fourth", "float32") not in steps[-3:]
-    given = model.rank_promotions([("first", "float32"), ("second", "int8"), ("third", "int4x32")])
-    assert [kind for name, kind in given if name == "first"] == []
-    assert [kind for name, kind in given if name == "second"] == ["float16", "float32"]
-    assert [kind for name, kind in given if name == "third"] == ["float16", "float32"]
+    promotions = model.rank_promotions([("first", "float32"), ("second", "int8"), ("third", "int4x32")])
+    assert [kind for name, kind in promotions if name == "first"] == []
+    assert [kind for name, kind in promotions if name == "second"] == ["float16", "float32"]
+    assert [kind for name, kind in promotions if name == "third"] == ["float16", "float32"]
 
 
 @pytest.mark.parametrize(("outlier", "scales"), [(1, "min_max_uniform_quantize"), (8, "MSE")])
