@@ -124,6 +124,7 @@ def push(
         path=str(versions.path(result.version)),
         previous=result.previous,
         reason=reason,
+        versions=model.card.versions,
         **facts,
     )
     version = replace(record.pushed, number=result.version, path=report.path or "")

@@ -79,6 +79,7 @@ def test_each_push_adds_the_next_number(model, tmp_path):
         "fallback": False,
         "blessing": "meets the goals",
         "warm_up": "none: tflite as tf_serving has no such file",
+        "versions": {"tensorflow": "2.21.0", "tfopt": "0.1.0"},
     }
     assert (second.read()["version"], second.read()["previous"]) == (2, 1)
     assert dump(first.load()) == first.read()

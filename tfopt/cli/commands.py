@@ -20,6 +20,7 @@ from tfopt.cli.arguments import (
 )
 from tfopt.cli.completion import add_completion
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_plan, run_recorded
+from tfopt.cli.fleet import add_fleet
 from tfopt.cli.history import add_history, add_restore, add_withdraw
 from tfopt.cli.init import add_init
 from tfopt.cli.run_files.run_file import add_file_option
@@ -308,6 +309,7 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "open": runs.add_open,
     "diff": runs.add_diff,
     "history": add_history,
+    "fleet": add_fleet,
     "withdraw": add_withdraw,
     "restore": add_restore,
     "clean": runs.add_clean,

@@ -95,7 +95,7 @@ def _print_change(result: "Withdrawal", arguments: argparse.Namespace) -> int:
 def _history(arguments: argparse.Namespace) -> int:
     if arguments.last < 1:
         raise ComponentError(f"--last {arguments.last}", "a number from 1", "write for example --last 30")
-    runs = read_all_runs(arguments.destination)[-arguments.last :]
+    runs = read_all_runs(arguments.destination, arguments.last)
     changes = read_changes(arguments.destination)
     if arguments.json:
         facts = [report_schema.dump(run) for run in runs]

@@ -26,3 +26,5 @@ class PushedReport:
     recipe: str | None = None  # the folder of the stored recipe
     # what was written elsewhere about the version, by target (``register``)
     registrations: dict[str, str] = field(default_factory=dict)
+    # of tfopt and of the libraries that affect the model; empty if nothing was pushed
+    versions: dict[str, str] = field(default_factory=dict)
