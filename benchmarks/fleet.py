@@ -65,7 +65,7 @@ def main() -> None:
         for name in names:
             write_destination(Path(folder, name), arguments.runs)
         start = time.perf_counter()
-        command = [Path(sys.executable).with_name("tfopt"), "fleet", *names, "-o", "fleet.html"]
+        command = [str(Path(sys.executable).with_name("tfopt")), "fleet", *names, "-o", "fleet.html"]
         subprocess.run(command, cwd=folder, check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - start
     print(f"{arguments.destinations} destinations with {arguments.runs} runs each, table and page: {seconds:.1f} s")

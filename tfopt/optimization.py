@@ -20,6 +20,7 @@ from tfopt.cli.terminal.log_redirect import progress_on_terminal
 from tfopt.component import Group, Input
 from tfopt.dag.dag import Dag
 from tfopt.dag.outcome import Outcome
+from tfopt.dag.policy_checks import check_policies
 from tfopt.dag.source_checks import check_sources
 from tfopt.dag.tracing import Inherited, Steps, trace
 from tfopt.data.batches import parse_records, serialize_records
@@ -200,6 +201,7 @@ def optimize(
         values = {"destination": str(root / "pushed")} | values | sources
         checked = dag.values(values)
         check_sources(dag, checked)
+        check_policies(dag, checked)
         steps = run_recorded(dag, checked, root, "process")
     selected = Model(steps["select_model"].outputs["selected"].uri)
     selected.signature = signature

@@ -53,16 +53,23 @@ def push_model(
         registration: Where the version is registered, and as what.
 
     Raises:
-        ComponentError: If a blessing is for another model, the layout cannot hold the format, the examples do not fit
-            the model, or the destination cannot be written. The served versions are then unchanged. Also if a
-            registration fails; the version is then pushed.
+        ComponentError: If a blessing is for another model, a policy (docs/operate.md) does not allow the push, the
+            layout cannot hold the format, the examples do not fit the model, or the destination cannot be written. The
+            served versions are then unchanged. Also if a registration fails; the version is then pushed.
     """
-    from tfopt.components.push_model.push import check_push, choose, push, store_for_next_run  # imports NumPy
+    from tfopt.components.push_model.push import (  # imports NumPy
+        check_policies,
+        check_push,
+        choose,
+        push,
+        store_for_next_run,
+    )
     from tfopt.components.push_model.registration import plan_registration, register_version
     from tfopt.components.push_model.version_record import VersionRecord
 
     choice = choose(model, blessing, infra_blessing, fallback)
     check_push(choice, settings, decision, trained, recipe)
+    check_policies(choice, model, settings, decision, infra_blessing)
     version, targets = plan_registration(choice, model, decision, settings, registration)
     record = VersionRecord("", version, list(map(str, targets)), trained.digest if trained else None)
     report = push(choice, model, examples, settings, scheduling, record)

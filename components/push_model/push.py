@@ -18,6 +18,7 @@ from tfopt.reports.serving_report import ServedModel
 from tfopt.runtimes import environment
 from tfopt.serving import version_manifest
 from tfopt.serving.layouts import resolve_layout, version_files, write_version
+from tfopt.serving.policy import read_policies
 from tfopt.serving.triton_config import make_config
 from tfopt.serving.triton_scheduler import Scheduling
 from tfopt.storage.remote_files import is_remote
@@ -152,6 +153,17 @@ def check_push(
         check_name(folder / warm_start.LINK, link=True)
     if recipe:
         check_name(folder / warm_start.RECIPE)
+
+
+def check_policies(
+    choice: Choice, requested: Model, settings: PushSettings, decision: Decision | None, infra: InfraBlessing | None
+) -> None:
+    """Raise ComponentError if a policy that holds for the destination does not allow the push."""
+    if choice.model is None:
+        return
+    for policy in read_policies(settings.destination):
+        report, signed = decision.load() if decision else None, bool(settings.signing_key)
+        policy.check_push(choice.model.format, report, requested.digest, signed=signed, tested=infra is not None)
 
 
 def store_for_next_run(

@@ -18,6 +18,7 @@ from tfopt.reports.benchmark_report import BenchmarkReport
 from tfopt.reports.decision_report import ConstantRow, DecisionReport, ModelDecision
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.serving.layouts import find_misfit
+from tfopt.serving.policy import Policy, read_policies
 
 
 def decide(
@@ -41,9 +42,9 @@ def decide(
     resolve = _goal_resolver(baseline, quality, criteria)
     goals = resolve(read_goals(criteria.goals), past=partial(history.reference, WINNER))
     objective = quality if criteria.objective == QUALITY else criteria.objective
-    warnings = conversion_warnings(models, names)
+    warnings, policies = conversion_warnings(models, names), read_policies(criteria.destination)
     failures = {
-        model.name: _failures(artifact, model, goals, criteria, evaluation, warnings[model.name])
+        model.name: _failures(artifact, model, goals, criteria, evaluation, warnings[model.name], policies)
         for model, artifact in zip(measured, models, strict=True)
     }
     passed = {model.name for model in measured if not model.error and not failures[model.name]}
@@ -74,6 +75,7 @@ def decide(
         constant=constant_row(evaluation, quality),
         notes=list(evaluation.notes),
         unstable=[model.name for model in measured if model.disturbed_metrics],
+        records=evaluation.counts.evaluated,
     )
     return models[names.index(chosen.name)], report
 
@@ -134,12 +136,15 @@ def _failures(
     criteria: Criteria,
     evaluation: EvaluationReport,
     warnings: Sequence[str],
+    policies: Sequence[Policy],
 ) -> list[tuple[str, str]]:
     """List what a model misses, each as a metric, or what stands for one, and the explanation."""
     examples, candidates = evaluation.counts.evaluated, evaluation.interval.candidates
     failures: list[tuple[str, str | None]] = []
     if not model.error and (misfit := find_misfit(artifact, criteria.layout)):
         failures.append((reasons.LAYOUT, f"layout={criteria.layout} cannot hold {misfit}"))
+    if not model.error:
+        failures += [(reasons.POLICY, policy.failure(model.format, evaluation.counts.evaluated)) for policy in policies]
     explain = partial(Goal.failure, proven=criteria.confidence == "interval", examples=examples, candidates=candidates)
     failures += [(goal.metric, explain(goal, model)) for goal in goals]
     if criteria.better_than_constant and evaluation.constant and not model.error:

@@ -10,9 +10,10 @@ from tfopt.measurement.significance import is_indistinguishable, is_significantl
 from tfopt.reports.benchmark_report import SpeedupEstimate
 from tfopt.reports.evaluation_report import ConstantModel
 
-LAYOUT, CONSTANT, CONVERSION = "layout", "constant", "conversion"
+LAYOUT, POLICY, CONSTANT, CONVERSION = "layout", "policy", "constant", "conversion"
 NO_METRIC = {  # what stands for a metric in the failures of a model, and its summary
     LAYOUT: "not supported by the layout",
+    POLICY: "not allowed by the policy",
     CONSTANT: "not better than a constant answer",
     CONVERSION: "conversion in doubt",
 }

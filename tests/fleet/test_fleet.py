@@ -154,7 +154,7 @@ def test_costs_follow_from_throughput_price_and_rate(tmp_path, capsys):
 
 
 def test_the_file_of_the_docs_is_valid(tmp_path):
-    (block,) = re.findall(r"```yaml\n(.*?)```", Path("docs/operate.md").read_text(), re.DOTALL)
+    block = re.findall(r"```yaml\n(.*?)```", Path("docs/operate.md").read_text(), re.DOTALL)[0]
     file = tmp_path / "fleet.yaml"
     file.write_text(block)
     fraud = Destination(str(tmp_path / "served" / "fraud"), "fraud", 0.8, 4500.0)

@@ -31,6 +31,7 @@ from tfopt.dag import tracing
 from tfopt.dag.dag import Dag, resolve_source
 from tfopt.dag.outcome import Outcome
 from tfopt.dag.planned_step import ALWAYS
+from tfopt.dag.policy_checks import check_policies
 from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
@@ -159,6 +160,7 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object
     for source in dag.sources:
         _check_source(dag, source, checked[source])
     check_sources(dag, checked)
+    check_policies(dag, checked)
     return checked
 
 

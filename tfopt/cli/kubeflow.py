@@ -12,6 +12,7 @@ from tfopt.cli.run_files.run_file import add_file_option
 from tfopt.component import components
 from tfopt.dag import tracing
 from tfopt.dag.dag import Dag
+from tfopt.dag.policy_checks import check_policies
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.kfp.images import Images
@@ -216,6 +217,7 @@ def _values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object]:
     values: dict[str, object] = arguments.run_file.values(dag, arguments.set, check)
     defaults = {name: parameter.default for name, parameter in dag.parameters.items() if not parameter.required}
     dag.check_values(defaults | values)
+    check_policies(dag, defaults | values)
     return values
 
 

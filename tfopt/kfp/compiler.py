@@ -16,6 +16,7 @@ from kfp.dsl.structures import ResourceSpec
 import tfopt
 from tfopt.component import Component
 from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Value
+from tfopt.dag.policy_checks import check_images
 from tfopt.declaration.parameters import Parameter
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
@@ -98,6 +99,8 @@ def compile_pipeline(
     if as_component:
         _refuse_settings_of_runs(dag, options, defaults)
     placed = place_steps(dag, images, options)
+    values = {name: parameter.default for name, parameter in dag.parameters.items()} | dict(defaults)
+    check_images(dag, values, [step["image"] for step in placed.values()])
     used = [source for source in dag.sources.values() if not source.optional or source.name in {*sources, *defaults}]
     if target == VERTEX:
         addresses = {name: defaults[name] for name in dag.sources if name in defaults}

@@ -20,11 +20,13 @@ import tfopt
 from tfopt.artifacts import Artifact
 from tfopt.artifacts.base import files_below
 from tfopt.dag.dag import Dag
+from tfopt.dag.policy_checks import check_images
 from tfopt.dag.source_checks import check_sources
 from tfopt.errors import ComponentError
 from tfopt.kfp import compiler
 from tfopt.kfp.client import Server
 from tfopt.kfp.images import Images
+from tfopt.kfp.placement import place_steps
 from tfopt.kfp.pod_options import Options
 from tfopt.storage import remote_files
 
@@ -60,6 +62,8 @@ def upload(
         ComponentError: If a value is not allowed, the DAG does not compile, or the server refuses.
     """
     name, parameters = compiler.pipeline_name(dag), run_parameters(dag, values)
+    placed = place_steps(dag, images, options)
+    check_images(dag, values, [step["image"] for step in placed.values()])
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "pipeline.yaml")
         compiler.compile_pipeline(dag, file, images, options, sources=values)

@@ -126,6 +126,7 @@ class DecisionReport:
     notes: list[str] = field(default_factory=list)
     # names of the models whose speed was not compared, because other processes used the machine
     unstable: list[str] = field(default_factory=list)
+    records: int = 0  # the number of examples that quality was measured on; 0 in decisions of earlier releases
 
     @property
     def is_undecided(self) -> bool:

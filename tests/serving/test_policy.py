@@ -1,0 +1,235 @@
+"""Test policies: a run may tighten the rules of a destination, and is refused by every command if it weakens them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.components.test_select_model_history import run
+from tests.reports import TRAINED, make_models
+from tfopt.artifacts import Blessing, Decision, Model, Pushed
+from tfopt.cli.main import main
+from tfopt.components.push_model.component import push_model
+from tfopt.components.select_model.component import select_model
+from tfopt.dag import tracing
+from tfopt.dag.policy_checks import check_policies
+from tfopt.errors import ComponentError
+from tfopt.serving.policy import read_policies
+
+OWNER = "owner: ml-platform\n"
+
+
+def write(folder: Path, rules: str) -> Path:
+    folder.mkdir(exist_ok=True)
+    (folder / "policy.yaml").write_text(OWNER + rules)
+    return folder
+
+
+def check(destination: Path, **values: object) -> None:
+    dag = tracing.load("optimize")
+    defaults = {name: parameter.default for name, parameter in dag.parameters.items()}
+    check_policies(dag, {**defaults, "destination": str(destination), **values})
+
+
+@pytest.mark.parametrize(
+    ("rules", "goals", "is_allowed"),
+    [
+        ("goals: [accuracy threshold 0.95]", ["accuracy threshold 0.95"], True),
+        ("goals: [accuracy threshold 0.95]", ["accuracy threshold 0.97", "latency threshold 5"], True),
+        ("goals: [accuracy threshold 0.95]", ["accuracy threshold 0.94"], False),
+        ("goals: [accuracy threshold 0.95]", ["accuracy max_degradation 1%"], False),
+        ("goals: [accuracy threshold 0.95]", [], False),
+        ("goals: [latency threshold 5]", ["latency threshold 4"], True),
+        ("goals: [latency threshold 5]", ["latency threshold 6"], False),
+        ("goals: [throughput threshold 100]", ["throughput threshold 90"], False),
+        ("goals: [quality max_degradation 1%]", ["quality max_degradation 0.5%"], True),
+        ("goals: [quality max_degradation 1%]", ["quality max_degradation 2%"], False),
+        ("goals: [quality max_degradation 1%]", ["quality max_degradation 0.01"], False),
+        ("goals: [latency min_improvement 20%]", ["latency min_improvement 30%"], True),
+        ("goals: [latency min_improvement 20%]", ["latency min_improvement 10%"], False),
+        ("goals: ['accuracy[city=*] threshold 0.9']", ["accuracy threshold 0.9"], False),
+        ("goals: [accuracy threshold 0.9, latency threshold 5]", ["accuracy threshold 0.9"], False),
+    ],
+)
+def test_goals_may_be_tightened_and_not_weakened(tmp_path, rules, goals, is_allowed):
+    served = write(tmp_path / "served", rules)
+    if is_allowed:
+        check(served, goals=goals)
+        return
+    with pytest.raises(ComponentError) as error:
+        check(served, goals=goals)
+    assert error.value.expected == f"the rule goals of the policy {served}/policy.yaml (owner: ml-platform)"
+    assert error.value.fix.startswith("add the goal '")
+
+
+@pytest.mark.parametrize(
+    ("rules", "values", "received"),
+    [
+        ("goals: [quality max_degradation 1%]", {"confidence": "estimate"}, "confidence=estimate"),
+        ("signature: true", {}, "no signing_key"),
+    ],
+)
+def test_other_rules_are_checked_with_the_values_of_a_run(tmp_path, rules, values, received):
+    served = write(tmp_path / "served", rules)
+    with pytest.raises(ComponentError, match=received):
+        check(served, **values)
+
+
+def test_the_policy_of_the_environment_holds_for_all_destinations(tmp_path, monkeypatch):
+    file = write(tmp_path / "organisation", "goals: [latency threshold 5]") / "policy.yaml"
+    monkeypatch.setenv("TFOPT_POLICY", str(file))
+    with pytest.raises(ComponentError, match="latency threshold 5"):
+        check(tmp_path / "served")
+    served = write(tmp_path / "served", "goals: [size threshold 1000]")
+    with pytest.raises(ComponentError, match="size threshold 1000"):
+        check(served, goals=["latency threshold 5"])
+    check(served, goals=["latency threshold 5", "size threshold 1000"])
+    write(tmp_path / "organisation", "signature: true")
+    check(tmp_path / "other", signing_key="key.pem")
+    with pytest.raises(ComponentError, match="no signing_key"):
+        check(tmp_path / "other")
+    monkeypatch.setenv("TFOPT_POLICY", str(tmp_path / "missing.yaml"))
+    with pytest.raises(ComponentError, match="no such file"):
+        check(tmp_path / "served")
+
+
+PIPELINE = """
+from tfopt.artifacts import Blessing, Model
+from tfopt.component import Input
+from tfopt.trace import Steps
+
+def direct(steps: Steps, model: Input[Model], blessing: Input[Blessing]) -> None:
+    exported = steps.export_tflite(model=model).outputs["exported"]
+    steps.push_model(model=exported, blessing=blessing, destination="served")
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "received"),
+    [
+        ("formats: [onnx]", "push_model pushes the output of export_tflite, tflite"),
+        ("serving_test: true", "push_model without a serving test"),
+        ("min_records: 10", "push_model without a decision"),
+        ("formats: [tflite]", None),
+    ],
+)
+def test_rules_about_the_wiring(tmp_path, monkeypatch, capsys, rules, received):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "served", rules)
+    (tmp_path / "direct.py").write_text(PIPELINE)
+    (model,) = make_models([TRAINED], tmp_path / "models")
+    Blessing(tmp_path / "blessing").write({"blessed": True, "reason": "", "model_digest": Model(model).digest})
+    sources = ["--set", f"model={model}", "--set", f"blessing={tmp_path / 'blessing'}"]
+    for words in (["plan", *sources], ["run", *sources], ["compile", "-o", "direct.yaml"]):
+        if received is None and words[0] == "run":
+            continue  # the model is not a real one
+        assert main([words[0], "direct.py", *words[1:]]) == (0 if received is None else 1)
+        error = capsys.readouterr().err
+        assert received is None or (received in error and "(owner: ml-platform)" in error), error
+
+
+def test_images_that_no_pattern_matches_are_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "served", "images: ['registry.example/*']")
+    (tmp_path / "direct.py").write_text(PIPELINE)
+    assert main(["compile", "direct.py", "-o", "direct.yaml"]) == 1
+    assert "the rule images of the policy" in capsys.readouterr().err
+    assert not Path("direct.yaml").exists()
+    assert main(["compile", "direct.py", "-o", "direct.yaml", "--image", "registry.example/tfopt-{kind}:1"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "received"),
+    [
+        ("goals: [a]", "no 'owner'"),
+        (OWNER + "gaols: []", "gaols"),
+        (OWNER + "goals: [accuracy most 1]", "accuracy most 1"),
+        (OWNER + "formats: [tflight]", "formats tflight"),
+        (OWNER + "min_records: many", "min_records is"),
+        ("- a", "list"),
+        ("owner: [", "while parsing"),
+    ],
+)
+def test_damaged_policies_are_refused_before_a_run(tmp_path, content, received):
+    (tmp_path / "policy.yaml").write_text(content)
+    with pytest.raises(ComponentError) as error:
+        read_policies(str(tmp_path))
+    assert received in error.value.received and str(tmp_path) in error.value.received
+
+
+def test_the_policy_of_the_docs_is_valid(tmp_path):
+    text = Path("docs/operate.md").read_text()
+    (rules,) = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "owner:" in block]
+    (tmp_path / "policy.yaml").write_text(rules)
+    (policy,) = read_policies(str(tmp_path))
+    assert policy.min_records == 500 and policy.signature and policy.serving_test
+
+
+def test_no_policy_is_no_rule(tmp_path):
+    assert read_policies(str(tmp_path / "served")) == read_policies(None) == []
+
+
+def select(folder: Path, served: Path) -> dict:
+    """Select among the models of a run; return the outputs."""
+    run(folder, folder / "elsewhere")
+    models = sorted((folder / "models").iterdir())
+    return select_model(
+        models[0], models[1:], folder / "evaluation", folder / "benchmark", folder / "selected 2",
+        folder / "decision 2", folder / "blessing 2", destination=str(served),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rules", "selected", "blessed", "reason"),
+    [
+        ("formats: [saved_model, tflite]", "tflite", True, ""),
+        ("formats: [saved_model]", "trained", True, "allows saved_model"),
+        ("min_records: 1000000", "trained", False, "requires 1,000,000"),
+        ("min_records: 10", "tflite", True, ""),
+    ],
+)
+def test_the_selection_obeys_formats_and_records(tmp_path, rules, selected, blessed, reason):
+    served = write(tmp_path / "served", rules)
+    outputs = select(tmp_path / "run", served)
+    decision = Decision(outputs["decision"].path).load()
+    assert (decision.selected, decision.blessed) == (selected, blessed)
+    (lite,) = [model for model in decision.models if model.name == "tflite"]
+    assert reason in " ".join(lite.reasons)
+
+
+@pytest.mark.parametrize(
+    ("rules", "received"),
+    [
+        ("goals: [latency threshold 0.001]", "the decision: goals quality max_degradation 1%"),
+        ("formats: [saved_model]", "its format is tflite"),
+        ("min_records: 1000000", "evaluated on"),
+        ("signature: true", "no signing_key"),
+        ("serving_test: true", "no infra_blessing"),
+    ],
+)
+def test_a_push_that_violates_a_rule_is_refused_and_pushes_nothing(tmp_path, rules, received):
+    outputs = select(tmp_path / "run", tmp_path / "elsewhere")  # before the policy was written
+    served = write(tmp_path / "served", rules)
+    inputs = (outputs["selected"], outputs["blessing"], tmp_path / "pushed")
+    with pytest.raises(ComponentError) as error:
+        push_model(*inputs, decision=outputs["decision"], destination=str(served))
+    assert received in error.value.received and "(owner: ml-platform)" in error.value.expected
+    assert [path.name for path in served.iterdir()] == ["policy.yaml"]
+    write(served, "goals: [quality max_degradation 2%]\nformats: [tflite]\nmin_records: 5")
+    with pytest.raises(ComponentError, match="no decision about this model"):
+        push_model(*inputs, destination=str(served))
+    pushed = push_model(*inputs, decision=outputs["decision"], destination=str(served))["pushed"]
+    assert Pushed(pushed.path).load().version == 1
+    assert json.loads((pushed.path / "pushed.json").read_text())["pushed"]
+
+
+def test_a_decision_about_another_model_proves_nothing(tmp_path):
+    served = write(tmp_path / "served", "goals: [quality max_degradation 1%]")
+    outputs = select(tmp_path / "one", tmp_path / "elsewhere")
+    other = select(tmp_path / "two", tmp_path / "elsewhere")
+    with pytest.raises(ComponentError, match="no decision about this model"):
+        push_model(
+            outputs["selected"], outputs["blessing"], tmp_path / "pushed", decision=other["decision"],
+            destination=str(served),
+        )  # fmt: skip

@@ -1,0 +1,144 @@
+"""Policies: rules of an organisation for what is pushed, which a run may tighten and not weaken.
+
+A policy is ``policy.yaml`` in a destination, or the file that the environment variable ``TFOPT_POLICY`` names, for all
+destinations. If there are both, both hold. The rules are checked when a DAG gets its values (``tfopt plan``, ``run``,
+``compile``, ``submit``, ``schedule``), and by `push_model` on what the run did.
+"""
+
+import fnmatch
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NoReturn
+
+from tfopt.artifacts.formats import FORMATS
+from tfopt.error_messages import first_line
+from tfopt.errors import ComponentError
+from tfopt.formatting import whole
+from tfopt.measurement.goals import Goal, read_goals
+from tfopt.metric_table import HIGHER_IS_BETTER, find_metric
+from tfopt.reports import report_schema
+from tfopt.reports.decision_report import DecisionReport
+from tfopt.storage import remote_files
+
+FILE, VARIABLE = "policy.yaml", "TFOPT_POLICY"
+INTERVAL = "interval"  # the confidence with which goals are proven
+
+
+@dataclass(frozen=True)
+class Policy:
+    """The rules of one file; a rule that is not in it is not checked."""
+
+    schema_version: ClassVar[int] = 1
+    owner: str  # a person, team or address, for questions about the policy
+    goals: tuple[str, ...] = ()  # goals of `select_model` that a run must have, or stricter ones, with proof
+    min_records: int = 0  # examples that quality must be measured on
+    formats: tuple[str, ...] = tuple(FORMATS)  # of the selected model
+    images: tuple[str, ...] = ("*",)  # patterns of container images on Kubeflow, such as registry.example/*
+    signature: bool = False  # True if each version must be signed
+    serving_test: bool = False  # True if `validate_serving` must have tested the model
+    source: str = ""  # the file, for errors
+
+    def refuse(self, rule: str, received: str, fix: str) -> NoReturn:
+        """Raise ComponentError for something that violates a rule."""
+        expected = f"the rule {rule} of the policy {self.source} (owner: {self.owner})"
+        raise ComponentError(received, expected, fix)
+
+    def check_goals(self, who: str, goals: Sequence[str], confidence: str | None = INTERVAL) -> None:
+        """Raise ComponentError if a required goal is missing among the goals of a run, or is weaker, or not proven."""
+        for text, required in zip(self.goals, read_goals(self.goals), strict=True):
+            if not any(_is_as_strict(goal, required) for goal in read_goals(goals)):
+                self.refuse("goals", f"{who}: goals {', '.join(goals) or 'none'}", f"add the goal {text!r}")
+        if self.goals and confidence not in (None, INTERVAL):
+            self.refuse("goals", f"{who}: confidence={confidence}, which proves no goal", "leave confidence out")
+
+    def failure(self, format: str, records: int) -> str | None:
+        """Return why a model of a format, evaluated on a number of examples, may not be pushed; None if it may."""
+        if format not in self.formats:
+            return f"its format is {format}; the policy {self.source} ({self.owner}) allows {', '.join(self.formats)}"
+        if records < self.min_records:
+            least = f"{self.min_records:,}"
+            return f"evaluated on {records:,} examples; the policy {self.source} ({self.owner}) requires {least}"
+        return None
+
+    def check_push(
+        self, format: str, decision: DecisionReport | None, digest: str, *, signed: bool, tested: bool
+    ) -> None:
+        """Raise ComponentError if a model may not be pushed.
+
+        Args:
+            format: The format of the model.
+            decision: The decision that selected it.
+            digest: The digest of the model, or of the one that it replaces.
+            signed: True if the version is signed.
+            tested: True if `validate_serving` has tested the model.
+        """
+        if decision and decision.selected_digest == digest:
+            self.check_goals("the decision", decision.goals, decision.confidence)
+        elif self.goals or self.min_records:
+            rule = "goals" if self.goals else "min_records"
+            self.refuse(rule, "no decision about this model", "pass the decision of the same select_model step")
+        if failure := self.failure(format, decision.records if decision else 0):
+            self.refuse("formats" if format not in self.formats else "min_records", failure, "select another model")
+        if self.signature and not signed:
+            self.refuse("signature", "no signing_key", "pass signing_key=FILE with a private key")
+        if self.serving_test and not tested:
+            self.refuse("serving_test", "no infra_blessing", "pass that of validate_serving")
+
+    def check_images(self, references: Sequence[str]) -> None:
+        """Raise ComponentError if an image does not match a pattern."""
+        for reference in references:
+            if not any(fnmatch.fnmatchcase(reference, pattern) for pattern in self.images):
+                fix = f"pass --image with an image like {', '.join(self.images)}"
+                self.refuse("images", f"image {reference}", fix)
+
+
+def read_policies(destination: str | None) -> list[Policy]:
+    """Return the policies that hold for a destination; raise ComponentError if one cannot be read."""
+    addresses = [os.environ.get(VARIABLE, "")]
+    if destination:
+        addresses.append(remote_files.join(destination, FILE))
+    return list(_read(addresses))
+
+
+def _read(addresses: Sequence[str]) -> Iterator[Policy]:
+    for number, address in enumerate(addresses):
+        content = remote_files.read_file(address) if address else None
+        if content is not None:
+            yield _parse(content, address)
+        elif address and number == 0:
+            fix = f"correct {VARIABLE}, or unset it if there is no policy"
+            raise ComponentError(f"{VARIABLE}={address}: no such file", "a policy", fix)
+
+
+def _parse(content: bytes, source: str) -> Policy:
+    import yaml
+
+    example = "owner: ml-platform@example.com, and rules such as goals: [accuracy threshold 0.95]"
+    try:
+        rules = yaml.safe_load(content)
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise ComponentError(f"{source}: {first_line(error)}", "a policy in YAML", f"write {example}") from error
+    names = [name for name in Policy.__dataclass_fields__ if name != "source"]
+    if not isinstance(rules, dict) or not rules.keys() <= set(names):
+        unknown = ", ".join(map(str, rules.keys() - set(names))) if isinstance(rules, dict) else type(rules).__name__
+        raise ComponentError(f"{source}: {unknown}", f"the keys {', '.join(names)}", f"write {example}")
+    policy = report_schema.parse(Policy, rules | {"source": source}, source)
+    try:
+        read_goals(policy.goals)
+    except ComponentError as error:
+        raise ComponentError(f"{source}: {error.received}", error.expected, error.fix) from None
+    if others := sorted(set(policy.formats) - FORMATS.keys()):
+        received = f"{source}: formats {', '.join(others)}"
+        raise ComponentError(received, f"some of {', '.join(FORMATS)}", "correct them")
+    return policy
+
+
+def _is_as_strict(goal: Goal, required: Goal) -> bool:
+    """Return True if a model that meets the goal meets the required one, too."""
+    if (goal.metric, goal.kind, goal.relative) != (required.metric, required.kind, required.relative):
+        return False
+    row = find_metric(whole(goal.metric))
+    is_better = row.higher_is_better if row else whole(goal.metric).endswith(HIGHER_IS_BETTER)
+    is_least = goal.kind == "min_improvement" or (goal.kind == "threshold" and is_better)
+    return goal.number >= required.number if is_least else goal.number <= required.number
