@@ -13,10 +13,11 @@ from pathlib import Path
 import pytest
 
 from tfopt.cli.commands import COMMANDS
-from tfopt.cli.main import main
+from tfopt.cli.main import main, report_death
 from tfopt.component import components
 from tfopt.dag.tracing import load, pipelines
 from tfopt.declaration.component import PURPOSES
+from tfopt.processes.supervision import Death
 
 TOY = "tests.toys:count"
 
@@ -73,6 +74,21 @@ def test_a_wrong_value_is_an_error_in_three_parts(capsys):
     assert "received: count: scale=11.0" in error
     assert "expected: float from 0 to 10" in error
     assert "how to fix:" in error
+
+
+def test_errors_are_printed_as_json_too(tmp_path, monkeypatch, capsys):
+    assert main(["history", str(tmp_path), "--last", "0", "--json"]) == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {
+        "error": {"received": "--last 0", "expected": "a number from 1", "how_to_fix": "write for example --last 30"}
+    }
+    assert captured.err.startswith("tfopt: error\nreceived: --last 0\n")
+    monkeypatch.setattr("tfopt.cli.history.read_all_runs", lambda *_: 1 / 0)
+    assert main(["history", str(tmp_path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out) == {"error": {"received": "ZeroDivisionError: division by zero"}}
+    death = Death(-signal.SIGKILL, {"component": "train"}, "")
+    assert report_death(death, ["train", "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["error"]["expected"] == "enough memory"
 
 
 def test_a_path_that_the_file_system_refuses_is_an_error_in_three_parts(data, tmp_path, capsys):

@@ -1,12 +1,12 @@
 """The ``tfopt`` command, which containers run as ``python -m tfopt.run``: argument parser, exit codes, terminal log.
 
-Exit codes: 0 success, 1 a component refused its arguments or failed, 2 wrong usage, 3 no model meets the goals, 4 the
-machine was too busy to compare speeds (both with ``run --require-blessing``), 130 interrupted by Ctrl-C, 141 the output
-is a pipe whose reader has ended, 143 ended by SIGTERM.
+docs/operate.md lists the exit codes.
 """
 
 import argparse
+import contextlib
 import functools
+import json
 import os
 import signal
 import sys
@@ -64,7 +64,7 @@ def supervised_main(arguments: Sequence[str] | None = None) -> int:
         end = run_supervised(lambda: main(words))
     if process == os.getpid():  # not in the other one, which may not remove its folder once it is limited
         remove_abandoned()
-    return end if isinstance(end, int) else report_death(end)
+    return end if isinstance(end, int) else report_death(end, words)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -84,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ComponentError as error:
         if debug:
             raise
-        print_error(f"tfopt: error\n{error_text(error)}")
+        report_error(error, words)
         return 1
     except KeyboardInterrupt as error:
         what, code = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
@@ -96,12 +96,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(error, OSError) and error.filename is None:
             discard_output()  # a full device: what is buffered would be written again at the end
         converted = machine_error(error) or path_error(error)
-        text = f"error\n{error_text(converted)}" if converted else f"{type(error).__name__}: {indented(str(error))}"
-        print_error(f"tfopt: {text}\nrun it again with --debug for the traceback")
+        report_error(converted or error, words, "\nrun it again with --debug for the traceback")
         return 1
 
 
-def report_death(death: Death) -> int:
+def report_error(error: Exception, words: Sequence[str], hint: str = "") -> None:
+    """Print an error on the standard error; with ``--json`` among the words, print it as JSON, too."""
+    if isinstance(error, ComponentError):
+        print_error(f"tfopt: error\n{error_text(error)}{hint}")
+        parts = {"received": error.received, "expected": error.expected, "how_to_fix": error.fix}
+    else:
+        print_error(f"tfopt: {type(error).__name__}: {indented(str(error))}{hint}")
+        parts = {"received": f"{type(error).__name__}: {error}"}
+    if "--json" in words:
+        with contextlib.suppress(OSError):  # the error may be that of the output
+            print(json.dumps({"error": parts}, indent=1), flush=True)
+
+
+def report_death(death: Death, words: Sequence[str] = ()) -> int:
     """Print what ended the process, and return the exit code of the command."""
     remove_progress_bar()
     for output in map(Path, death.work.get("outputs", ())):
@@ -111,7 +123,7 @@ def report_death(death: Death) -> int:
     if death.status in REQUESTED:
         print(f"tfopt: {describe_exit(death.status)}; the next run resumes", file=sys.stderr)
         return 128 - death.status
-    print_error(f"tfopt: error\n{death_error(death)}")
+    report_error(death_error(death), words)
     return 1
 
 
