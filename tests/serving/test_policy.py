@@ -1,20 +1,23 @@
 """Test policies: a run may tighten the rules of a destination, and is refused by every command if it weakens them."""
 
-import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.components.test_select_model_history import run
 from tests.reports import TRAINED, make_models
-from tfopt.artifacts import Blessing, Decision, Model, Pushed
+from tfopt.artifacts import Benchmark, Blessing, Decision, Evaluation, Model, Pushed
 from tfopt.cli.main import main
 from tfopt.components.push_model.component import push_model
-from tfopt.components.select_model.component import select_model
+from tfopt.components.select_model.decide import decide
+from tfopt.components.select_model.parameters import Criteria
 from tfopt.dag import tracing
 from tfopt.dag.policy_checks import check_policies
 from tfopt.errors import ComponentError
+from tfopt.reports.benchmark_report import BenchmarkReport
+from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.serving.policy import read_policies
 
 OWNER = "owner: ml-platform\n"
@@ -170,18 +173,22 @@ def test_no_policy_is_no_rule(tmp_path):
     assert read_policies(str(tmp_path / "served")) == read_policies(None) == []
 
 
-def select(folder: Path, served: Path) -> dict:
-    """Select among the models of a run; return the outputs."""
-    run(folder, folder / "elsewhere")
-    models = sorted((folder / "models").iterdir())
-    return select_model(
-        models[0], models[1:], folder / "evaluation", folder / "benchmark", folder / "selected 2",
-        folder / "decision 2", folder / "blessing 2", destination=str(served),
-    )  # fmt: skip
+def measured(folder: Path) -> tuple[list[Model], EvaluationReport, BenchmarkReport]:
+    """Return the models of a run and their reports."""
+    models = [Model(path) for path in sorted((folder / "models").iterdir())]
+    return models, Evaluation(folder / "evaluation").load(), Benchmark(folder / "benchmark").load()
+
+
+@pytest.fixture(scope="module")
+def selected(tmp_path_factory) -> Path:
+    """Return the folder of a run that selected a LiteRT model, with another destination."""
+    folder = tmp_path_factory.mktemp("selected") / "run"
+    run(folder, folder / "served")
+    return folder
 
 
 @pytest.mark.parametrize(
-    ("rules", "selected", "blessed", "reason"),
+    ("rules", "name", "blessed", "reason"),
     [
         ("formats: [saved_model, tflite]", "tflite", True, ""),
         ("formats: [saved_model]", "trained", True, "allows saved_model"),
@@ -189,13 +196,19 @@ def select(folder: Path, served: Path) -> dict:
         ("min_records: 10", "tflite", True, ""),
     ],
 )
-def test_the_selection_obeys_formats_and_records(tmp_path, rules, selected, blessed, reason):
+def test_the_selection_obeys_formats_and_records(selected, tmp_path, rules, name, blessed, reason):
     served = write(tmp_path / "served", rules)
-    outputs = select(tmp_path / "run", served)
-    decision = Decision(outputs["decision"].path).load()
-    assert (decision.selected, decision.blessed) == (selected, blessed)
+    _, decision = decide(*measured(selected), Criteria(destination=str(served)), [])
+    assert (decision.selected, decision.blessed) == (name, blessed)
     (lite,) = [model for model in decision.models if model.name == "tflite"]
     assert reason in " ".join(lite.reasons)
+
+
+def push(folder: Path, served: Path, target: Path, decision: Path | None) -> Pushed:
+    outputs = push_model(
+        folder / "selected", folder / "blessing", target, decision=decision, destination=str(served)
+    )  # fmt: skip
+    return outputs["pushed"]
 
 
 @pytest.mark.parametrize(
@@ -208,28 +221,19 @@ def test_the_selection_obeys_formats_and_records(tmp_path, rules, selected, bles
         ("serving_test: true", "no infra_blessing"),
     ],
 )
-def test_a_push_that_violates_a_rule_is_refused_and_pushes_nothing(tmp_path, rules, received):
-    outputs = select(tmp_path / "run", tmp_path / "elsewhere")  # before the policy was written
+def test_a_push_that_violates_a_rule_is_refused_and_pushes_nothing(selected, tmp_path, rules, received):
     served = write(tmp_path / "served", rules)
-    inputs = (outputs["selected"], outputs["blessing"], tmp_path / "pushed")
     with pytest.raises(ComponentError) as error:
-        push_model(*inputs, decision=outputs["decision"], destination=str(served))
+        push(selected, served, tmp_path / "pushed", selected / "decision")
     assert received in error.value.received and "(owner: ml-platform)" in error.value.expected
     assert [path.name for path in served.iterdir()] == ["policy.yaml"]
-    write(served, "goals: [quality max_degradation 2%]\nformats: [tflite]\nmin_records: 5")
-    with pytest.raises(ComponentError, match="no decision about this model"):
-        push_model(*inputs, destination=str(served))
-    pushed = push_model(*inputs, decision=outputs["decision"], destination=str(served))["pushed"]
-    assert Pushed(pushed.path).load().version == 1
-    assert json.loads((pushed.path / "pushed.json").read_text())["pushed"]
 
 
-def test_a_decision_about_another_model_proves_nothing(tmp_path):
-    served = write(tmp_path / "served", "goals: [quality max_degradation 1%]")
-    outputs = select(tmp_path / "one", tmp_path / "elsewhere")
-    other = select(tmp_path / "two", tmp_path / "elsewhere")
-    with pytest.raises(ComponentError, match="no decision about this model"):
-        push_model(
-            outputs["selected"], outputs["blessing"], tmp_path / "pushed", decision=other["decision"],
-            destination=str(served),
-        )  # fmt: skip
+def test_a_push_needs_the_decision_about_its_model(selected, tmp_path):
+    served = write(tmp_path / "served", "goals: [quality max_degradation 2%]\nformats: [tflite]\nmin_records: 5")
+    other = Decision(tmp_path / "other")
+    other.write(replace(Decision(selected / "decision").load(), selected_digest="d"))
+    for decision in (None, other.path):
+        with pytest.raises(ComponentError, match="no decision about this model"):
+            push(selected, served, tmp_path / "refused", decision)
+    assert push(selected, served, tmp_path / "pushed", selected / "decision").load().version == 1
