@@ -11,7 +11,7 @@ from tfopt.components.export_onnx.parameters import OnnxConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
-from tfopt.conversion.verification import verify
+from tfopt.conversion.verification import check_whole_inputs, verify
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.processes.memory import trim_heap
@@ -26,6 +26,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     file = target / "Format-Serving" / "model.onnx"
     file.parent.mkdir()
     parent = runtimes.load(model)
+    check_whole_inputs(parent, examples, parameters)
     facts: ConversionFacts = {"opset": parameters.opset}
     sampled = None
     with tempfile.TemporaryDirectory(dir=target, prefix=".onnx-") as folder:

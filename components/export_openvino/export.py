@@ -9,7 +9,7 @@ from tfopt.artifacts import Examples, Model, OpenVINOModel
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
-from tfopt.conversion.verification import draw_held_out, verify
+from tfopt.conversion.verification import check_whole_inputs, draw_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
@@ -32,6 +32,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
     sampled = None
     with runtimes.load(model) as parent:
         openvino_graph.check_no_strings(parent.inputs | parent.outputs)
+        check_whole_inputs(parent, examples, parameters)
         if model.format == "onnx" and model.onnx:
             converted = openvino_graph.convert(model.onnx)
         else:

@@ -15,7 +15,7 @@ from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversi
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import count_kinds
-from tfopt.conversion.verification import draw_held_out, verify
+from tfopt.conversion.verification import check_whole_inputs, draw_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
@@ -37,6 +37,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
     file = target / "Format-Serving" / "tflite"
     file.parent.mkdir()
     parent = runtimes.load(model)
+    check_whole_inputs(parent, examples, parameters)
     sampled, feed = None, None
     facts: ConversionFacts = {}
     trained = has_trained_ranges(model)

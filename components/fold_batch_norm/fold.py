@@ -134,10 +134,11 @@ def _fold_frozen(frozen: Frozen) -> tuple[Frozen, list[FoldResult]]:
     results: dict[str, FoldResult] = {}
     for name in before:
         layer = without_scopes(name)  # each signature calls it, and Keras writes the default one twice
-        if name in remaining:
-            results[layer] = FoldResult(layer, refused=without_scopes(why_left(graph, remaining[name], report)))
+        last = name if name in remaining else layer_before(graph, name)  # a batch norm itself, if a law only moved it
+        if last in remaining:
+            results[layer] = FoldResult(layer, refused=without_scopes(why_left(graph, remaining[last], report)))
         elif layer not in results:
-            results[layer] = FoldResult(layer, folded_into=without_scopes(layer_before(graph, name)))
+            results[layer] = FoldResult(layer, folded_into=without_scopes(last))
     return child, list(results.values())
 
 

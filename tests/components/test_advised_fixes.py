@@ -20,10 +20,12 @@ from tfopt.components.compile_xla.component import compile_xla
 from tfopt.components.compile_xla.parameters import Settings
 from tfopt.components.compile_xla.sequence_buckets import sequence_input
 from tfopt.components.convert_tensorrt.onnx_network import check_signature
+from tfopt.components.export_onnx.parameters import OnnxConversion
 from tfopt.components.inspect_model.component import inspect_model
 from tfopt.components.optimize_graph.component import optimize_graph
 from tfopt.conversion.core_model import convert_model
-from tfopt.errors import ComponentError
+from tfopt.conversion.verification import check_whole_inputs
+from tfopt.errors import ComponentError, ExamplesError
 from tfopt.saved_models.saved_model import read
 
 WEIGHTS = np.random.default_rng(0).normal(size=(4, 4)).astype(np.float32)
@@ -343,11 +345,25 @@ def test_sparse_and_ragged_inputs_are_made_from_dense_ones(spec, convert, comput
     with pytest.raises(ComponentError, match=r"are the parts of one (sparse|ragged) tensor") as error:
         optimize_graph(tmp_path / "model", tmp_path / "refused", tmp_path / "examples")
     assert "a dense input that makes it" in error.value.fix
+    for number, exporter in enumerate(EXPORTERS):  # before the conversion, which has other errors
+        for examples in (None, tmp_path / "examples"):
+            with pytest.raises(
+                ExamplesError, match=r"are the parts of one (sparse|ragged) tensor, which no example co"
+            ):
+                exporter.export(tmp_path / "model", examples, tmp_path / f"exported {number} {examples is None}")
     dense = save(tmp_path / "dense", lambda x: compute(convert(x), WEIGHTS))
     optimized = optimize_graph(dense, tmp_path / "made", tmp_path / "examples")["optimized"]
     with runtimes.load(optimized) as runtime:
         received = runtime.run({"x": INPUTS})["y"]
     np.testing.assert_allclose(received, compute(convert(tf.constant(INPUTS)), WEIGHTS), rtol=1e-5)
+
+
+def test_two_vectors_are_no_ragged_tensor_if_the_model_runs_on_them(tmp_path):
+    specs = [tf.TensorSpec([None], tf.int64, name) for name in ("x", "x_1")]
+    serve = tf.function(lambda x, x_1: {"y": x + x_1}, input_signature=specs, autograph=False)
+    tf.saved_model.save(tf.Module(), str(tmp_path), signatures=serve)
+    with runtimes.load(SavedModel(tmp_path)) as runtime:
+        check_whole_inputs(runtime, None, OnnxConversion())
 
 
 def grouped(x, kernel, groups: int):

@@ -134,6 +134,40 @@ def test_nan_during_calibration_raises(tmp_path):
     assert not list(target.parent.iterdir())
 
 
+def test_weights_of_which_only_the_shape_of_the_product_is_read_stay_in_float(tmp_path):
+    """As Keras computes the shape of a loop's results, by a step before the loop."""
+    make, floats = onnx.helper.make_node, onnx.TensorProto.FLOAT
+    weights = {name: np.random.default_rng(place).normal(size=(3, 3)) for place, name in enumerate(("w", "only_shape"))}
+    body = onnx.helper.make_graph(
+        [make("Mul", ["step", "inner"], ["result"])],
+        *("branch", [], [onnx.helper.make_tensor_value_info("result", floats, [None, 3])]),
+    )
+    nodes = [
+        make("MatMul", ["x", "only_shape"], ["first"]),
+        make("Shape", ["first"], ["sizes"]),
+        make("ConstantOfShape", ["sizes"], ["zeros"]),
+        make("MatMul", ["x", "w"], ["step"]),
+        make("Sigmoid", ["step"], ["inner"]),  # read in the branch only
+        make("If", ["condition"], ["computed"], then_branch=body, else_branch=body),
+        make("Add", ["computed", "zeros"], ["y"]),
+    ]
+    ends = ([onnx.helper.make_tensor_value_info(name, floats, [None, 3])] for name in "xy")
+    constants = {name: array.astype(np.float32) for name, array in weights.items()} | {"condition": np.array(True)}
+    initial = [onnx.numpy_helper.from_array(array, name) for name, array in constants.items()]
+    model = onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", *ends, initial), ir_version=9)
+    model.opset_import[0].version = 18
+    onnx.save(model, tmp_path / "float.onnx")
+    feed = [{"x": row[None]} for row in np.random.default_rng(2).normal(size=(40, 3)).astype(np.float32)]
+    onnx_int8.quantize(tmp_path / "float.onnx", tmp_path / "int8.onnx", feed, per_channel=False)
+    types = {one.name: one.data_type for one in onnx.load(tmp_path / "int8.onnx").graph.initializer}
+    assert types["only_shape"] == floats and types["w_quantized"] == onnx.TensorProto.INT8
+    with runtimes.load(OnnxModel(tmp_path / "int8.onnx")) as runtime:
+        received = runtime.run({"x": np.concatenate([one["x"] for one in feed])})["y"]
+    step = np.concatenate([one["x"] for one in feed]) @ constants["w"]
+    expected = step / (1 + np.exp(-step))
+    assert np.abs(received - expected).max() < 0.03 * np.ptp(expected)
+
+
 def test_strings_are_supported(tmp_path):
     specs = {"word": ([None, 1], tf.string), "x": ([None, 1], tf.float32)}
     model = saved(tmp_path / "model", lambda word, x: {"w": tf.identity(word), "y": x + 1}, **specs)

@@ -54,3 +54,25 @@ def test_the_norm_after_each_kind_is_folded_once_in_both_forms(rank, library, tm
         report = inspect_model(source, tmp_path / f"inspection {source.format}")["inspection"].read()
         counts = report["batch_norms"]
         assert (counts["found"], counts["foldable"]) == (count, count)
+
+
+def test_norms_behind_reshapes_with_an_open_batch_are_counted_alike(tmp_path):
+    keras = pytest.importorskip("keras")
+    keras.utils.set_random_seed(0)
+    layers, generator = keras.layers, np.random.default_rng(0)
+    x = keras.Input((16, 1, 4), name="x")
+    channels = layers.BatchNormalization()(layers.Reshape((14, 8))(layers.Conv2D(8, (3, 1))(x)))
+    values = layers.BatchNormalization()(layers.Flatten()(layers.Conv1D(6, 3)(layers.ReLU()(channels))))
+    model = keras.Model(x, values)  # the second norm has another scale for each value, and stays
+    for weight in model.weights:
+        weight.assign(generator.uniform(0.5, 1.5, weight.shape))
+    model.export(str(tmp_path / "saved"), verbose=False)
+    source = SavedModel(tmp_path / "saved")
+    folded = fold_batch_norm(source, tmp_path / "folded")["folded"]
+    assert folded.card.facts["report"]["summary"] == "1 of 2 batch norms folded"
+    inputs = {"x": generator.normal(size=(3, 16, 1, 4)).astype(np.float32)}
+    with runtimes.load(source) as parent, runtimes.load(folded) as child:
+        (expected,), (received,) = parent.run(inputs).values(), child.run(inputs).values()
+    np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-4)
+    counts = inspect_model(source, tmp_path / "inspection")["inspection"].read()["batch_norms"]
+    assert (counts["found"], counts["foldable"]) == (2, 1)

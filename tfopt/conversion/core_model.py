@@ -27,7 +27,7 @@ from tfopt.data.batches import Batch, serialize_records
 from tfopt.data.sample_inputs import count_records, split_batches
 from tfopt.data.text_inputs import read_text_inputs
 from tfopt.data.tfrecords import write_split
-from tfopt.errors import ComponentError
+from tfopt.errors import ComponentError, ExamplesError
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import RecordParser, core_inputs
 from tfopt.runtimes.runtime import signature_error
@@ -90,6 +90,8 @@ class _Converter:
         if not self.parameters.cut_at and (not has_records or self.parameters.allows_any_op):
             try:
                 return self.convert(model, self.examples, self.target, self.parameters)
+            except ExamplesError:  # the core's inputs are computed from the same records
+                raise
             except ComponentError as error:
                 if not texts and not _needs_cut(model):
                     raise

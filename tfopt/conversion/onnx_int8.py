@@ -51,7 +51,8 @@ def quantize(
         quant_pre_process(source, prepared, skip_symbolic_shape=True)
         model = onnx.load(prepared)
         floating = onnx_float_part.find(model)
-        if floating:
+        excluded = [*floating.operations, *_read_for_shapes(model.graph)]
+        if excluded:
             onnx.save(model, prepared)  # with the names of its nodes
         stable = calibration.compare_ranges(*(_ranges(prepared, half) for half in calibration.split_halves(feed)))
         quantize_static(
@@ -63,7 +64,7 @@ def quantize(
             weight_type=QuantType.QInt8,
             per_channel=per_channel,
             reduce_range=reduced,
-            nodes_to_exclude=floating.operations,
+            nodes_to_exclude=excluded,
             extra_options=SYMMETRIC if symmetric else {},
         )
     except ComponentError:
@@ -79,6 +80,31 @@ def quantize(
         onnx_float_part.restore_inputs(quantized, set(floating.operations))
         onnx.save(quantized, target)
     return {"reduce_range": reduced, "stability": stable, **floating.facts()}
+
+
+def _read_for_shapes(graph: onnx.GraphProto) -> list[str]:
+    """Return the names of the nodes whose results are used for their shapes only, as Keras computes those of a loop.
+
+    8 bits would store their weights, which the loop has in float, a second time.
+    """
+    read, needed = {value.name for value in graph.output}, set()
+    for node in reversed(graph.node):  # they are in topological order
+        if read.isdisjoint(node.output):
+            continue
+        needed.add(node.name)
+        if node.op_type not in ("Shape", "Size"):
+            read.update(_names_read(node))
+    return [node.name for node in graph.node if node.name not in needed]
+
+
+def _names_read(node: onnx.NodeProto) -> Iterator[str]:
+    """Yield the names of the tensors that a node reads, in the bodies of a loop or branch too."""
+    yield from node.input
+    for attribute in node.attribute:
+        for body in (attribute.g, *attribute.graphs):
+            yield from (value.name for value in body.output)
+            for inner in body.node:
+                yield from _names_read(inner)
 
 
 class _Reader:

@@ -7,8 +7,9 @@ from tfopt.artifacts.model_card import Verification
 from tfopt.conversion.calibration import drop_calibrated
 from tfopt.conversion.parameters import Calibration
 from tfopt.data.batches import Batch
-from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, split_batches
-from tfopt.errors import ComponentError
+from tfopt.data.feature_schema import refuse_parts
+from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, random_batch, split_batches
+from tfopt.errors import ComponentError, ExamplesError
 from tfopt.measurement.comparison_budget import ComparisonBudget
 from tfopt.measurement.exact_tests import least_share
 from tfopt.measurement.parity import Parity, compare
@@ -74,6 +75,23 @@ def verify(
     warnings = [text for name, parity in outputs.items() for text in _warnings(name, parity, precision, examples)]
     facts = {"run": True, **facts, "outputs": {name: parity.facts() for name, parity in outputs.items()}}
     return facts | {"warnings": warnings} if warnings else facts
+
+
+def check_whole_inputs(parent: Runtime, examples: Examples | None, parameters: Calibration) -> None:
+    """Raise ExamplesError if records do not fit the inputs, or these are parts of a sparse or ragged tensor.
+
+    Names and types of the parts can be those of other inputs too: without examples, the parent must also fail on them.
+    """
+    if examples:
+        draw_inputs(examples, parent.inputs, records=1, seed=parameters.seed, seen=parameters.split)
+        return
+    try:
+        refuse_parts(parent.inputs, {}, "random inputs")
+    except ExamplesError as error:
+        try:
+            compare(parent, parent, [random_batch(parent.inputs, records=1, seed=parameters.seed)])
+        except ComponentError:
+            raise error from None
 
 
 def draw_held_out(

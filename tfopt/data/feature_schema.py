@@ -147,20 +147,20 @@ def check_features(stored: Mapping[str, TensorSpec], specs: Mapping[str, TensorS
     specs = required_features(specs)
     for name, spec in specs.items():
         if name not in stored:
-            _refuse_parts(specs, stored, where)
+            refuse_parts(specs, stored, where)
             raise ExamplesError(
                 f"{where}: no feature {name!r}, {spec}",
                 f"a feature of that name; there are {describe_specs(stored)}",
                 _how_to_prepare(name, spec, stored) or nearest(name, stored),
             )
         if misfit := _misfit(name, stored[name], spec):
-            _refuse_parts(specs, stored, where)  # a part may have the name of the whole
+            refuse_parts(specs, stored, where)  # a part may have the name of the whole
             received, expected, fix = misfit
             raise ExamplesError(f"{where}: {received}", expected, fix)
     return {name: stored[name] for name in specs}
 
 
-def _refuse_parts(specs: Mapping[str, TensorSpec], stored: Mapping[str, TensorSpec], where: str) -> None:
+def refuse_parts(specs: Mapping[str, TensorSpec], stored: Mapping[str, TensorSpec], where: str) -> None:
     """Raise ExamplesError if inputs that no feature feeds are the parts of a sparse or ragged tensor."""
     rest = {name: spec for name, spec in specs.items() if name not in stored or _misfit(name, stored[name], spec)}
     vectors = [name for name, spec in rest.items() if spec.shape == (None,)]

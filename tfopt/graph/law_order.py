@@ -134,5 +134,5 @@ UNCHECKING = frozenset(name for name in ALL if all_facts()[name].removes_checks)
 NORMALIZING = ("strip_unused", "drop_control_edges", "drop_training_nodes", "fold_constants", "strip_unused")
 
 # Laws that fold batch norms and biases into the layers before them, for components that change layers only.
-FOLDS = ("push_before_view", "fold_batch_norm", "fold_scale", "fold_shift")
+FOLDS = ("fold_reshape_sizes", "strip_unused", "push_before_view", "fold_batch_norm", "fold_scale", "fold_shift")
 FOLDING = (*NORMALIZING, *FOLDS, "strip_unused", "share_equal_nodes")
