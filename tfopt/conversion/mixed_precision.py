@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.errors import ComponentError
+from tfopt.measurement.confidence_bounds import simultaneous_error
 from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
+from tfopt.measurement.exact_tests import least_share
 
 # Bits of a weight; the first kinds of a mix come first. dynamic is int8 with ranges that are computed in each call.
 BITS = {"int4": 4, "int8": 8, "dynamic": 8, "float16": 16, "float32": 32}
@@ -161,9 +163,26 @@ def limit_degradation(
         failed, steps, file = (failed, middle, attempted) if met else (middle, steps, file)
     facts: ConversionFacts = {"tried": tried, "left_in_float": _in_float(promotions[:steps])}
     facts["raised"] = dict(promotions[:steps])
+    facts["degradation"] = {form["steps"]: form["degradation"] for form in tried}[steps]
     if len(tried) > 1:
         facts[DEGRADATION_NOTE] = describe_first_form(len(tried))
     return file, facts
+
+
+def bound_degradation(facts: ConversionFacts) -> ConversionFacts:
+    """Return the 95 % interval of the degradation that a search found, so that it holds for all forms it tried.
+
+    It is that of the output with most changed classes; empty without classes, or without a search.
+    """
+    tried, outputs = len(facts.get("tried", ())), facts["verified"].get("outputs", {}).values()
+    shares = [(round((1 - output["agreement"]) * output["records"]), output["records"]) for output in outputs
+              if output["agreement"] is not None]  # fmt: skip
+    if not tried or not shares:
+        return {}
+    changed, records = max(shares)
+    level = simultaneous_error(tried) / 2
+    high = 1 - least_share(records - changed, records, level)
+    return {"degradation_interval": [least_share(changed, records, level), high]}
 
 
 def _in_float(promotions: Iterable[Promotion]) -> list[str]:
