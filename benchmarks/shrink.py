@@ -2,7 +2,7 @@
 
     python benchmarks/shrink.py [--data mnist flights] [--only NAME …] [--epochs N] [--no-latency] [--folder FOLDER]
     python benchmarks/shrink.py --data wide [--only NAME …]        # the digits with a compute-bound network
-    python benchmarks/shrink.py --data uneven [--only NAME …]      # with a layer that 8 bits break
+    python benchmarks/shrink.py --data attention [--only NAME …]   # with two blocks of a transformer
     python benchmarks/shrink.py --data MobileNetV2 ResNet50 [--only NAME …]                # or any other backbone
 
 Two real data sets: 5,000 digits (docs/mnist/model.py, 34 thousand weights) and 327,346 flights (docs/flights, 345

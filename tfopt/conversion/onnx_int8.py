@@ -30,8 +30,9 @@ SYMMETRIC = {
     "activation_type": QuantType.QInt8,
     "extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False},
 }
-# They have no precision of their own: 8 bits stay 8 bits.
+# They have no precision of their own: 8 bits stay 8 bits, and activations become part of the ranges.
 MOVES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather", "Expand", "Identity", "Tile"}
+MOVES |= {"Relu", "Clip"}
 BLOCK_BITS = {"int4": 4, "dynamic": 8}  # kinds of weights with a scale for each block
 LEVELS = 127  # on either side of zero
 EXACT = 1e-3  # of a scale: rounding errors of two float multiplications are smaller
@@ -110,8 +111,9 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
         moves = [move for node in nodes for name in node.input for move in self._moves(name)]
         names = [node.name for node in (*nodes, *moves)]
         target = self._folder / "quantized.onnx"
-        # A node in float reads what its producer computes, which may not lack its activation then.
-        options = {"QDQKeepRemovableActivations": bool(raised or lowest), **self._options.get("extra_options", {})}
+        # The quantizer removes activations whose range does their work; to rank layers, tensors of both files are
+        # compared, and by then no node in float reads what was computed without its activation (MOVES).
+        options = {"QDQKeepRemovableActivations": bool(lowest), **self._options.get("extra_options", {})}
         with _readable_errors():
             quantize_static(
                 self._prepared,
