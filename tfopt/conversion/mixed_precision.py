@@ -4,7 +4,7 @@ Each format implements `MixedModel`; its kinds are precisions of a layer, such a
 """
 
 from abc import ABC, abstractmethod
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -78,7 +78,7 @@ class _Step:
 
 def compare_tensors(pairs: Iterable[tuple[Mapping[str, NDArray[Any]], Mapping[str, NDArray[Any]]]]) -> dict[str, float]:
     """Return the noise-to-signal ratio of each tensor: the values of the float model and of the other, by record."""
-    signal, noise = Counter[str](), Counter[str]()
+    signal, noise = defaultdict[str, float](float), defaultdict[str, float](float)
     for exact, rounded in pairs:
         for name in exact.keys() & rounded.keys():
             signal[name] += float(np.square(exact[name], dtype=np.float64).sum())
@@ -175,8 +175,8 @@ def bound_degradation(facts: ConversionFacts) -> ConversionFacts:
     It is that of the output with most changed classes; empty without classes, or without a search.
     """
     tried, outputs = len(facts.get("tried", ())), facts["verified"].get("outputs", {}).values()
-    shares = [(round((1 - output["agreement"]) * output["records"]), output["records"]) for output in outputs
-              if output["agreement"] is not None]  # fmt: skip
+    counts = [(output["agreement"], output["records"] or 0) for output in outputs]
+    shares = [(round((1 - agreement) * records), records) for agreement, records in counts if agreement is not None]
     if not tried or not shares:
         return {}
     changed, records = max(shares)
