@@ -9,8 +9,7 @@ from tfopt.artifacts import Examples, Model, OpenVINOModel
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
-from tfopt.conversion.mixed_precision import limit_degradation
-from tfopt.conversion.verification import draw_held_out, measure_degradation, verify
+from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
@@ -72,11 +71,9 @@ def _quantize(
     quantized, settings, facts = quantization.quantize(converted, feed, parameters, measure_error)
     if parameters.max_degradation is None:
         return quantized, facts
-
-    def measure(form: Any) -> float:
-        with OpenVINORuntime(compile_model(form), "an int8 form") as child:
-            return measure_degradation(parent, child, examples, sampled, parameters)
-
-    mixable = quantization.QuantizableModel(converted, quantized, feed, settings)
-    form, mix_facts = limit_degradation(mixable, parameters.max_degradation, measure, mixed=False)
-    return form, facts | mix_facts
+    controlled, control_facts = quantization.quantize_within_limit(
+        *(converted, quantized, feed, list(split_batches(held_out, parent.inputs, 1)), parent),
+        limit=parameters.max_degradation,
+        settings=settings,
+    )
+    return controlled, facts | control_facts

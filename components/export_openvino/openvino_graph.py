@@ -52,15 +52,6 @@ def int8_layers(model: Any) -> list[str]:
     return [op.get_friendly_name() for op in model.get_ops() if op.get_type_name() in LAYERS and _is_quantized(op)]
 
 
-def quantized_sources(op: Any) -> list[str]:
-    """Return the names of the ops whose results an op reads in 8 bits; none for an op that only moves them."""
-    if op.get_type_name() in (*MOVES, *ENDS, FAKE_QUANTIZE):
-        return []
-    origins = [_origin(end.get_source_output().get_node()) for end in op.inputs()]
-    quantizers = [origin for origin in origins if origin.get_type_name() == FAKE_QUANTIZE]
-    return [_origin(node.input(0).get_source_output().get_node()).get_friendly_name() for node in quantizers]
-
-
 def has_attention(model: Any) -> bool:
     """Return True if the result of a softmax is a factor of a matrix product."""
     types = {op.get_type_name() for op in model.get_ops()}

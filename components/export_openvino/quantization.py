@@ -1,8 +1,8 @@
-"""int8 quantization by NNCF: the better of two ways to calibrate ranges, and ops that stay in float32."""
+"""int8 quantization by NNCF: the better of two ways to calibrate ranges, and a limit on the degradation."""
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,11 +13,13 @@ from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
-from tfopt.conversion.mixed_precision import ERROR_RECORDS, Layer, MixedModel, compare_tensors
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
-from tfopt.runtimes.openvino import compile_model
+from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
+from tfopt.measurement.parity import compare, degradation
+from tfopt.runtimes import Arrays, Runtime
+from tfopt.runtimes.openvino import OpenVINORuntime, compile_model
 from tfopt.runtimes.openvino_import import openvino, without_telemetry
 
 with without_telemetry():
@@ -55,9 +57,6 @@ def quantize(
         errors[ranges] = measure_error(forms[ranges][0])
     chosen = min(errors, key=errors.__getitem__)
     quantized, settings = forms[chosen]
-    if not openvino_graph.int8_layers(quantized):
-        received = "precision='int8' for a model without a convolution or matrix product of its own weights"
-        raise ComponentError(received, "a layer that can be computed in 8 bits", "choose float32 or float16")
     names, activations = _compile_activations(model, quantized)
     halves = calibration.split_halves(feed)
     stability = calibration.compare_ranges(*(_ranges(names, activations, half, chosen) for half in halves))
@@ -73,10 +72,14 @@ def quantize(
 
 def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
     try:
-        return nncf.quantize(model.clone(), nncf.Dataset(feed), subset_size=len(feed), **settings)
+        quantized = nncf.quantize(model.clone(), nncf.Dataset(feed), subset_size=len(feed), **settings)
     except Exception as error:  # its exceptions share no base
         received = f"the quantizer failed: {first_line(error)[:300]}"
         raise ComponentError(received, "a graph that NNCF can quantize", "choose float32 or float16") from error
+    if not openvino_graph.int8_layers(quantized):
+        received = "precision='int8' for a model without a convolution or matrix product of its own weights"
+        raise ComponentError(received, "a layer that can be computed in 8 bits", "choose float32 or float16")
+    return quantized
 
 
 def _settings(model: Any, parameters: OpenVINOConversion, ranges: str, in_float: Collection[str]) -> dict[str, Any]:
@@ -126,44 +129,72 @@ def _ranges(names: list[str], activations: Any, feed: list[Batch], kind: str) ->
     return dict(zip(names, zip(low.tolist(), high.tolist(), strict=True), strict=True))
 
 
-class QuantizableModel(MixedModel[Any]):
-    """A float ``openvino.Model`` whose ops can stay in float32, each quantized with the same data and settings."""
+def quantize_within_limit(
+    model: Any,
+    quantized: Any,
+    feed: list[Batch],
+    held_out: list[Batch],
+    parent: Runtime,
+    *,
+    limit: float,
+    settings: Mapping[str, object],
+) -> tuple[Any, ConversionFacts]:
+    """Return an int8 form that degrades by at most the limit, and metadata for the model card.
 
-    def __init__(self, model: Any, quantized: Any, feed: list[Batch], settings: Mapping[str, Any]) -> None:
-        """Store a model, its form entirely in int8, and the arguments of NNCF that made it."""
-        self._float, self._quantized, self._feed, self._settings = model, quantized, feed, settings
-        self._in_float = settings["ignored_scope"].names if settings["ignored_scope"] else []
+    NNCF ranks the layers by the degradation that each of them alone causes, and returns them to float32 one after
+    another until the degradation on the held-out records, one in each batch, meets the limit. The degradation is that
+    of `tfopt.measurement.parity.degradation`. ``quantized`` is the model entirely in int8.
 
-    @cached_property
-    def layers(self) -> list[Layer]:
-        """Return the ops with quantized inputs, without those that only move values."""
-        names = {op.get_friendly_name() for op in self._float.get_ops()}
-        layers = []
-        for op in self._quantized.get_ops():
-            sources = openvino_graph.quantized_sources(op)
-            if sources and op.get_friendly_name() in names:
-                layers.append(Layer(sources, op.get_friendly_name(), ("int8", "float32")))
-        return layers
+    Raises:
+        ComponentError: If the limit is exceeded although half of the layers are left in float.
+    """
+    cached_parent = _CachedRuntime(parent)
+    controlled = nncf.quantize_with_accuracy_control(
+        model.clone(),
+        nncf.Dataset(feed),
+        nncf.Dataset(range(len(held_out))),
+        partial(_measure, cached_parent, held_out),
+        max_drop=limit,
+        drop_type=nncf.DropType.ABSOLUTE,
+        subset_size=len(feed),
+        preset=settings["preset"],
+        model_type=settings["model_type"],
+        ignored_scope=settings["ignored_scope"],
+        advanced_quantization_parameters=settings["advanced_parameters"],
+    )
+    with OpenVINORuntime(compile_model(controlled), "an int8 form") as child:
+        reached = degradation(compare(cached_parent, child, held_out).values())
+    before, after = openvino_graph.int8_layers(quantized), openvino_graph.int8_layers(controlled)
+    in_float = sorted(set(before) - set(after))
+    if reached > limit or len(in_float) > len(before) / 2:
+        received = f"degradation {reached:.3g} with {len(in_float)} of {len(before)} layers left in float32"
+        expected = f"at most max_degradation={limit:g} with at most half of them in float32"
+        raise ComponentError(received, expected, "allow more, or choose a higher precision")
+    facts: ConversionFacts = {"left_in_float": in_float, "degradation": reached}
+    if in_float:
+        facts[DEGRADATION_NOTE] = describe_first_form(len(in_float) + 1)
+    return controlled, facts
 
-    def quantize(self, kinds: Mapping[str, str] | None = None, lowest: str | None = None) -> Any:
-        """Return the model with the ops of these names in float32."""
-        if not kinds:
-            return self._quantized
-        scope = nncf.IgnoredScope(names=[*self._in_float, *kinds], validate=False)
-        return _quantize(self._float, self._feed, {**self._settings, "ignored_scope": scope})
 
-    def measure_noise(self, file: Any) -> dict[str, float]:
-        """Return the noise-to-signal ratio of the results of ops on the first records."""
-        return compare_tensors(zip(self._run(self._float), self._run(file), strict=True))
+def _measure(
+    parent: Runtime, held_out: list[Batch], compiled: Any, indices: Iterable[int]
+) -> tuple[float, list[float]]:
+    """Return 1 - degradation of a compiled model, and the negative error of each record, as NNCF ranks layers."""
+    child, batches = OpenVINORuntime(compiled, "an int8 form"), [held_out[index] for index in indices]
+    errors = [sum(parity.mean_abs_error for parity in compare(parent, child, [batch]).values()) for batch in batches]
+    return 1 - degradation(compare(parent, child, batches).values()), [-error for error in errors]
 
-    def count_bytes(self, file: Any) -> int:
-        """Return the size of the constants."""
-        return sum(op.get_byte_size() for op in file.get_ops() if op.get_type_name() == "Constant")
 
-    def _run(self, model: Any) -> Iterator[dict[str, NDArray[Any]]]:
-        copy = model.clone()  # results of activations would stay in the model
-        names = {name for layer in self.layers for name in (layer.output, *layer.inputs)}
-        outputs = {op.get_friendly_name(): op.output(0) for op in copy.get_ops() if op.get_friendly_name() in names}
-        compiled = compile_model(openvino.Model(list(outputs.values()), copy.get_parameters(), ""))
-        for batch in self._feed[:ERROR_RECORDS]:
-            yield dict(zip(outputs, compiled(dict(batch)).to_tuple(), strict=True))
+class _CachedRuntime(Runtime):
+    """A runtime that computes the outputs of each record once."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self.inputs, self.outputs, self.size = runtime.inputs, runtime.outputs, runtime.size
+        self._runtime = runtime
+        self._results: dict[bytes, dict[str, NDArray[Any]]] = {}
+
+    def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        key = b"".join(arrays[name].tobytes() for name in self.inputs)
+        if key not in self._results:
+            self._results[key] = self._runtime.call(arrays)
+        return self._results[key]

@@ -75,11 +75,14 @@ def test_the_noise_is_that_of_all_records_together():
 
 def test_the_interval_of_the_degradation_holds_for_all_forms():
     outputs = {"y": {"agreement": 255 / 256, "records": 256}, "z": {"agreement": 1.0, "records": 256}}
-    facts = {"tried": [{}], "verified": {"outputs": outputs}}
+    facts = {"tried": [{}], "verified": {"outputs": outputs}, "degradation": 1 / 256}
     interval = bound_degradation(facts)["degradation_interval"]
     assert interval == pytest.approx([1 - 0.975 ** (1 / 256), 0.021570890352533], rel=1e-7)  # Clopper and Pearson
     wider = bound_degradation({**facts, "tried": [{}] * 5})["degradation_interval"]
     assert wider[0] == pytest.approx(1 - 0.995 ** (1 / 256)) and wider[1] > interval[1]
+    one_by_one = {**facts, "left_in_float": list("abcd")}  # by NNCF, which does not list what it tried
+    del one_by_one["tried"]
+    assert bound_degradation(one_by_one)["degradation_interval"] == wider
     assert bound_degradation({"verified": {"outputs": outputs}}) == {}
     outputs["y"]["agreement"] = outputs["z"]["agreement"] = None
     assert bound_degradation(facts) == {}

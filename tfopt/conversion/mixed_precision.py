@@ -174,11 +174,12 @@ def bound_degradation(facts: ConversionFacts) -> ConversionFacts:
 
     It is that of the output with most changed classes; empty without classes, or without a search.
     """
-    tried, outputs = len(facts.get("tried", ())), facts["verified"].get("outputs", {}).values()
+    outputs = facts["verified"].get("outputs", {}).values()
     counts = [(output["agreement"], output["records"] or 0) for output in outputs]
     shares = [(round((1 - agreement) * records), records) for agreement, records in counts if agreement is not None]
-    if not tried or not shares:
+    if "degradation" not in facts or not shares:
         return {}
+    tried = len(facts["tried"]) if "tried" in facts else len(facts["left_in_float"]) + 1
     changed, records = max(shares)
     level = simultaneous_error(tried) / 2
     high = 1 - least_share(records - changed, records, level)
