@@ -175,7 +175,7 @@ def bound_degradation(facts: ConversionFacts) -> ConversionFacts:
     It is that of the output with most changed classes; empty without classes, or without a search.
     """
     outputs = facts["verified"].get("outputs", {}).values()
-    counts = [(output["agreement"], output["records"] or 0) for output in outputs]
+    counts = [(output["agreement"], int(output["records"] or 0)) for output in outputs]
     shares = [(round((1 - agreement) * records), records) for agreement, records in counts if agreement is not None]
     if "degradation" not in facts or not shares:
         return {}
