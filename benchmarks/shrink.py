@@ -146,6 +146,8 @@ class Bench:
             }
             for runtime, models in models_by_runtime.items():
                 unique = list(dict.fromkeys(model for model in models.values() if model))  # one SavedModel, many files
+                if len(unique) < 2:
+                    continue
                 report = self._report(
                     f"benchmark {runtime}", Benchmark, unique, seconds=seconds, batch_sizes=[str(batch)]
                 )
