@@ -38,6 +38,27 @@ def build_model():
     model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 """
+ATTENTION = """
+import keras
+from keras import layers, ops
+
+def preprocess(features):
+    return {"image": layers.Rescaling(1 / 255, name="scale")(features["image"])}
+
+def build_model():
+    image = layers.Input((28, 28, 1), name="image")
+    flow = layers.Reshape((49, 96))(layers.Conv2D(96, 4, strides=4)(image))
+    flow = flow + layers.Embedding(49, 96)(ops.arange(49)[None])
+    for _ in range(2):
+        normal = layers.LayerNormalization()(flow)
+        flow = flow + layers.MultiHeadAttention(4, 24)(normal, normal)
+        wide = layers.Dense(384, activation="gelu")(layers.LayerNormalization()(flow))
+        flow = flow + layers.Dense(96)(wide)
+    flow = layers.GlobalAveragePooling1D()(layers.LayerNormalization()(flow))
+    model = keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(flow), name="attention")
+    model.compile(keras.optimizers.Adam(1e-3), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+"""
 
 
 @dataclass(frozen=True)
@@ -85,10 +106,14 @@ def _flights(folder: Path) -> Path:
     return folder / "flights.csv"
 
 
-def _wide(folder: Path) -> Path:
-    """Write a network whose speed is limited by arithmetic, unlike docs/mnist/model.py."""
-    (folder / "model.py").write_text(WIDE)
-    return folder / "model.py"
+def _written(content: str) -> Callable[[Path], Path]:
+    """Return the writer of a module with a network."""
+
+    def write(folder: Path) -> Path:
+        (folder / "model.py").write_text(content)
+        return folder / "model.py"
+
+    return write
 
 
 def _noise(folder: Path) -> Path:
@@ -103,18 +128,16 @@ def _noise(folder: Path) -> Path:
 
 def _backbone(name: str) -> Data:
     """Return a network of keras.applications that is compressed but not trained; int8 may change its outputs."""
-
-    def module(folder: Path) -> Path:
-        (folder / "model.py").write_text(BACKBONE.format(name=name, side=SIDE))
-        return folder / "model.py"
-
+    module = _written(BACKBONE.format(name=name, side=SIDE))
     once = {"epochs": 1, "batch_size": 8}
     return Data(_noise, {}, module, once, once, {}, {"calibration_count": 8, "tolerance": 100.0}, real=False)
 
 
 DATA = {
     "mnist": Data(_mnist, {"pack": "image=28x28x1"}, _documented("mnist"), {}, {"epochs": 20}),
-    "wide": Data(_mnist, {"pack": "image=28x28x1"}, _wide, {"epochs": 8}, {"epochs": 6}),
+    # Networks whose speed is limited by arithmetic, unlike docs/mnist/model.py
+    "wide": Data(_mnist, {"pack": "image=28x28x1"}, _written(WIDE), {"epochs": 8}, {"epochs": 6}),
+    "attention": Data(_mnist, {"pack": "image=28x28x1"}, _written(ATTENTION), {"epochs": 10}, {"epochs": 6}),
     "flights": Data(
         *(_flights, {}, _documented("flights"), {"epochs": 10, "batch_size": 512}),
         *({"epochs": 5, "batch_size": 512}, {"learning_rate": 5e-4}),

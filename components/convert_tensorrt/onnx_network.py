@@ -91,7 +91,9 @@ def _quantize(
         if parameters.calibrator == "entropy":
             return network, facts, sampled
         feed = list(split_batches(sampled, parent.inputs, 1))
-        facts |= onnx_int8.quantize(source, target, feed, per_channel=True, symmetric=True)
+        quantizable = onnx_int8.QuantizableFile(source, scratch, feed, per_channel=True, **onnx_int8.SYMMETRIC)
+        facts |= {"reduce_range": False, **quantizable.facts}
+        onnx.save(quantizable.quantize(), target)
     if target.exists():
         network = onnx.load(target)
     int8_scales.check_quantized(network)

@@ -1,7 +1,7 @@
 from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_onnx.parameters import OnnxConversion
-from tfopt.conversion.convert import check_conversion, convert_in_child
+from tfopt.conversion.convert import check_conversion, check_limit, convert_in_child
 from tfopt.errors import ComponentError
 
 
@@ -18,10 +18,16 @@ def export_onnx(
     The file has the inputs and outputs of the signature, with their names, dtypes and open sizes.
     It is stored as ``Format-Serving/model.onnx``, where servers and tools that read ONNX find it.
 
-    Outputs in float32 match the parent's. float16 halves the file; CPUs compute most of it in float32. int8
+    Outputs in float32 match the parent's. float16 halves the file; CPUs compute most of it in float32, so that it is no
+    precision of a mix. int8
     computes in 8 bits where ONNX Runtime has such kernels, with a scale for each activation that is calibrated on the
     examples (static quantization, as pairs of QuantizeLinear and DequantizeLinear). For a model from `quantize`, int8
     uses the trained ranges and levels, and needs no examples; the other precisions are rejected.
+
+    With max_degradation, layers that 8 bits break get a higher precision, the worst ones first. auto begins with
+    products of activations and stored matrices in int4, whose next precisions are int8 (static ranges), dynamic (8 bits
+    with ranges that are found in each call) and float32; all other layers begin in int8. The model card lists the
+    layers under ``raised``, and the measured degradation with its interval under ``degradation``.
 
     In int8, operations before the first layers stay in float that need exact values (comparisons, casts to integers,
     lookups, rounding) or scale columns, such as a normalization; the model card lists them under ``float_part``.
@@ -44,8 +50,10 @@ def export_onnx(
     exported.metadata["name"] = f"onnx {conversion.precision}"
     trained = check_conversion(
         *(model, examples, conversion.precision, conversion.split, ("saved_model", "keras")),
+        calibrated=("int8", "auto"),
         without_examples="float16",
     )
+    check_limit(conversion.precision, conversion.max_degradation, ("int8", "auto"), trained=trained)
     if trained and conversion.reduce_range == "on":
         received = f"reduce_range='on' for {model.name}, whose 8-bit ranges were trained"
         fix = "leave reduce_range out, or pass the model from before it was quantized"

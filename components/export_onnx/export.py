@@ -11,7 +11,8 @@ from tfopt.components.export_onnx.parameters import OnnxConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
-from tfopt.conversion.verification import check_whole_inputs, verify
+from tfopt.conversion.mixed_precision import limit_degradation
+from tfopt.conversion.verification import check_whole_inputs, measure_degradation, verify
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.processes.memory import trim_heap
@@ -33,21 +34,33 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
         scratch = Path(folder)
         keras_models.place_saved_model(model, scratch / "saved_model")
         converted = onnx_export.convert_saved_model(scratch / "saved_model", parameters.opset)
-        if parameters.precision == "int8":
+        if parameters.needs_inputs:
             onnx.save(converted, scratch / "float.onnx")
             if has_trained_ranges(model):
                 facts |= onnx_int8.quantize_trained(scratch / "float.onnx", scratch / "int8.onnx")
+                converted = onnx.load(scratch / "int8.onnx")
             else:
                 assert examples
                 sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
-                facts |= onnx_int8.quantize(
-                    scratch / "float.onnx",
-                    scratch / "int8.onnx",
-                    list(split_batches(sampled, parent.inputs, 1)),
-                    per_channel=parameters.per_channel,
-                    reduced=is_range_reduced(parameters.reduce_range),
+                reduced = is_range_reduced(parameters.reduce_range)
+                mixed, limit = parameters.precision == "auto", parameters.max_degradation
+                feed = list(split_batches(sampled, parent.inputs, 1))
+                options = {"per_channel": parameters.per_channel, "reduce_range": reduced}
+                quantizable = onnx_int8.QuantizableFile(
+                    scratch / "float.onnx", scratch, feed, lowest="int4" if mixed else "int8", **options
                 )
-            converted = onnx.load(scratch / "int8.onnx")
+                facts |= {"reduce_range": reduced, **quantizable.facts}
+
+                def measure(form: onnx.ModelProto) -> float:
+                    onnx.save(form, scratch / "form.onnx")
+                    with runtimes.load(OnnxModel(scratch / "form.onnx")) as child:
+                        return measure_degradation(parent, child, examples, sampled, parameters)
+
+                if limit is None:
+                    converted = quantizable.quantize()
+                else:
+                    converted, mix_facts = limit_degradation(quantizable, limit, measure, mixed=mixed)
+                    facts |= mix_facts
     if parameters.precision == "float16":
         converted = onnx_float16.cast_float16(converted)
     onnx_export.check_model(converted)

@@ -1,8 +1,7 @@
 from tfopt.artifacts import Examples, Model, OpenVINOModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
-from tfopt.conversion.convert import check_conversion, convert_in_child
-from tfopt.errors import ComponentError
+from tfopt.conversion.convert import check_conversion, check_limit, convert_in_child
 
 
 @component(image="tf", purpose="conversion", memory="8Gi", model_signature=True, on_failure=True, concurrent=True)
@@ -48,15 +47,7 @@ def export_openvino(
         *(model, examples, conversion.precision, conversion.split, ("saved_model", "keras", "onnx")),
         without_examples="float16",
     )
-    if conversion.max_degradation is not None and (conversion.precision != "int8" or trained):
-        raise ComponentError(
-            f"max_degradation={conversion.max_degradation:g} with "
-            + ("trained ranges" if trained else f"precision={conversion.precision!r}"),
-            "precision='int8' and a float model, whose layers can be left in float32",
-            "leave max_degradation out, or name in quantize the layers to leave in float32"
-            if trained
-            else "leave it out",
-        )
+    check_limit(conversion.precision, conversion.max_degradation, ("int8",), trained=trained)
     from tfopt.components.export_openvino.export import export  # imports NumPy
 
     convert_in_child(export, model, examples, exported, conversion)

@@ -1,7 +1,7 @@
 from tfopt.artifacts import Examples, Model, TFLiteModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversion
-from tfopt.conversion.convert import check_conversion, convert_in_child
+from tfopt.conversion.convert import check_conversion, check_limit, convert_in_child
 from tfopt.errors import ComponentError
 
 
@@ -73,11 +73,7 @@ def _check(model: Model, examples: Examples | None, parameters: TFLiteConversion
     if parameters.recipe and trained:
         fix = "leave recipe out, or name in quantize the layers to leave in float32"
         raise ComponentError("a recipe for a model whose 8-bit ranges were trained", "a model before quantize", fix)
-    if precision == "auto" and parameters.max_degradation is None:
-        expected = "max_degradation, which decides on the precision of each layer"
-        raise ComponentError(
-            "precision='auto' without max_degradation", expected, "add for example max_degradation=0.01"
-        )
+    check_limit(precision, parameters.max_degradation, (precision,))
     if parameters.max_degradation is not None and examples is None:
         received = f"max_degradation={parameters.max_degradation} without examples"
         raise ComponentError(received, "examples to measure it on", "pass examples=PATH")

@@ -15,13 +15,11 @@ from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversi
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import count_kinds
-from tfopt.conversion.verification import check_whole_inputs, draw_held_out, verify
+from tfopt.conversion.verification import check_whole_inputs, measure_degradation, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import has_trained_ranges
-from tfopt.measurement.comparison_budget import ComparisonBudget
-from tfopt.measurement.parity import compare, degradation
 from tfopt.runtimes import Runtime
 
 log = logging.getLogger(__name__)
@@ -77,12 +75,10 @@ def _measure_degradation(
     parent: Runtime, examples: Examples | None, sampled: Batch | None, parameters: TFLiteConversion, content: bytes
 ) -> float:
     """Return the degradation of a file on records it was not calibrated on."""
-    inputs, _ = draw_held_out(examples, parent, sampled, parameters)
     with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
         Path(file.name).write_bytes(content)
         with _load(TFLiteModel(file.name), parameters) as child:
-            batches, budget = split_batches(inputs, parent.inputs, 1, 3, 32), ComparisonBudget(parent.inputs)
-            return degradation(compare(parent, child, batches, budget=budget).values())
+            return measure_degradation(parent, child, examples, sampled, parameters)
 
 
 def _verify(

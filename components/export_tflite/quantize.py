@@ -14,6 +14,7 @@ from tfopt.components.export_tflite.parameters import BY_LAYER, TFLiteConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
+from tfopt.conversion.mixed_precision import limit_degradation
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -66,13 +67,13 @@ def quantize(
     )
     rules = parameters.rules()
     model.check(rules)
-    rules = [*layer_quantization.float_rules(floating.operations), *rules]
+    model.rules = [*layer_quantization.layer_rules(dict.fromkeys(floating.operations, "float32")), *rules]
     if precision in layer_quantization.LOWEST and feed:
-        facts["weight_scales"] = model.choose_scales(rules, measure)
+        facts["weight_scales"] = model.choose_scales(measure)
     if limit is None:
-        return model.quantize(rules), facts
+        return model.quantize(), facts
     mixed = precision == "auto"
-    content, degradation_facts = layer_quantization.limit_degradation(model, rules, limit, measure, mixed=mixed)
+    content, degradation_facts = limit_degradation(model, limit, measure, mixed=mixed)
     return content, facts | degradation_facts
 
 

@@ -21,6 +21,7 @@ from tfopt.components.export_tflite.flatbuffer import dense_scale_bytes
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.components.export_tflite.quantize import MAX_EXTRA_DEGRADATION, choose_dense_scales
 from tfopt.conversion.convert import summarize
+from tfopt.conversion.mixed_precision import Layer, rank_promotions
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
 from tfopt.measurement.parity import Parity, degradation
@@ -168,17 +169,18 @@ def test_steps_remove_most_noise_for_each_byte_first(monkeypatch):
     model = layer_quantization.QuantizableModel(content, "int4", [], integer_io=False)
     sizes = {"first": 100, "second": 10, "third": 10, "fourth": 1000}
     chain = [
-        layer_quantization._Layer([source], name, sizes[name], 1e5 if name == "fourth" else 1.0)
+        (Layer([source], name, (), sizes[name]), 1e5 if name == "fourth" else 1.0)
         for source, name in pairwise(["input", *sizes])
     ]
     monkeypatch.setattr(layer_quantization, "_layers", lambda content: chain)
-    monkeypatch.setattr(model, "quantize", lambda rules: rules[0][1])
-    monkeypatch.setattr(model, "_noise", noise.__getitem__)
-    steps = model.rank_promotions([])
+    monkeypatch.setattr(model, "quantize", lambda kinds, lowest: lowest)
+    monkeypatch.setattr(model, "measure_noise", noise.__getitem__)
+    steps = rank_promotions(model)
     assert steps[:4] == [("second", "int8"), ("first", "int8"), ("third", "float16"), ("second", "float16")]
     assert [step for step in steps if step[0] == "fourth"] == [("fourth", "int8"), ("fourth", "float32")]
     assert {kind for _, kind in steps[-3:]} == {"float32"} and ("fourth", "float32") not in steps[-3:]
-    promotions = model.rank_promotions([("first", "float32"), ("second", "int8"), ("third", "int4x32")])
+    model.rules = [("first", "float32"), ("second", "int8"), ("third", "int4x32")]
+    promotions = rank_promotions(model)
     assert [kind for name, kind in promotions if name == "first"] == []
     assert [kind for name, kind in promotions if name == "second"] == ["float16", "float32"]
     assert [kind for name, kind in promotions if name == "third"] == ["float16", "float32"]

@@ -40,14 +40,15 @@ class ConversionFacts(TypedDict, total=False):
     verified: Verification
     reduce_range: bool
     degradation: float
+    degradation_interval: list[float]
     degradation_note: str
     left_in_float: list[str]
+    tried: list[dict[str, float]]
+    raised: dict[str, str]
     # LiteRT
     batch_size: int
     rounded: dict[str, str]
     dense_scales: JsonObject
-    tried: list[dict[str, float]]
-    raised: dict[str, str]
     weight_scales: JsonObject
     # ONNX and TensorRT
     opset: int

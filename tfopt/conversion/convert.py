@@ -55,6 +55,26 @@ def check_conversion(
     return bool(ranges)
 
 
+def check_limit(precision: str, limit: float | None, precisions: Sequence[str], *, trained: bool = False) -> None:
+    """Raise ComponentError unless the precision is compatible with ``max_degradation``, the limit.
+
+    One of the ``precisions`` can be raised layer by layer, unless the model has trained ranges; auto needs a limit.
+    """
+    if precision == "auto" and limit is None:
+        expected = "max_degradation, which decides on the precision of each layer"
+        raise ComponentError(
+            "precision='auto' without max_degradation", expected, "add for example max_degradation=0.01"
+        )
+    if limit is not None and (precision not in precisions or trained):
+        raise ComponentError(
+            f"max_degradation={limit:g} with " + ("trained ranges" if trained else f"precision={precision!r}"),
+            f"precision {' or '.join(precisions)} and a float model, whose layers can be left in float32",
+            "leave max_degradation out, or name in quantize the layers to leave in float32"
+            if trained
+            else "leave it out",
+        )
+
+
 def is_quantized(model: Model) -> bool:
     """Return True if an ONNX file contains quantizers; operator names are plain text in the file."""
     return bool(model.format == "onnx" and model.onnx and b"QuantizeLinear" in model.onnx.read_bytes())

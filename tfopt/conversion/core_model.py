@@ -21,6 +21,7 @@ from tfopt.artifacts.models import PREPROCESSING, SERVING_DEFAULT
 from tfopt.artifacts.tensor_spec import RecordSpec, describe_specs, fixed_batch
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import CalibrationFacts, ConversionFacts
+from tfopt.conversion.mixed_precision import bound_degradation
 from tfopt.conversion.parameters import Conversion
 from tfopt.conversion.verification import draw_held_out, verify
 from tfopt.data.batches import Batch, serialize_records
@@ -57,7 +58,8 @@ def convert_model(
     Raises:
         ComponentError: If neither the model nor its core can be converted.
     """
-    return _Converter(convert, examples, target, parameters).convert_any(model)
+    facts = _Converter(convert, examples, target, parameters).convert_any(model)
+    return facts | bound_degradation(facts)
 
 
 class _UnevenRowsError(Exception):

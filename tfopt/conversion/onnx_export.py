@@ -14,6 +14,7 @@ from tf2onnx.onnx_opset.tensor import OneHot
 from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
 from tfopt.artifacts.saved_model_proto import read_meta_graph
+from tfopt.conversion import onnx_block_weights
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.saved_models.marked_functions import inlinable
@@ -131,6 +132,7 @@ def check_model(model: onnx.ModelProto) -> None:
     versions = {domain.domain: domain.version for domain in model.opset_import}
     ops = {(node.op_type, node.domain) for graph in subgraphs(model.graph) for node in graph.node}
     unknown = {op for op, domain in ops if not onnx.defs.has(op, versions.get(domain, 1), domain)}
+    unknown -= {onnx_block_weights.OP}
     if unknown:
         received = f"ops that ONNX lacks, or tf2onnx does not know: {', '.join(sorted(unknown))}"
         expected = "a model of ops that can be converted"

@@ -1,5 +1,6 @@
 """The operations of an ONNX file that 8 bits break, and their inputs in the quantized file."""
 
+from collections import Counter
 from collections.abc import Collection
 from typing import Any
 
@@ -46,7 +47,8 @@ def read_constants(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
 def restore_inputs(model: onnx.ModelProto, nodes: Collection[str]) -> None:
     """Let these nodes of a quantized model read the float tensors, not their 8-bit values.
 
-    The quantizer replaces a tensor for all of its readers, also for those that are excluded from quantization.
+    The quantizer replaces a tensor for all of its readers, also for those that are excluded from quantization. Pairs of
+    nodes that nothing reads any more are removed.
     """
     producers = {name: node for node in model.graph.node for name in node.output}
     for node in model.graph.node:
@@ -59,6 +61,13 @@ def restore_inputs(model: onnx.ModelProto, nodes: Collection[str]) -> None:
             quantize = producers.get(dequantize.input[0])
             if quantize is not None and quantize.op_type == "QuantizeLinear":
                 node.input[index] = quantize.input[0]
+    outputs = {value.name for value in model.graph.output}
+    readers = Counter(name for node in model.graph.node for name in node.input)
+    for node in list(reversed(model.graph.node)):
+        is_pair = node.op_type in ("QuantizeLinear", "DequantizeLinear")
+        if is_pair and node.output[0] not in outputs and not readers[node.output[0]]:
+            readers.subtract(node.input)
+            model.graph.node.remove(node)
 
 
 def _role(node: onnx.NodeProto, constants: dict[str, NDArray[Any]], types: dict[str, int]) -> Role:

@@ -1,8 +1,11 @@
 """int8 form of an ONNX file: by ONNX Runtime's static quantizer, or with the ranges of quantization-aware training."""
 
+import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -11,16 +14,26 @@ from onnx import helper, numpy_helper
 from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
 from onnxruntime.quantization.calibrate import create_calibrator
+from onnxruntime.quantization.quant_utils import QUANT_INPUT_SUFFIX
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from tfopt.conversion import calibration, onnx_float_part
+from tfopt.conversion import calibration, onnx_block_weights, onnx_float_part
 from tfopt.conversion.conversion_facts import ConversionFacts
+from tfopt.conversion.mixed_precision import ERROR_RECORDS, Layer, MixedModel, compare_tensors
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.runtimes.onnx import decode_text
 
-SYMMETRIC = {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False}
+# Options for TensorRT: activations in int8 with zero point 0, and biases in float.
+SYMMETRIC = {
+    "activation_type": QuantType.QInt8,
+    "extra_options": {"ActivationSymmetric": True, "WeightSymmetric": True, "QuantizeBias": False},
+}
+# They have no precision of their own: 8 bits stay 8 bits, and activations become part of the ranges.
+MOVES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather", "Expand", "Identity", "Tile"}
+MOVES |= {"Relu", "Clip"}
+BLOCK_BITS = {"int4": 4, "dynamic": 8}  # kinds of weights with a scale for each block
 LEVELS = 127  # on either side of zero
 EXACT = 1e-3  # of a scale: rounding errors of two float multiplications are smaller
 AXES = {"Conv": 0, "ConvTranspose": 1, "MatMul": 1, "Gemm": 1}  # of the output channels of a kernel
@@ -28,45 +41,130 @@ AXES = {"Conv": 0, "ConvTranspose": 1, "MatMul": 1, "Gemm": 1}  # of the output 
 Floats = NDArray[np.float32]
 
 
-def quantize(
-    source: Path, target: Path, feed: list[Batch], *, per_channel: bool, reduced: bool = False, symmetric: bool = False
-) -> ConversionFacts:
-    """Write the int8 form of a float32 file, and return metadata for the model card.
+class QuantizableFile(MixedModel[onnx.ModelProto]):
+    """A float32 file with calibrated ranges, whose nodes can be quantized with a kind for each.
 
-    ``reduced`` leaves one bit of the weights unused. ``symmetric`` quantizes activations to int8 with zero point 0 and
-    keeps biases as floats, as for TensorRT. Temporary files are written next to the target and removed.
-
-    Raises:
-        ComponentError: If the quantizer fails.
+    Kinds are int8, with weights and activations in 8 bits (static ranges), and float32; for products with stored
+    matrices also int4 and dynamic: weights of 4 or 8 bits with a scale for each block, in ONNX Runtime's MatMulNBits.
     """
-    prepared = target.with_name("prepared.onnx")
-    feed = [
-        {name: decode_text(name, array) if array.dtype.kind in "OS" else array for name, array in batch.items()}
-        for batch in feed
-    ]
+
+    def __init__(self, source: Path, folder: Path, feed: list[Batch], *, lowest: str = "int8", **options: Any) -> None:
+        """Prepare a file in a folder for temporary files; the ``options`` are arguments of the quantizer.
+
+        Raises:
+            ComponentError: If the file cannot be prepared, or a tensor is NaN or infinite on the feed.
+        """
+        self._lowest, self._options, self._folder, self._prepared = lowest, options, folder, folder / "prepared.onnx"
+        self._feed = [
+            {name: decode_text(name, array) if array.dtype.kind in "OS" else array for name, array in batch.items()}
+            for batch in feed
+        ]
+        with _readable_errors():
+            quant_pre_process(source, self._prepared, skip_symbolic_shape=True)
+            self._float = onnx.load(self._prepared)
+            self._floating = onnx_float_part.find(self._float)
+            self._excluded = [*self._floating.operations, *_read_for_shapes(self._float.graph)]
+            onnx.save(self._float, self._prepared)  # with the names of its nodes
+            halves = calibration.split_halves(self._feed)
+            stable = calibration.compare_ranges(*(_ranges(self._prepared, half) for half in halves))
+        self.facts: ConversionFacts = {"stability": stable, **self._floating.facts()}
+        self._producers = {name: node for node in self._float.graph.node for name in node.output}
+        self._matrices = onnx_block_weights.find_matrices(self._float.graph, self._floating.operations)
+
+    @cached_property
+    def layers(self) -> list[Layer]:
+        """Return the nodes that the quantizer quantizes, without those that only move values."""
+        graph = self.quantize({}, "int8").graph
+        origins: dict[str, str] = {}  # the tensor that was quantized; empty for constants
+        layers = []
+        for node in graph.node:
+            output = node.output[0].removesuffix(QUANT_INPUT_SUFFIX)
+            if node.op_type == "QuantizeLinear":
+                origins[output] = node.input[0].removesuffix(QUANT_INPUT_SUFFIX)
+            elif node.op_type == "DequantizeLinear":
+                origins[output] = origins.get(node.input[0], "")
+            elif node.op_type not in MOVES and origins.keys() & set(node.input):
+                kinds = (
+                    ("int4", "int8", "dynamic") if self._lowest == "int4" and output in self._matrices else ("int8",)
+                )
+                inputs = [origins.get(name, name) for name in node.input]
+                inputs = [moves[-1].input[0] if (moves := self._moves(name)) else name for name in inputs]
+                layers.append(Layer(inputs, output, (*kinds, "float32")))
+        return layers
+
+    def _moves(self, name: str) -> list[onnx.NodeProto]:
+        """Return the nodes that only move the values of a tensor after they are computed, last first."""
+        nodes = []
+        while (node := self._producers.get(name)) is not None and node.op_type in MOVES:
+            nodes.append(node)
+            name = node.input[0]
+        return nodes
+
+    def quantize(self, kinds: Mapping[str, str] | None = None, lowest: str | None = None) -> onnx.ModelProto:
+        """Return the file with these kinds of nodes; the others are int8, matrices have the kind ``lowest``.
+
+        Raises:
+            ComponentError: If the quantizer fails.
+        """
+        chosen = {**dict.fromkeys(self._matrices, lowest or self._lowest), **(kinds or {})}
+        raised = {output: kind for output, kind in chosen.items() if kind != "int8"}
+        nodes = [node for node in self._float.graph.node if node.output[0] in raised]
+        moves = [move for node in nodes for name in node.input for move in self._moves(name)]
+        names = [node.name for node in (*nodes, *moves)]
+        target = self._folder / "quantized.onnx"
+        # The quantizer removes activations whose range does their work; to rank layers, tensors of both files are
+        # compared, and by then no node in float reads what was computed without its activation (MOVES).
+        options = {"QDQKeepRemovableActivations": bool(lowest), **self._options.get("extra_options", {})}
+        with _readable_errors():
+            quantize_static(
+                self._prepared,
+                target,
+                _Reader(self._feed),
+                quant_format=QuantFormat.QDQ,
+                weight_type=QuantType.QInt8,
+                nodes_to_exclude=[*self._excluded, *names],
+                calibration_cache_path=self._folder / "ranges.json",  # calibrated once, for all kinds of nodes
+                **{"activation_type": QuantType.QUInt8, **self._options, "extra_options": options},
+            )
+        model = onnx.load(target)
+        onnx_float_part.restore_inputs(model, {*self._floating.operations, *names})
+        onnx_block_weights.store(model, {name: bits for name, kind in raised.items() if (bits := BLOCK_BITS.get(kind))})
+        return model
+
+    def measure_noise(self, file: onnx.ModelProto) -> dict[str, float]:
+        """Return the noise-to-signal ratio of each tensor before it is quantized itself."""
+        return compare_tensors(zip(self._run(self._float), self._run(file), strict=True))
+
+    def count_bytes(self, file: onnx.ModelProto) -> int:
+        """Return the size of a file."""
+        return int(file.ByteSize())
+
+    def _run(self, model: onnx.ModelProto) -> Iterator[dict[str, NDArray[Any]]]:
+        """Yield the results of all layers for each of the first records."""
+        computed = {name for node in model.graph.node for name in node.output}
+        tensors = {name for layer in self.layers for name in (layer.output, *layer.inputs)}
+        names = {name: f"{name}{QUANT_INPUT_SUFFIX}" for name in tensors}
+        names = {name: renamed if renamed in computed else name for name, renamed in names.items()}
+        names = {name: tensor for name, tensor in names.items() if tensor in computed}
+        augmented = onnx.ModelProto()
+        augmented.CopyFrom(model)
+        del augmented.graph.output[:]
+        augmented.graph.output.extend(onnx.ValueInfoProto(name=tensor) for tensor in names.values())
+        onnx.save(augmented, self._folder / "augmented.onnx")
+        options = SessionOptions()
+        options.graph_optimization_level = GraphOptimizationLevel.ORT_DISABLE_ALL
+        session = InferenceSession(str(self._folder / "augmented.onnx"), options, providers=["CPUExecutionProvider"])
+        for batch in self._feed[:ERROR_RECORDS]:
+            yield dict(zip(names, session.run(list(names.values()), batch), strict=True))
+
+
+@contextlib.contextmanager
+def _readable_errors() -> Iterator[None]:
     root = logging.getLogger()
     level = root.level
     root.setLevel(logging.ERROR)  # the quantizer recommends the preprocessing that was just done
     try:
-        quant_pre_process(source, prepared, skip_symbolic_shape=True)
-        model = onnx.load(prepared)
-        floating = onnx_float_part.find(model)
-        excluded = [*floating.operations, *_read_for_shapes(model.graph)]
-        if excluded:
-            onnx.save(model, prepared)  # with the names of its nodes
-        stable = calibration.compare_ranges(*(_ranges(prepared, half) for half in calibration.split_halves(feed)))
-        quantize_static(
-            prepared,
-            target,
-            _Reader(feed),
-            quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QInt8 if symmetric else QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-            per_channel=per_channel,
-            reduce_range=reduced,
-            nodes_to_exclude=excluded,
-            extra_options=SYMMETRIC if symmetric else {},
-        )
+        yield
     except ComponentError:
         raise
     except Exception as error:
@@ -74,12 +172,6 @@ def quantize(
         raise ComponentError(received, "a graph that ONNX Runtime can quantize", "choose float32 or float16") from error
     finally:
         root.setLevel(level)
-        prepared.unlink(missing_ok=True)
-    if floating:
-        quantized = onnx.load(target)
-        onnx_float_part.restore_inputs(quantized, set(floating.operations))
-        onnx.save(quantized, target)
-    return {"reduce_range": reduced, "stability": stable, **floating.facts()}
 
 
 def _read_for_shapes(graph: onnx.GraphProto) -> list[str]:

@@ -12,7 +12,7 @@ from tfopt.data.sample_inputs import compared_records, count_records, draw_input
 from tfopt.errors import ComponentError, ExamplesError
 from tfopt.measurement.comparison_budget import ComparisonBudget
 from tfopt.measurement.exact_tests import least_share
-from tfopt.measurement.parity import Parity, compare
+from tfopt.measurement.parity import Parity, compare, degradation
 from tfopt.runtimes import Runtime
 
 RECORDS = 256  # to compare on, fewer if they are large: enough to notice a broken model, and they take seconds
@@ -34,8 +34,8 @@ ADVICE = {
     **dict.fromkeys(("bf16", "tf32"), "choose float32"),
     **dict.fromkeys(
         ("int8", "int16x8"),
-        "pass max_degradation (export_tflite, export_openvino), which leaves the worst layers in float, calibrate on "
-        "more and more typical examples, or choose a kind of more bits",
+        "pass max_degradation (export_tflite, export_onnx, export_openvino), which leaves the worst layers in float, "
+        "calibrate on more and more typical examples, or choose a kind of more bits",
     ),
     "dynamic": "choose float16 or float32",
     "int4": "choose dynamic, or raise the precision of the worst layers with max_degradation",
@@ -105,6 +105,15 @@ def draw_held_out(
     if dropped and inputs is batch:  # there are no others
         facts["also_calibrated_on"] = dropped
     return inputs, facts
+
+
+def measure_degradation(
+    parent: Runtime, child: Runtime, examples: Examples | None, calibrated: Batch | None, parameters: Calibration
+) -> float:
+    """Return the degradation of a child on the records that `verify` compares it on."""
+    inputs, _ = draw_held_out(examples, parent, calibrated, parameters)
+    batches, budget = split_batches(inputs, parent.inputs, 1, 3, 32), ComparisonBudget(parent.inputs)
+    return degradation(compare(parent, child, batches, budget=budget).values())
 
 
 def _check_repeatable(parent: Runtime, batch: Batch) -> None:

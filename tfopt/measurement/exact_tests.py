@@ -5,8 +5,10 @@ from math import comb
 LEVEL = 0.01  # one-sided
 
 
-def least_share(changed: int, records: int) -> float:
+def least_share(changed: int, records: int, level: float = LEVEL) -> float:
     """Return the lower end of the one-sided Clopper-Pearson interval of a share.
+
+    The largest share is 1 - ``least_share(records - changed, records)``.
 
     C. Clopper, E. Pearson: The use of confidence or fiducial limits illustrated in the case of the binomial (1934).
 
@@ -19,7 +21,7 @@ def least_share(changed: int, records: int) -> float:
     for _ in range(40):
         share = (low + high) / 2
         at_least = sum(comb(records, k) * share**k * (1 - share) ** (records - k) for k in range(changed, records + 1))
-        low, high = (share, high) if at_least < LEVEL else (low, share)
+        low, high = (share, high) if at_least < level else (low, share)
     return low
 
 

@@ -1,0 +1,150 @@
+"""Test mixes of precisions in ONNX files: the worst nodes in float, one calibration, weights in blocks."""
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import tensorflow as tf
+from onnx import TensorProto, helper, numpy_helper
+
+from tests.components.exporters import ONNX
+from tests.conftest import write_examples
+from tests.runtimes.formulas import saved
+from tfopt import runtimes
+from tfopt.artifacts import OnnxModel
+from tfopt.conversion import onnx_block_weights, onnx_int8
+from tfopt.conversion.mixed_precision import rank_promotions
+from tfopt.errors import ComponentError
+
+DRAW = np.random.default_rng(0)
+FIRST, SECOND, THIRD, LAST = (
+    (DRAW.normal(size=size) / 8).astype(np.float32) for size in ((64, 96), (96, 96), (96, 96), (96, 10))
+)
+GAIN = (10.0 ** np.linspace(-3, 0, 96)).astype(np.float32)  # of the columns before SECOND: 8 bits lose the small ones
+
+
+@pytest.fixture(scope="module")
+def uneven(tmp_path_factory) -> tuple[Path, Path]:
+    """Return a network whose second product has activations and weights of uneven columns, and its examples."""
+    folder = tmp_path_factory.mktemp("uneven")
+    for split, count in (("train", 40), ("eval", 250)):
+        columns = {"x": DRAW.normal(size=(count, 64)).astype(np.float32)}
+        write_examples(folder / "ex" / f"Split-{split}" / "data_tfrecord-00000-of-00001.gz", columns)
+
+    def serve(x):
+        second = tf.matmul(tf.nn.relu(x @ (FIRST * GAIN)), SECOND / GAIN[:, None], name="second")
+        return {"y": tf.nn.relu(tf.nn.relu(second) @ THIRD) @ LAST}
+
+    return saved(folder / "model", serve, x=([None, 64], tf.float32)), folder / "ex"
+
+
+@pytest.fixture
+def quantizable(tmp_path) -> onnx_int8.QuantizableFile:
+    """Return the same network as an ONNX file that is calibrated on 20 records."""
+    kernels = {"first": FIRST * GAIN, "second": SECOND / GAIN[:, None], "third": THIRD, "last": LAST}
+    nodes, tensor = [], "x"
+    for name in kernels:
+        output = "y" if name == "last" else f"{name}_product"
+        nodes.append(helper.make_node("MatMul", [tensor, name], [output], name))
+        if name != "last":
+            nodes.append(helper.make_node("Relu", [output], [tensor := f"{name}_relu"], tensor))
+    ends = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in (("x", 64), ("y", 10))
+    ]
+    graph = helper.make_graph(
+        nodes, "uneven", ends[:1], ends[1:], [numpy_helper.from_array(array, name) for name, array in kernels.items()]
+    )
+    opsets = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "float.onnx")
+    feed = [{"x": np.random.default_rng(1).normal(size=(1, 64)).astype(np.float32)} for _ in range(20)]
+    return onnx_int8.QuantizableFile(tmp_path / "float.onnx", tmp_path, feed, lowest="int4", per_channel=True)
+
+
+def scales(file: onnx.ModelProto) -> dict[str, float]:
+    """Return the scale of each activation by name."""
+    constants = {item.name: numpy_helper.to_array(item) for item in file.graph.initializer}
+    quantizers = [node for node in file.graph.node if node.op_type == "QuantizeLinear"]
+    return {node.input[0].removesuffix("_QuantizeLinear_Input"): float(constants[node.input[1]]) for node in quantizers}
+
+
+def test_the_nodes_that_8_bits_break_stay_in_float(uneven, tmp_path):
+    model, examples = uneven
+    plain = ONNX.export(model, examples, tmp_path / "plain", "int8")
+    assert 1 - plain["verified"]["outputs"]["y"]["agreement"] > 0.15
+    facts = ONNX.export(model, examples, tmp_path / "out", "int8", max_degradation=0.08)
+    assert 1 - facts["verified"]["outputs"]["y"]["agreement"] == pytest.approx(facts["degradation"])
+    (worst,) = facts["left_in_float"]
+    assert facts["degradation"] <= 0.08 and "second" in worst and facts["raised"] == {worst: "float32"}
+    file = onnx.load(tmp_path / "out" / "Format-Serving" / "model.onnx")
+    assert [form["steps"] for form in facts["tried"]] == [0, 1] and facts["tried"][1]["bytes"] == file.ByteSize()
+    assert sum(item.data_type == TensorProto.INT8 and len(item.dims) == 2 for item in file.graph.initializer) == 3
+    with pytest.raises(ComponentError, match="with 2 of 4 layers left in float"):
+        ONNX.export(model, examples, tmp_path / "none", "int8", max_degradation=0.0)
+
+
+def test_a_mix_has_weights_of_4_and_8_bits_in_blocks_and_is_smaller(uneven, tmp_path):
+    model, examples = uneven
+    facts = ONNX.export(model, examples, tmp_path / "out", "auto", max_degradation=0.15)
+    assert facts["degradation"] <= 0.15 and facts["ops"]["MatMulNBits"] >= 1 and facts["precision"] == "auto"
+    plain = ONNX.export(model, examples, tmp_path / "plain")
+    sizes = [(tmp_path / name / "Format-Serving/model.onnx").stat().st_size for name in ("out", "plain")]
+    assert sizes[0] < 0.4 * sizes[1] and "tried" not in plain
+
+
+def test_all_forms_have_the_ranges_of_one_calibration(quantizable):
+    plain = quantizable.quantize({}, "int8")
+    quantizable._feed = [{"x": 100 * batch["x"]} for batch in quantizable._feed]
+    assert quantizable.quantize({}, "int8") == plain
+    mixed = scales(quantizable.quantize({"second_product": "float32", "third_product": "int8", "y": "int8"}))
+    assert mixed and mixed.items() <= scales(plain).items()
+
+
+def test_the_product_of_uneven_columns_is_raised_first(quantizable):
+    layers = {layer.output: layer for layer in quantizable.layers}
+    assert list(layers) == ["first_product", "second_product", "third_product", "y"]
+    assert layers["third_product"].inputs[0] == "second_product"  # the activation is no layer
+    noise = quantizable.measure_noise(quantizable.quantize({}, "int8"))
+    added = {name: noise[name] - noise.get(layer.inputs[0], 0) for name, layer in layers.items()}
+    assert max(added, key=added.__getitem__) == "second_product" and noise["first_product"] < 1e-3
+    steps = rank_promotions(quantizable)
+    assert next(kind for name, kind in steps if name == "second_product") != "int8"  # 4 bits of weights are better
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("is_gemm", [False, True])
+def test_weights_in_blocks_are_the_nearest_levels(bits, is_gemm, tmp_path):
+    matrix, bias = np.random.default_rng(2).normal(size=(70, 5)).astype(np.float32), np.arange(5, dtype=np.float32)
+    matrix[:32, 1] = 0
+    constants = {"w": matrix.T.copy() if is_gemm else matrix, **({"b": bias} if is_gemm else {})}
+    attributes = {"transB": 1} if is_gemm else {}
+    node = helper.make_node("Gemm" if is_gemm else "MatMul", ["x", *constants], ["y"], "product", **attributes)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", size]) for name, size in (("x", 70), ("y", 5))]
+    stored = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph([node], "g", ends[:1], ends[1:], stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    assert onnx_block_weights.find_matrices(model.graph, ()) == {"y"}
+    assert onnx_block_weights.find_matrices(model.graph, ("product",)) == set()
+    onnx_block_weights.store(model, {"y": bits})
+    onnx.save(model, tmp_path / "model.onnx")
+    with runtimes.load(OnnxModel(tmp_path / "model.onnx")) as runtime:
+        identity = runtime.run({"x": np.eye(70, dtype=np.float32)})["y"] - (bias if is_gemm else 0)
+    for start in (0, 32, 64):
+        block = matrix[start : start + 32]
+        step = np.abs(block).max(0) / 2 ** (bits - 1)
+        # half a level, or a whole one at the end that has one level less; 8-bit activations of 1 are exact
+        assert (np.abs(identity[start : start + 32] - block) <= step * 1.01).all()
+        assert (np.abs(identity[start : start + 32] - block) > step * 0.51).mean() < 0.05
+    assert sorted(item.name for item in model.graph.initializer) == sorted(["y_packed", "y_scales", *(["b"] * is_gemm)])
+
+
+def test_contradicting_arguments_raise_before_any_work(uneven, tmp_path):
+    from tfopt.components.export_onnx.component import export_onnx
+
+    for arguments, received in (
+        ({"precision": "auto"}, "precision='auto' without max_degradation"),
+        ({"precision": "float16", "max_degradation": 0.1}, "max_degradation=0.1 with precision='float16'"),
+    ):
+        with pytest.raises(ComponentError) as error:
+            export_onnx(str(uneven[0]), str(tmp_path / "out"), str(uneven[1]), **arguments)
+        assert error.value.received == received

@@ -1,0 +1,88 @@
+"""Test the search for a mix of precisions: ranking by noise, the number of steps, the interval."""
+
+import numpy as np
+import pytest
+
+from tfopt.conversion.mixed_precision import (
+    Layer,
+    MixedModel,
+    bound_degradation,
+    compare_tensors,
+    limit_degradation,
+    rank_promotions,
+)
+from tfopt.errors import ComponentError
+
+
+class Chain(MixedModel[frozenset[str]]):
+    """A chain of layers in int8, each with its noise; a file is the set of its layers in float."""
+
+    def __init__(self, noise: dict[str, float]) -> None:
+        self.noise = noise
+        self.by_bytes = False
+
+    @property
+    def layers(self):
+        names = list(self.noise)
+        return [Layer([names[i - 1]] if i else ["input"], name, ("int8", "float32"), 8) for i, name in enumerate(names)]
+
+    def quantize(self, kinds, lowest=None):
+        return frozenset(kinds)
+
+    def measure_noise(self, file):
+        return dict(zip(self.noise, np.cumsum(list(self.noise.values())), strict=True))
+
+    def count_bytes(self, file):
+        return 100 + 3 * len(file)
+
+    def degradation(self, file) -> float:
+        return sum(noise for name, noise in self.noise.items() if name not in file)
+
+
+NOISE = {f"layer_{n}": noise for n, noise in enumerate([0.01, 0.3, 0.02, 0.2, 0.05, 0.1, 0.0, 0.03, 0.005, 0.004])}
+BY_NOISE = [name for name, _ in sorted(NOISE.items(), key=lambda item: -item[1])]
+
+
+def test_the_layers_that_add_most_noise_come_first():
+    assert [name for name, _ in rank_promotions(Chain(NOISE))] == BY_NOISE
+
+
+@pytest.mark.parametrize("needed", [0, 1, 2, 3, 5])
+def test_the_fewest_layers_that_meet_the_limit_are_left_in_float(needed):
+    model = Chain(NOISE)
+    limit = model.degradation(frozenset(BY_NOISE[:needed])) + 1e-9
+    file, facts = limit_degradation(model, limit, model.degradation, mixed=False)
+    assert file == set(BY_NOISE[:needed]) == set(facts["left_in_float"])
+    assert facts["degradation"] == pytest.approx(limit) and facts["raised"] == dict.fromkeys(file, "float32")
+    assert max(form["degradation"] for form in facts["tried"]) == pytest.approx(sum(NOISE.values()))
+    assert [form["bytes"] for form in facts["tried"]] == [100 + 3 * form["steps"] for form in facts["tried"]]
+    assert ("degradation_note" in facts) is (needed > 0)
+
+
+def test_at_most_half_of_the_layers_are_left_in_float_unless_it_is_a_mix():
+    model = Chain(NOISE)
+    limit = model.degradation(frozenset(BY_NOISE[:6])) + 1e-9
+    with pytest.raises(ComponentError, match="with 5 of 10 layers left in float"):
+        limit_degradation(model, limit, model.degradation, mixed=False)
+    file, _ = limit_degradation(model, limit, model.degradation, mixed=True)
+    assert file == set(BY_NOISE[:6])
+
+
+def test_the_noise_is_that_of_all_records_together():
+    records = [({"a": np.float32([3, 4]), "b": np.float32([1])}, {"a": np.float32([[3], [2]])})] * 2
+    assert compare_tensors([*records, ({"a": np.float32([5, 5])}, {"a": np.float32([5, 5])})]) == {"a": 8 / 100}
+
+
+def test_the_interval_of_the_degradation_holds_for_all_forms():
+    outputs = {"y": {"agreement": 255 / 256, "records": 256}, "z": {"agreement": 1.0, "records": 256}}
+    facts = {"tried": [{}], "verified": {"outputs": outputs}, "degradation": 1 / 256}
+    interval = bound_degradation(facts)["degradation_interval"]
+    assert interval == pytest.approx([1 - 0.975 ** (1 / 256), 0.021570890352533], rel=1e-7)  # Clopper and Pearson
+    wider = bound_degradation({**facts, "tried": [{}] * 5})["degradation_interval"]
+    assert wider[0] == pytest.approx(1 - 0.995 ** (1 / 256)) and wider[1] > interval[1]
+    one_by_one = {**facts, "left_in_float": list("abcd")}  # by NNCF, which does not list what it tried
+    del one_by_one["tried"]
+    assert bound_degradation(one_by_one)["degradation_interval"] == wider
+    assert bound_degradation({"verified": {"outputs": outputs}}) == {}
+    outputs["y"]["agreement"] = outputs["z"]["agreement"] = None
+    assert bound_degradation(facts) == {}
