@@ -156,7 +156,8 @@ def test_weights_of_which_only_the_shape_of_the_product_is_read_stay_in_float(tm
     model.opset_import[0].version = 18
     onnx.save(model, tmp_path / "float.onnx")
     feed = [{"x": row[None]} for row in np.random.default_rng(2).normal(size=(40, 3)).astype(np.float32)]
-    onnx_int8.quantize(tmp_path / "float.onnx", tmp_path / "int8.onnx", feed, per_channel=False)
+    quantizable = onnx_int8.QuantizableFile(tmp_path / "float.onnx", tmp_path, feed, per_channel=False)
+    onnx.save(quantizable.quantize(), tmp_path / "int8.onnx")
     types = {one.name: one.data_type for one in onnx.load(tmp_path / "int8.onnx").graph.initializer}
     assert types["only_shape"] == floats and types["w_quantized"] == onnx.TensorProto.INT8
     with runtimes.load(OnnxModel(tmp_path / "int8.onnx")) as runtime:
