@@ -82,7 +82,8 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
             model: onnx.ModelProto = optimized.make_model("tfopt")
     except Exception as error:
         received = f"the converter failed: {first_line(error)[:300]}"
-        raise ComponentError(received, "a graph that tf2onnx can convert", REPORT) from error
+        fix = "export the model from before cast_precision" if "'bfloat16'" in received else REPORT
+        raise ComponentError(received, "a graph that tf2onnx can convert", fix) from error
     _name_axes_of_pads(model, opset)
     check_model(model)
     return model
