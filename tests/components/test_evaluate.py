@@ -415,6 +415,7 @@ def test_large_models_and_those_on_a_gpu_are_evaluated_in_a_process_of_their_own
     inputs = {"baseline": digits_model, "candidates": [digits_lite], "examples": digits_examples, "label": "label"}
     here = evaluate(**inputs, evaluation=tmp_path / "here")["evaluation"].load()
     monkeypatch.delattr(beam_pipeline, "evaluate_models")  # in this process
+    inputs["trust_model_code"] = True  # others always have one
     with preloading(is_run=True):
         for name, value in (("LARGE", 0), ("gpu_count", lambda: 1)):
             with monkeypatch.context() as patch:
