@@ -57,6 +57,13 @@ CASES = {
         fixed_function=lambda x: x * 2,
         fixed_settings={"precision": "float16"},
     ),
+    "ONNX has no kernels in bfloat16": Case(
+        "onnx",
+        lambda x: tf.cast(tf.cast(x, tf.bfloat16) * tf.constant(2.0, tf.bfloat16, [3]), tf.float32),
+        "B has inconsistent type tensor(bfloat16)",
+        "export the model from before cast_precision",
+        fixed_function=lambda x: x * 2,
+    ),
     "LiteRT lacks the op": Case(
         "tflite",
         lambda x: tf.roll(x, 1, 1),
