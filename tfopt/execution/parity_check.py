@@ -36,7 +36,7 @@ def check_parity(component: Component, model: Model, inputs: Mapping[str, Any], 
         facts = run_isolated(_measure_parity, parent, model, examples, fix, doing="comparing the model with its parent")
     tolerance = parameters.get("tolerance")
     if tolerance is None and component.tolerance is not None:
-        tolerance = max(component.tolerance, facts["tolerance"] or 0.0)
+        tolerance = max(component.tolerance, facts.get("tolerance") or 0.0)
     for name, parity in facts["outputs"].items():
         error = parity["relative_error"]
         if tolerance is not None and error is not None and error > tolerance:
