@@ -10,7 +10,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Signature
-from tfopt.measurement.parity import compare, without_tensor_float_32
+from tfopt.measurement.parity import compare
 from tfopt.runtimes import Runtime
 from tfopt.value_types import Tensors
 
@@ -69,7 +69,6 @@ def draw_lengths(model: Runtime, buckets: list[int]) -> dict[int, Batch]:
     return batches
 
 
-@without_tensor_float_32()
 def check_lengths(parent: SavedModel, child: SavedModel, buckets: list[int], tolerance: float) -> float:
     """Compare a model that pads with its parent, on sequences of lengths around the buckets; return the largest error.
 

@@ -11,6 +11,7 @@ from tfopt.processes.isolation import limits_of_children
 from tfopt.processes.subprocess_call import run_isolated
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import is_remote, upload
+from tfopt.training.compute.device_memory import gpu_count
 
 LARGE = 64 << 20  # bytes of all models together
 
@@ -73,9 +74,9 @@ def evaluate(
     size = sum(file.stat().st_size for model in local for file in model.payload())
     arguments = (baseline, candidates, examples, settings, evaluation.uri, module)
     call = (_evaluate, beam_runner.current_arguments(), *arguments)
-    # The memory of large models ends with their process, and that of models which are not trusted can be limited. For
-    # others, importing Beam there would take too long.
-    has_own = size > LARGE or limits_of_children() is not None
+    # The memory of large models, and of a GPU, ends with their process, and that of models which are not trusted can be
+    # limited. For others, importing Beam there would take too long.
+    has_own = size > LARGE or gpu_count() > 0 or limits_of_children() is not None
     report = run_isolated(*call, doing="evaluating the models") if has_own else _evaluate(*call[1:])
     if is_remote(evaluation.uri):
         with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:

@@ -20,6 +20,7 @@ from tfopt.data.batches import RECORDS, column_name, resize_batch, to_inputs
 from tfopt.data.feature_schema import check_features, match_features, required_features
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
+from tfopt.measurement.parity import without_tensor_float_32
 from tfopt.processes.memory import trim_heap
 from tfopt.runtimes import Runtime
 from tfopt.storage.remote_files import local_copy
@@ -177,6 +178,7 @@ def predict(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) 
     return outputs.reshape(len(outputs), -1)
 
 
+@without_tensor_float_32()
 def run_output(runtime: Runtime, columns: Mapping[str, NDArray[Any]], output: str) -> NDArray[Any]:
     """Run a model on stored columns, in batches of its size if that is fixed; return an output, ``[records, …]``."""
     _check_scalars(runtime, columns)

@@ -160,8 +160,11 @@ def _conversion_error(error: Exception, parameters: TFLiteConversion, saved_mode
     if select and not parameters.select_tf_ops:
         types = {op: sorted(_other_types(message, op)) for op in select}
         names = [f"{op} ({', '.join(types[op])})" if types[op] else op for op in select]
-        castable = all(types.values()) and "complex64" not in set().union(*types.values())
+        kinds = set().union(*types.values())
+        castable = all(types.values()) and "complex64" not in kinds
         fix = "cast their inputs to float32 or int32 in the model" if castable else "express them with other ops"
+        if castable and kinds <= {"float16", "bfloat16"}:
+            fix = "export the model from before cast_precision (precision=float16 stores its weights in 16 bits)"
         return ComponentError(
             f"ops that LiteRT lacks: {', '.join(names)}",
             expected,

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfopt.components.profile_training.trace_events import OPTIMIZER
+from tfopt.components.profile_training.trace_events import OPTIMIZER, GpuTimes
 from tfopt.reports.training_plan import Bottleneck, LoopTime
 
 MIN_WAIT = 0.25  # of a step; with a shorter wait it is not input-bound
@@ -11,9 +11,11 @@ MIN_CODE = 0.25  # of a step: what Python that the graph calls, or a loop, must 
 MAX_EXPLAINED = 3.0  # times the sum of all input stages: a longer wait is not caused by them
 OVERLAP = 1.25  # times the longer of input and model: the most that a step takes if they overlap
 MIN_PART = 0.5  # of the time of a step's operations: what the optimizer, or one layer, must take to be the bottleneck
+MIN_GPU = 0.25  # of a step: the copies, or the idle time of a GPU, that are the bottleneck
 MIN_FIXED = 0.5  # of the time of a model's step: a larger fixed cost exceeds the cost of the examples
 USUAL = 64  # a batch size that is not small
 LARGER = 4  # times the batch size, to separate a step's fixed cost from the cost per example
+COPIES, LAUNCHES = "copies", "kernel launches"
 STAGES = {"read": "slow reading", "parse": "slow parsing", "preprocess": "slow preprocessing", "batch": "slow batching"}
 LOOP_KINDS = {
     "python": "a call of Python from the graph",
@@ -49,6 +51,7 @@ class StepTimes:
     # milliseconds of operations by layer, and of the optimizer, in the trace
     parts: Mapping[str, float] = field(default_factory=dict)
     weights: Mapping[str, int] = field(default_factory=dict)  # number of trained weights by layer, the largest first
+    gpu: GpuTimes | None = None
 
     @property
     def wait(self) -> float:
@@ -81,7 +84,8 @@ class StepTimes:
 
 def find_bottleneck(times: StepTimes) -> Bottleneck:
     """Return the longest part that is long enough to be a bottleneck; the model if there is none."""
-    own = _code_bottleneck(times) or _optimizer_bottleneck(times) or _small_step_bottleneck(times)
+    own = _code_bottleneck(times) or _gpu_bottleneck(times)
+    own = own or _optimizer_bottleneck(times) or _small_step_bottleneck(times)
     wait = times.wait / times.step
     if wait >= MIN_WAIT and (own is None or wait >= own.share):
         return _input_bottleneck(times, wait)
@@ -161,6 +165,23 @@ def _optimizer_bottleneck(times: StepTimes) -> Bottleneck | None:
     return Bottleneck(OPTIMIZER, share, f"bound by the optimizer: {reason}, at each step and whatever the batch")
 
 
+def _gpu_bottleneck(times: StepTimes) -> Bottleneck | None:
+    """Return the bottleneck if the GPU copies, or waits for the CPU to launch kernels, instead of running them."""
+    if times.gpu is None:
+        return None
+    copies = times.gpu.copies / times.step
+    idle = max(0.0, times.device - times.gpu.kernels - times.gpu.copies) / times.step
+    if copies >= max(MIN_GPU, idle):
+        reason = f"{copies:.0%} of a step of {times.step:.3g} ms, in which no kernel runs"
+        fix = "store and send smaller types, such as uint8, and convert them in the model"
+        return Bottleneck(COPIES, copies, f"bound by copies between CPU and GPU: {reason}; {fix}")
+    if idle >= MIN_GPU:
+        number = f"{times.gpu.launches:.0f} kernels of {1e3 * times.gpu.kernels / max(times.gpu.launches, 1):.3g} µs"
+        reason = f"the GPU is idle for {idle:.0%} of a step of {times.step:.3g} ms, which has {number} on average"
+        return Bottleneck(LAUNCHES, idle, f"bound by kernel launches: {reason}")
+    return None
+
+
 def _count(number: int) -> str:
     return f"{number / 1e6:.3g} million" if number >= 1e6 else f"{number:,}"
 
@@ -183,6 +204,7 @@ def _model_bottleneck(times: StepTimes) -> Bottleneck:
     share, spent = times.device / times.step, sum(times.spent.values())
     kinds = ", ".join(list(times.spent)[:3])
     sentence = f"bound by the model: {share:.0%} of a step of {times.step:.3g} ms is its operations"
+    sentence += f", and the GPU computes for {times.gpu.kernels / times.step:.0%} of it" if times.gpu else ""
     sentence += f" (the longest: {kinds})" if kinds else ""
     part, time = next(iter(times.parts.items()), ("", 0.0))
     if spent and time / spent >= MIN_PART:

@@ -27,9 +27,9 @@ def profile_training(
     TensorBoard.
 
     The longest part determines the bottleneck: slow reading, slow parsing, slow preprocessing, slow batching, no
-    overlap, short epochs, python, loop, small batch, tiny model, or model. Settings that may help against it are then
-    tried, each in its own process and interleaved. Each gets a 99 % confidence interval and a verdict: *faster*,
-    *slower* or *within noise*.
+    overlap, short epochs, python, loop, copies or kernel launches (on a GPU), small batch, tiny model, or model.
+    Settings that may help against it are then tried, each in its own process and interleaved. Each gets a 99 %
+    confidence interval and a verdict: *faster*, *slower* or *within noise*.
 
     The fastest settings that `train` can take, and that keep its guarantees, are written to the plan. What only the
     module, the environment, the examples or the batch size can change is reported. Loops over slices and calls of

@@ -117,6 +117,7 @@ def diagnose(
         spent=operations.by_kind,
         forward=operations.forward,
         parts=operations.by_part,
+        gpu=operations.gpu,
     )
     real = seconds["real"]
     part_times = {

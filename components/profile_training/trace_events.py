@@ -3,9 +3,10 @@
 import functools
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tfopt.reports.training_plan import LoopTime
 
@@ -15,6 +16,8 @@ OPERATION = re.compile(r"(?P<name>.*[^:]):_*(?P<kind>[A-Z]\w*)")  # kinds of one
 BACKWARD = "gradient_tape/"
 OPTIMIZER = "optimizer"  # the part of a step that updates the weights
 MAX_LISTED = 12
+GPU_PLANE, STREAM = "/device:GPU:", "Stream #"  # names of planes and of their lines (xplane.proto, cupti_collector.cc)
+HOST_COPIES = ("MemcpyH2D", "MemcpyD2H")  # the other copies stay on the GPU
 
 
 @dataclass(frozen=True)
@@ -40,14 +43,24 @@ class Scopes:
 
 
 @dataclass(frozen=True)
+class GpuTimes:
+    """Milliseconds of a step on a GPU."""
+
+    kernels: float  # in which a kernel runs
+    copies: float  # in which nothing but copies from or to the host run
+    launches: float  # number of kernels
+
+
+@dataclass(frozen=True)
 class OperationTimes:
-    """Milliseconds of operations per step, summed over threads."""
+    """Milliseconds of operations per step, summed over threads or, with GPUs, over their kernels."""
 
     by_kind: dict[str, float]  # by kind of operation, the longest first
     forward: float  # of all operations except gradients
     by_line: dict[int, float]  # by line of the module
     # by layer, with its gradient, and of `OPTIMIZER`, the longest first; the rest, such as the loss, is left out
     by_part: dict[str, float]
+    gpu: GpuTimes | None = None  # the GPU whose kernels take longest; None without one
 
 
 def operation_times(folder: Path, steps: int, lines: Mapping[int, Sequence[str]], scopes: Scopes) -> OperationTimes:
@@ -63,13 +76,17 @@ def operation_times(folder: Path, steps: int, lines: Mapping[int, Sequence[str]]
     by_line: Counter[int] = Counter()
     by_part: Counter[str] = Counter()
     forward = 0
+    gpus: list[GpuTimes] = []
     line_of_name = {name: line for line, names in lines.items() for name in names}
     cached_line = functools.cache(lambda name: find_line(name, line_of_name))
     cached_part = functools.cache(lambda name: find_part(name, scopes))
     for file in sorted(folder.rglob("*.xplane.pb"))[-1:]:
-        for plane in xplane_pb2.XSpace.FromString(file.read_bytes()).planes:
-            for event in [event for line in plane.lines for event in line.events]:
-                match = OPERATION.fullmatch(plane.event_metadata[event.metadata_id].name)
+        planes = xplane_pb2.XSpace.FromString(file.read_bytes()).planes
+        devices = [plane for plane in planes if plane.name.startswith(GPU_PLANE)]
+        gpus = [_gpu_times(plane, steps) for plane in devices]
+        for plane in devices or planes:  # with a GPU, the events of the host are launches
+            for name, event in _named_events(plane):
+                match = OPERATION.fullmatch(name)
                 if match and match["kind"] not in WAITING_OPS:
                     by_kind[match["kind"]] += event.duration_ps
                     forward += 0 if BACKWARD in match["name"] else event.duration_ps
@@ -81,7 +98,46 @@ def operation_times(folder: Path, steps: int, lines: Mapping[int, Sequence[str]]
         forward / scale,
         {line: by_line[line] / scale for line in lines if line},
         {part: time / scale for part, time in by_part.most_common() if part},
+        max(gpus, key=lambda gpu: gpu.kernels, default=None),
     )
+
+
+def _named_events(plane: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the events of a plane, each with its operation: on a GPU the one that launched the kernel."""
+    for line in plane.lines:
+        for event in line.events:
+            name = plane.event_metadata[event.metadata_id].name
+            for stat in event.stats if plane.name.startswith(GPU_PLANE) else ():
+                if plane.stat_metadata[stat.metadata_id].name == "tf_op":
+                    name = plane.stat_metadata[stat.ref_value].name or stat.str_value
+            yield name, event
+
+
+def _gpu_times(plane: Any, steps: int) -> GpuTimes:
+    kernels, everything = [], []
+    for line in plane.lines:
+        for event in line.events if line.name.startswith(STREAM) else ():
+            start = 1000 * line.timestamp_ns + event.offset_ps
+            span = (start, start + event.duration_ps)
+            everything.append(span)
+            if not plane.event_metadata[event.metadata_id].name.startswith(HOST_COPIES):
+                kernels.append(span)
+    scale = 1e9 * steps
+    covered = _covered(kernels)
+    return GpuTimes(covered / scale, (_covered(everything) - covered) / scale, len(kernels) / steps)
+
+
+def _covered(spans: Iterable[tuple[int, int]]) -> int:
+    """Return the length of the union of intervals.
+
+    >>> _covered([(0, 4), (10, 12), (2, 5)])
+    7
+    """
+    total = end = 0
+    for first, last in sorted(spans):
+        total += max(0, last - max(first, end))
+        end = max(end, last)
+    return total
 
 
 def find_part(name: str, scopes: Scopes) -> str:

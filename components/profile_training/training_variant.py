@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tfopt.components.profile_training.bottleneck import LARGER, StepTimes
+from tfopt.components.profile_training.bottleneck import COPIES, LARGER, LAUNCHES, StepTimes
 from tfopt.components.profile_training.parameters import TrainingSettings
 from tfopt.components.profile_training.trace_events import OPTIMIZER
 
@@ -15,7 +15,7 @@ STEPS_PER_CALL = 16  # with so many, Python takes no time
 PREFETCH = 8  # batches
 REPEATS = 16  # times as many steps in an epoch
 INPUT_BOTTLENECKS = ("slow reading", "slow parsing", "slow preprocessing", "slow batching", "no overlap")
-STEP_BOTTLENECKS = ("small batch", "tiny model")
+STEP_BOTTLENECKS = ("small batch", "tiny model", LAUNCHES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +68,8 @@ def list_variations(
         )
         longer = Variation(f"epochs {REPEATS} times as long", replace(base, repeated=REPEATS), "examples", note)
         return [longer, *_input_variations(base, times)]
+    if bottleneck == COPIES:
+        return []  # no setting changes what a step needs from the CPU
     xla, batch_size = _xla_variation(base, facts), LARGER * base.batch_size
     if bottleneck in ("python", "loop"):
         return [*_code_variations(base, times), xla]

@@ -86,7 +86,8 @@ def quantize_frozen(
         reasons = "; ".join(f"{reason}: {', '.join(ops)}" for reason, ops in stays.items())
         received = f"nothing to quantize: {reasons or 'no convolution and no matrix product'}"
         expected = "a convolution or matrix product with constant weights"
-        raise ComponentError(received, expected, "leave the model as it is")
+        fix = "quantize the model from before cast_precision, or leave the model as it is"
+        raise ComponentError(received, expected, fix)
     ranges, stability = _calibrate(folded, reached, layers, batches)
     Int8Writer(graph, layers, ranges, reduced=is_range_reduced(parameters.reduce_range)).replace_layers()
     child = optimize(replace(folded, graph=graph.to_graph_def()), ("strip_unused", "share_equal_nodes"), Report())

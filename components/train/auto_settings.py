@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tfopt.components.train.parameters import Settings
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child
-from tfopt.training.compute.device_memory import LESS_MEMORY, configure_gpu_memory, find_out_of_memory
+from tfopt.training.compute.device_memory import LESS_MEMORY, configure_gpu_memory, find_out_of_memory, gpu_count
 from tfopt.training.compute.precision import AS_BUILT, fast_precisions
 from tfopt.training.compute.rematerialization import rematerialized
 from tfopt.training.determinism import reproducible
@@ -29,6 +30,9 @@ from tfopt.training.user_module import UserModule
 MEMORY_SHARE = 0.8  # of the free memory: the rest is for examples and other processes
 LARGEST = 4096
 MEMORY_STEPS = 2  # the first step creates the optimizer's variables
+SIZE_STEPS = 5  # timed with each batch size
+SAME_TIME = 1.05  # a larger batch that is not faster by more per example is not used
+SLOWER_SIZES = 2  # after so many the search for the fastest size ends
 TIMED_STEPS = 20
 ROUNDS = 5
 MAX_RATIO = 0.9  # of the time of float32 without XLA: a choice must be this much faster
@@ -58,22 +62,34 @@ def choose_batch_size(settings: Settings, examples: Examples, module: Path, *, l
             if "the process was killed" not in error.received:  # usually because memory ran out
                 raise
             reason = "the process ended"
-        sizes = [int(line) for line in log_file.read_text().split()]
-    if not sizes:
+        lines = [line.split() for line in log_file.read_text().splitlines()]
+    times = {int(size): float(seconds) for size, seconds in lines}
+    if not times:
         received = f"batch_size=0: a step with one example does not fit in memory ({reason})"
         raise ComponentError(received, "a step that fits", LESS_MEMORY)
-    log.info("batch_size=%d fits in memory; the search ended because: %s", sizes[-1], reason)
-    return replace(settings, batch_size=sizes[-1])
+    chosen = max(times) if settings.batch_search == "largest" else fastest_size(times)
+    for size, seconds in times.items():
+        log.info("batch_size=%d: %.3g ms per example", size, 1e3 * seconds)
+    log.info("batch_size=%d is used; the search ended because: %s", chosen, reason)
+    return replace(settings, batch_size=chosen)
+
+
+def fastest_size(times: Mapping[int, float]) -> int:
+    """Return the smallest batch size whose time per example is within `SAME_TIME` of the shortest.
+
+    >>> fastest_size({1: 9.0, 2: 5.0, 4: 3.0, 8: 2.9, 16: 3.2})
+    4
+    """
+    return min(size for size, seconds in times.items() if seconds <= SAME_TIME * min(times.values()))
 
 
 def try_batches(path: str, module: str, settings: Settings, limit: int, log_file: str) -> str:
     """Train on larger and larger batches, append each size that fits to a file, and return why the search ended.
 
-    The process may also be killed when memory runs out.
+    Next to each size are the seconds per example. The process may also be killed when memory runs out.
     """
-    # make allocations beyond the limit fail: without it, the kernel might kill any other process
-    used = psutil.Process().memory_info().vms
-    resource.setrlimit(resource.RLIMIT_AS, (used + limit, resource.RLIM_INFINITY))
+    _limit_memory(limit)
+    times: dict[int, float] = {}
     examples = Examples(Path(path))
     configure_gpu_memory(settings.gpu_memory_mb)
     # ``auto`` is measured later, with the batch size that fits
@@ -84,18 +100,33 @@ def try_batches(path: str, module: str, settings: Settings, limit: int, log_file
         source = setup.read_sources()["train"]
         with rematerialized(setup.parts.model, settings.rematerialize):
             for size in [1 << power for power in range(min(source.count, LARGEST).bit_length())]:
+                if settings.batch_search == "fastest" and 2**SLOWER_SIZES * fastest_size(times or {size: 0}) < size:
+                    return f"{SLOWER_SIZES} larger ones were not faster per example"
                 try:
                     batch = source.first_batch(size)
-                    for _ in range(MEMORY_STEPS):
+                    ends = []
+                    for _ in range(MEMORY_STEPS + SIZE_STEPS):
                         setup.parts.model.train_on_batch(*batch)
+                        ends.append(time.perf_counter())
                 except Exception as error:
                     if out_of_memory := find_out_of_memory(error):
                         return first_line(out_of_memory)
                     received = f"training with {module} raised: {first_line(error)}"
                     raise ComponentError(received, "a model that trains", "fix the model") from error
+                times[size] = statistics.median(b - a for a, b in pairwise(ends[MEMORY_STEPS - 1 :])) / size
                 with Path(log_file).open("a") as file:
-                    file.write(f"{size}\n")
+                    file.write(f"{size} {times[size]}\n")
     return "the split has no more examples" if source.count < LARGEST else f"{LARGEST} is the largest that is tried"
+
+
+def _limit_memory(limit: int) -> None:
+    """Make allocations beyond the limit fail: without it, the kernel might kill any other process.
+
+    CUDA reserves more addresses than the machine has memory, and could not start; a full GPU raises by itself.
+    """
+    if not gpu_count():
+        used = psutil.Process().memory_info().vms
+        resource.setrlimit(resource.RLIMIT_AS, (used + limit, resource.RLIM_INFINITY))
 
 
 def choose_auto_settings(settings: Settings, examples: Examples, module: Path) -> Settings:
@@ -112,8 +143,22 @@ def choose_auto_settings(settings: Settings, examples: Examples, module: Path) -
         log.info("precision=%s jit_compile=%s: %.3g ms per step", precision, jit, 1e3 * statistics.median(seconds))
     precision, jit = fastest(times)
     log.info("auto: precision=%s, jit_compile=%s", precision, jit)
+    if settings.deterministic:
+        _log_cost_of_determinism(settings, examples, module, statistics.median(times[precision, jit]))
     chosen: dict[str, Any] = {"precision": precision, "jit_compile": jit}
     return replace(settings, **chosen)
+
+
+def _log_cost_of_determinism(settings: Settings, examples: Examples, module: Path, seconds: float) -> None:
+    """Time the same choices without determinism, in a process of their own: kernels are chosen once in a process."""
+    free, doing = replace(settings, deterministic=False), "timing steps without determinism"
+    times, _ = run_in_child(time_choices, str(examples.path), str(module), free, doing=doing)
+    precision, jit = fastest(times)
+    best = statistics.median(times[precision, jit])
+    text = (
+        "deterministic: %.3g ms per step; --no-deterministic: %.3g ms (%.2gx as fast) with precision=%s jit_compile=%s"
+    )
+    log.info(text, 1e3 * seconds, 1e3 * best, seconds / best, precision, jit)
 
 
 def fastest(times: Mapping[Choice, Sequence[float]]) -> Choice:

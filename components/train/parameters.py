@@ -20,7 +20,7 @@ from tfopt.value_types import JsonObject
 BALANCED = "balanced"
 TEMPERATURE, ALPHA = 4.0, 0.7  # defaults of distillation
 # settings that do not influence the weights of a training
-WITHOUT_EFFECT = ("checkpoints", "checkpoint_s", "min_change", "destination", "warm_start")
+WITHOUT_EFFECT = ("batch_search", "checkpoints", "checkpoint_s", "min_change", "destination", "warm_start")
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,9 @@ class OptimizationSettings:
     Attributes:
         label: The label feature. Every output of the model that has a loss is trained on it.
         epochs: Maximum number of passes over the split.
-        batch_size: Examples per step, on each device. When 0: the largest size that fits in memory.
+        batch_size: Examples per step, on each device. When 0: a size that fits in memory, by ``batch_search``.
+        batch_search: With ``batch_size=0``: the largest size that fits, or the smallest of those with the shortest time
+            per example.
         patience: Stop after this many epochs without a lower validation loss.
         seed: Seed of the initial weights, the order of the examples, and the random numbers of the module.
         precision: Precision of the layers during training; the model is saved in float32. ``auto`` uses 16 bits if the
@@ -77,6 +79,7 @@ class OptimizationSettings:
     label: str = "label"
     epochs: Annotated[int, Between(1, None)] = 20
     batch_size: Annotated[int, Between(0, None)] = 64
+    batch_search: Literal["largest", "fastest"] = "largest"
     patience: Annotated[int, Between(0, None)] = 5
     seed: int = 0
     precision: Literal["module", "float32", "mixed_float16", "mixed_bfloat16", "auto"] = "module"
@@ -134,6 +137,9 @@ class Settings(InputSettings, OptimizationSettings):  # the fields of the last b
             received = "checkpoints with batch_size=0"
             expected = "a fixed value: a new search may choose another, and a killed training could not be resumed"
             raise ComponentError(received, expected, "train once with 0, and pass the value that the log names")
+        if self.batch_size and self.batch_search != "largest":
+            received = f"batch_search={self.batch_search} with batch_size={self.batch_size}"
+            raise ComponentError(received, "no size, which the search finds", "pass batch_size=0, or leave it out")
         if not has_teacher and (self.temperature, self.alpha) != (TEMPERATURE, ALPHA):
             received = f"temperature={self.temperature:g} and alpha={self.alpha:g} without a teacher"
             raise ComponentError(received, "a teacher for the distillation", "pass teacher=PATH, or leave both out")

@@ -31,7 +31,7 @@ from tfopt.training import user_module
 from tfopt.training.checkpointing.checkpoints import Checkpoints, savable_generators
 from tfopt.training.compute.device_memory import configure_gpu_memory
 from tfopt.training.compute.distribution import TPU, build_with_whole_batch, create_strategy, scale_learning_rate
-from tfopt.training.compute.precision import AS_BUILT, FLOAT32, unaligned_layers, xla_clusters
+from tfopt.training.compute.precision import AS_BUILT, FLOAT32, MULTIPLE, unaligned_layers, xla_clusters
 from tfopt.training.compute.rematerialization import rematerialized
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.datasets.input_kinds import check_padding
@@ -121,8 +121,10 @@ class Training:
             model = self.setup.parts.model
             _accumulate_gradients(model, self.user, settings.gradient_accumulation)
             self.learning_rate = scale_learning_rate(model, self.replicas, settings.learning_rate_scaling)
-        unaligned = unaligned_layers(model) if settings.precision.startswith("mixed") else []
-        if unaligned:
+        unaligned = unaligned_layers(model) + [f"batch_size {settings.batch_size}"] * (
+            settings.batch_size % MULTIPLE > 0
+        )
+        if unaligned and settings.precision.startswith("mixed"):
             names = ", ".join(unaligned[:8])
             log.warning("sizes that are not multiples of 8, with which %s is fastest: %s", settings.precision, names)
 

@@ -22,6 +22,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.error_messages import disk_full_error, first_line
 from tfopt.errors import ComponentError
+from tfopt.graph_checks.comparison import tolerance_of
 from tfopt.processes.isolation import Limits, limited_children, limits_of_children
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.serving_report import ServedModel
@@ -144,8 +145,9 @@ def _check_responses(
     largest = 0.0
     try:
         call = server.client()
+        allowed = tolerance_of(Model(expected.name)) if test.tolerance is None else test.tolerance
         for batch in requests:
-            differences, error = compare_outputs(expected.run(batch), call(batch), server.outputs, test.tolerance)
+            differences, error = compare_outputs(expected.run(batch), call(batch), server.outputs, allowed)
             faults += [fault for fault in differences if fault not in faults]
             largest = max(largest, error)
         if (version / warm_up.FILE).exists():

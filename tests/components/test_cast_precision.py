@@ -6,12 +6,19 @@ import tensorflow as tf
 
 from tests.conftest import write_examples
 from tests.graph.saved_models import control_flow, two_ends
+from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.components.cast_precision.cast import revert
 from tfopt.components.cast_precision.component import cast_precision
+from tfopt.components.configure_runtime.component import configure_runtime
+from tfopt.conversion.parameters import Calibration
+from tfopt.conversion.verification import verify
 from tfopt.errors import ComponentError
+from tfopt.execution.parity_check import check_parity
 from tfopt.saved_models.saved_model import read
+
+KERNEL = np.random.default_rng(0).normal(size=(64, 4)) / 2
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +60,31 @@ def test_bfloat16_with_other_operations_in_float32(digits_model, tmp_path):
     kinds = types(made["cast"].saved_model)
     assert kinds["Conv2D"] == kinds["Softmax"] == {"float32"}
     assert kinds["MatMul"] == {"bfloat16"}
+
+
+def refined(values):
+    """Compute in a dtype whose rounding is far above the limits of float32."""
+    return {"y": tf.cast(tf.math.sin(values @ tf.constant(KERNEL, values.dtype)), tf.float32)}
+
+
+@pytest.mark.parametrize(("precision", "tolerance"), [("float16", 1e-2), ("bfloat16", 5e-2)])
+def test_every_later_step_tolerates_the_rounding_of_its_parent(tmp_path, precision, tolerance):
+    """A child in float32, or with other kernels, differs from a parent in 16 bits by the rounding of the parent."""
+    for name in (precision, "float32"):
+        saved(tmp_path / name, lambda x, name=name: refined(tf.cast(x, name)), x=([None, 64], tf.float32))
+    parent, child = (SavedModel(tmp_path / name) for name in (precision, "float32"))
+    with runtimes.load(parent) as before, runtimes.load(child) as after:
+        verified = verify(before, after, None, None, Calibration(), "float32")
+        assert 1e-3 < verified["outputs"]["y"]["relative_error"] < tolerance
+        with pytest.raises(ComponentError, match=r"at most 0\.0001"):
+            verify(after, before, None, None, Calibration(), "float32")
+        with pytest.raises(ComponentError, match=r"at most 0\.0001"):
+            verify(before, after, None, None, Calibration(tolerance=1e-4), "float32")
+    made = SavedModel(child.path)
+    check_parity(configure_runtime, made, {"model": parent}, {})
+    assert made.metadata["verified"]["tolerance"] == tolerance
+    with pytest.raises(ComponentError, match=r"at most 0\.001"):
+        check_parity(configure_runtime, SavedModel(parent.path), {"model": child}, {})
 
 
 def delicate(folder):

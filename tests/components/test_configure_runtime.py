@@ -111,6 +111,7 @@ def test_a_model_runs_in_a_process_with_its_variables_unless_this_one_has_them(m
     with runtimes.load(configured) as runtime:
         (process,) = runtime_processes()
         assert process.environ()[name] == value
+        assert process.environ()["NVIDIA_TF32_OVERRIDE"] == "0"  # its outputs are compared, its speed is not measured
         assert runtime.run(x)["y"].tolist() == runtimes.load(Model(model)).run(x)["y"].tolist()
         with pytest.raises(ComponentError, match="input 'x': float64"):
             runtime.run({"x": np.ones((2, 3))})

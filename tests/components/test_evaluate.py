@@ -409,13 +409,16 @@ def model_with(name, classes, height=8):
     return keras.Model(image, dense(keras.layers.Flatten()(image)))
 
 
-def test_large_models_are_evaluated_in_a_process_of_their_own_during_a_run(
+def test_large_models_and_those_on_a_gpu_are_evaluated_in_a_process_of_their_own_during_a_run(
     digits_model, digits_lite, digits_examples, tmp_path, monkeypatch
 ):
     inputs = {"baseline": digits_model, "candidates": [digits_lite], "examples": digits_examples, "label": "label"}
     here = evaluate(**inputs, evaluation=tmp_path / "here")["evaluation"].load()
-    monkeypatch.setattr(component, "LARGE", 0)
     monkeypatch.delattr(beam_pipeline, "evaluate_models")  # in this process
+    inputs["trust_model_code"] = True  # others always have one
     with preloading(is_run=True):
-        fork = evaluate(**inputs, evaluation=tmp_path / "fork")["evaluation"].load()
-    assert [model.metrics for model in fork.models] == [model.metrics for model in here.models]
+        for name, value in (("LARGE", 0), ("gpu_count", lambda: 1)):
+            with monkeypatch.context() as patch:
+                patch.setattr(component, name, value)
+                fork = evaluate(**inputs, evaluation=tmp_path / name)["evaluation"].load()
+            assert [model.metrics for model in fork.models] == [model.metrics for model in here.models]

@@ -3,8 +3,10 @@
 from dataclasses import replace
 
 import pytest
+from tensorflow.tsl.profiler.protobuf import xplane_pb2
 
 from tfopt.components.profile_training.bottleneck import StepTimes, find_bottleneck
+from tfopt.components.profile_training.trace_events import GpuTimes, Scopes, operation_times
 from tfopt.reports.training_plan import LoopTime
 
 MAP = LoopTime(
@@ -92,6 +94,17 @@ def fixed(ms: float, per_example: float, size: int) -> dict:
         ("model", fixed(1.0, 1.01 / 256, 256)),
         # Two small batches take the same time on an idle machine: the time of a usual batch counts.
         ("small batch", fixed(4.0, 0.01, 2) | {"usual": 12.0}),
+        # On a GPU: exposed copies, or the time in which it waits for launches, take a quarter of the step.
+        ("model", {"gpu": GpuTimes(kernels=9.0, copies=0.1, launches=300)}),
+        ("copies", {"gpu": GpuTimes(kernels=5.0, copies=2.6, launches=300)}),
+        ("model", {"gpu": GpuTimes(kernels=6.9, copies=2.4, launches=300)}),
+        ("kernel launches", {"gpu": GpuTimes(kernels=4.0, copies=2.6, launches=2000)}),
+        ("kernel launches", {"gpu": GpuTimes(kernels=6.9, copies=0.0, launches=2000)}),
+        ("kernel launches", fixed(1.0, 0.0, 64) | {"gpu": GpuTimes(kernels=0.2, copies=0.0, launches=200)}),
+        ("small batch", fixed(1.1, 0.5, 2) | {"gpu": GpuTimes(kernels=2.0, copies=0.1, launches=20)}),
+        ("python", {"eager": True, "graph": None, "gpu": GpuTimes(kernels=2.0, copies=0.0, launches=900)}),
+        ("python", {"loops": [replace(PYTHON, ms=2.6)], "gpu": GpuTimes(kernels=5.0, copies=0.0, launches=90)}),
+        ("slow parsing", WAITING | {"stages": TIMES.stages | {"parse": 26}, "gpu": GpuTimes(5.0, 2.6, 300)}),
         # The longest part is the bottleneck.
         ("tiny model", fixed(1.0, 0.002, 64) | {"step": 1.7, "stages": TIMES.stages | {"batch": 1}}),
         ("slow batching", fixed(1.0, 0.002, 64) | {"step": 2.3, "stages": TIMES.stages | {"batch": 1}}),
@@ -139,3 +152,50 @@ def test_a_sentence_names_the_updated_weights_and_the_longest_layer():
     assert "updates 10,000 weights, at each step" in even
     augmented = find_bottleneck(replace(TIMES, parts={"augment": 9.0, "conv": 3.0})).sentence
     assert augmented.endswith("; 75% of their time is the layer augment")
+
+
+def test_times_of_a_gpu_are_those_of_its_kernels_by_the_operation_that_launched_them(tmp_path):
+    """A trace as CUPTI's collector in XLA writes it: streams are lines, and the stat ``tf_op`` refers to a name."""
+    space = xplane_pb2.XSpace()
+    host = space.planes.add(name="/host:CPU")
+    add_events(host, "tf_Compute", [("model/dense/MatMul:MatMul", 0, 900, "")])  # a launch
+    for device, longer in (("/device:GPU:0", 0), ("/device:GPU:1", 100)):
+        plane = space.planes.add(name=device)
+        add_events(
+            plane,
+            "Stream #13(Compute,MemcpyD2D)",
+            [
+                ("void gemm<float>()", 1000, 400 + longer, "model/dense/MatMul:MatMul"),
+                ("void gemm<float>()", 2000, 200, "gradient_tape/model/dense/MatMul:MatMul"),
+                ("MemcpyD2D", 2300, 100, "model/copy/Identity:Identity"),
+            ],
+        )
+        copies = [("MemcpyH2D", 900, 300, ""), ("MemcpyD2H", 3000, 50, ""), ("MemcpyH2D", 3025, 50, "")]
+        add_events(plane, "Stream #14(MemcpyH2D,MemcpyD2H)", copies)
+        add_events(plane, "CUPTI overhead", [("Buffer", 0, 9000, "")])
+    (tmp_path / "host.xplane.pb").write_bytes(space.SerializeToString())
+    times = operation_times(tmp_path, 2, {8: ["model/dense/MatMul"]}, Scopes("model", {"dense"}, {"Adam"}))
+    assert times.by_kind == {"MatMul": pytest.approx(0.65), "Identity": pytest.approx(0.1)}  # both GPUs, two steps
+    assert (times.forward, times.by_line[8], times.by_part["dense"]) == (0.55, 0.65, 0.65)
+    # The kernels of the second GPU run from 1,000 to 1,500 µs, from 2,000 to 2,200 and from 2,300 to 2,400; nothing but
+    # copies from 900 to 1,000 and from 3,000 to 3,075.
+    assert times.gpu == GpuTimes(kernels=0.4, copies=pytest.approx(0.0875), launches=1.5)
+
+
+def add_events(plane, line: str, events: list[tuple[str, int, int, str]]) -> None:
+    """Add a line of events to a plane: names, their beginning and duration in µs, and operations."""
+    added = plane.lines.add(name=line, timestamp_ns=5_000)
+    for name, start, duration, operation in events:
+        event = added.events.add(
+            metadata_id=number_of(plane.event_metadata, name), offset_ps=start * 10**6, duration_ps=duration * 10**6
+        )
+        if operation:
+            key, reference = (number_of(plane.stat_metadata, text) for text in ("tf_op", operation))
+            event.stats.add(metadata_id=key, ref_value=reference)
+
+
+def number_of(metadata, name: str) -> int:
+    """Return the number of a name in the metadata of a plane, which are extended if it is new."""
+    number = next((key for key, value in metadata.items() if value.name == name), len(metadata) + 1)
+    metadata[number].id, metadata[number].name = number, name
+    return number

@@ -1,15 +1,18 @@
 """Test memory in `train`: the search for the largest batch size, and the error if memory runs out."""
 
 import dataclasses
+import resource
 
 import pytest
 
 from tests.components.test_train_settings import SETTINGS
 from tests.components.train_modules import write
 from tfopt.artifacts import Examples
+from tfopt.components.train import auto_settings
 from tfopt.components.train.auto_settings import choose_batch_size
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
+from tfopt.processes.subprocess_call import run_in_child
 
 # Memory that is allocated and never written: the machine's memory is not used.
 LARGE = """
@@ -65,6 +68,55 @@ def test_batches_are_doubled_until_memory_runs_out(tmp_path, digits_examples):
 def test_an_example_that_does_not_fit_is_refused(tmp_path, digits_examples):
     with pytest.raises(ComponentError, match="a step with one example does not fit in memory"):
         train(digits_examples, write(tmp_path / "m.py", ALL_OF_IT), tmp_path / "out", batch_size=0)
+
+
+SLOW = """
+import math, time
+import keras
+import tensorflow as tf
+from keras import layers
+
+def sleep(x):
+    time.sleep(0.2 * math.ceil(len(x) / 8))
+    return x
+
+class Sleep(layers.Layer):
+    def call(self, x):
+        return tf.ensure_shape(tf.numpy_function(sleep, [x], tf.float32), x.shape)
+
+def build_model():
+    image = layers.Input((8, 8, 1), name="image")
+    model = keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(layers.Flatten()(Sleep()(image))))
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    return model
+"""
+
+
+@pytest.mark.nightly  # its steps sleep; daily: `fastest_size`
+def test_the_fastest_batch_is_the_smallest_with_the_shortest_time_per_example(tmp_path, digits_examples, caplog):
+    settings = dataclasses.replace(SETTINGS, batch_size=0, batch_search="fastest", deterministic=False)
+    with caplog.at_level("INFO", "tfopt"):
+        chosen = choose_batch_size(settings, Examples(digits_examples), write(tmp_path / "m.py", SLOW))
+    assert chosen.batch_size == 8
+    assert "batch_size=32:" in caplog.text and "batch_size=64:" not in caplog.text
+    assert "2 larger ones were not faster per example" in caplog.text
+
+
+def test_the_search_is_refused_next_to_a_batch_size(tmp_path, digits_examples):
+    with pytest.raises(ComponentError, match="batch_search=fastest with batch_size=64"):
+        train(digits_examples, write(tmp_path / "m.py", SLOW), tmp_path / "out", batch_search="fastest")
+
+
+def test_addresses_are_not_limited_on_a_machine_with_a_gpu():
+    # CUDA reserves more addresses than there is memory: a limit would keep it from starting
+    assert [run_in_child(_address_limit, gpus, doing="limiting") for gpus in (0, 1)] == [True, False]
+
+
+def _address_limit(gpus: int) -> bool:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(auto_settings, "gpu_count", lambda: gpus)
+        auto_settings._limit_memory(1 << 34)
+    return resource.getrlimit(resource.RLIMIT_AS)[0] != resource.RLIM_INFINITY
 
 
 def test_a_batch_size_search_cannot_be_combined_with_checkpoints(tmp_path, digits_examples):

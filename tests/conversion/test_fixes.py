@@ -49,6 +49,21 @@ CASES = {
             tf.linalg.matmul(tf.cast(x, tf.float32), tf.cast(x, tf.float32), transpose_b=True), tf.float64
         ),
     ),
+    "the model was cast to 16 bits": Case(
+        "tflite",
+        lambda x: tf.cast(tf.cast(x, tf.float16) * 2, tf.float32),
+        "ops that LiteRT lacks: Mul (float16)",
+        "export the model from before cast_precision (precision=float16",
+        fixed_function=lambda x: x * 2,
+        fixed_settings={"precision": "float16"},
+    ),
+    "ONNX has no kernels in bfloat16": Case(
+        "onnx",
+        lambda x: tf.cast(tf.cast(x, tf.bfloat16) * tf.constant(2.0, tf.bfloat16, [3]), tf.float32),
+        "B has inconsistent type tensor(bfloat16)",
+        "export the model from before cast_precision",
+        fixed_function=lambda x: x * 2,
+    ),
     "LiteRT lacks the op": Case(
         "tflite",
         lambda x: tf.roll(x, 1, 1),

@@ -7,6 +7,9 @@ import pytest
 import tensorflow as tf
 
 from tfopt.artifacts.tensor_spec import TensorSpec
+from tfopt.components.evaluate.loaded_models import predict
+from tfopt.conversion.parameters import Calibration
+from tfopt.conversion.verification import verify
 from tfopt.execution import parity_check
 from tfopt.graph_checks.comparison import Comparison
 from tfopt.measurement.parity import without_tensor_float_32
@@ -35,6 +38,16 @@ def test_the_setting_is_restored_also_after_an_error():
     assert is_enabled()
 
 
+def test_threads_that_overlap_compute_in_float32_until_the_last_one_ends():
+    first, second = without_tensor_float_32(), without_tensor_float_32()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert not is_enabled()
+    second.__exit__(None, None, None)
+    assert is_enabled()
+
+
 def test_a_process_without_tensorflow_does_not_import_it(monkeypatch):
     monkeypatch.delitem(sys.modules, "tensorflow")
     with without_tensor_float_32():
@@ -58,3 +71,13 @@ def test_a_step_is_compared_with_its_parent_in_float32(monkeypatch):
     monkeypatch.setattr("tfopt.runtimes.load", lambda *_: Recorder(modes))
     parity_check._measure_parity("parent", "child", None, "fix")
     assert modes and not any(modes)
+
+
+def test_exporters_and_evaluate_run_models_in_float32():
+    for run in (
+        lambda model: verify(model, model, None, None, Calibration(), "float32"),
+        lambda model: predict(model, {"x": np.zeros((3, 2), np.float32)}, "x"),
+    ):
+        modes: list[bool] = []
+        run(Recorder(modes))
+        assert modes and not any(modes) and is_enabled()

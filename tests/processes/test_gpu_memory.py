@@ -62,6 +62,46 @@ def _devices_used_by_reading(examples: str) -> tuple[bool, tuple[int, ...]]:
     return context.context()._initialized, np.load(file, allow_pickle=True)["x"].shape
 
 
+RUN = """
+import sys
+from pathlib import Path
+from tensorflow.python.eager import context
+from tfopt.component import find
+from tfopt.processes.preloaded_processes import preloading
+model, examples, folder = sys.argv[1:]
+models = {name: f"{folder}/{name}" for name in ("folded", "optimized", "cast", "compiled", "configured")}
+compared = {"baseline": model, "candidates": [*models.values()], "examples": examples}
+reports = {"evaluation": f"{folder}/evaluation", "benchmark": f"{folder}/benchmark"}
+steps = {
+    "fold_batch_norm": {"model": model, "folded": models["folded"], "examples": examples},
+    "optimize_graph": {"model": model, "optimized": models["optimized"], "examples": examples},
+    "cast_precision": {"model": model, "cast": models["cast"], "examples": examples},
+    "compile_xla": {"model": models["cast"], "compiled": models["compiled"], "batch_sizes": ["1"]},
+    "configure_runtime": {"model": models["cast"], "configured": models["configured"]},
+    "inspect_model": {"model": models["cast"], "inspection": f"{folder}/inspection"},
+    "evaluate": {**compared, "evaluation": reports["evaluation"]},
+    "benchmark": {**compared, "benchmark": reports["benchmark"], "seconds": 0.2, "batch_sizes": ["1"]},
+    "select_model": {
+        "baseline": model, "candidates": [*models.values()], **reports, "selected": f"{folder}/selected",
+        "decision": f"{folder}/decision", "blessing": f"{folder}/blessing",
+    },
+    "validate_serving": {"model": models["cast"], "infra_blessing": f"{folder}/infra", "seconds": 0.1},
+}
+with preloading(is_run=True):
+    for name, arguments in steps.items():
+        find(name)(**arguments)
+        print(name, context.context()._initialized, flush=True)
+"""
+
+
+@pytest.mark.nightly  # ten steps
+def test_the_process_of_a_run_uses_no_device(digits_model, digits_examples, tmp_path):
+    command = [sys.executable, "-c", RUN, str(digits_model), str(digits_examples), str(tmp_path)]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
+    used = dict(line.rsplit(" ", 1) for line in printed if line.endswith(("True", "False")))
+    assert len(used) == 10 and set(used.values()) == {"False"}, used
+
+
 def test_a_process_that_reads_sees_no_gpu():
     assert run_in_child(_gpus_configured_after_hiding, doing="hiding") == []
 

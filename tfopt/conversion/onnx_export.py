@@ -83,7 +83,7 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
             model: onnx.ModelProto = optimized.make_model("tfopt")
     except Exception as error:
         received = f"the converter failed: {first_line(error)[:300]}"
-        raise ComponentError(received, "a graph that tf2onnx can convert", REPORT) from error
+        raise ComponentError(received, "a graph that tf2onnx can convert", _fix_of(received)) from error
     _name_axes_of_pads(model, opset)
     check_model(model)
     return model
@@ -153,7 +153,11 @@ def check_model(model: onnx.ModelProto) -> None:
                 fix = "express it with other ops in the model"
             raise ComponentError(received, "types for which ONNX has the operator", fix) from error
         received = f"the converted file is not valid ONNX: {first_line(error)[:300]}"
-        raise ComponentError(received, "a file that passes ONNX's own checker", REPORT) from error
+        raise ComponentError(received, "a file that passes ONNX's own checker", _fix_of(received)) from error
+
+
+def _fix_of(received: str) -> str:
+    return "export the model from before cast_precision" if "bfloat16" in received else REPORT
 
 
 def subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:

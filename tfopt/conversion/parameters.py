@@ -16,8 +16,9 @@ class Calibration:
         split: The split to calibrate on. The comparison uses another one if there is one.
         seed: Seed for drawing the examples, and for the random inputs.
         tolerance: Fail if any output differs from the parent's by more than this fraction of its range. By default the
-            limit is 0.0001 for float32. The other precisions then fail only if they are broken: under half of the
-            records keep their class (16 bits and tf32: 95 %) or, without classes, the correlation is under 0.5 (0.99).
+            limit is 0.0001 for float32 (0.01 if the parent computes in float16, 0.05 in bfloat16). The other precisions
+            then fail only if they are broken: under half of the records keep their class (16 bits and tf32: 95 %) or,
+            without classes, the correlation is under 0.5 (0.99).
     """
 
     calibration_count: Annotated[int, Between(2)] = 200

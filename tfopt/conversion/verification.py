@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tfopt.artifacts import Examples
+from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.model_card import Verification
 from tfopt.conversion.calibration import drop_calibrated
 from tfopt.conversion.parameters import Calibration
@@ -10,6 +10,7 @@ from tfopt.data.batches import Batch
 from tfopt.data.feature_schema import refuse_parts
 from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, random_batch, split_batches
 from tfopt.errors import ComponentError, ExamplesError
+from tfopt.graph_checks.comparison import tolerance_of
 from tfopt.measurement.comparison_budget import ComparisonBudget
 from tfopt.measurement.exact_tests import least_share
 from tfopt.measurement.parity import Parity, compare, degradation
@@ -55,7 +56,7 @@ def verify(
 
     They are compared on examples, or random inputs without any: of another split than the one for calibration if there
     is one, and without the ``calibrated`` inputs unless there are no others. The precision of the child determines the
-    limits if there is no tolerance.
+    limits if there is no tolerance, and so does that of the parent, whose own rounding the child lacks.
 
     Raises:
         ComponentError: If names, dtypes, shapes or an open batch size changed, or the outputs do not match.
@@ -68,7 +69,7 @@ def verify(
         facts |= {"inputs": f"{facts['inputs']}; {budget.limited}", "records": budget.records}
     try:
         for name, parity in outputs.items():
-            _check_parity(name, parity, precision, parameters.tolerance, with_examples=examples is not None)
+            _check_parity(name, parity, precision, parameters.tolerance, parent, with_examples=examples is not None)
     except ComponentError:
         _check_repeatable(parent, next(split_batches(inputs, parent.inputs, 1)))
         raise
@@ -146,9 +147,13 @@ def _warnings(name: str, parity: Parity, precision: str, examples: Examples | No
         yield f"output {name!r}: correlation {parity.correlation:.2f} with the parent, largest difference {error}"
 
 
-def _check_parity(name: str, parity: Parity, precision: str, tolerance: float | None, *, with_examples: bool) -> None:
+def _check_parity(
+    name: str, parity: Parity, precision: str, tolerance: float | None, parent: Runtime, *, with_examples: bool
+) -> None:
     error = None
     limit = MAX_ERROR.get(precision) if tolerance is None else tolerance
+    if tolerance is None and limit is not None and parity.relative_error > limit:
+        limit = max(limit, tolerance_of(Model(parent.name)))
     agreement, correlation = MIN_AGREEMENT.get(precision, MIN_AGREEMENT_INTEGER)
     if parity.constant:
         error = "the same values for every input", "values that vary like the parent's"

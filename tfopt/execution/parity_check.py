@@ -20,8 +20,9 @@ def check_parity(component: Component, model: Model, inputs: Mapping[str, Any], 
     Skipped if the first input is not a model, if the component copied a whole model artifact, and if it put
     ``verified`` into the metadata itself, as exporters do, which compare on inputs they did not calibrate on.
 
-    The tolerance of the component is the largest difference as a fraction of the output's range; None if outputs may
-    differ. A parameter named ``tolerance`` overrides it. Without examples, the inputs are random numbers.
+    The tolerance of the component is the largest difference as a fraction of the output's range, larger if the parent
+    computes in 16 bits; None if outputs may differ. A parameter named ``tolerance`` overrides it. Without examples, the
+    inputs are random numbers.
 
     Raises:
         ComponentError: If names, dtypes or shapes differ, outputs are NaN or constant, or differ by more than that.
@@ -34,7 +35,8 @@ def check_parity(component: Component, model: Model, inputs: Mapping[str, Any], 
     with limited_children(None if is_trusted() else Limits(())):
         facts = run_isolated(_measure_parity, parent, model, examples, fix, doing="comparing the model with its parent")
     tolerance = parameters.get("tolerance")
-    tolerance = component.tolerance if tolerance is None else tolerance
+    if tolerance is None and component.tolerance is not None:
+        tolerance = max(component.tolerance, facts.get("tolerance") or 0.0)
     for name, parity in facts["outputs"].items():
         error = parity["relative_error"]
         if tolerance is not None and error is not None and error > tolerance:
@@ -46,7 +48,8 @@ def check_parity(component: Component, model: Model, inputs: Mapping[str, Any], 
 
 def _measure_parity(parent: Model, model: Model, examples: Examples | None, fix: str) -> Verification:
     from tfopt import runtimes  # imports NumPy
+    from tfopt.graph_checks.comparison import tolerance_of
     from tfopt.measurement.parity import measure_parity
 
     with runtimes.load(parent) as loaded:
-        return measure_parity(loaded, model, examples, fix=fix)
+        return measure_parity(loaded, model, examples, fix=fix) | {"tolerance": tolerance_of(parent)}

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from tfopt.artifacts import Examples
+from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.model_card import ParityFacts, Verification
 from tfopt.artifacts.models import SERVING_DEFAULT
+from tfopt.artifacts.saved_model_proto import DTYPES, read_meta_graph
 from tfopt.artifacts.tensor_spec import batched_tensors, fixed_batch
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import (
@@ -116,7 +117,6 @@ class Comparison:
                 reasons, "a signature that can be run here", "export serving_default with plain tensors"
             )
 
-    @without_tensor_float_32()
     def errors(self, child: Loader) -> dict[str, ParityFacts]:
         """Return the parity facts of each output of a child by ``signature/output``; see `parity.compare`."""
         facts: dict[str, ParityFacts] = {}
@@ -226,13 +226,16 @@ def why_no_special_values(frozen: Frozen) -> str:
     return f"not compared: {crashing[0]} of TensorFlow may crash on them" if crashing else ""
 
 
-def tolerance_of(frozen: Frozen) -> float:
-    """Return the allowed error of an output, as a fraction of its range, for the coarsest dtype of the graph."""
-    import tensorflow as tf
+def tolerance_of(model: Frozen | Model) -> float:
+    """Return the allowed error of an output, as a fraction of its range, for the coarsest dtype of the graph.
 
-    numbers = {node.attr["T"].type for node in frozen.graph.node if "T" in node.attr} - {0}  # 0: a list of types
-    types = {tf.as_dtype(number).name for number in numbers}
-    return max([FLOAT32_TOLERANCE, *(TOLERANCE[name] for name in types & set(TOLERANCE))])
+    It is that of float32 for models without a graph of TensorFlow.
+    """
+    graph = model.graph if isinstance(model, Frozen) else None
+    if isinstance(model, Model) and model.saved_model:
+        graph = read_meta_graph(model.saved_model, effects=True).graph_def
+    numbers = {node.attr["T"].type for node in nodes(graph) if "T" in node.attr} if graph is not None else set()
+    return max([FLOAT32_TOLERANCE, *(TOLERANCE.get(DTYPES.get(number, ""), 0.0) for number in numbers)])
 
 
 def largest_error(errors: Mapping[str, ParityFacts]) -> tuple[str, float]:

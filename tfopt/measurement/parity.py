@@ -2,6 +2,7 @@
 
 import contextlib
 import sys
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -23,6 +24,9 @@ from tfopt.runtimes.preprocessed import with_inputs_of
 
 RECORDS, BATCH = 512, 64  # compared by `measure_parity`, fewer if they are large, and records per batch
 MIN_RANGE = 0.01  # fraction of the largest value: the range of a nearly constant output would make any error large
+
+_float_32_lock = threading.Lock()
+_float_32_blocks: list[bool] = []  # for each open block, the setting before it: `evaluate` has several threads
 
 
 @dataclass
@@ -97,15 +101,16 @@ def without_tensor_float_32() -> Iterator[None]:
     if tf is None:
         yield
         return
-    was_enabled = tf.config.experimental.tensor_float_32_execution_enabled()
-    tf.config.experimental.enable_tensor_float_32_execution(False)
+    with _float_32_lock:
+        _float_32_blocks.append(tf.config.experimental.tensor_float_32_execution_enabled())
+        tf.config.experimental.enable_tensor_float_32_execution(False)
     try:
         yield
     finally:
-        tf.config.experimental.enable_tensor_float_32_execution(was_enabled)
+        with _float_32_lock:
+            tf.config.experimental.enable_tensor_float_32_execution(_float_32_blocks.pop())
 
 
-@without_tensor_float_32()
 def measure_parity(parent: runtimes.Runtime, child: Model, examples: Examples | None, *, fix: str) -> Verification:
     """Load a child model, compare it with its parent, and return the differences for the model card.
 
@@ -149,6 +154,7 @@ def _run_parent(parent: Runtime, batch: Arrays, source: str) -> Mapping[str, NDA
         ) from error
 
 
+@without_tensor_float_32()
 def compare(
     parent: Runtime,
     child: Runtime,

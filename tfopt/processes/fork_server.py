@@ -22,7 +22,10 @@ from tfopt.processes.parent_death import die_with_parent
 from tfopt.processes.worker_process import WorkerClient, WorkerProcess, serve_calls
 
 # TensorFlow parses the flags of XLA before it first compiles or places an operation (parse_flags_from_env.cc).
-READ_LATE = re.compile(r"AWS_\w+|COLUMNS|LINES|PATH|TF_FORCE_GPU_ALLOW_GROWTH|TF_XLA_FLAGS|TFOPT_\w+|TMPDIR")
+# NVIDIA's libraries read their variable when TensorFlow first uses a GPU.
+READ_LATE = re.compile(
+    r"AWS_\w+|COLUMNS|LINES|NVIDIA_TF32_OVERRIDE|PATH|TF_FORCE_GPU_ALLOW_GROWTH|TF_XLA_FLAGS|TFOPT_\w+|TMPDIR"
+)
 
 
 class ForkedWorker(WorkerClient):

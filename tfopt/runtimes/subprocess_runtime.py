@@ -29,8 +29,9 @@ class SubprocessRuntime(Runtime):
         folder = tempfile.TemporaryDirectory(prefix="tfopt-")
         own = Path(folder.name, "tmp")
         own.mkdir()
-        # This process may have models on the same GPU.
-        shared = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "TMPDIR": str(own)}
+        # This process may have models on the same GPU. Its outputs are compared (`parity.without_tensor_float_32`), and
+        # its speed is not measured.
+        shared = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "NVIDIA_TF32_OVERRIDE": "0", "TMPDIR": str(own)}
         limits = None if is_trusted() else Limits((str(own),))
         log = Path(folder.name, "log")
         self._process = start_worker(WORKER, log=log, environment=shared | dict(variables), limits=limits)

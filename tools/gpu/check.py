@@ -9,6 +9,8 @@ import time
 import tensorflow as tf
 
 import tfopt
+from tfopt.errors import ComponentError
+from tfopt.tensorrt.machine import detect_machine
 
 
 def main() -> None:
@@ -27,6 +29,10 @@ def main() -> None:
         start = time.perf_counter()
         compiled = tf.function(lambda value: tf.reduce_sum(tf.nn.relu(value @ value)), jit_compile=True)
         print(f"XLA {compiled(square).numpy()}, first call {time.perf_counter() - start:.1f} s")
+    try:
+        print(detect_machine())
+    except ComponentError as error:
+        print(f"no engines can be built\n{error}")
 
 
 if __name__ == "__main__":

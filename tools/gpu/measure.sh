@@ -23,6 +23,16 @@ step steps_free 240 python "$here/time_steps.py" "$examples" "$module" --batch-s
 step steps_deterministic 120 python "$here/time_steps.py" "$examples" "$module" --batch-size "$batch" --deterministic
 step train 240 tfopt train --examples "$examples" --module "$module" --trained "$model" --batch-size "$batch" --epochs 6 || exit 1
 step optimize_gpu 600 tfopt run optimize_gpu --engine process --set "model=$model" --set "examples=$examples" --root "$results/run"
+step layout 60 python "$here/time_layout.py" "$model"
+networks="efficientnet transformer convolutions"
+# shellcheck disable=SC2086  # a word for each network
+step networks 120 python "$here/networks.py" "$results/networks" $networks --size "$size" --records "${EVAL:-128}"
+for name in $networks; do
+  step "optimize_$name" 400 tfopt run optimize_gpu --engine process --set "model=$results/networks/$name.keras" \
+    --set "examples=$results/networks/$name-examples" --root "$results/run-$name"
+done
+step layouts 60 python "$here/time_layout.py" "$results"/run-*/artifacts/fold_batch_norm/folded/*
 step profile 300 tfopt profile_training --examples "$examples" --module "$module" --plan "$results/plan" --batch-size "$batch"
 step memory 120 tfopt train --examples "$examples" --module "$module" --trained "$results/limited" --batch-size 0 \
-  --gpu-memory-mb 8000 --epochs 1
+  --batch-search fastest --gpu-memory-mb 8000 --epochs 1
+cd "$here/../.." && step tests 300 python -m pytest -m gpu -q -s tests/gpu

@@ -73,6 +73,7 @@ def prune_channels(
     }
 
 
+@parity.without_tensor_float_32()
 def _verify(removal: Removal, inputs: Batch) -> dict[str, float]:
     """Compare the outputs of the smaller model with its parent's with the removed channels set to zero."""
     import tensorflow as tf

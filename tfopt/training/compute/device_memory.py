@@ -1,6 +1,8 @@
 """GPU memory: allocate on demand or up to a limit, leave it to other processes, and recognize out-of-memory errors."""
 
 import logging
+import os
+from pathlib import Path
 from typing import Any
 
 OUT_OF_MEMORY = "ResourceExhaustedError"
@@ -38,6 +40,15 @@ def hide_gpus() -> None:
         tf.config.set_visible_devices([], "GPU")
     except RuntimeError as error:
         log.debug("GPUs remain visible in this process: %s", error)
+
+
+def gpu_count() -> int:
+    """Count the NVIDIA GPUs that this process may use."""
+    installed = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return installed
+    return min(installed, len([device for device in visible.split(",") if device.strip() not in ("", "-1")]))
 
 
 def find_out_of_memory(error: BaseException | None) -> Any:

@@ -15,6 +15,7 @@ from typing import Any
 
 from tfopt import keras_models
 from tfopt.errors import ComponentError
+from tfopt.training.compute.device_memory import gpu_count
 
 ONE, MIRRORED, WORKERS, SERVERS, TPU = "one", "mirrored", "multi_worker", "parameter_server", "tpu"
 SCALES: dict[str, Callable[[int], float]] = {"linear": float, "sqrt": math.sqrt, "off": lambda replicas: 1.0}
@@ -23,7 +24,7 @@ EXAMPLE = '{"cluster": {"worker": ["host-a:2222", "host-b:2222"]}, "task": {"typ
 
 def check_distribution(kind: str) -> None:
     """Raise ComponentError without a second GPU, a cluster in TF_CONFIG, or a TPU; TensorFlow is not imported."""
-    if kind == MIRRORED and (devices := max(_gpu_count(), _logical_device_count())) < 2:
+    if kind == MIRRORED and (devices := max(gpu_count(), _logical_device_count())) < 2:
         received = f"distribution=mirrored with {devices} GPU{'' if devices == 1 else 's'}"
         expected = "two GPUs or more on this machine"
         raise ComponentError(received, expected, "pass distribution=one, or multi_worker for several machines")
@@ -49,7 +50,7 @@ def create_strategy(kind: str) -> Any:
 
     if kind == MIRRORED:
         cpus = tf.config.list_logical_devices("CPU")
-        return tf.distribute.MirroredStrategy(None if _gpu_count() else [device.name for device in cpus])
+        return tf.distribute.MirroredStrategy(None if gpu_count() else [device.name for device in cpus])
     if kind == WORKERS:
         return _multi_worker_strategy()
     if kind == TPU:
@@ -146,15 +147,6 @@ def _check_cluster(kind: str, types: tuple[str, ...], required: tuple[str, ...])
         expected = f"a cluster of two or more with {' and '.join(required)}, and this task in it"
         fix = f"set it on each machine, with its own index, for example TF_CONFIG='{EXAMPLE}'"
         raise ComponentError(f"distribution={kind} with TF_CONFIG={text or 'unset'}", expected, fix)
-
-
-def _gpu_count() -> int:
-    """Count the NVIDIA GPUs that this process may use."""
-    installed = len(list(Path("/proc/driver/nvidia/gpus").glob("*")))
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if visible is None:
-        return installed
-    return min(installed, len([device for device in visible.split(",") if device.strip() not in ("", "-1")]))
 
 
 def _logical_device_count() -> int:

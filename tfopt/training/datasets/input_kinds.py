@@ -10,6 +10,7 @@ from tfopt import keras_models
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.data.feature_schema import SparseSpec, densify
 from tfopt.errors import ComponentError
+from tfopt.measurement.parity import without_tensor_float_32
 from tfopt.training.datasets.dataset import Source
 from tfopt.training.user_module import UserModule
 from tfopt.value_types import Tensors
@@ -38,6 +39,7 @@ def convert_inputs(model: Any, tensors: Mapping[str, Any]) -> Tensors:
     return {name: _convert(kinds[name], tensor) if name in kinds else tensor for name, tensor in tensors.items()}
 
 
+@without_tensor_float_32()
 def check_padding(model: Any, source: Source, user: UserModule) -> None:
     """Raise ComponentError if the outputs of a model of raw features change when rows are padded, as in serving."""
     variable = [name for name, spec in source.stored.items() if stored_kind(spec) != "dense"]
