@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from tfopt.artifacts import Decision
-from tfopt.errors import ComponentError
 from tfopt.metric_table import SIZES, names_of_kind
 from tfopt.model_store.withdrawals import is_withdrawn, read_changes
 from tfopt.reports import report_schema
@@ -140,7 +139,8 @@ def read_all_runs(destination: str | Path) -> list[RunRecord]:
     if remote_files.is_remote(address) and remote_files.list_remote_files(address):
         address = remote_files.local_copy(address)
     folder = Path(address).expanduser()
-    runs = [_read_run(file) for file in folder.glob("*.json")] if folder.is_dir() else []
+    files = map(str, folder.glob("*.json")) if folder.is_dir() else ()
+    runs = [report_schema.parse_record(RunRecord, remote_files.read_file(file) or b"", file) for file in files]
     return sorted(runs, key=lambda run: (run.time, run.decision))
 
 
@@ -171,11 +171,3 @@ def write_run(destination: str | Path, decision: Decision, pushed: PushedReport)
 
 def _record(model: ModelDecision) -> ModelRecord:
     return ModelRecord(model.name, model.digest, model.format, model.metrics, model.disturbed)
-
-
-def _read_run(file: Path) -> RunRecord:
-    try:
-        return report_schema.load(RunRecord, file)
-    except ComponentError as error:
-        expected = "the record of a run, as push_model writes it"
-        raise ComponentError(error.received, expected, "remove the file, or move it elsewhere") from error

@@ -91,6 +91,15 @@ def parse(report_type: type[T], content: JsonObject, source: str) -> T:
     return report
 
 
+def parse_record(report_type: type[T], text: bytes, source: str) -> T:
+    """Parse a file of a destination, which no step writes again; errors as `parse`."""
+    try:
+        return parse(report_type, decode(text, source), source)
+    except ComponentError as error:
+        fix = "remove the file, or move it elsewhere, then repeat the command"
+        raise ComponentError(error.received, f"the {report_type.__name__} that tfopt wrote", fix) from error
+
+
 def dump(report: VersionedReport) -> JsonObject:
     """Return the JSON content of a report, its version first."""
     return {VERSION_KEY: report.schema_version, **_to_json(report)}
