@@ -1,7 +1,6 @@
 """Conversion of SavedModels to ONNX by tf2onnx, with a handler for Erfc and readable errors."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from tf2onnx.onnx_opset.tensor import OneHot
 from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
 from tfopt.artifacts.saved_model_proto import read_meta_graph
+from tfopt.conversion.onnx_order import reorder, subgraphs
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.saved_models.marked_functions import inlinable
@@ -80,6 +80,7 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
             passes = {name: type(each.__name__, (_WithoutCopies, each), {}) for name, each in passes}
             optimized = optimizer.optimize_graph(converted, catch_errors=False, optimizers=passes)
             model: onnx.ModelProto = optimized.make_model("tfopt")
+            reorder(model)
     except Exception as error:
         received = f"the converter failed: {first_line(error)[:300]}"
         raise ComponentError(received, "a graph that tf2onnx can convert", REPORT) from error
@@ -152,16 +153,6 @@ def check_model(model: onnx.ModelProto) -> None:
             raise ComponentError(received, "types for which ONNX has the operator", fix) from error
         received = f"the converted file is not valid ONNX: {first_line(error)[:300]}"
         raise ComponentError(received, "a file that passes ONNX's own checker", REPORT) from error
-
-
-def subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph and the bodies of its loops and branches."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in [attribute.g, *attribute.graphs]:
-                if body.node:
-                    yield from subgraphs(body)
 
 
 def _conv3d(graph: Any, node: Any, _name: str, _: Any) -> None:
