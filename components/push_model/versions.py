@@ -4,6 +4,7 @@ import contextlib
 import errno
 import logging
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -238,7 +239,8 @@ def why_withdrawn(destination: str, digest: str) -> str | None:
     for number, changes in read_changes(destination).items():
         last = changes[-1]
         if is_withdrawn(changes) and last.digest == digest and not last.allow:
-            return f"{last}; to push it again: tfopt restore {destination} {number}, or tfopt withdraw with --allow"
+            command = f"tfopt restore {shlex.quote(destination)} {number}"
+            return f"{last}; to push it again: {command}, or tfopt withdraw with --allow"
     return None
 
 

@@ -5,6 +5,7 @@ killed is completed by the next one, or by the next push.
 """
 
 import logging
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -64,7 +65,7 @@ def withdraw(destination: str, version: int | None, reason: str, *, allow: bool 
             raise ComponentError(received, expected, f"versions there: {', '.join(map(str, numbers)) or 'none'}")
         if version is None and len(numbers) == 1:
             received = f"{versions.destination} has only version {number}"
-            fix = f"to serve nothing, name it: tfopt withdraw {destination} {number}"
+            fix = f"to serve nothing, name it: tfopt withdraw {shlex.quote(destination)} {number}"
             raise ComponentError(received, "an earlier version, which is then served", fix)
         return new_change(number, "withdrawn", versions.digest(number), reason, allow=allow)
 
@@ -109,7 +110,9 @@ def _change(destination: str, choose: Callable[[Versions | StoreVersions, Change
             change = replace(change, complete=False)
             write_change(versions.destination, change)
             versions.complete_changes()
-        served = versions.newest()
+        # In a store, the command that withdrew the version may not have moved its pointer yet.
+        left = [number for number in versions.numbers() if number != change.version or change.action == "restored"]
+        served = max(left, default=None)
         record = read_record(versions.destination, change.version)
         newest = read_record(versions.destination, served) if served is not None else None
         versions.show_newest(newest.config if newest else None)
