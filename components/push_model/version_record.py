@@ -38,7 +38,7 @@ def read_record(destination: str, version: int) -> VersionRecord | None:
     """Read the record of a version; None for one that an earlier release pushed."""
     address = _address(destination, version)
     content = remote_files.read_file(address)
-    return report_schema.parse(VersionRecord, report_schema.decode(content, address), address) if content else None
+    return None if content is None else report_schema.parse_record(VersionRecord, content, address)
 
 
 def _address(destination: str, version: int) -> str:

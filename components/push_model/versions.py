@@ -4,6 +4,7 @@ import contextlib
 import errno
 import logging
 import re
+import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -221,11 +222,16 @@ def complete_changes(destination: str) -> None:
 
 def _move(number: int, source: str, target: str, parts: Sequence[str]) -> None:
     """Move the folder of a version (""), and the files with these suffixes next to it, from one destination."""
-    numbered = (name for name in remote_files.list_names(source) if name.isascii() and name.isdecimal())
-    name = next((name for name in numbered if int(name) == number), str(number))
+    name = folder_name(source, number) or str(number)
     for part in parts:
         path = f"{FOLDER}/{name}{part}" if part else name
         remote_files.move(remote_files.join(source, path), remote_files.join(target, path))
+
+
+def folder_name(destination: str, number: int) -> str | None:
+    """Return the name of a version's folder, which may have leading zeros; None if there is no such folder."""
+    numbered = (name for name in remote_files.list_names(destination) if name.isascii() and name.isdecimal())
+    return next((name for name in numbered if int(name) == number), None)
 
 
 def why_withdrawn(destination: str, digest: str) -> str | None:
@@ -233,7 +239,8 @@ def why_withdrawn(destination: str, digest: str) -> str | None:
     for number, changes in read_changes(destination).items():
         last = changes[-1]
         if is_withdrawn(changes) and last.digest == digest and not last.allow:
-            return f"{last}; to push it again: tfopt restore {destination} {number}, or tfopt withdraw with --allow"
+            command = f"tfopt restore {shlex.quote(destination)} {number}"
+            return f"{last}; to push it again: {command}, or tfopt withdraw with --allow"
     return None
 
 
@@ -271,7 +278,11 @@ def translate_errors(folder: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         expected, fix = "a folder that can be written", "change its permissions, or push elsewhere"
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno in NAME_IN_USE:
+            expected, fix = "one file or folder of this name", "rename or remove one of them, then repeat the command"
+        elif error.errno in (errno.ENOSPC, errno.EDQUOT):
             expected = "room for one more version"
             fix = "free some space there, as by removing old versions; with keep=N later pushes remove them"
-        raise ComponentError(f"push_model: destination={folder}: {error.strerror or error}", expected, fix) from error
+        names = " and ".join(str(name) for name in (error.filename, error.filename2) if name)
+        received = f"push_model: destination={folder}: {error.strerror or error}{names and f': {names}'}"
+        raise ComponentError(received, expected, fix) from error

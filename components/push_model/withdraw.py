@@ -5,22 +5,25 @@ killed is completed by the next one, or by the next push.
 """
 
 import logging
+import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfopt.components.push_model.registration import update_registrations
 from tfopt.components.push_model.store_versions import StoreVersions, open_versions
 from tfopt.components.push_model.version_record import read_record
-from tfopt.components.push_model.versions import Versions, translate_errors
+from tfopt.components.push_model.versions import Versions, folder_name, translate_errors
 from tfopt.errors import ComponentError
 from tfopt.model_store import warm_start
 from tfopt.model_store.withdrawals import (
     WITHDRAWN,
     Change,
     Changes,
+    complete_change,
     is_withdrawn,
     new_change,
     read_changes,
+    stopped_version,
     write_change,
 )
 from tfopt.storage import remote_files
@@ -47,79 +50,80 @@ def withdraw(destination: str, version: int | None, reason: str, *, allow: bool 
             fails; the version is then withdrawn.
     """
 
-    def choose(versions: Versions | StoreVersions, changes: Changes) -> Change | None:
+    def choose(versions: Versions | StoreVersions, changes: Changes) -> Change:
         numbers = versions.numbers()
-        if version is not None and is_withdrawn(changes.get(version, ())):
-            last = changes[version][-1]
-            return None if last.allow == allow else new_change(version, "withdrawn", last.digest, reason, allow=allow)
-        number = version if version is not None else max(numbers, default=None)
+        newest = max(numbers, default=None)
+        stopped = stopped_version(changes, "withdrawn") if version is None else None
+        # A command that is repeated after a failure withdraws no second version, unless there is a new one.
+        number = stopped if stopped and stopped > (newest or 0) else newest if version is None else version
+        if number is not None and is_withdrawn(changes.get(number, ())):
+            last = changes[number][-1]
+            return last if last.allow == allow else new_change(number, "withdrawn", last.digest, reason, allow=allow)
         if number not in numbers:
             received = f"{versions.destination}: no version{'' if number is None else f' {number}'}"
             expected = "the destination of pushed versions, and the number of one"
             raise ComponentError(received, expected, f"versions there: {', '.join(map(str, numbers)) or 'none'}")
         if version is None and len(numbers) == 1:
             received = f"{versions.destination} has only version {number}"
-            fix = f"to serve nothing, name it: tfopt withdraw {destination} {number}"
+            fix = f"to serve nothing, name it: tfopt withdraw {shlex.quote(destination)} {number}"
             raise ComponentError(received, "an earlier version, which is then served", fix)
         return new_change(number, "withdrawn", versions.digest(number), reason, allow=allow)
 
-    return _change(destination, version, choose)
+    return _change(destination, choose)
 
 
 def restore(destination: str, version: int | None, reason: str) -> Withdrawal:
     """Restore a withdrawn version under its number, the last withdrawn one by default; see `withdraw`."""
 
-    def choose(versions: Versions | StoreVersions, changes: Changes) -> Change | None:
+    def choose(versions: Versions | StoreVersions, changes: Changes) -> Change:
         withdrawn = [of_version[-1] for of_version in changes.values() if is_withdrawn(of_version)]
-        if version is not None and version in versions.numbers() and version in changes:
-            return None
+        number = stopped_version(changes, "restored") if version is None else version
+        if number in changes and number in versions.numbers():
+            return changes[number][-1]
         chosen = [change for change in withdrawn if version in (None, change.version)]
         last = max(chosen, key=lambda change: change.time, default=None)
-        files = remote_files.list_names(remote_files.join(versions.destination, WITHDRAWN))
-        if last is None or str(last.version) not in files:
+        expected = "a version that tfopt withdraw withdrew"
+        if last is None:
             numbers = ", ".join(str(change.version) for change in withdrawn if change.action == "withdrawn")
-            raise ComponentError(
-                f"{last}; its files are not there"
-                if last
-                else f"{versions.destination}: version {version or ''} is not withdrawn",
-                "a version that tfopt withdraw withdrew",
-                f"move its files back to {versions.path(last.version)} yourself"
-                if last
-                else f"withdrawn versions: {numbers or 'none'}",
-            )
+            received = "no version is" if version is None else f"version {version} is not"
+            received = f"{versions.destination}: {received} withdrawn"
+            raise ComponentError(received, expected, f"withdrawn versions: {numbers or 'none'}")
+        if folder_name(remote_files.join(versions.destination, WITHDRAWN), last.version) is None:
+            fix = f"move its files back to {versions.path(last.version)} yourself"
+            raise ComponentError(f"{last}; its files are not there", expected, fix)
         return new_change(last.version, "restored", last.digest, reason)
 
-    return _change(destination, version, choose)
+    return _change(destination, choose)
 
 
-def _change(
-    destination: str, version: int | None, choose: Callable[[Versions | StoreVersions, Changes], Change | None]
-) -> Withdrawal:
-    """Record the chosen change and carry it out; with None, complete the last one of the version."""
+def _change(destination: str, choose: Callable[[Versions | StoreVersions, Changes], Change]) -> Withdrawal:
+    """Record the chosen change, unless it is recorded, and carry it out."""
     versions = open_versions(destination)
     if not remote_files.list_names(versions.destination):
         expected = "the folder or address that push_model pushes to"
         raise ComponentError(f"{destination}: nothing is there", expected, "check the path")
     with translate_errors(versions.destination), versions.locked():
         versions.complete_changes()
-        change = choose(versions, read_changes(versions.destination))
-        if change:
+        changes = read_changes(versions.destination)
+        change = choose(versions, changes)
+        if change not in changes.get(change.version, ()):
+            change = replace(change, complete=False)
             write_change(versions.destination, change)
             versions.complete_changes()
-        else:
-            assert version is not None
-            change = read_changes(versions.destination)[version][-1]
-        served = versions.newest()
+        # In a store, the command that withdrew the version may not have moved its pointer yet.
+        left = [number for number in versions.numbers() if number != change.version or change.action == "restored"]
+        served = max(left, default=None)
         record = read_record(versions.destination, change.version)
         newest = read_record(versions.destination, served) if served is not None else None
         versions.show_newest(newest.config if newest else None)
         trained = record.trained if record and change.action == "withdrawn" else None
         if trained and warm_start.forget_model(versions.destination, trained):
             log.info("the next training does not start from the model behind version %d", change.version)
-    if record is None:
-        return Withdrawal(change, served, {})
-    if served is not None and newest is None:
+    updates: dict[str, str] = {}
+    if record and (served is None or newest):
+        note = str(change) if change.action == "withdrawn" else None
+        updates = update_registrations(record, newest.pushed if newest else None, note)
+    elif record:
         log.warning("version %d was pushed by an earlier release: update its registrations yourself", served)
-        return Withdrawal(change, served, {})
-    note = str(change) if change.action == "withdrawn" else None
-    return Withdrawal(change, served, update_registrations(record, newest.pushed if newest else None, note))
+    with translate_errors(versions.destination):
+        return Withdrawal(complete_change(versions.destination, change), served, updates)

@@ -106,6 +106,8 @@ def _run_components(folder: Path, library: str, model: Path, examples: Path) -> 
     find("configure_runtime")(model=bare, configured=folder / "configure_runtime")
     find("compile_xla")(model=bare, compiled=folder / "compile_xla", batch_sizes=["1"])
     find("compile_xla")(model=bare, compiled=folder / "compile_clusters", mode="clusters")
+    find("export_onnx")(model=bare, exported=folder / "export_onnx", examples=examples, precision="int8")
+    find("export_openvino")(model=bare, exported=folder / "export_openvino")
 
 
 if __name__ == "__main__":

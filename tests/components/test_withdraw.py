@@ -6,6 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.components.pushes import add
 from tests.components.test_push_model import changed, entries, model, push  # noqa: F401  (model is a fixture)
@@ -195,6 +196,30 @@ def test_a_folder_that_was_moved_by_hand_was_withdrawn(model, tmp_path):  # noqa
     assert [change.action for change in read_changes(str(served))[2]] == ["removed", "restored"]
 
 
+@pytest.mark.parametrize("destination", ["folder"], indirect=True)
+def test_a_withdrawn_folder_that_was_copied_back_by_hand_is_named(two, tmp_path):
+    served = tmp_path / "served here"
+    withdraw(str(served), 2, "wrong")
+    shutil.copytree(served / "withdrawn" / "2", served / "2")
+    received = r"Directory not empty: .*/2 and .*/withdrawn/2\n.*\n.*remove one of them"
+    with pytest.raises(ComponentError, match=received):
+        push(changed(two[0], "three"), served)
+    shutil.rmtree(served / "2")
+    assert restore(str(served), 2, "").served == 2
+
+
+@pytest.mark.parametrize("destination", ["folder"], indirect=True)
+@pytest.mark.parametrize("name", ["2-change-1.json", "2.pushed.json"])
+def test_a_damaged_record_is_to_be_removed(name, two, tmp_path):
+    served = tmp_path / "served here"
+    withdraw(str(served), 2, "wrong")
+    (served / "versions" / name).write_text("{")
+    with pytest.raises(ComponentError, match=rf"versions/{name}.*\n.*\n.*remove the file"):
+        restore(str(served), 2, "")
+    (served / "versions" / name).unlink()
+    assert push(changed(two[0], "three"), served).read()["version"] == 3
+
+
 def test_a_destination_that_was_emptied_by_hand_gets_the_model_again(model, tmp_path):  # noqa: F811
     push(model, tmp_path / "served")
     shutil.rmtree(tmp_path / "served" / "1")
@@ -243,6 +268,43 @@ def test_registrations_follow(push, tmp_path):
     assert "tfopt/version: '1'" in manifest.read_text()
 
 
+@pytest.mark.parametrize("destination", ["folder"], indirect=True)
+def test_a_command_that_is_repeated_after_a_failure_changes_one_version(two, destination, tmp_path):
+    manifest = tmp_path / "digits.yaml"
+    third = changed(two[0], "three")
+    push(third, destination, register=[f"kserve={manifest}"], destination_uri="s3://bucket/digits")
+    withdraw(destination, 1, "before")
+    for command, served in ((withdraw, 2), (restore, 3)):
+        manifest.unlink()
+        manifest.mkdir()
+        with pytest.raises(ComponentError, match="repeat this command"):
+            command(destination, None, "why")
+        manifest.rmdir()
+        result = command(destination, None, "why")
+        assert (result.change.version, result.change.complete, result.served) == (3, True, served)
+        assert (2 in open_versions(destination).numbers(), 1 in open_versions(destination).numbers()) == (True, False)
+        spec = yaml.safe_load(manifest.read_text())  # version 2 was pushed without KServe
+        assert spec["metadata"]["annotations"]["tfopt/version"] == str(served)
+        assert spec["spec"]["predictor"]["model"]["storageUri"] == "s3://bucket/digits/"
+    assert [change.action for change in read_changes(destination)[3]] == ["withdrawn", "restored"]
+
+    manifest.unlink()
+    manifest.mkdir()
+    with pytest.raises(ComponentError, match="repeat this command"):
+        withdraw(destination, None, "why")
+    push(changed(third, "four"), destination)
+    assert withdraw(destination, None, "the newest one is meant").change.version == 4
+
+
+def test_kserve_has_no_file_of_a_version_that_it_cannot_serve(tmp_path):
+    (target,) = parse_targets([f"kserve={tmp_path / 'digits.yaml'}"])
+    eighth = version(number=8, format="saved_model", layout="tf_serving", destination="s3://bucket/digits")
+    register_with(target, eighth)
+    seventh = version(number=7, format="saved_model", layout="plain", destination="/served/digits")
+    assert update_with(target, eighth, seventh, "wrong").endswith("format saved_model in the layout plain")
+    assert not (tmp_path / "digits.yaml").exists()
+
+
 def test_tensorboard_shows_no_withdrawn_version(tmp_path):
     (board,) = parse_targets([f"tensorboard={tmp_path}"])
     eighth, ninth = (version(number=number, metrics={"accuracy": 0.9}) for number in (8, 9))
@@ -281,8 +343,8 @@ def test_the_next_training_does_not_start_from_a_withdrawn_model(digits_model, m
     ("command", "received"),
     [
         (lambda folder: withdraw(folder, 7, ""), "no version 7.*\n.*\n.*versions there: 1"),
-        (lambda folder: withdraw(folder, None, ""), "only version 1.*\n.*\n.*tfopt withdraw .* 1"),
-        (lambda folder: restore(folder, None, ""), "is not withdrawn.*\n.*\n.*none"),
+        (lambda folder: withdraw(folder, None, ""), "only version 1.*\n.*\n.*tfopt withdraw ('.* .*'|s3://.*) 1"),
+        (lambda folder: restore(folder, None, ""), "no version is withdrawn.*\n.*\n.*none"),
         (lambda folder: restore(folder, 1, ""), "version 1 is not withdrawn"),
         (lambda folder: withdraw(f"{folder}/nothing", 1, ""), "nothing is there"),
     ],
@@ -314,3 +376,5 @@ def test_a_withdrawal_has_a_reason(model, tmp_path, capsys):  # noqa: F811
     with pytest.raises(SystemExit):
         main(["withdraw", str(tmp_path)])
     assert "--reason" in capsys.readouterr().err
+    assert main(["withdraw", str(tmp_path), "--reason", " "]) == 1
+    assert "--reason without a text" in capsys.readouterr().err

@@ -70,6 +70,8 @@ def _add_version(parser: CommandParser, default: str) -> None:
 def _withdraw(arguments: argparse.Namespace) -> int:
     from tfopt.components.push_model.withdraw import withdraw  # imports NumPy
 
+    if not arguments.reason.strip():
+        raise ComponentError("--reason without a text", "why the version is withdrawn", "write --reason 'wrong labels'")
     result = withdraw(arguments.destination, arguments.version, arguments.reason, allow=arguments.allow)
     return _print_change(result, arguments)
 

@@ -1,7 +1,6 @@
 """Conversion of SavedModels to ONNX by tf2onnx, with a handler for Erfc and readable errors."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
 from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.conversion import onnx_block_weights
+from tfopt.conversion.onnx_order import reorder, subgraphs
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.saved_models.marked_functions import inlinable
@@ -81,6 +81,7 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
             passes = {name: type(each.__name__, (_WithoutCopies, each), {}) for name, each in passes}
             optimized = optimizer.optimize_graph(converted, catch_errors=False, optimizers=passes)
             model: onnx.ModelProto = optimized.make_model("tfopt")
+            reorder(model)
     except Exception as error:
         received = f"the converter failed: {first_line(error)[:300]}"
         raise ComponentError(received, "a graph that tf2onnx can convert", _fix_of(received)) from error
@@ -158,16 +159,6 @@ def check_model(model: onnx.ModelProto) -> None:
 
 def _fix_of(received: str) -> str:
     return "export the model from before cast_precision" if "bfloat16" in received else REPORT
-
-
-def subgraphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph and the bodies of its loops and branches."""
-    yield graph
-    for node in graph.node:
-        for attribute in node.attribute:
-            for body in [attribute.g, *attribute.graphs]:
-                if body.node:
-                    yield from subgraphs(body)
 
 
 def _conv3d(graph: Any, node: Any, _name: str, _: Any) -> None:

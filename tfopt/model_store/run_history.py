@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from tfopt.artifacts import Decision
-from tfopt.errors import ComponentError
 from tfopt.metric_table import SIZES, names_of_kind
 from tfopt.model_store.withdrawals import is_withdrawn, read_changes
 from tfopt.reports import report_schema
@@ -184,12 +183,8 @@ def _record(model: ModelDecision) -> ModelRecord:
 
 def _read_last(files: Iterable[Path], last: int | None) -> list[RunRecord]:
     """Read the records of the last runs; the others are decoded for their times only, which is seven times as fast."""
-    try:
-        contents = sorted(
-            ((file, report_schema.read(file)) for file in files), key=lambda pair: str(pair[1].get("time"))
-        )
+    with report_schema.record_errors(RunRecord):
+        contents = [(report_schema.decode(remote_files.read_file(str(file)) or b"", str(file)), file) for file in files]
+        contents.sort(key=lambda pair: str(pair[0].get("time")))
         chosen = contents[-last:] if last else contents
-        return [report_schema.parse(RunRecord, content, str(file)) for file, content in chosen]
-    except ComponentError as error:
-        expected = "the record of a run, as push_model writes it"
-        raise ComponentError(error.received, expected, "remove the file, or move it elsewhere") from error
+        return [report_schema.parse(RunRecord, content, str(file)) for content, file in chosen]

@@ -11,7 +11,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 from tfopt.errors import ComponentError
@@ -37,6 +37,7 @@ class Change:
     by: str  # the user of the command; empty for ``removed``
     reason: str
     allow: bool = False  # True if a later run may push the same files again, under another number
+    complete: bool = True  # False until the files and registrations have followed
 
     def __str__(self) -> str:
         """Return the change in words.
@@ -57,19 +58,40 @@ def read_changes(destination: str) -> dict[int, list[Change]]:
     matches = (match for name in names if (match := re.fullmatch(r"(\d+)-change-(\d+)\.json", name)))
     for match in sorted(matches, key=lambda match: int(match[2])):
         address = remote_files.join(folder, match[0])
-        content = report_schema.decode(remote_files.read_file(address) or b"", address)
-        changes.setdefault(int(match[1]), []).append(report_schema.parse(Change, content, address))
+        change = report_schema.parse_record(Change, remote_files.read_file(address) or b"", address)
+        changes.setdefault(int(match[1]), []).append(change)
     return changes
 
 
 def write_change(destination: str, change: Change) -> None:
     """Add a change of a version; raise ComponentError if another process changes the version at this moment."""
     number = len(read_changes(destination).get(change.version, ())) + 1
-    text = json.dumps(report_schema.dump(change), indent=1, ensure_ascii=False) + "\n"
-    name = f"{RECORDS}/{change.version}-change-{number}.json"
-    if not remote_files.create_file(remote_files.join(destination, name), text.encode()):
+    if not remote_files.create_file(_address(destination, change, number), _text(change)):
         received = f"{destination}: another command changes version {change.version} at this moment"
         raise ComponentError(received, "one command at a time", "run it again")
+
+
+def complete_change(destination: str, change: Change) -> Change:
+    """Record that a change was carried out, and return it."""
+    recorded, completed = read_changes(destination)[change.version], replace(change, complete=True)
+    if not change.complete and change in recorded:
+        remote_files.write_file(_address(destination, change, recorded.index(change) + 1), _text(completed))
+    return completed
+
+
+def stopped_version(changes: Changes, action: Action) -> int | None:
+    """Return the version of the last change if that is such an action and its command was stopped before the end."""
+    latest = (of_version[-1] for of_version in changes.values())
+    last = max(latest, key=lambda change: change.time, default=None)
+    return last.version if last and last.action == action and not last.complete else None
+
+
+def _address(destination: str, change: Change, number: int) -> str:
+    return remote_files.join(destination, f"{RECORDS}/{change.version}-change-{number}.json")
+
+
+def _text(change: Change) -> bytes:
+    return (json.dumps(report_schema.dump(change), indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def new_change(version: int, action: Action, digest: str, reason: str, *, allow: bool = False) -> Change:
@@ -78,7 +100,7 @@ def new_change(version: int, action: Action, digest: str, reason: str, *, allow:
         by = "" if action == "removed" else getpass.getuser()
     except (OSError, KeyError):  # a container whose user has no name
         by = str(os.getuid())
-    time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    time = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
     return Change(version, action, digest, time, by, reason, allow)
 
 

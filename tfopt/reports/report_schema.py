@@ -10,7 +10,9 @@ the plain JSON types. Increase ``schema_version`` when a key is removed or chang
 default needs no new version.
 """
 
+import contextlib
 import json
+from collections.abc import Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
 from pathlib import Path
@@ -89,6 +91,22 @@ def parse(report_type: type[T], content: JsonObject, source: str) -> T:
     except (TypeError, ValueError) as error:
         raise ComponentError(f"{source}: {error}", f"the keys and types of {report_type.__name__}", fix) from error
     return report
+
+
+def parse_record(report_type: type[T], text: bytes, source: str) -> T:
+    """Parse a file of a destination, which no step writes again; errors as `parse`."""
+    with record_errors(report_type):
+        return parse(report_type, decode(text, source), source)
+
+
+@contextlib.contextmanager
+def record_errors(report_type: type) -> Iterator[None]:
+    """Say in errors how to fix a damaged file of a destination."""
+    try:
+        yield
+    except ComponentError as error:
+        fix = "remove the file, or move it elsewhere, then repeat the command"
+        raise ComponentError(error.received, f"the {report_type.__name__} that tfopt wrote", fix) from error
 
 
 def dump(report: VersionedReport) -> JsonObject:

@@ -5,6 +5,7 @@ contains numbered versions; Triton reads the folder above it, its model reposito
 """
 
 import re
+from dataclasses import replace
 
 import yaml
 
@@ -32,9 +33,13 @@ def check_address(address: str) -> None:
         raise ComponentError(received, "the YAML file to write", "pass kserve=FILE.yaml, a path or an address")
 
 
+def _is_readable(destination: str) -> bool:
+    return destination.partition("://")[0] in SCHEMES
+
+
 def check_version(version: PushedVersion) -> None:
     """Raise ComponentError if KServe cannot read the destination, or has no runtime for the format."""
-    if version.destination.partition("://")[0] not in SCHEMES:
+    if not _is_readable(version.destination):
         received = f"register=kserve: the destination {version.destination}"
         fix = "push to one, or pass the destination's address in the cluster: --destination-uri pvc://CLAIM/FOLDER"
         raise ComponentError(received, "an address that KServe reads models from, such as s3://, gs:// or pvc://", fix)
@@ -53,10 +58,17 @@ def register(address: str, version: PushedVersion) -> str:
 
 
 def update(address: str, version: PushedVersion, served: PushedVersion | None, withdrawn: str | None) -> str:
-    """Write the file for the newest version, or remove it if there is none."""
+    """Write the file for the newest version, or remove it if there is none that KServe can serve."""
     if served is None:
         remote_files.remove(address)
         return f"removed {address}"
+    if not _is_readable(served.destination):  # it was pushed without KServe
+        served = replace(served, name=version.name, destination=version.destination)
+    try:
+        check_version(served)
+    except ComponentError as error:
+        remote_files.remove(address)
+        return f"removed {address}: {error.received}"
     return f"version {served.number} in {register(address, served)}"
 
 
