@@ -76,7 +76,8 @@ def check_goals(goals: Sequence[str], split: str, records: int, quality_is_share
         if loss is None or not is_share or "[" in goal.metric or smallest_visible_loss(records, 1) <= loss:
             continue
         visible = 100 * smallest_visible_loss(records, 1)
-        value = "; store a label that is a number to predict as float32" if goal.metric == QUALITY else ""
+        declare = "; for a number to predict, store the label as float32 (columns=NAME:float32)"
+        value = declare if goal.metric == QUALITY else ""
         raise ComponentError(
             f"goal {goal.text!r}, and {records:,} records in split {split!r}: without a single difference, they "
             f"exclude a loss of {visible:.1f} points at best",
