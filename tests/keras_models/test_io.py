@@ -279,7 +279,7 @@ def test_all_weights_with_nan_are_named_up_to_five():
     assert refusal.value.received == f"model {model.name}: {', '.join(listed[:5])}, and in 1 more"
 
 
-@pytest.mark.parametrize("name", ["my-image", "größe", "a.b"])
+@pytest.mark.parametrize("name", ["my-image", "größe", "a.b", "class", "None"])
 def test_input_name_that_a_signature_would_change_is_refused(name, tmp_path):
     a = keras.Input((4,), name=name)
     with pytest.raises(ComponentError) as caught:

@@ -106,9 +106,10 @@ class _Converter:
         except ComponentError as error:
             if refusal is None:
                 raise
+            if error.received.endswith("is text"):  # no other op, precision or opset helps
+                raise ComponentError(f"{error.received}; {refusal.received}", error.expected, error.fix) from error
             received = f"{refusal.received}; and without its preprocessing: {error.received}"
-            fix = f"{refusal.fix}; or {error.fix if error.received.endswith('is text') else CUT}"
-            raise ComponentError(received, refusal.expected, fix) from error
+            raise ComponentError(received, refusal.expected, f"{refusal.fix}; or {CUT}") from error
 
     def convert_exported(self, model: Model) -> ConversionFacts:
         """Convert the SavedModel of a Keras file: without its numeric tables if it has any, or its core."""

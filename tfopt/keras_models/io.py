@@ -7,6 +7,7 @@ import json
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
+from keyword import iskeyword
 from pathlib import Path
 from typing import Any
 
@@ -264,13 +265,17 @@ def check_weights(model: KerasObject) -> None:
 
 
 def check_input_names(model: KerasObject, names: Iterable[str]) -> None:
-    """Raise ComponentError for a name that a SavedModel would change.
+    """Raise ComponentError for a name that a SavedModel would change, or cannot have.
 
-    It serves ``my-image`` as ``my_image``, which is not the feature.
+    It serves ``my-image`` as ``my_image``, which is not the feature. TensorFlow makes a parameter of a function of each
+    input, whose name is no keyword of Python.
     """
     for name in names:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-            expected = "a name of ASCII letters, digits and underscores, as TensorFlow signatures have"
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) or iskeyword(name):
+            expected = (
+                "a name of ASCII letters, digits and underscores that is no keyword of Python, as TensorFlow "
+                "signatures have"
+            )
             raise ComponentError(f"model {model.name}: input {name!r}", expected, "rename the input and the feature")
 
 

@@ -76,10 +76,12 @@ def check_goals(goals: Sequence[str], split: str, records: int, quality_is_share
         if loss is None or not is_share or "[" in goal.metric or smallest_visible_loss(records, 1) <= loss:
             continue
         visible = 100 * smallest_visible_loss(records, 1)
+        declare = "; for a number to predict, store the label as float32 (columns=NAME:float32)"
+        value = declare if goal.metric == QUALITY else ""
         raise ComponentError(
             f"goal {goal.text!r}, and {records:,} records in split {split!r}: without a single difference, they "
             f"exclude a loss of {visible:.1f} points at best",
             f"at least {records_needed(loss, 1):,} records for this goal, more for several candidates",
             f"give more data or a larger weight of {split!r} in splits, allow a loss of more than {visible:.1f} "
-            f"points, or pass confidence={ESTIMATE}, which proves nothing",
+            f"points, or pass confidence={ESTIMATE}, which proves nothing{value}",
         )

@@ -3,10 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts.tensor_spec import RecordSpec, record_input
+from tfopt.artifacts.tensor_spec import RecordSpec, fixed_batch, record_input
 from tfopt.data.batches import parse_features
+from tfopt.data.sample_inputs import count_records, split_batches
 from tfopt.runtimes.runtime import Arrays, Runtime
 
 
@@ -38,8 +40,12 @@ class PreprocessedRuntime(Runtime):
         self.outputs = core.outputs
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
-        """Run both parts."""
-        return self._core.run_without_limit(core_inputs(self._preprocessing, self._core, arrays))
+        """Run both parts; a core of one record a call, as LiteRT's with recurrent layers, once for each record."""
+        inputs, specs = core_inputs(self._preprocessing, self._core, arrays), self._core.inputs
+        if fixed_batch(specs) != 1 or count_records(inputs, specs) == 1:
+            return self._core.run_without_limit(inputs)
+        results = [self._core.run_without_limit(record) for record in split_batches(inputs, specs, 1)]
+        return {name: np.concatenate([result[name] for result in results]) for name in results[0]}
 
     def close(self) -> None:
         """Release both parts."""
