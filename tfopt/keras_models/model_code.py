@@ -146,7 +146,7 @@ def _code_of(item: dict[str, object], keras: Any) -> str:
 def _is_foreign(module: str, name: str, item: dict[str, object]) -> bool:
     """Return True for all but classes of Keras, and functions of the modules that layers use.
 
-    Keras looks up a name with a dot, and a registered name that nobody registered, among all that a module imports.
+    Keras looks up a name with a dot, and an unregistered `registered_name`, among all that a module imports.
     """
     package = module.partition(".")[0]
     if module == "builtins":  # Keras means its own functions by that module
