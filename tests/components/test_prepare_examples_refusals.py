@@ -1,8 +1,8 @@
 """Test that `prepare_examples` refuses unusable data in three parts and leaves no files."""
 
 import gzip
+import importlib
 import json
-import sys
 import zipfile
 from pathlib import Path
 
@@ -292,7 +292,7 @@ def test_arrays_of_zeros_are_read_as_the_message_says(tmp_path):
 
 @pytest.mark.parametrize("format", ["csv", "jsonl"])
 def test_a_line_without_end_is_not_read_whole(tmp_path, monkeypatch, format):
-    monkeypatch.setattr(sys.modules["tfopt.components.prepare_examples.files"], "MAX_LINE", 1 << 16)
+    monkeypatch.setattr(importlib.import_module("tfopt.components.prepare_examples.files"), "MAX_LINE", 1 << 16)
     first = "x,label\n1,0\n" if format == "csv" else '{"x": 1, "label": 0}\n'
     (tmp_path / f"data.{format}").write_text(first + "[" * 100_000)
     error = refusal(tmp_path / f"data.{format}", tmp_path / "examples")

@@ -638,7 +638,7 @@ def _nan_keras(file: Path, value: float) -> None:
 
 
 def _huge_constants() -> Iterator[Case]:
-    """Return graphs of bytes with constants of terabytes, which whoever folds constants would compute."""
+    """Return graphs of bytes with constants of terabytes, which constant folding would compute."""
     import tensorflow as tf
 
     numbers: dict[str, Callable[[], Any]] = {
