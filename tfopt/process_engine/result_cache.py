@@ -133,8 +133,8 @@ class StepResults:
             name for name in names if not any(map(Path.exists, [self._record(name), *self._targets(name).values()]))
         )
         self._records.mkdir(parents=True, exist_ok=True)
-        names = json.dumps({"outputs": sorted(self._step.component.outputs)})
-        self._record(self._name).with_suffix(UNFINISHED).write_text(names)
+        named = json.dumps({"outputs": sorted(self._step.component.outputs)})
+        self._record(self._name).with_suffix(UNFINISHED).write_text(named)
         return self._targets(self._name)
 
     def store(self, outputs: Mapping[str, Artifact], seconds: float) -> None:
