@@ -13,6 +13,7 @@ import numpy as np
 
 LARGEST = float(np.finfo(np.float32).max)
 LARGEST_EXACT = 2**53  # beyond it, a whole float may stand for several integers
+LONGEST = 4000  # characters of a number; Python refuses to convert more digits
 # The texts that pandas' readers take for a missing value. A column that is declared as string has them as words.
 MISSING_WORDS = frozenset(
     {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>"}
@@ -86,6 +87,8 @@ def kind_of(cell: str) -> Kind:
     """
     if len(cell) < 19 and cell.isascii() and cell.isdecimal():  # most cells of most files
         return Kind.INTEGER
+    if len(cell) > LONGEST:
+        return Kind.TEXT
     if cell.strip() in MISSING_WORDS:
         return Kind.MISSING
     try:

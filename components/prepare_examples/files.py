@@ -6,11 +6,13 @@ import re
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, cast
+from typing import IO, AnyStr, cast
 
 from tfopt.errors import ComponentError
 from tfopt.storage import remote_files
 from tfopt.storage.remote_files import is_remote, list_remote_files
+
+MAX_LINE = 1 << 28
 
 
 def list_files(uri: str) -> dict[str, int]:
@@ -46,6 +48,15 @@ def open_for_reading(uri: str) -> Iterator[IO[bytes]]:
     except (EOFError, zlib.error, OSError) as error:
         received = f"{uri}: {error or 'it ends too early'}"
         raise ComponentError(received, "a complete, readable file", "copy or write it again") from error
+
+
+def read_lines(stream: IO[AnyStr], uri: str) -> Iterator[AnyStr]:
+    """Yield the lines of a file; raise ComponentError for one that would take gigabytes of memory."""
+    while line := stream.readline(MAX_LINE + 1):
+        if len(line) > MAX_LINE:
+            received, expected = f"{uri}: a line of more than {MAX_LINE} bytes", "a row in each line"
+            raise ComponentError(received, expected, "write it again with line breaks")
+        yield line
 
 
 @contextlib.contextmanager

@@ -1,6 +1,8 @@
 """Test run files: overlay, variables, paths, the command line's priority, errors with file and line, the schema."""
 
+import fcntl
 import json
+import os
 import re
 from pathlib import Path
 
@@ -70,6 +72,39 @@ def test_a_file_runs_a_pipeline_and_its_paths_are_relative_to_it(folder):
     assert main(["run", "-f", write(folder / "run.yaml", BASE)]) == 0
     assert counted(folder / "out") == {"count": 4.0, "loud": False, "notes": ["no", "1.10", "x: y"]}
     assert not list(Path.cwd().iterdir())
+
+
+@pytest.mark.parametrize("name", ["/dev/fd/{}", "/proc/self/fd/{}", "-"])
+def test_a_pipe_of_the_shell_is_read_with_limits(folder, monkeypatch, capsys, name):
+    monkeypatch.chdir(folder)
+    before = os.dup(0)
+    for text, is_closed, error in (
+        (BASE, True, ""),
+        (BASE, False, "a pipe that does not end within 0 s"),
+        ("# " + "x" * 70_000, False, "and 65536 bytes"),
+        ("values: [", True, "pipe, line 1"),
+    ):
+        reader, writer = os.pipe()
+        fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1 << 17)
+        if name == "-":
+            os.dup2(reader, 0)
+        os.write(writer, text.encode())
+        if is_closed:
+            os.close(writer)
+        monkeypatch.setattr("tfopt.cli.run_files.yaml_entries._PIPE_S", 60.0 if is_closed else 0.1)
+        monkeypatch.setattr("tfopt.cli.run_files.yaml_entries._MOST_BYTES", 1 << 16)
+        try:
+            assert main(["run", "-f", name.format(reader)]) == bool(error)
+        finally:
+            os.dup2(before, 0)
+            os.close(reader)
+            if not is_closed:
+                os.close(writer)
+        assert error in capsys.readouterr().err
+    assert counted(folder / "out")["count"] == 4.0
+    for number in ("99999", "9" * 30):
+        assert main(["run", "-f", f"/dev/fd/{number}"]) == 1
+        assert "no such file" in capsys.readouterr().err
 
 
 def test_the_command_line_overrides_the_file(folder, capsys):

@@ -1,6 +1,7 @@
 """Test that `prepare_examples` refuses unusable data in three parts and leaves no files."""
 
 import gzip
+import importlib
 import json
 import zipfile
 from pathlib import Path
@@ -56,6 +57,9 @@ def refusal(data, folder, **parameters) -> ComponentError:
         (GOOD, {"splits": []}, "splits=[]", '["train:8", "eval:2"]'),
         (GOOD, {"splits": ["a:1", "b:1", "huge:100000"]}, "split a, b", "more rows"),
         (GOOD.replace("7,3.5,1", "7,inf,1") + "1,2\n3,4,5,6\n", {}, "unusable (2.0%)", "max_rejected=0.02"),
+        (GOOD + f"{'9' * 5000},8,1\n" * 2, {}, "'99999", "max_rejected"),
+        (GOOD + f"{'0' * 5000}7,8,{'0' * 5000}1\n" * 2, {}, "'00000", "max_rejected"),
+        (GOOD + f"{'x' * 200_000},8,1\n", {}, "or a cell has more than 131072 characters", "close the quote"),
         (GOOD + '7,"8,9\n', {}, "line 102: a quote is opened and never closed", "close the quote"),
         (GOOD + "none,1,2\n" * 9, {}, "9 of 109 rows unusable (8.3%)", "max_rejected=0.083"),
         (GOOD + "1,2,none\n" * 9, {}, "line 102: label: 'none' is no int64", "max_rejected=0.083"),
@@ -284,3 +288,12 @@ def test_arrays_that_unpack_to_gigabytes_are_refused(tmp_path, declared):
 def test_arrays_of_zeros_are_read_as_the_message_says(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.zeros((50, 1000), np.float32), y=np.arange(50))
     prepare_examples(data=tmp_path / "a.npz", examples=tmp_path / "out", label="y")
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+def test_a_line_without_end_is_not_read_whole(tmp_path, monkeypatch, format):
+    monkeypatch.setattr(importlib.import_module("tfopt.components.prepare_examples.files"), "MAX_LINE", 1 << 16)
+    first = "x,label\n1,0\n" if format == "csv" else '{"x": 1, "label": 0}\n'
+    (tmp_path / f"data.{format}").write_text(first + "[" * 100_000)
+    error = refusal(tmp_path / f"data.{format}", tmp_path / "examples")
+    assert "a line of more than 65536 bytes" in error.received

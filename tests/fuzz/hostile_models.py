@@ -42,6 +42,7 @@ def cases() -> Iterator[Case]:
     yield from _bombs()
     yield from _dimensions()
     yield from _nan_weights()
+    yield from _huge_constants()
     yield from _endless_graphs()
 
 
@@ -371,13 +372,7 @@ def _bodies() -> dict[str, Any]:
 
 
 def _effect(name: str, version: int) -> Damage:
-    def damage(folder: Path) -> None:
-        from tests.saved_models import test_effects
-
-        shutil.rmtree(folder)
-        (test_effects.write_v1 if version == 1 else test_effects.write_v2)(folder, _bodies()[name][2])
-
-    return damage
+    return lambda folder: _body(_bodies()[name][2], version)(folder)
 
 
 def _main_op(name: str, collection: str = "") -> Damage:
@@ -640,6 +635,38 @@ def _nan_keras(file: Path, value: float) -> None:
 
 
 # ---------------------------------------------------------------- graphs that never end
+
+
+def _huge_constants() -> Iterator[Case]:
+    """Return graphs of bytes with constants of terabytes, which constant folding would compute."""
+    import tensorflow as tf
+
+    numbers: dict[str, Callable[[], Any]] = {
+        "zeros": lambda: tf.zeros([1 << 30, 1 << 30]),
+        "fill": lambda: tf.fill([1 << 20, 1 << 20], 2.0),
+        "range": lambda: tf.cast(tf.range(tf.constant(1 << 40, tf.int64)), tf.float32),
+        "tile": lambda: tf.tile(tf.ones([1024]), [1 << 30]),
+        "broadcast": lambda: tf.broadcast_to(tf.ones([1]), tf.constant([1 << 40], tf.int64)),
+        "product": lambda: tf.matmul(tf.ones([1 << 20, 1]), tf.ones([1, 1 << 20])),
+        "one hot": lambda: tf.one_hot(tf.range(1 << 20), 1 << 20),
+        "pad": lambda: tf.pad(tf.ones([2, 2]), [[0, 1 << 20], [0, 1 << 20]]),
+    }
+    for name, make in numbers.items():
+        for version, words in enumerate(_commands("saved_model", OPTIMIZE, FOLD)):
+            damage = _body(lambda x, make=make: x + tf.reduce_sum(make()), 1 + version)
+            yield Case(f"constant/{name}/{words[0]}", words, "saved_model", damage, lambda folder: True)
+
+
+def _body(body: Callable[[Any], Any], version: int) -> Damage:
+    """Return damage that replaces a model by one that computes something else."""
+
+    def damage(folder: Path) -> None:
+        from tests.saved_models import test_effects
+
+        shutil.rmtree(folder)
+        (test_effects.write_v1 if version == 1 else test_effects.write_v2)(folder, body)
+
+    return damage
 
 
 def _endless_graphs() -> Iterator[Case]:

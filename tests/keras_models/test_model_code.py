@@ -5,6 +5,7 @@ import importlib
 import io
 import json
 import os
+import re
 import zipfile
 from pathlib import Path
 
@@ -193,6 +194,36 @@ def test_builtin_functions_of_python_are_not_called(tmp_path, library):
     edit_layer(tmp_path / "model.keras", "hidden", lambda layer: layer["config"].update(activation=function))
     with pytest.raises(ComponentError, match=r"layer 'hidden' contains builtins\.exit"):
         keras_models.load(KerasModel(tmp_path / "model.keras"))
+
+
+@pytest.mark.parametrize(
+    ("module", "kind", "config", "registered"),
+    [
+        ("builtins", "function", "exec.__call__", "exec.__call__"),
+        ("tf_keras.src.layers.core.lambda_layer", "function", "sys.exit", "function"),
+        ("tf_keras.src.utils.data_utils", "function", "get_file", "get_file"),
+        ("tf_keras.src.utils.data_utils", "get_file", {}, None),
+        ("keras.applications", "ResNet50", {}, None),
+        ("tf_keras.src.layers.core.tf_op_layer", "Other", {"name": "o", "function": "io.read_file"}, "TFOpLambda"),
+        ("tf_keras.src.layers", "core.TFOpLambda", {"name": "o", "function": "io.read_file"}, None),
+        ("tf_keras.src.layers.core.tf_op_layer", "__typespec__", {"function": "io.read_file"}, "x"),
+        ("tfopt.cli.main", "function", "main", "main"),
+    ],
+)
+def test_keras_does_not_look_up_other_names_than_those_that_are_checked(op_layers, module, kind, config, registered):
+    """Keras 2 takes attributes of imported modules, and registered names as attributes, for functions of a Lambda."""
+    file = op_layers("keras")
+    function = {"module": module, "class_name": kind, "config": config, "registered_name": registered}
+    if kind == "__typespec__":
+        function["spec_name"] = "TFOpLambda"
+
+    def hostile(layer: dict) -> None:
+        layer["class_name"], layer["module"], layer["registered_name"] = "Lambda", "keras.layers", None
+        layer["config"] = {"name": layer["config"]["name"], "function": function, "function_type": "function"}
+
+    edit_layer(file, "tf.math.abs", hostile)
+    with pytest.raises(ComponentError, match=rf"contains {re.escape(module)}\."):
+        keras_models.load(KerasModel(file))
 
 
 @pytest.mark.parametrize("library", ["tf_keras", "keras"])

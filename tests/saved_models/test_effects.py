@@ -52,6 +52,28 @@ def sized(text, x):
     return tf.reshape(x, tf.stack([-1, tf.strings.length(text) * 0 + 3]))
 
 
+def graph_of(body):
+    """Return a graph that ``body`` adds operators to."""
+    with tf.Graph().as_default() as graph:
+        body()
+    return graph.as_graph_def()
+
+
+def added_by_graph(file, x):
+    """Return x and a number that a serialized graph computes, which writes a file."""
+
+    def write():
+        with tf.control_dependencies([tf.io.write_file(file, "text")]):
+            tf.identity(tf.raw_ops.TensorDataset(components=[tf.constant(1.0)], output_shapes=[[]]), "set")
+
+    graph = graph_of(write)
+    graph.node.add(name="dataset", op="_Retval", input=["set"]).attr["T"].type = tf.variant.as_datatype_enum
+    graph.node[-1].attr["index"].i = 0
+    dataset = tf.raw_ops.DatasetFromGraph(graph_def=tf.constant(graph.SerializeToString()))
+    number = tf.raw_ops.DatasetToSingleElement(dataset=dataset, output_types=[tf.float32], output_shapes=[[]])
+    return x + number[0]
+
+
 def effects_at(folder):
     """Return the effects by name: the operator, what it does, and the body of a model."""
     file = str(folder / "written")
@@ -100,10 +122,80 @@ def effects_at(folder):
                 x,
             ),
         ),
+        "graph": ("DatasetFromGraph", "runs a graph in a text", lambda x: added_by_graph(file, x)),
     }
 
 
-NAMES = ["write", "read", "match", "save", "restore", "print", "python", "eager", "summary"]
+NAMES = ["write", "read", "match", "save", "restore", "print", "python", "eager", "summary", "graph"]
+
+
+def _fed_at_one_output(graph, written):
+    """The signature feeds an output of a node, and returns another one."""
+
+    def node():
+        read = tf.strings.to_number(tf.io.read_file(str(written), name="hidden"), name="hidden_number")
+        tf.raw_ops.IdentityN(input=[tf.zeros([1, 3], name="hidden_zeros"), read], name="hidden_pair")
+
+    graph.graph_def.node.extend(graph_of(node).node)
+    graph.signature_def["serving_default"].inputs["x"].name = "hidden_pair:0"
+    graph.signature_def["serving_default"].outputs["y"].name = "hidden_pair:1"
+
+
+def _in_a_gradient(graph, written):
+    """A function computes a gradient, for which the library names another function."""
+    types = tf.TensorSpec([None, 3])
+
+    @tf.function(input_signature=[types])
+    def double(x):
+        return x * 2.0
+
+    @tf.function(input_signature=[types, types])
+    def hidden(x, dy):
+        return after(tf.io.write_file(str(written), "text"), dy)
+
+    functions = [one.get_concrete_function().function_def for one in (double, hidden)]
+    graph.graph_def.library.function.extend(functions)
+    names = [one.signature.name for one in functions]
+    graph.graph_def.library.gradient.add(function_name=names[0], gradient_func=names[1])
+    node = graph.graph_def.node.add(name="gradient", op="SymbolicGradient", input=["x", "x"])
+    node.attr["f"].func.name = names[0]
+    graph.signature_def["serving_default"].outputs["y"].name = "gradient:0"
+
+
+def _asset_of_a_signature(graph, written):
+    """A signature fills a table from a name that only the initialization replaces by that of an asset."""
+
+    def node():
+        table = tf.raw_ops.HashTableV2(key_dtype=tf.string, value_dtype=tf.int64)
+        tf.raw_ops.InitializeTableFromTextFileV2(
+            table_handle=table, filename=tf.constant(str(written), name="words"), key_index=-2, value_index=-1
+        )
+
+    graph.graph_def.node.extend(graph_of(node).node)
+    graph.graph_def.node.add(name="hidden", op="Identity", input=["y", "^InitializeTableFromTextFileV2"])
+    graph.asset_file_def.add(filename="words").tensor_info.name = "words:0"
+    graph.signature_def["serving_default"].outputs["y"].name = "hidden:0"
+
+
+@pytest.mark.parametrize("hide", [_fed_at_one_output, _in_a_gradient, _asset_of_a_signature])
+def test_an_operator_that_a_signature_reaches_in_another_way_is_found(tmp_path, hide):
+    graph = read_meta_graph(write_v1(tmp_path / "model", lambda x: x))
+    assert find_effects(graph) == []
+    hide(graph, tmp_path / "written")
+    assert [one.effect for one in find_effects(graph)] == ["writes files" if hide is _in_a_gradient else "reads files"]
+
+
+def test_of_two_graphs_with_the_same_tags_none_is_loaded(tmp_path):
+    from tensorflow.core.protobuf.saved_model_pb2 import SavedModel as Proto
+
+    models = [write_v1(tmp_path / name, lambda x: x) for name in ("first", "second")]
+    protos = [Proto.FromString((model / "saved_model.pb").read_bytes()) for model in models]
+    protos[0].meta_graphs[0].meta_info_def.tags[:] = ["serve", "serve"]  # TensorFlow compares sets
+    protos[0].meta_graphs.extend(protos[1].meta_graphs)
+    (models[0] / "saved_model.pb").write_bytes(protos[0].SerializeToString())
+    for run in (runtimes.load, lambda model: inspect_model(model, tmp_path / "inspection")):
+        with pytest.raises(ComponentError, match="two of them with the same tags"):
+            run(Model(models[0]))
 
 
 @pytest.mark.parametrize("write", [write_v1, write_v2])

@@ -43,7 +43,11 @@ def read_meta_graph(folder: Path, *, effects: bool = False) -> Any:
     if not serving:
         tags = ["+".join(graph.meta_info_def.tags) for graph in graphs]
         raise ComponentError(f"{folder}: tags {', '.join(tags) or 'none'}", "a graph tagged serve", DAMAGED)
-    graph = min(serving, key=lambda graph: len(graph.meta_info_def.tags))  # prefer [serve] to [serve, gpu]
+    sets = [frozenset(graph.meta_info_def.tags) for graph in serving]
+    if len(set(sets)) < len(sets):  # TensorFlow loads the first of them
+        received = f"{folder}: {len(sets)} graphs for serving, two of them with the same tags"
+        raise ComponentError(received, "graphs with different tags", DAMAGED)
+    graph = min(serving, key=lambda graph: len(set(graph.meta_info_def.tags)))  # prefer [serve] to [serve, gpu]
     check_meta_graph(graph, folder, effects=effects)
     return graph
 

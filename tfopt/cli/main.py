@@ -181,7 +181,7 @@ def build_parser(words: Sequence[str], debug: bool = False) -> argparse.Argument
 def _run_command(words: list[str], debug: bool) -> int:
     names = [*component_names(), *COMMANDS]
     if words and words[0] not in names and ":" not in words[0] and not words[0].startswith("-"):
-        print(f"tfopt: no command or component {words[0]!r}; {nearest(words[0], names)}", file=sys.stderr)
+        print(f"tfopt: error: no command or component {words[0]!r}; {nearest(words[0], names)}", file=sys.stderr)
         return 2
     arguments = build_parser(words, debug).parse_args([*words[:1], *normalize_options(words[1:])])
     return int(arguments.run_command(arguments))

@@ -32,6 +32,7 @@ from tfopt.graph_checks.special_values import (
     CRASHING,
     LARGEST,
     MANY,
+    OUT_OF_MEMORY,
     Probe,
     contains_nan,
     difference,
@@ -292,8 +293,11 @@ class _RecordedOutputs(Runtime):
                 raise
             except Exception as error:
                 first = first or error
-                self.failures.append(Probe("inputs on which the parent fails", batch, type(error).__name__))
-                self._record(runtime, working_records(runtime, batch))
+                name, working = type(error).__name__, working_records(runtime, batch)
+                if name == OUT_OF_MEMORY and not working:
+                    raise
+                self.failures.append(Probe("inputs on which the parent fails", batch, name))
+                self._record(runtime, working)
             else:
                 self._record(runtime, batch, outputs)
         if first and not self.batches:

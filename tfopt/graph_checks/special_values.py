@@ -32,6 +32,7 @@ EXTREMES, EMPTY = "extreme integers and texts", "no records"
 SMALL_RECORD, MANY, FEW = 64, 48, 12  # elements of a small record; records of special values, if small and otherwise
 CALLS = 4  # batches into which many records are divided: a reduction over the batch spreads a NaN
 TIMEOUT_S = 20.0  # a loop until a limit that is infinite never ends
+OUT_OF_MEMORY = "ResourceExhaustedError"
 CONVOLUTIONS = {"Conv2D", "Conv3D", "DepthwiseConv2dNative", "Conv2DBackpropInput", "Conv3DBackpropInputV2"}
 TEXTS = (b"", b"\xff\xfe\x00", "\u00e9".encode(), b" ", b"a" * 300)
 Outputs = dict[str, NDArray[Any]]
@@ -114,6 +115,8 @@ def working_records(runtime: Runtime, arrays: Batch, *, finite: bool = False) ->
     rows = []
     for row in range(min(len(arrays[name]) for name in names)):
         outcome = outcome_of(runtime, {**arrays, **{name: arrays[name][row : row + 1] for name in names}})
+        if outcome == OUT_OF_MEMORY:  # TensorFlow waits 10 s for memory in each call
+            break
         if isinstance(outcome, dict) and not (finite and any(map(contains_nan, outcome.values()))):
             rows.append(row)
     records = {**arrays, **{name: arrays[name][rows] for name in names}} if rows else {}

@@ -22,7 +22,8 @@ from tfopt.errors import ComponentError
 from tfopt.keras_models.archive import read_entry
 
 TRUST = "TFOPT_TRUST_MODEL_CODE"  # an environment variable, because child processes load models too
-KERAS_PACKAGES = ("keras", "tf_keras", "tensorflow_model_optimization", "tfopt", "builtins")
+KERAS_PACKAGES = ("keras", "tf_keras", "tensorflow_model_optimization")
+FUNCTIONS = re.compile(r"\w+(\.src)?\.(activations|constraints|initializers|losses|metrics|ops|regularizers)(\.\w+)*")
 # Operations that call Python functions, write or find files, or reach other processes.
 EFFECTS = re.compile(
     r"raw_ops\..*|(io\.)?(write_file|read_file|matching_files)|io\.(decode|encode)_proto|(random|nn)\.fixed_unigram.*|"
@@ -137,10 +138,27 @@ def _code_of(item: dict[str, object], keras: Any) -> str:
         return "a Python lambda"
     if call := forbidden_call(item):
         return f"a call of {call}"
-    module = item.get("module")
-    is_foreign = isinstance(module, str) and _is_importable(module.partition(".")[0])
-    is_foreign |= module == "builtins" and _name(item) in vars(builtins)  # Keras means its own functions by that module
-    return f"{module}.{_name(item)}" if is_foreign and "class_name" in item and not _is_registered(item, keras) else ""
+    module, name = item.get("module"), _name(item)
+    is_named = "class_name" in item and isinstance(module, str) and not _is_registered(item, keras)
+    return f"{module}.{name}" if is_named and _is_foreign(str(module), name, item) else ""
+
+
+def _is_foreign(module: str, name: str, item: dict[str, object]) -> bool:
+    """Return True for all but classes of Keras, and functions of the modules that layers use.
+
+    Keras looks up a name with a dot, and an unregistered `registered_name`, among all that a module imports.
+    """
+    package = module.partition(".")[0]
+    if module == "builtins":  # Keras means its own functions by that module
+        return name.partition(".")[0] in vars(builtins)
+    if package not in KERAS_PACKAGES:
+        return _is_importable(package)
+    kind = item["class_name"]
+    if "." in name or item.get("registered_name") not in (None, name, kind):
+        return True
+    if kind == "function":
+        return FUNCTIONS.fullmatch(module) is None
+    return not name.lstrip("_")[:1].isupper() or name == "__typespec__" or "applications" in module
 
 
 def foreign_path(item: dict[str, object], file: Path) -> str:
@@ -187,14 +205,19 @@ def _name(item: dict[str, object]) -> str:
 
 
 def _is_importable(package: str) -> bool:
-    """Return True for an installed package that is not Keras's own; Keras cannot call code of others."""
+    """Return True for an installed package; Keras cannot call code of others."""
     try:
         spec = importlib.util.find_spec(package) if package else None
     except ValueError:  # it was not imported from a file: the program, or the user's module of `train`
         return package == "__main__"
-    return spec is not None and package not in KERAS_PACKAGES
+    return spec is not None
 
 
 def _is_registered(item: dict[str, object], keras: Any) -> bool:
-    names = (item.get("registered_name"), item["class_name"])
+    """Return True if Keras uses a registered object for this name; for a class only ``registered_name`` counts."""
+    kind = item["class_name"]
+    registered = item.get("registered_name", kind)
+    names = [registered]
+    if kind == "function":  # registered as PACKAGE>NAME
+        names = [item.get("config")] + ([registered] if str(registered).endswith(f">{item.get('config')}") else [])
     return any(isinstance(name, str) and keras.saving.get_registered_object(name) is not None for name in names)

@@ -133,7 +133,8 @@ class StepResults:
             name for name in names if not any(map(Path.exists, [self._record(name), *self._targets(name).values()]))
         )
         self._records.mkdir(parents=True, exist_ok=True)
-        self._record(self._name).with_suffix(UNFINISHED).touch()
+        named = json.dumps({"outputs": sorted(self._step.component.outputs)})
+        self._record(self._name).with_suffix(UNFINISHED).write_text(named)
         return self._targets(self._name)
 
     def store(self, outputs: Mapping[str, Artifact], seconds: float) -> None:
@@ -202,8 +203,12 @@ def _named_records(root: Path, suffix: str) -> list[Path]:
 
 
 def output_paths(root: Path, record: Path) -> list[Path]:
-    """Return the paths of the outputs that belong to a record, which have its name; it need not be readable."""
-    return list(root.absolute().glob(f"artifacts/{glob.escape(record.parent.name)}/*/{record.stem}"))
+    """Return the paths of the outputs that a record names, all with its name if it cannot be read."""
+    paths = list(root.absolute().glob(f"artifacts/{glob.escape(record.parent.name)}/*/{record.stem}"))
+    with contextlib.suppress(OSError, ValueError, LookupError, TypeError, RecursionError):
+        names = set(json.loads(record.read_text())["outputs"])
+        return [path for path in paths if path.parent.name in names]
+    return paths
 
 
 def _newest_first(records: Iterable[Path]) -> list[Path]:

@@ -136,7 +136,7 @@ class OutsideOperator:
 
     node: str  # its name; that of a node of a function is ``FUNCTION/NODE``
     op: str
-    effect: str  # ``reads files``, ``writes files``, ``runs Python`` or ``opens connections``
+    effect: str  # such as ``reads files``; see the keys of ``KINDS`` in tfopt/saved_models/effects.py
 
 
 @dataclass(frozen=True)

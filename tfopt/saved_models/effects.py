@@ -23,13 +23,14 @@ KINDS = {
         r"ReadFile|MatchingFiles|(WholeFile|TextLine|FixedLengthRecord|TFRecord|LMDB)Reader(V2)?|RecordInput|ImmutableConst|"
         r"(Experimental)?(TextLine|TFRecord|FixedLengthRecord|Sql|LMDB|CSV|MatchingFiles|Load|SnapshotChunk)Dataset(V2)?|"
         r"SnapshotDatasetReader|SnapshotNestedDatasetReader|ListSnapshotChunksDataset|LoadAndRemapMatrix|"
-        r"GenerateVocabRemapping|(DTensor)?Restore(Slice|V2)?"
+        r"GenerateVocabRemapping|Skipgram|(DTensor)?Restore(Slice|V2)?"
     ),
     "writes files": re.compile(
         r"WriteFile|(Experimental)?DatasetToTFRecord|(Save|Cache|Snapshot)Dataset(V2)?|Save(Slices|V2)?|"
         r"MergeV2Checkpoints|DistributedSave|CreateSummary(File|Db)Writer|DumpTensor|CalibrationStatisticsSaver"
     ),
     "runs Python": re.compile(r"(Eager)?PyFunc(Stateless)?"),
+    "runs a graph in a text": re.compile(r"DatasetFromGraph|MlirPassthroughOp"),
     "opens connections": re.compile(
         r"Rpc\w+|DataServiceDataset(V\d)?|RegisterDataset(V2)?|RemoteCall|FileSystemSetConfiguration"
     ),
@@ -37,6 +38,7 @@ KINDS = {
 OWN_FILE = {"InitializeTableFromTextFile": 1, "InitializeTableFromTextFileV2": 1, "InitializeTRTResource": 1}
 CALLED = {"If": 1, "StatelessIf": 1, "Case": 1, "StatelessCase": 1, "While": 0, "StatelessWhile": 0}
 CALLED |= {"PartitionedCall": 0, "StatefulPartitionedCall": 0}  # the first input that is an argument
+TEXTS = ("ReadFile", "MatchingFiles", "GenerateVocabRemapping", "DatasetFromGraph")  # computed for shapes if known
 SHOWN = 3  # operators in an error
 
 
@@ -54,11 +56,14 @@ def find_effects(meta_graph: Any) -> list[OutsideOperator]:
     graph = meta_graph.graph_def
     nodes = {node.name: node for node in graph.node}
     served = _served(meta_graph, nodes)
+    assets = {node_of(item.tensor_info.name) for item in asset_files(meta_graph)} - served  # fed at initialization only
+    served |= _below(nodes, init_ops(meta_graph))
     restoring = _below(nodes, [meta_graph.saver_def.restore_op_name]) - served
     bodies = {function.signature.name: function for function in graph.library.function}
+    gradients = {one.function_name: one.gradient_func for one in graph.library.gradient}
     own_functions = set(meta_graph.object_graph_def.concrete_functions) & set(bodies)
-    called = _functions(bodies, (nodes[name] for name in served), own_functions)
-    restored = _functions(bodies, (nodes[name] for name in restoring)) - called
+    called = _functions(bodies, gradients, (nodes[name] for name in served), own_functions)
+    restored = _functions(bodies, gradients, (nodes[name] for name in restoring)) - called
     scopes = [_Scope({name: nodes[name] for name in served | restoring}, restoring)]
     for name in called | restored:
         body = {node.name: node for node in bodies[name].node_def}
@@ -70,7 +75,7 @@ def find_effects(meta_graph: Any) -> list[OutsideOperator]:
             kind = effect(node)
             if not kind or (RESTORE.fullmatch(node.op) and node.name in scope.restoring):
                 continue
-            if node.op in OWN_FILE and _is_asset(node.input[OWN_FILE[node.op]], scope, scopes, meta_graph):
+            if node.op in OWN_FILE and _is_asset(node.input[OWN_FILE[node.op]], scope, scopes, meta_graph, assets):
                 continue
             effects.append(OutsideOperator(prefix + node.name, node.op, kind))
     return sorted(effects, key=lambda operator: operator.node)
@@ -134,17 +139,17 @@ def make_inert(meta_graph: Any, effects: Iterable[OutsideOperator], where: Path)
             texts = [index for index, source in enumerate(node.input) if not source.startswith("^")]
             if node.op == "ImmutableConst":
                 node.op = "Placeholder"
-            for index in texts if node.op in ("ReadFile", "MatchingFiles", "GenerateVocabRemapping") else ():
+            for index in texts if node.op in TEXTS else ():
                 unknown = body.add(name=f"{node.name}/unknown_{index}", op="Placeholder")
                 unknown.attr["dtype"].type = 7  # DT_STRING
                 node.input[index] = f"{unknown.name}:output:0" if prefix else unknown.name
 
 
 def _served(meta_graph: Any, nodes: dict[str, NodeDef]) -> set[str]:
-    """Return the nodes that signatures compute from their inputs, and those of the initialization."""
-    reached = _below(nodes, init_ops(meta_graph))
-    for signature in meta_graph.signature_def.values():
-        fed = {node_of(name) for info in signature.inputs.values() for name in _tensors(info)}
+    """Return the nodes that signatures compute from their inputs, without those of the initialization."""
+    reached: set[str] = set()
+    for signature in (one for key, one in meta_graph.signature_def.items() if key != INIT):
+        fed = {name.removesuffix(":0") for info in signature.inputs.values() for name in _tensors(info)}
         reached |= _below(nodes, [name for info in signature.outputs.values() for name in _tensors(info)], fed)
     return reached
 
@@ -161,40 +166,50 @@ def _tensors(info: Any) -> Iterator[str]:
         yield info.name
 
 
-def _below(nodes: dict[str, NodeDef], starts: Iterable[str], fed: Iterable[str] = ()) -> set[str]:
-    stops = set(fed)
+def _below(nodes: dict[str, NodeDef], starts: Iterable[str], fed: Container[str] = ()) -> set[str]:
+    """Return the nodes that compute tensors; those of a node that are not fed are computed."""
+
+    def computed(tensors: Iterable[str]) -> list[str]:
+        return [node_of(name) for name in tensors if name.removesuffix(":0") not in fed and node_of(name) in nodes]
+
+    return reach(computed(starts), lambda name: computed(nodes[name].input))
+
+
+def _functions(
+    bodies: dict[str, FunctionDef], gradients: dict[str, str], nodes: Iterable[NodeDef], others: Iterable[str] = ()
+) -> set[str]:
+    """Return the functions that nodes call, directly or through others, and the gradients of all of these."""
+    starts = (functions_called(nodes) | set(others)) & set(bodies)
     return reach(
-        [node_of(name) for name in starts if node_of(name) in nodes],
-        lambda name: () if name in stops else [one for one in map(node_of, nodes[name].input) if one in nodes],
+        starts, lambda name: (functions_called(bodies[name].node_def) | {gradients.get(name, "")}) & set(bodies)
     )
 
 
-def _functions(bodies: dict[str, FunctionDef], nodes: Iterable[NodeDef], others: Iterable[str] = ()) -> set[str]:
-    """Return the functions that nodes call, directly or through others."""
-    starts = (functions_called(nodes) | set(others)) & set(bodies)
-    return reach(starts, lambda name: functions_called(bodies[name].node_def) & set(bodies))
+def _is_asset(source: str, scope: _Scope, scopes: list[_Scope], meta_graph: Any, assets: Container[str]) -> bool:
+    """Return whether a file name is that of an asset of the model, also in variables and through calls.
 
-
-def _is_asset(source: str, scope: _Scope, scopes: list[_Scope], meta_graph: Any) -> bool:
-    """Return whether a file name is that of an asset of the model, also in variables and through calls."""
+    ``assets`` are the nodes of the graph that become the names of assets.
+    """
     name = node_of(source)
     node = scope.nodes.get(name)
     if scope.function is None:
-        assets = {node_of(item.tensor_info.name) for item in asset_files(meta_graph)}
         if name in assets:
             return True
         if node is not None and node.op == "ReadVariableOp":
             stored = [
                 one for one in scope.nodes.values() if one.op.startswith("Assign") and one.input[0] == node.input[0]
             ]
-            return bool(stored) and all(_is_asset(one.input[1], scope, scopes, meta_graph) for one in stored)
+            return bool(stored) and all(_is_asset(one.input[1], scope, scopes, meta_graph, assets) for one in stored)
     if node is not None:
-        return node.op == "Identity" and _is_asset(node.input[0], scope, scopes, meta_graph)
+        return node.op == "Identity" and _is_asset(node.input[0], scope, scopes, meta_graph, assets)
     arguments = [one.name for one in scope.function.signature.input_arg] if scope.function else []
-    return name in arguments and _are_assets(arguments.index(name), len(arguments), scope, scopes, meta_graph)
+    place, count = arguments.index(name) if name in arguments else -1, len(arguments)
+    return place >= 0 and _are_assets(place, count, scope, scopes, meta_graph, assets)
 
 
-def _are_assets(place: int, count: int, scope: _Scope, scopes: list[_Scope], meta_graph: Any) -> bool:
+def _are_assets(
+    place: int, count: int, scope: _Scope, scopes: list[_Scope], meta_graph: Any, assets: Container[str]
+) -> bool:
     """Return whether all callers of a function, and its object, pass an asset as an argument."""
     assert scope.function is not None
     function = scope.function.signature.name
@@ -202,7 +217,8 @@ def _are_assets(place: int, count: int, scope: _Scope, scopes: list[_Scope], met
         for node in caller.nodes.values():
             if function not in functions_called([node]):
                 continue
-            if node.op not in CALLED or not _is_asset(node.input[CALLED[node.op] + place], caller, scopes, meta_graph):
+            source = node.input[CALLED[node.op] + place] if node.op in CALLED else ""
+            if not _is_asset(source, caller, scopes, meta_graph, assets):
                 return False
     objects = meta_graph.object_graph_def
     if function not in objects.concrete_functions:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from itertools import islice
 
 from tfopt.components.prepare_examples.cells import is_number
-from tfopt.components.prepare_examples.files import open_for_reading
+from tfopt.components.prepare_examples.files import open_for_reading, read_lines
 from tfopt.components.prepare_examples.parameters import Settings
 from tfopt.components.prepare_examples.readers.base import Row, Source, check_label, check_names, check_size
 from tfopt.errors import ComponentError
@@ -67,7 +67,7 @@ def read(file: str, source: Source) -> Iterator[Row]:
 def _lines(file: str, format: str) -> Iterator[tuple[int, list[str], str]]:
     """Yield each row's first line, its cells, and its problem or an empty text; skip empty lines."""
     with open_for_reading(file) as stream, io.TextIOWrapper(stream, "utf-8-sig", "surrogateescape", newline="") as text:
-        rows = csv.reader(text, delimiter=DELIMITERS[format], strict=True)
+        rows = csv.reader(read_lines(text, file), delimiter=DELIMITERS[format], strict=True)
         while True:
             line = rows.line_num + 1
             try:
@@ -77,6 +77,8 @@ def _lines(file: str, format: str) -> Iterator[tuple[int, list[str], str]]:
             except csv.Error as error:
                 if "unexpected end" in str(error) or "limit" in str(error):
                     received = f"{file}: line {line}: a quote is opened and never closed"
+                    if "limit" in str(error):
+                        received += f", or a cell has more than {csv.field_size_limit()} characters"
                     fix = 'close the quote; a quote inside a quoted cell is written twice ("")'
                     raise ComponentError(received, f"a complete {format.upper()}", fix) from error
                 yield line, [], str(error)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tfopt.components.prepare_examples.files import open_for_reading
+from tfopt.components.prepare_examples.files import open_for_reading, read_lines
 from tfopt.components.prepare_examples.parameters import Settings, parse_columns
 from tfopt.components.prepare_examples.readers.base import Row, Source, check_label, check_names, check_size
 from tfopt.errors import ComponentError
@@ -43,7 +43,7 @@ def read(file: str, source: Source) -> Iterator[Row]:
 def _lines(file: str) -> Iterator[tuple[int, JsonObject, str]]:
     """Yield each line's number, its object, and its problem or an empty text; skip empty lines."""
     with open_for_reading(file) as stream:
-        for number, line in enumerate(stream, 1):
+        for number, line in enumerate(read_lines(stream, file), 1):
             if not line.strip():
                 continue
             try:

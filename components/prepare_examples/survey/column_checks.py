@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from tfopt.components.prepare_examples.cells import LONGEST
+
 EXACT_BITS = 24  # of a float32's whole numbers
 SHORT = 7  # digits that every float32 can hold
 MOST_PAIRS = 100  # different values of a column that are compared with the label's
@@ -128,7 +130,8 @@ def one_class_notes(label_counts: Mapping[str, Mapping[str, int]], classes: Sequ
 
 def _count_rounded(value: Any) -> int:
     if isinstance(value, str):
-        return int(value.strip().lstrip("+-").isdecimal() and not _is_exact(int(value))) if len(value) > SHORT else 0
+        is_whole = SHORT < len(value) <= LONGEST and value.strip().lstrip("+-").isdecimal()
+        return int(is_whole and not _is_exact(int(value)))
     if isinstance(value, np.ndarray):
         return int((value.astype(np.float32).astype(np.int64) != value).sum()) if value.dtype == np.int64 else 0
     items = value if isinstance(value, list) else [value]

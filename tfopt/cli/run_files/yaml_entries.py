@@ -5,8 +5,11 @@ declaration of each option or parameter decides how its text is parsed, as on th
 """
 
 import contextlib
+import errno
 import os
 import re
+import select
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -20,6 +23,10 @@ from tfopt.errors import ComponentError
 
 _VARIABLE = re.compile(r"\$\{([^}]*)(\}?)")
 _NULL = "tag:yaml.org,2002:null"
+_DESCRIPTOR = re.compile(r"-|/dev/stdin|(?:/dev|/proc/self)/fd/(\d{1,6})")  # of the command: ``-f <(command)``
+_PIPE = Path("pipe")  # how errors name it
+_MOST_BYTES = 1 << 20  # of a pipe
+_PIPE_S = 60.0  # within which a pipe must end
 _MOST = 100_000  # values, those of aliases counted wherever they stand: a few lines could be 10^12
 
 
@@ -123,11 +130,17 @@ def _overlay(entry: Entry, later: Entry) -> Entry:
 
 
 def _read(file: Path) -> Entry:
-    if not file.is_dir():
-        check_regular(file, "a run file")
     try:
-        node = yaml.compose(file.read_text(), Loader=yaml.SafeLoader)
-    except FileNotFoundError as error:
+        if descriptor := _DESCRIPTOR.fullmatch(str(file)):
+            text, file = _read_pipe(int(descriptor[1] or 0)), _PIPE
+        else:
+            if not file.is_dir():
+                check_regular(file, "a run file")
+            text = file.read_text()
+        node = yaml.compose(text, Loader=yaml.SafeLoader)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.EBADF):
+            raise
         raise ComponentError(f"-f {file}: no such file", "a run file", "check the path") from error
     except UnicodeDecodeError as error:
         raise ComponentError(f"{file}: {error.reason} at byte {error.start}", "text in UTF-8", "convert it") from error
@@ -143,6 +156,19 @@ def _read(file: Path) -> Entry:
     if not isinstance(entry.content, dict):
         entry.mapping()  # raises
     return entry
+
+
+def _read_pipe(descriptor: int) -> str:
+    """Return the text of an open file or pipe."""
+    content, end, ready = b"", time.monotonic() + _PIPE_S, select.poll()
+    ready.register(descriptor, select.POLLIN)
+    while len(content) <= _MOST_BYTES and ready.poll(max(0.0, end - time.monotonic()) * 1000):
+        part = os.read(descriptor, _MOST_BYTES)
+        if not part:
+            return content.decode()
+        content += part
+    received = f"-f with a pipe that does not end within {_PIPE_S:.0f} s and {_MOST_BYTES} bytes"
+    raise ComponentError(received, "a run file", "write it to a file, and pass that")
 
 
 def _convert(node: yaml.Node, file: Path, name: str, done: dict[int, Entry | None]) -> Entry:
