@@ -138,6 +138,28 @@ def test_weights_in_blocks_are_the_nearest_levels(bits, is_gemm, tmp_path):
     assert sorted(item.name for item in model.graph.initializer) == sorted(["y_packed", "y_scales", *(["b"] * is_gemm)])
 
 
+def test_a_matrix_that_a_branch_reads_stays_in_the_file():
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 4])
+    branch = helper.make_graph([helper.make_node("MatMul", ["x", "w"], ["z"])], "branch", [], [
+        helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", 4])
+    ])  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["product"]),
+        helper.make_node("If", ["condition"], ["chosen"], then_branch=branch, else_branch=branch),
+        helper.make_node("Add", ["product", "chosen"], ["y"]),
+    ]
+    stored = [
+        numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"),
+        numpy_helper.from_array(np.array(True), "condition"),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 4])
+    model = helper.make_model(
+        helper.make_graph(nodes, "g", [x], [y], stored), opset_imports=[helper.make_opsetid("", 18)]
+    )
+    onnx_block_weights.store(model, {"product": 4})
+    assert {item.name for item in model.graph.initializer} == {"w", "condition", "product_packed", "product_scales"}
+
+
 def test_contradicting_arguments_raise_before_any_work(uneven, tmp_path):
     from tfopt.components.export_onnx.component import export_onnx
 

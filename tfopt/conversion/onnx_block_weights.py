@@ -7,6 +7,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
+from tfopt.conversion.onnx_order import subgraphs
+
 OP, DOMAIN = "MatMulNBits", "com.microsoft"
 BLOCK = 32  # weights with a common scale
 IN_INT8 = 4  # accuracy level: activations have 8 bits with a scale for each block, which is found in each call
@@ -25,10 +27,11 @@ def find_matrices(graph: onnx.GraphProto, excluded: Collection[str]) -> set[str]
 def store(model: onnx.ModelProto, bits: Mapping[str, int]) -> None:
     """Store the matrices of the products with these outputs with a number of bits for each weight."""
     graph = model.graph
-    stored = {tensor.name: tensor for tensor in graph.initializer}
+    stored, replaced = {tensor.name: tensor for tensor in graph.initializer}, set()
     for node in graph.node:
         if node.output[0] not in bits:
             continue
+        replaced.add(node.input[1])
         matrix = numpy_helper.to_array(stored[node.input[1]])
         matrix = matrix.T if _attribute(node, "transB") else matrix
         packed, scales = _pack(matrix, bits[node.output[0]])
@@ -38,8 +41,8 @@ def store(model: onnx.ModelProto, bits: Mapping[str, int]) -> None:
         inputs = [node.input[0], *names, *(["", "", *node.input[2:]] if node.input[2:] else [])]
         arguments = {"name": node.name, "domain": DOMAIN, "accuracy_level": IN_INT8, **sizes}
         node.CopyFrom(helper.make_node(OP, inputs, list(node.output), **arguments))
-    used = {name for node in graph.node for name in node.input}
-    for name in stored.keys() - used:
+    used = {name for part in subgraphs(graph) for node in part.node for name in node.input}
+    for name in replaced - used:
         graph.initializer.remove(stored[name])
     if bits and DOMAIN not in {opset.domain for opset in model.opset_import}:
         model.opset_import.append(helper.make_opsetid(DOMAIN, 1))

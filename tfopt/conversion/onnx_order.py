@@ -48,20 +48,25 @@ def _sort_nodes(graph: onnx.GraphProto) -> None:
     """Put each node after those that it needs, in the order of its inputs."""
     makers = {name: node for node in graph.node for name in node.output if name}
     needs = {
-        node.output[0]: [name for part in _bodies(node) for each in part for name in each.input if name in makers]
+        _first_output(node): [name for part in _bodies(node) for each in part for name in each.input if name in makers]
         for node in graph.node
     }
     place: dict[str, int] = {}  # by the first output of a node
     waiting = [output.name for output in reversed(graph.output) if output.name in makers]
     while waiting:
-        first = makers[waiting[-1]].output[0]
-        before = [name for name in needs[first] if makers[name].output[0] not in place]
+        first = _first_output(makers[waiting[-1]])
+        before = [name for name in needs[first] if _first_output(makers[name]) not in place]
         if before and first not in place:
             waiting += reversed(before)
         else:
             place.setdefault(first, len(place))
             waiting.pop()
-    graph.node.sort(key=lambda node: place.get(node.output[0], len(place)))
+    graph.node.sort(key=lambda node: place.get(_first_output(node), len(place)))
+
+
+def _first_output(node: onnx.NodeProto) -> str:
+    """Return the name of the first output that a node has; that of an optional one may be empty."""
+    return next(name for name in node.output if name)
 
 
 def _bodies(node: onnx.NodeProto) -> Iterator[list[onnx.NodeProto]]:
