@@ -19,6 +19,7 @@ from tfopt.errors import ComponentError
 from tfopt.reports.benchmark_report import BenchmarkReport
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.serving.policy import read_policies
+from tfopt.storage import remote_files
 
 OWNER = "owner: ml-platform\n"
 
@@ -29,7 +30,7 @@ def write(folder: Path, rules: str) -> Path:
     return folder
 
 
-def check(destination: Path, **values: object) -> None:
+def check(destination: Path | str, **values: object) -> None:
     dag = tracing.load("optimize")
     defaults = {name: parameter.default for name, parameter in dag.parameters.items()}
     check_policies(dag, {**defaults, "destination": str(destination), **values})
@@ -167,6 +168,16 @@ def test_the_policy_of_the_docs_is_valid(tmp_path):
     (tmp_path / "policy.yaml").write_text(rules)
     (policy,) = read_policies(str(tmp_path))
     assert policy.min_records == 500 and policy.signature and policy.serving_test
+
+
+def test_the_policy_of_a_bucket_holds_and_no_access_to_it_does_not_stop_a_compilation(bucket, caplog):
+    remote_files.write_file(f"{bucket}/served/policy.yaml", b"owner: ml-platform\ngoals: [latency threshold 5]")
+    with pytest.raises(ComponentError, match="latency threshold 5"):
+        check(f"{bucket}/served")
+    check("hdfs://localhost/served")  # its libraries are not installed
+    assert "the policy of hdfs://localhost/served is not checked now" in caplog.text
+    with pytest.raises(ComponentError, match="hdfs://localhost"):
+        read_policies("hdfs://localhost/served")
 
 
 def test_no_policy_is_no_rule(tmp_path):

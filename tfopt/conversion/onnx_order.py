@@ -66,7 +66,7 @@ def _sort_nodes(graph: onnx.GraphProto) -> None:
 
 def _first_output(node: onnx.NodeProto) -> str:
     """Return the name of the first output that a node has; that of an optional one may be empty."""
-    return next(name for name in node.output if name)
+    return str(next(name for name in node.output if name))
 
 
 def _bodies(node: onnx.NodeProto) -> Iterator[list[onnx.NodeProto]]:

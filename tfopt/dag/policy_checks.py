@@ -14,7 +14,7 @@ EXPORTERS = {format.exporter: format.name for format in FORMATS.values() if form
 def policies_of(dag: Dag, values: Mapping[str, Any]) -> list[Policy]:
     """Return the policies that hold for the steps that push; none for a DAG that pushes nothing."""
     pushes = [step for step in dag.steps.values() if step.component.name == PUSH]
-    return [policy for push in pushes for policy in read_policies(push.value("destination", values))]
+    return [policy for push in pushes for policy in read_policies(push.value("destination", values), here=False)]
 
 
 def check_policies(dag: Dag, values: Mapping[str, Any]) -> None:

@@ -6,8 +6,9 @@ destinations. If there are both, both hold. The rules are checked when a DAG get
 """
 
 import fnmatch
+import logging
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn
 
@@ -23,6 +24,8 @@ from tfopt.storage import remote_files
 
 FILE, VARIABLE = "policy.yaml", "TFOPT_POLICY"
 INTERVAL = "interval"  # the confidence with which goals are proven
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -93,22 +96,30 @@ class Policy:
                 self.refuse("images", f"image {reference}", fix)
 
 
-def read_policies(destination: str | None) -> list[Policy]:
-    """Return the policies that hold for a destination; raise ComponentError if one cannot be read."""
-    addresses = [os.environ.get(VARIABLE, "")]
-    if destination:
-        addresses.append(remote_files.join(destination, FILE))
-    return list(_read(addresses))
+def read_policies(destination: str | None, *, here: bool = True) -> list[Policy]:
+    """Return the policies that hold for a destination; raise ComponentError if one cannot be read.
 
-
-def _read(addresses: Sequence[str]) -> Iterator[Policy]:
-    for number, address in enumerate(addresses):
-        content = remote_files.read_file(address) if address else None
-        if content is not None:
-            yield _parse(content, address)
-        elif address and number == 0:
+    If the push is not made ``here``, an object store that cannot be reached is a warning: `push_model` reads it again.
+    """
+    policies = []
+    if general := os.environ.get(VARIABLE):
+        content = remote_files.read_file(general)
+        if content is None:
             fix = f"correct {VARIABLE}, or unset it if there is no policy"
-            raise ComponentError(f"{VARIABLE}={address}: no such file", "a policy", fix)
+            raise ComponentError(f"{VARIABLE}={general}: no such file", "a policy", fix)
+        policies.append(_parse(content, general))
+    if destination:
+        address = remote_files.join(destination, FILE)
+        try:
+            content = remote_files.read_file(address)
+        except ComponentError as error:
+            if here or not remote_files.is_remote(address):
+                raise
+            log.warning("the policy of %s is not checked now, but by push_model: %s", destination, error.received)
+            content = None
+        if content is not None:
+            policies.append(_parse(content, address))
+    return policies
 
 
 def _parse(content: bytes, source: str) -> Policy:
