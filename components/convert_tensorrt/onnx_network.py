@@ -15,7 +15,7 @@ from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.conversion import calibration, onnx_export, onnx_float16, onnx_int8
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.convert import is_quantized
-from tfopt.conversion.verification import verify
+from tfopt.conversion.verification import draw_held_out, measure_noise, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
@@ -91,7 +91,14 @@ def _quantize(
         if parameters.calibrator == "entropy":
             return network, facts, sampled
         feed = list(split_batches(sampled, parent.inputs, 1))
-        facts |= onnx_int8.quantize(source, target, feed, per_channel=True, symmetric=True)
+        held_out, _ = draw_held_out(examples, parent, sampled, parameters)
+        facts |= onnx_int8.quantize(
+            *(source, target, feed),
+            lambda form: measure_noise(parent, OnnxRuntime(OnnxModel(form), unfused=True), held_out),
+            method=parameters.calibration,
+            per_channel=True,
+            symmetric=True,
+        )
     if target.exists():
         network = onnx.load(target)
     int8_scales.check_quantized(network)

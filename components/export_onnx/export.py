@@ -11,7 +11,7 @@ from tfopt.components.export_onnx.parameters import OnnxConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
-from tfopt.conversion.verification import verify
+from tfopt.conversion.verification import draw_held_out, measure_noise, verify
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.processes.memory import trim_heap
@@ -39,10 +39,13 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
             else:
                 assert examples
                 sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
+                held_out, _ = draw_held_out(examples, parent, sampled, parameters)
                 facts |= onnx_int8.quantize(
                     scratch / "float.onnx",
                     scratch / "int8.onnx",
                     list(split_batches(sampled, parent.inputs, 1)),
+                    lambda form: measure_noise(parent, runtimes.load(OnnxModel(form)), held_out),
+                    method=parameters.calibration,
                     per_channel=parameters.per_channel,
                     reduced=is_range_reduced(parameters.reduce_range),
                 )

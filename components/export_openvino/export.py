@@ -75,5 +75,6 @@ def _quantize(
         *(converted, quantized, feed, list(split_batches(held_out, parent.inputs, 1)), parent),
         limit=parameters.max_degradation,
         settings=settings,
+        method=facts["activation_ranges"]["chosen"],
     )
     return controlled, facts | control_facts

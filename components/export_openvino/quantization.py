@@ -1,9 +1,11 @@
-"""int8 quantization by NNCF: the better of two ways to calibrate ranges, and a limit on the degradation."""
+"""int8 quantization by NNCF: ranges by one of our methods or the best one, and a limit on the degradation."""
 
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from tfopt.components.export_openvino import float_part, openvino_graph
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
+from tfopt.conversion.activation_ranges import Histogram, Method, choose_method
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.data.batches import Batch
@@ -24,11 +27,37 @@ from tfopt.runtimes.openvino_import import openvino, without_telemetry
 
 with without_telemetry():
     import nncf
+    from nncf.common.tensor_statistics.collectors import AggregatorBase
+    from nncf.common.tensor_statistics.statistics import MinMaxTensorStatistic
     from nncf.quantization.advanced_parameters import OverflowFix
+    from nncf.quantization.algorithms.min_max import algorithm as min_max
     from nncf.quantization.range_estimator import RangeEstimatorParametersSet
+    from nncf.tensor import Tensor
 
-# The mean of each record's ends cuts off rare large activations; the ends over all records make the steps larger.
-RANGES = {"mean": None, "minmax": RangeEstimatorParametersSet.MINMAX}  # None: NNCF's own choice
+# NNCF's own ones, or our statistics by `_replaced_histograms`. None is its default, the mean of the records' ends.
+ESTIMATORS = {"min_max": RangeEstimatorParametersSet.MINMAX, "moving_average": None}
+
+
+class _Aggregator(AggregatorBase):  # type: ignore[misc]
+    """Our histogram in the place of NNCF's, which only has ranges of the least squared error."""
+
+    def __init__(self, method: Method, num_samples: int | None = None) -> None:
+        super().__init__(num_samples=num_samples)
+        self._method, self._histogram = method, Histogram("an activation")
+
+    def _register_reduced_input_impl(self, x: Any) -> None:
+        self._histogram.add(x.data)
+
+    def _aggregate_impl(self) -> Any:
+        low, high = (Tensor(np.float32(end)) for end in self._histogram.range_of(self._method))
+        return {MinMaxTensorStatistic.MIN_STAT: low, MinMaxTensorStatistic.MAX_STAT: high}
+
+
+@contextlib.contextmanager
+def _replaced_histograms(method: Method) -> Iterator[None]:
+    """Let NNCF's histograms select ranges by another method; it has no parameter for ranges from outside."""
+    with mock.patch.object(min_max, "HistogramAggregator", partial(_Aggregator, method)):
+        yield
 
 
 def quantize(
@@ -36,9 +65,7 @@ def quantize(
 ) -> tuple[Any, dict[str, Any], ConversionFacts]:
     """Return the int8 form of a float ``openvino.Model``, its arguments of NNCF, and metadata for the model card.
 
-    Two forms are made, with the means of the records' smallest and largest activations and with the smallest and
-    largest ones of all records. Either can be several times closer to the float model: ``measure_error`` returns the
-    error of a form on records that it was not calibrated on.
+    ``measure_error`` returns the error of a form on records that it was not calibrated on.
 
     Raises:
         ComponentError: If NNCF fails, or nothing in the model can be computed in 8 bits.
@@ -49,14 +76,17 @@ def quantize(
         fix = "pass the model from before it was quantized, or choose precision='float32' to convert it as it is"
         raise ComponentError(received, "a float model: quantizing twice adds up two rounding errors", fix)
     floating = float_part.find(model)
-    errors: dict[str, float] = {}
-    forms: dict[str, tuple[Any, dict[str, Any]]] = {}
-    for ranges in RANGES:
-        settings = _settings(model, parameters, ranges, floating.operations)
-        forms[ranges] = _quantize(model, feed, settings), settings
-        errors[ranges] = measure_error(forms[ranges][0])
-    chosen = min(errors, key=errors.__getitem__)
-    quantized, settings = forms[chosen]
+
+    def quantize_by(method: Method) -> tuple[Any, dict[str, Any]]:
+        settings = _settings(model, parameters, method, floating.operations)
+        with _replaced_histograms(method):
+            return _quantize(model, feed, settings), settings
+
+    def error_of(form: tuple[Any, dict[str, Any]]) -> float:
+        return measure_error(form[0])
+
+    (quantized, settings), range_facts = choose_method(parameters.calibration, quantize_by, error_of)
+    chosen = range_facts["activation_ranges"]["chosen"]
     names, activations = _compile_activations(model, quantized)
     halves = calibration.split_halves(feed)
     stability = calibration.compare_ranges(*(_ranges(names, activations, half, chosen) for half in halves))
@@ -64,10 +94,9 @@ def quantize(
         "preset": settings["preset"].value,
         "attention": openvino_graph.has_attention(model),
         "reduce_range": is_range_reduced(parameters.reduce_range),
-        "activation_ranges": {"chosen": chosen, "error": errors},
         "stability": stability,
     }
-    return quantized, settings, facts | floating.facts()
+    return quantized, settings, facts | range_facts | floating.facts()
 
 
 def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
@@ -82,13 +111,13 @@ def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
     return quantized
 
 
-def _settings(model: Any, parameters: OpenVINOConversion, ranges: str, in_float: Collection[str]) -> dict[str, Any]:
+def _settings(model: Any, parameters: OpenVINOConversion, method: Method, in_float: Collection[str]) -> dict[str, Any]:
     attention = openvino_graph.has_attention(model)
     preset = parameters.preset if parameters.preset != "auto" else "mixed" if attention else "performance"
     advanced = nncf.AdvancedQuantizationParameters(
         overflow_fix=OverflowFix.ENABLE if is_range_reduced(parameters.reduce_range) else OverflowFix.DISABLE
     )
-    if estimator := RANGES[ranges]:
+    if estimator := ESTIMATORS.get(method, RangeEstimatorParametersSet.HISTOGRAM):
         advanced.activations_range_estimator_params = estimator
     return {
         "preset": nncf.QuantizationPreset[preset.upper()],
@@ -115,14 +144,14 @@ def _compile_activations(model: Any, quantized: Any) -> tuple[list[str], Any]:
 
 
 def _ranges(names: list[str], activations: Any, feed: list[Batch], kind: str) -> calibration.Ranges:
-    """Return the range of each activation as NNCF calibrates it; ``kind`` is one of `RANGES`."""
+    """Return the range of each activation: the means of the records' ends, or the ends of all records."""
     request = activations.create_infer_request()
     ends = []
     for batch in feed:
         values = request.infer(dict(batch), share_inputs=True, share_outputs=True).to_tuple()
         ends.append([(array.min(), array.max()) for array in values])
     lows, highs = np.moveaxis(np.asarray(ends, np.float64), -1, 0)
-    if kind == "mean":
+    if kind == "moving_average":
         low, high = lows.mean(axis=0), highs.mean(axis=0)
     else:
         low, high = lows.min(axis=0), highs.max(axis=0)
@@ -138,6 +167,7 @@ def quantize_within_limit(
     *,
     limit: float,
     settings: Mapping[str, object],
+    method: Method,
 ) -> tuple[Any, ConversionFacts]:
     """Return an int8 form that degrades by at most the limit, and metadata for the model card.
 
@@ -149,19 +179,20 @@ def quantize_within_limit(
         ComponentError: If the limit is exceeded although half of the layers are left in float.
     """
     cached_parent = _CachedRuntime(parent)
-    controlled = nncf.quantize_with_accuracy_control(
-        model.clone(),
-        nncf.Dataset(feed),
-        nncf.Dataset(range(len(held_out))),
-        partial(_measure, cached_parent, held_out),
-        max_drop=limit,
-        drop_type=nncf.DropType.ABSOLUTE,
-        subset_size=len(feed),
-        preset=settings["preset"],
-        model_type=settings["model_type"],
-        ignored_scope=settings["ignored_scope"],
-        advanced_quantization_parameters=settings["advanced_parameters"],
-    )
+    with _replaced_histograms(method):
+        controlled = nncf.quantize_with_accuracy_control(
+            model.clone(),
+            nncf.Dataset(feed),
+            nncf.Dataset(range(len(held_out))),
+            partial(_measure, cached_parent, held_out),
+            max_drop=limit,
+            drop_type=nncf.DropType.ABSOLUTE,
+            subset_size=len(feed),
+            preset=settings["preset"],
+            model_type=settings["model_type"],
+            ignored_scope=settings["ignored_scope"],
+            advanced_quantization_parameters=settings["advanced_parameters"],
+        )
     with OpenVINORuntime(compile_model(controlled), "an int8 form") as child:
         reached = degradation(compare(cached_parent, child, held_out).values())
     before, after = openvino_graph.int8_layers(quantized), openvino_graph.int8_layers(controlled)

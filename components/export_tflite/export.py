@@ -21,7 +21,7 @@ from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.measurement.comparison_budget import ComparisonBudget
-from tfopt.measurement.parity import compare, degradation
+from tfopt.measurement.parity import Parity, compare
 from tfopt.runtimes import Runtime
 
 log = logging.getLogger(__name__)
@@ -45,19 +45,19 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
         sampled, description = calibration.sample_inputs(examples, parent.inputs, parameters)
         feed = list(split_batches(sampled, parent.inputs, 1))
         facts |= {"calibration": description} if calibrated else {}
-    measure = partial(_measure_degradation, parent, examples, sampled, parameters)
+    compare_file = partial(_compare, parent, examples, sampled, parameters)
     with tempfile.TemporaryDirectory(dir=target, prefix=".tflite-") as folder:
         source, fixed = Path(folder, "saved_model"), Path(folder, "batch_of_one")
         keras_models.place_saved_model(model, source)
         try:
-            content, quantization_facts = quantize.quantize(source, parameters, feed, calibrated, measure)
+            content, quantization_facts = quantize.quantize(source, parameters, feed, calibrated, compare_file)
         except litert_converter.OpenListError:
             if calibrated or any(spec.shape[:1] != (None,) for spec in parent.inputs.values()):
                 raise
             log.warning("LiteRT has no loops over lists with an open batch size: the file takes one record a call")
             parent.inputs = {name: replace(spec, shape=(1, *spec.shape[1:])) for name, spec in parent.inputs.items()}
             litert_converter.write_with_batch_of_one(SavedModel(source), fixed)
-            content, quantization_facts = quantize.quantize(fixed, parameters, feed, calibrated, measure)
+            content, quantization_facts = quantize.quantize(fixed, parameters, feed, calibrated, compare_file)
             facts["batch_size"] = 1
     ops = flatbuffer.describe(content)
     facts |= quantization_facts | {"ops": ops}
@@ -72,16 +72,16 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
     return {"precision": parameters.precision, "ranges": "trained" if trained else None, **facts}
 
 
-def _measure_degradation(
+def _compare(
     parent: Runtime, examples: Examples | None, sampled: Batch | None, parameters: TFLiteConversion, content: bytes
-) -> float:
-    """Return the degradation of a file on records it was not calibrated on."""
+) -> list[Parity]:
+    """Compare a file with the parent on records it was not calibrated on."""
     inputs, _ = draw_held_out(examples, parent, sampled, parameters)
     with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
         Path(file.name).write_bytes(content)
         with _load(TFLiteModel(file.name), parameters) as child:
             batches, budget = split_batches(inputs, parent.inputs, 1, 3, 32), ComparisonBudget(parent.inputs)
-            return degradation(compare(parent, child, batches, budget=budget).values())
+            return list(compare(parent, child, batches, budget=budget).values())
 
 
 def _verify(

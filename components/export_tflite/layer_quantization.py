@@ -18,6 +18,7 @@ from ai_edge_quantizer.utils.qsv_utils import min_max_update
 
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite.parameters import Rule
+from tfopt.conversion.activation_ranges import Histogram, Method, select_ranges
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line, nearest
@@ -89,6 +90,14 @@ class QuantizableModel:
             recipe.load_quantization_recipe(self._quantizer(()).get_quantization_recipe())
             calibrator.calibrate({SERVING_DEFAULT: feed}, recipe)
             self.ranges = calibrator.get_model_qsvs()
+
+    def replace_ranges(self, histograms: Mapping[str, Histogram], method: Method) -> None:
+        """Replace the ranges of the activations by those that a method selects."""
+        ranges = select_ranges(histograms, method, bits=ACTIVATION_BITS[self._precision])
+        for name, ends in (self.ranges or {}).items():
+            if name in ranges:
+                low, high = ranges[name]
+                ends |= {"min": np.full_like(ends["min"], low), "max": np.full_like(ends["max"], high)}
 
     def quantize(self, rules: Iterable[Rule]) -> bytes:
         """Return the file quantized by these rules; of several that match a layer, the last one applies.

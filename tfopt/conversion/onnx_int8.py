@@ -1,8 +1,9 @@
 """int8 form of an ONNX file: by ONNX Runtime's static quantizer, or with the ranges of quantization-aware training."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -10,10 +11,11 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
-from onnxruntime.quantization.calibrate import create_calibrator
+from onnxruntime.quantization.calibrate import TensorsData, create_calibrator, save_tensors_data
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from tfopt.conversion import calibration, onnx_float_part
+from tfopt.conversion.activation_ranges import AUTO, Histogram, Method, choose_method, select_ranges
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
@@ -29,17 +31,26 @@ Floats = NDArray[np.float32]
 
 
 def quantize(
-    source: Path, target: Path, feed: list[Batch], *, per_channel: bool, reduced: bool = False, symmetric: bool = False
+    source: Path,
+    target: Path,
+    feed: list[Batch],
+    measure_error: Callable[[Path], float],
+    *,
+    method: Method | Literal["auto"],
+    per_channel: bool,
+    reduced: bool = False,
+    symmetric: bool = False,
 ) -> ConversionFacts:
     """Write the int8 form of a float32 file, and return metadata for the model card.
 
-    ``reduced`` leaves one bit of the weights unused. ``symmetric`` quantizes activations to int8 with zero point 0 and
-    keeps biases as floats, as for TensorRT. Temporary files are written next to the target and removed.
+    ``method`` selects the ranges; ``measure_error`` returns the error of a file on other records. ``reduced`` leaves
+    one bit of the weights unused. ``symmetric`` quantizes activations to int8 with zero point 0 and keeps biases as
+    floats, as for TensorRT. Temporary files are written next to the target and removed.
 
     Raises:
         ComponentError: If the quantizer fails.
     """
-    prepared = target.with_name("prepared.onnx")
+    prepared, cache = target.with_name("prepared.onnx"), target.with_name("ranges.json")
     feed = [
         {name: decode_text(name, array) if array.dtype.kind in "OS" else array for name, array in batch.items()}
         for batch in feed
@@ -53,19 +64,40 @@ def quantize(
         floating = onnx_float_part.find(model)
         if floating:
             onnx.save(model, prepared)  # with the names of its nodes
-        stable = calibration.compare_ranges(*(_ranges(prepared, half) for half in calibration.split_halves(feed)))
-        quantize_static(
-            prepared,
-            target,
-            _Reader(feed),
-            quant_format=QuantFormat.QDQ,
-            activation_type=QuantType.QInt8 if symmetric else QuantType.QUInt8,
-            weight_type=QuantType.QInt8,
-            per_channel=per_channel,
-            reduce_range=reduced,
-            nodes_to_exclude=floating.operations,
-            extra_options=SYMMETRIC if symmetric else {},
-        )
+        histograms = _histograms(prepared, feed)
+        for node in model.graph.node:
+            for name in (*node.input, *node.output) if node.name in floating.operations else ():
+                if name in histograms:
+                    histograms[name].is_exact = True
+        halves = (_histograms(prepared, half) for half in calibration.split_halves(feed))
+        stable = calibration.compare_ranges(*(select_ranges(half, "min_max") for half in halves))
+
+        def quantize_by(method: Method) -> Path:
+            file = target.with_name(f"{method}.onnx")
+            ranges = select_ranges(histograms, method, symmetric=symmetric)
+            stored = {name: tuple(np.array(end, np.float32) for end in ends) for name, ends in ranges.items()}
+            save_tensors_data(TensorsData(CalibrationMethod.MinMax, stored), cache)
+            quantize_static(
+                prepared,
+                file,
+                None,
+                quant_format=QuantFormat.QDQ,
+                activation_type=QuantType.QInt8 if symmetric else QuantType.QUInt8,
+                weight_type=QuantType.QInt8,
+                per_channel=per_channel,
+                reduce_range=reduced,
+                nodes_to_exclude=floating.operations,
+                extra_options=SYMMETRIC if symmetric else {},
+                calibration_cache_path=cache,
+            )
+            if floating:
+                quantized = onnx.load(file)
+                onnx_float_part.restore_inputs(quantized, set(floating.operations))
+                onnx.save(quantized, file)
+            return file
+
+        chosen, facts = choose_method(method, quantize_by, measure_error)
+        chosen.replace(target)
     except ComponentError:
         raise
     except Exception as error:
@@ -73,39 +105,25 @@ def quantize(
         raise ComponentError(received, "a graph that ONNX Runtime can quantize", "choose float32 or float16") from error
     finally:
         root.setLevel(level)
-        prepared.unlink(missing_ok=True)
-    if floating:
-        quantized = onnx.load(target)
-        onnx_float_part.restore_inputs(quantized, set(floating.operations))
-        onnx.save(quantized, target)
-    return {"reduce_range": reduced, "stability": stable, **floating.facts()}
+        for file in (prepared, cache, *(target.with_name(f"{method}.onnx") for method in AUTO)):
+            file.unlink(missing_ok=True)
+    return {"reduce_range": reduced, "stability": stable, **facts, **floating.facts()}
 
 
-class _Reader:
-    """The interface by which the quantizer reads calibration data."""
-
-    def __init__(self, feed: list[Batch]) -> None:
-        self._batches = iter(feed)
-
-    def get_next(self) -> Batch | None:
-        return next(self._batches, None)
-
-
-def _ranges(file: Path, feed: list[Batch]) -> calibration.Ranges:
-    augmented = file.with_name("augmented.onnx")
-    calibrator = create_calibrator(file, augmented_model_path=str(augmented), calibrate_method=CalibrationMethod.MinMax)
-    calibrator.collect_data(_Reader(feed))
-    tensors = calibrator.compute_data()  # has keys and items by key, but is not a mapping
+def _histograms(file: Path, feed: list[Batch]) -> dict[str, Histogram]:
+    """Return the histogram of each activation that ONNX Runtime may quantize."""
+    augmented = file.with_name("augmented.onnx")  # with all of them as outputs
+    calibrator = create_calibrator(
+        file, augmented_model_path=str(augmented), calibrate_method=CalibrationMethod.Entropy
+    )
     augmented.unlink()
-    ends = {name: tensors[name].range_value for name in tensors.keys()}  # noqa: SIM118
-    ranges = {name: (float(low.min()), float(high.max())) for name, (low, high) in ends.items()}
-    if invalid := [name for name, limits in ranges.items() if not np.isfinite(limits).all()]:
-        raise ComponentError(
-            f"{invalid[0]!r} is NaN or infinite on examples to calibrate on; so are {len(invalid) - 1} other tensors",
-            "finite numbers",
-            "check the parent's weights for NaN, and the examples for NaN and values out of range",
-        )
-    return ranges
+    session, selected = calibrator.infer_session, calibrator.tensors_to_calibrate
+    names = [output.name for output in session.get_outputs() if output.name in selected]
+    histograms = {name: Histogram(name) for name in names}
+    for batch in feed:
+        for histogram, values in zip(histograms.values(), session.run(names, batch), strict=True):
+            histogram.add(values)
+    return histograms
 
 
 def quantize_trained(source: Path, target: Path) -> ConversionFacts:

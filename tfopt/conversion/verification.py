@@ -11,7 +11,7 @@ from tfopt.data.sample_inputs import compared_records, count_records, draw_input
 from tfopt.errors import ComponentError
 from tfopt.measurement.comparison_budget import ComparisonBudget
 from tfopt.measurement.exact_tests import least_share
-from tfopt.measurement.parity import Parity, compare
+from tfopt.measurement.parity import Parity, compare, noise
 from tfopt.runtimes import Runtime
 
 RECORDS = 256  # to compare on, fewer if they are large: enough to notice a broken model, and they take seconds
@@ -87,6 +87,13 @@ def draw_held_out(
     if dropped and inputs is batch:  # there are no others
         facts["also_calibrated_on"] = dropped
     return inputs, facts
+
+
+def measure_noise(parent: Runtime, child: Runtime, held_out: Batch) -> float:
+    """Return the noise of a quantized form, which is closed, on records that it was not calibrated on."""
+    with child:
+        batches, budget = split_batches(held_out, parent.inputs, 1, 3, 32), ComparisonBudget(parent.inputs)
+        return noise(compare(parent, child, batches, budget=budget).values())
 
 
 def _check_repeatable(parent: Runtime, batch: Batch) -> None:
