@@ -43,7 +43,7 @@ def export_onnx(
     """
     exported.metadata["name"] = f"onnx {conversion.precision}"
     trained = check_conversion(
-        *(model, examples, conversion.precision, conversion.split, ("saved_model", "keras")),
+        *(model, examples, conversion.precision, conversion, ("saved_model", "keras")),
         without_examples="float16",
     )
     if trained and conversion.reduce_range == "on":

@@ -22,9 +22,6 @@ def export_openvino(
     8 bits where OpenVINO has such kernels, with ranges that NNCF calibrates on the examples or that `quantize` trained.
     Everything else is computed in float32; OpenVINO's default is bfloat16 on CPUs that support it.
 
-    Ranges are calibrated in two ways, by the means of the records' extremes and by the extremes of all records. The
-    file has those with which it is closer to its parent on other records (``activation_ranges`` in the model card).
-
     In int8, operations before the first layers stay in float that need exact values (comparisons, casts to integers,
     lookups, rounding) or scale columns, such as a normalization; the model card lists them under ``float_part``.
 
@@ -45,7 +42,7 @@ def export_openvino(
     """
     exported.metadata["name"] = f"openvino {conversion.precision}"
     trained = check_conversion(
-        *(model, examples, conversion.precision, conversion.split, ("saved_model", "keras", "onnx")),
+        *(model, examples, conversion.precision, conversion, ("saved_model", "keras", "onnx")),
         without_examples="float16",
     )
     if conversion.max_degradation is not None and (conversion.precision != "int8" or trained):

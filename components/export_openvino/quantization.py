@@ -27,43 +27,59 @@ from tfopt.runtimes.openvino_import import openvino, without_telemetry
 
 with without_telemetry():
     import nncf
-    from nncf.common.tensor_statistics.collectors import AggregatorBase
+    from nncf.common.quantization.structs import QuantizationScheme
+    from nncf.common.tensor_statistics.collectors import AggregatorBase, TensorCollector
     from nncf.common.tensor_statistics.statistics import MinMaxTensorStatistic
     from nncf.quantization.advanced_parameters import OverflowFix
-    from nncf.quantization.algorithms.min_max import algorithm as min_max
-    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
+    from nncf.quantization.algorithms.min_max.algorithm import MinMaxQuantization
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet, StatisticsType
     from nncf.tensor import Tensor
 
-# NNCF's own ones, or our statistics by `_replaced_histograms`. None is its default, the mean of the records' ends.
+ENDS = (MinMaxTensorStatistic.MIN_STAT, MinMaxTensorStatistic.MAX_STAT)
+# By NNCF itself; None is its default, the mean of the records' ends.
 ESTIMATORS = {"min_max": RangeEstimatorParametersSet.MINMAX, "moving_average": None}
 
 
 class _Aggregator(AggregatorBase):  # type: ignore[misc]
-    """Our histogram in the place of NNCF's, which only has ranges of the least squared error."""
+    """Our histogram of a tensor as one of NNCF's statistics."""
 
-    def __init__(self, method: Method, num_samples: int | None = None) -> None:
-        super().__init__(num_samples=num_samples)
-        self._method, self._histogram = method, Histogram("an activation")
+    def __init__(self, method: Method, *, symmetric: bool) -> None:
+        super().__init__()
+        self._method, self._symmetric, self._histogram = method, symmetric, Histogram("an activation")
 
     def _register_reduced_input_impl(self, x: Any) -> None:
         self._histogram.add(x.data)
 
-    def _aggregate_impl(self) -> Any:
-        low, high = (Tensor(np.float32(end)) for end in self._histogram.range_of(self._method))
-        return {MinMaxTensorStatistic.MIN_STAT: low, MinMaxTensorStatistic.MAX_STAT: high}
+    def _aggregate_impl(self) -> dict[str, Any]:
+        symmetric = self._symmetric and self._histogram.low < 0  # others are unsigned
+        low, high = self._histogram.range_of(self._method, symmetric=symmetric)
+        high = max(-low, high) if symmetric else high  # of symmetric ranges NNCF reads the upper end
+        return dict(zip(ENDS, (Tensor(np.float32(low)), Tensor(np.float32(high))), strict=True))
 
 
 @contextlib.contextmanager
-def _replaced_histograms(method: Method) -> Iterator[None]:
-    """Let NNCF's histograms select ranges by another method; it has no parameter for ranges from outside."""
-    with mock.patch.object(min_max, "HistogramAggregator", partial(_Aggregator, method)):
+def _calibrated_by(method: Method) -> Iterator[None]:
+    """Let NNCF take the ranges of tensors from our statistics: it has no parameter for ranges from outside."""
+    collect = MinMaxQuantization._get_stat_collector
+
+    def collect_histogram(algorithm: Any, graph: Any, target: Any, config: Any, batchwise: bool) -> Any:
+        if target.is_weight_target_point() or config.per_channel:
+            return collect(algorithm, graph, target, config, batchwise)
+        collector = TensorCollector(MinMaxTensorStatistic)
+        reducer = algorithm._backend_entity.reducer_map[StatisticsType.RAW]()
+        aggregator = _Aggregator(method, symmetric=config.mode == QuantizationScheme.SYMMETRIC)
+        collector.register_statistic_branch(MinMaxTensorStatistic.MIN_MAX_STAT, reducer, aggregator)
+        return collector
+
+    own = collect if method in ESTIMATORS else collect_histogram
+    with mock.patch.object(MinMaxQuantization, "_get_stat_collector", own):
         yield
 
 
 def quantize(
     model: Any, feed: list[Batch], parameters: OpenVINOConversion, measure_error: Callable[[Any], float]
-) -> tuple[Any, dict[str, Any], ConversionFacts]:
-    """Return the int8 form of a float ``openvino.Model``, its arguments of NNCF, and metadata for the model card.
+) -> tuple[Any, dict[str, Any], Method, ConversionFacts]:
+    """Return the int8 form of a float ``openvino.Model``, its arguments of NNCF, its method, and metadata for the card.
 
     ``measure_error`` returns the error of a form on records that it was not calibrated on.
 
@@ -79,24 +95,23 @@ def quantize(
 
     def quantize_by(method: Method) -> tuple[Any, dict[str, Any]]:
         settings = _settings(model, parameters, method, floating.operations)
-        with _replaced_histograms(method):
+        with _calibrated_by(method):
             return _quantize(model, feed, settings), settings
 
     def error_of(form: tuple[Any, dict[str, Any]]) -> float:
         return measure_error(form[0])
 
-    (quantized, settings), range_facts = choose_method(parameters.calibration, quantize_by, error_of)
-    chosen = range_facts["activation_ranges"]["chosen"]
+    (quantized, settings), method, range_facts = choose_method(parameters.calibration, quantize_by, error_of)
     names, activations = _compile_activations(model, quantized)
     halves = calibration.split_halves(feed)
-    stability = calibration.compare_ranges(*(_ranges(names, activations, half, chosen) for half in halves))
+    stability = calibration.compare_ranges(*(_ranges(names, activations, half, method) for half in halves))
     facts: ConversionFacts = {
         "preset": settings["preset"].value,
         "attention": openvino_graph.has_attention(model),
         "reduce_range": is_range_reduced(parameters.reduce_range),
         "stability": stability,
     }
-    return quantized, settings, facts | range_facts | floating.facts()
+    return quantized, settings, method, facts | range_facts | floating.facts()
 
 
 def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
@@ -117,7 +132,7 @@ def _settings(model: Any, parameters: OpenVINOConversion, method: Method, in_flo
     advanced = nncf.AdvancedQuantizationParameters(
         overflow_fix=OverflowFix.ENABLE if is_range_reduced(parameters.reduce_range) else OverflowFix.DISABLE
     )
-    if estimator := ESTIMATORS.get(method, RangeEstimatorParametersSet.HISTOGRAM):
+    if estimator := ESTIMATORS.get(method):
         advanced.activations_range_estimator_params = estimator
     return {
         "preset": nncf.QuantizationPreset[preset.upper()],
@@ -179,7 +194,7 @@ def quantize_within_limit(
         ComponentError: If the limit is exceeded although half of the layers are left in float.
     """
     cached_parent = _CachedRuntime(parent)
-    with _replaced_histograms(method):
+    with _calibrated_by(method):
         controlled = nncf.quantize_with_accuracy_control(
             model.clone(),
             nncf.Dataset(feed),

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
@@ -77,7 +78,7 @@ class QuantizableModel:
         """Store a float32 flatbuffer, and calibrate it if the precision needs ranges, as int8 and int16x8 do."""
         self._content, self._precision, self._feed, self._integer_io = content, precision, feed, integer_io
         self._lowest, self._scales = LOWEST.get(precision, "int8"), SCALES[0]
-        self.ranges: JsonObject | None = None
+        self.ranges: dict[str, Any] | None = None
         if precision in ACTIVATION_BITS:
             # The default mode reads every tensor, also texts and tables that no operation has set: some reads crash.
             has_texts = any(array.dtype.kind in "OSU" for array in feed[0].values())

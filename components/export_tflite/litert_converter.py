@@ -111,7 +111,7 @@ def quantize(
     dense_channels: bool = True,
     in_float: Sequence[str] = (),
 ) -> bytes:
-    """Return the int8 form of a float flatbuffer that has ranges, some of which are replaced.
+    """Return the int8 form of a float flatbuffer that has ranges, after replacing some.
 
     LiteRT's own range of a tensor to which an op adds in place is that of the sum, as at the end of residual blocks.
     ``dense_channels`` gives each channel of a dense layer a scale of its own. ``in_float`` are the ops to leave in
@@ -123,7 +123,7 @@ def quantize(
     file = schema_py_generated.ModelT.InitFromPackedBuf(calibrated, 0)
     for tensor in file.subgraphs[0].tensors:
         if (name := tensor.name.decode()) in ranges and tensor.quantization is not None:
-            tensor.quantization.min, tensor.quantization.max = np.float32(ranges[name]).reshape(2, 1)
+            tensor.quantization.min, tensor.quantization.max = ([np.float32(end)] for end in ranges[name])
     dtype = INTEGER["int8"][1] if parameters.integer_io else tf.float32
     try:
         return bytes(

@@ -70,9 +70,8 @@ def quantize(
             convert = partial(
                 _quantize_calibrated, floats, histograms, parameters, serving, in_float=floating.operations
             )
-            content, range_facts = choose_method(method, convert, measure_noise)
+            content, method, range_facts = choose_method(method, convert, measure_noise)
             facts |= range_facts
-            method = range_facts["activation_ranges"]["chosen"]
         else:
             content = litert_converter.convert(serving, parameters, feed if calibrated else None)
         if parameters.sparse and not flatbuffer.describe(content)["sparse"]:
@@ -105,8 +104,8 @@ def quantize(
             model.replace_ranges(histograms, method)
             return model.quantize(rules)
 
-        content, range_facts = choose_method(method, quantize_by, measure_noise)
-        model.replace_ranges(histograms, range_facts["activation_ranges"]["chosen"])
+        _, method, range_facts = choose_method(method, quantize_by, measure_noise)
+        model.replace_ranges(histograms, method)
         facts.setdefault("activation_ranges", range_facts["activation_ranges"])
     if precision in layer_quantization.LOWEST and feed:
         facts["weight_scales"] = model.choose_scales(rules, measure)
@@ -226,8 +225,8 @@ def _tensors_of(content: bytes, operations: Collection[str]) -> set[str]:
     """Return the names of the tensors that operations read and write, each of them named by its first output."""
     graph = schema.ModelT.InitFromPackedBuf(content, 0).subgraphs[0]
     names = [tensor.name.decode() for tensor in graph.tensors]
-    found = [op for op in graph.operators if op.outputs is not None and names[op.outputs[0]] in operations]
-    return {names[index] for op in found for index in (*op.inputs, *op.outputs) if index >= 0}
+    matches = [op for op in graph.operators if op.outputs is not None and names[op.outputs[0]] in operations]
+    return {names[index] for op in matches for index in (*op.inputs, *op.outputs) if index >= 0}
 
 
 def _activations(content: bytes) -> dict[int, str]:

@@ -65,8 +65,8 @@ def quantize(model: SavedModel, target: Path, examples: Examples, parameters: Gr
         log.warning("%s: %s", NAME, warning)
     return {
         **{"name": NAME, "precision": "int8", "report": {"layers": layers, "stays": stays}},
-        **{"calibration": facts, "verified": verified},
-        **range_facts,
+        **{"calibration": facts, "stability": range_facts["stability"], "verified": verified},
+        "activation_ranges": range_facts["activation_ranges"],
     }
 
 
@@ -103,14 +103,14 @@ def quantize_frozen(
 
     def quantize_by(method: Method) -> Frozen:
         own = graph_of(folded)
-        found, _ = find_layers(own, parameters.operations, set().union(*reached.values()))
+        parts, _ = find_layers(own, parameters.operations, set().union(*reached.values()))
         ranges = {
             tensor: histogram.range_of(method, symmetric=histogram.low < 0) for tensor, histogram in histograms.items()
         }
-        Int8Writer(own, found, ranges, reduced=is_range_reduced(parameters.reduce_range)).replace_layers()
+        Int8Writer(own, parts, ranges, reduced=is_range_reduced(parameters.reduce_range)).replace_layers()
         return optimize(replace(folded, graph=own.to_graph_def()), ("strip_unused", "share_equal_nodes"), Report())
 
-    child, facts = choose_method(parameters.calibration, quantize_by, measure_error)
+    child, _, facts = choose_method(parameters.calibration, quantize_by, measure_error)
     return child, [layer.kernel.name for layer in layers], stays, {"stability": stability, **facts}
 
 

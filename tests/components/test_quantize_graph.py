@@ -14,7 +14,7 @@ from tfopt.components.quantize_graph.parameters import GraphQuantization
 from tfopt.components.quantize_graph.quantize import quantize
 from tfopt.declaration import step_order
 from tfopt.errors import ComponentError
-from tfopt.graph.mutable_graph import Graph, Tensor
+from tfopt.graph.mutable_graph import Graph
 from tfopt.runtimes import environment
 from tfopt.saved_models.saved_model import read
 

@@ -10,11 +10,11 @@ from tfopt.errors import ComponentError
 
 DRAW = np.random.default_rng(0)
 VALUES = {
-    "gaussian": DRAW.normal(size=200_000),
-    "outlier": np.append(DRAW.normal(size=200_000), 100.0),
-    "uniform": DRAW.uniform(-2, 5, 200_000),
-    "tail": DRAW.standard_t(2, 200_000),
-    "relu": np.maximum(DRAW.normal(size=200_000), 0),
+    "gaussian": DRAW.normal(size=60_000),
+    "outlier": np.append(DRAW.normal(size=60_000), 100.0),
+    "uniform": DRAW.uniform(-2, 5, 60_000),
+    "tail": DRAW.standard_t(2, 60_000),
+    "relu": np.maximum(DRAW.normal(size=60_000), 0),
 }
 
 
@@ -36,15 +36,15 @@ def squared_error(values, low: float, high: float, bits: int = 8, *, symmetric: 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
 @pytest.mark.parametrize("symmetric", [False, True])
 def test_mse_finds_the_least_error_of_all_thresholds(values, symmetric):
-    found = histogram(values).range_of("mse", symmetric=symmetric)
-    thresholds = np.abs(values).max() * 0.99 ** np.arange(600)
+    measured = histogram(values).range_of("mse", symmetric=symmetric)
+    thresholds = np.abs(values).max() * 0.98 ** np.arange(300)
     least = min(
         squared_error(values, max(values.min(), -t, -1e9), min(values.max(), t), symmetric=symmetric)
         if values.min() < 0
         else squared_error(values, 0.0, min(values.max(), t), symmetric=symmetric)
         for t in thresholds
     )
-    assert squared_error(values, *found, symmetric=symmetric) <= 1.03 * least
+    assert squared_error(values, *measured, symmetric=symmetric) <= 1.03 * least
 
 
 @pytest.mark.parametrize("values", VALUES.values(), ids=VALUES)
@@ -78,9 +78,9 @@ def divergences(counts, levels: int) -> list[float]:
 def test_entropy_finds_the_least_divergence(name):
     """Three bits, so that loops over all ranges of a histogram take little time."""
     values = np.abs(VALUES[name][:20_000])
-    found = histogram(values)
-    low, high = found.range_of("entropy", bits=3)
-    width = found.width * 16
+    measured = histogram(values)
+    low, high = measured.range_of("entropy", bits=3)
+    width = measured.width * 16
     counts = np.bincount((values // width).astype(int))
     expected = divergences(counts, 7)
     reached = expected[max(0, round(high / width) - 7)]
@@ -95,18 +95,17 @@ def test_entropy_cuts_off_an_outlier_and_keeps_a_uniform_range():
 
 def test_min_max_and_moving_average_are_those_of_the_records():
     records = [np.float32([-1, 2]), np.float32([-3, 6]), np.float32([1, 1])]
-    found = Histogram("x")
+    measured = Histogram("x")
     for record in records:
-        found.add(record)
-    assert found.range_of("min_max") == (-3, 6)
-    assert found.range_of("moving_average") == pytest.approx((-1, 3))
+        measured.add(record)
+    assert measured.range_of("min_max") == (-3, 6)
+    assert measured.range_of("moving_average") == pytest.approx((-1, 3))
     for _ in range(5000):
-        found.add(np.float32([-2, 2]))
-    expected = -1 + sum(0.0 for _ in range(3))
+        measured.add(np.float32([-2, 2]))
     mean = np.array([-1.0, 3.0])
     for count in range(4, 5004):
         mean += (np.array([-2, 2]) - mean) * max(1 / count, 0.001)
-    assert found.range_of("moving_average") == pytest.approx(tuple(mean)) and expected == -1
+    assert measured.range_of("moving_average") == pytest.approx(tuple(mean))
 
 
 @pytest.mark.parametrize("method", ["percentile", "entropy", "mse", "moving_average"])
@@ -117,8 +116,8 @@ def test_constants_have_the_range_from_zero(method, value, expected):
 
 @pytest.mark.parametrize("method", ["percentile", "entropy", "mse"])
 def test_rare_ones_among_zeros_are_not_cut_off(method):
-    values = np.zeros(200_000)
-    values[::50_000] = 1.0
+    values = np.zeros(60_000)
+    values[::15_000] = 1.0
     assert histogram(values, 1).range_of(method)[1] > 0.9
 
 
@@ -141,14 +140,15 @@ def test_counts_do_not_depend_on_the_order_of_the_records():
 def test_every_channel_of_a_large_tensor_is_counted():
     values = np.zeros((300, 300, 6), np.float32)
     values[..., 4] = 7
-    found = Histogram("x")
-    found.add(values)
-    assert found.counts.sum() == pytest.approx(16384 / 6, rel=0.05)
+    measured = Histogram("x")
+    measured.add(values)
+    step = 37  # the least number of at least 540000 / 16384 without a common divisor
+    assert measured.counts.sum() == pytest.approx(540_000 / step / 6, abs=1)
 
 
 def test_auto_takes_the_method_with_the_least_error_and_reports_all():
     errors = dict(zip(AUTO, (0.3, 0.1, 0.2), strict=True))
-    form, facts = choose_method("auto", lambda method: method, errors.__getitem__)
-    assert form == AUTO[1] and facts["activation_ranges"] == {"chosen": AUTO[1], "error": errors}
-    form, facts = choose_method("entropy", lambda method: method, errors.__getitem__)
-    assert form == "entropy" and facts == {"activation_ranges": {"chosen": "entropy"}}
+    form, method, facts = choose_method("auto", lambda method: method, errors.__getitem__)
+    assert form == method == AUTO[1] and facts["activation_ranges"] == {"chosen": AUTO[1], "error": errors}
+    form, method, facts = choose_method("entropy", lambda method: method, errors.__getitem__)
+    assert form == method == "entropy" and facts == {"activation_ranges": {"chosen": "entropy"}}

@@ -23,7 +23,7 @@ The last two compare the ranges [max(a, -t), min(b, t)] for thresholds t that de
 import contextlib
 import math
 from collections.abc import Callable, Mapping
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -35,7 +35,7 @@ Method = Literal["min_max", "percentile", "entropy", "mse", "moving_average"]
 Range = tuple[float, float]
 Form = TypeVar("Form")
 
-AUTO: tuple[Method, ...] = ("min_max", "moving_average", "mse")  # that `choose_method` compares
+AUTO: tuple[Method, ...] = ("min_max", "moving_average", "percentile")  # that `choose_method` compares
 BINS = 4096
 SAMPLED = 1 << 14  # values of a tensor that are counted for each record; the ends are those of all values
 CUT = 1e-4  # share of the values outside of the range of ``percentile``
@@ -130,7 +130,7 @@ class Histogram:
         occupied = np.flatnonzero(self.counts)
         lowest, highest = np.rint(ranges[:, :1] / step), np.rint(ranges[:, 1:] / step)
 
-        def integral(edges: NDArray[np.float64]) -> NDArray[np.float64]:  # of the squared error, from 0 to the edges
+        def integral(edges: NDArray[Any]) -> NDArray[Any]:  # of the squared error, from 0 to the edges
             level = np.clip(np.rint(edges / step), lowest, highest)
             return level * step**3 / 12 + (edges - level * step) ** 3 / 3
 
@@ -156,21 +156,21 @@ class Histogram:
 
 def choose_method(
     calibration: Method | Literal["auto"], quantize: Callable[[Method], Form], measure: Callable[[Form], float]
-) -> tuple[Form, ConversionFacts]:
-    """Return the quantized form by a method, and metadata for the model card.
+) -> tuple[Form, Method, ConversionFacts]:
+    """Return the quantized form by a method, the method, and metadata for the model card.
 
     ``auto`` makes one by each method of `AUTO`, and returns the one with the least error; ``measure`` returns it for
     records that were not used for calibration.
     """
     if calibration != "auto":
-        return quantize(calibration), {"activation_ranges": {"chosen": calibration}}
+        return quantize(calibration), calibration, {"activation_ranges": {"chosen": calibration}}
     forms = {method: quantize(method) for method in AUTO}
     errors = {}
     for method, form in forms.items():
         with contextlib.suppress(ComponentError):  # the verification of the result reports it
             errors[method] = measure(form)
     chosen = min(errors, key=errors.__getitem__, default=AUTO[0])
-    return forms[chosen], {"activation_ranges": {"chosen": chosen, "error": errors}}
+    return forms[chosen], chosen, {"activation_ranges": {"chosen": chosen, "error": dict[str, object](errors)}}
 
 
 def select_ranges(

@@ -96,7 +96,7 @@ def quantize(
                 onnx.save(quantized, file)
             return file
 
-        chosen, facts = choose_method(method, quantize_by, measure_error)
+        chosen, _, facts = choose_method(method, quantize_by, measure_error)
         chosen.replace(target)
     except ComponentError:
         raise

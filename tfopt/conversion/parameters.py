@@ -15,7 +15,7 @@ class Calibration:
         calibration: How the range of an activation follows from its values on the examples: smallest and largest one
             (min_max), averages of the records' ends (moving_average), all but 0.01 % of the values (percentile), least
             squared error (mse) or least divergence of the histogram (entropy). auto is the one of min_max,
-            moving_average and mse that is closest to the parent on other records.
+            moving_average and percentile that is closest to the parent on other records.
         calibration_count: Number of examples that determine the ranges of the activations, drawn evenly from the split.
         split: The split to calibrate on. The comparison uses another one if there is one.
         seed: Seed for drawing the examples, and for the random inputs.
