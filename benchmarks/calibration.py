@@ -86,7 +86,7 @@ def prepare(name: str, folder: Path) -> tuple[Path, Path, int]:
 def measure(runtime: str, method: str, model: Path, examples: Path, count: int, folder: Path) -> dict[str, Any]:
     """Make an int8 file; return its noise, the share of changed classes, and the seconds that it took."""
     start = time.perf_counter()
-    settings = {"calibration": method, "calibration_count": count, "tolerance": 100.0}
+    settings: dict[str, Any] = {"calibration": method, "calibration_count": count, "tolerance": 100.0}
     try:
         if runtime == "quantize_graph":
             folder.mkdir()

@@ -7,7 +7,7 @@ import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 from onnx.numpy_helper import to_array
 
-from tests.components.exporters import EXPORTERS, ONNX, TFLITE, write_split
+from tests.components.exporters import EXPORTERS, ONNX, OPENVINO, TFLITE, write_split
 from tests.components.test_int8_exact_values import shared_model
 from tests.runtimes.formulas import saved
 from tfopt.artifacts import Examples, SavedModel
@@ -109,3 +109,15 @@ def test_codes_that_a_layer_reads_too_are_not_cut_off(exporter, tmp_path):
 def test_a_method_without_calibration_is_refused(glitch, tmp_path):
     with pytest.raises(ComponentError, match="calibration='mse' with precision='float16'"):
         export_tflite(str(glitch[0]), str(tmp_path / "out"), precision="float16", calibration="mse")
+
+
+@pytest.mark.parametrize("method", ["percentile", "moving_average"])
+def test_openvino_files_have_the_lower_end_of_symmetric_ranges(method, tmp_path):
+    """Negative values are five times as large as positive ones; of symmetric ranges NNCF reads the upper end."""
+    draw = np.random.default_rng(0)
+    kernel = tf.constant(draw.normal(size=(8, 4)), tf.float32)
+    rows = draw.uniform(-5, 1, (300, 8)).astype(np.float32)
+    model = saved(tmp_path / "model", lambda x: {"y": x @ kernel}, x=([None, 8], tf.float32))
+    examples = write_split(tmp_path / "examples", {"x": rows})
+    facts = OPENVINO.export(model, examples, tmp_path / "out", "int8", calibration=method)
+    assert facts["preset"] == "performance" and facts["verified"]["outputs"]["y"]["noise"] < 0.05

@@ -170,7 +170,8 @@ def choose_method(
         with contextlib.suppress(ComponentError):  # the verification of the result reports it
             errors[method] = measure(form)
     chosen = min(errors, key=errors.__getitem__, default=AUTO[0])
-    return forms[chosen], chosen, {"activation_ranges": {"chosen": chosen, "error": dict[str, object](errors)}}
+    facts = {"chosen": chosen, "error": {str(method): error for method, error in errors.items()}}
+    return forms[chosen], chosen, {"activation_ranges": facts}
 
 
 def select_ranges(
