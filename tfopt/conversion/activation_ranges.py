@@ -30,6 +30,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.errors import ComponentError
+from tfopt.value_types import JsonObject
 
 Method = Literal["min_max", "percentile", "entropy", "mse", "moving_average"]
 Range = tuple[float, float]
@@ -170,7 +171,7 @@ def choose_method(
         with contextlib.suppress(ComponentError):  # the verification of the result reports it
             errors[method] = measure(form)
     chosen = min(errors, key=errors.__getitem__, default=AUTO[0])
-    facts = {"chosen": chosen, "error": {str(method): error for method, error in errors.items()}}
+    facts: JsonObject = {"chosen": chosen, "error": {str(method): error for method, error in errors.items()}}
     return forms[chosen], chosen, {"activation_ranges": facts}
 
 
