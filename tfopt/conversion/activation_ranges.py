@@ -75,10 +75,12 @@ class Histogram:
             received = f"{self.name!r} is NaN or infinite on examples to calibrate on"
             fix = "check the parent's weights for NaN, and the examples for NaN and values out of range"
             raise ComponentError(received, "finite numbers", fix)
+        grows = low < self.low or high > self.high
         self.low, self.high = min(low, self.low), max(high, self.high)
         self._records += 1
         self._mean += (np.array([low, high]) - self._mean) * max(1 / self._records, SLOWEST)
-        self._extend()
+        if grows:
+            self._extend()
         step = -(-flat.size // SAMPLED)
         while math.gcd(step, flat.size) > 1:  # another one would skip the same channels each time
             step += 1
