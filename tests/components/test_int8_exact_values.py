@@ -187,7 +187,7 @@ def test_the_card_lists_columns_of_one_scale_that_integer_inputs_round(tmp_path)
     assert "SUB" in facts["rounded"].values() and "float_part" not in facts
 
 
-@pytest.mark.parametrize(("spread", "chosen"), [(1.5, "minmax"), (0.0, "mean")])
+@pytest.mark.parametrize(("spread", "chosen"), [(1.5, "min_max"), (0.0, "moving_average")])
 def test_openvino_takes_the_ranges_that_held_out_records_say_are_closer(spread, chosen, tmp_path):
     """Some records of a convolution over time are far larger than the others, or only one to calibrate on."""
     draw = np.random.default_rng(3)
