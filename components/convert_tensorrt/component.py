@@ -64,7 +64,7 @@ def _check(model: Model, examples: Examples | None, parameters: TensorRTConversi
     if parameters.calibrator == "entropy" and parameters.precision != "int8":
         received = f"calibrator='entropy' with precision={parameters.precision!r}"
         raise ComponentError(received, "precision='int8'", "leave calibrator out")
-    if parameters.calibrator == "entropy" and parameters.calibration != "auto":
+    if parameters.calibrator == "entropy" and parameters.calibration != "min_max":
         received = f"calibration={parameters.calibration!r} with calibrator='entropy', which takes no ranges"
         raise ComponentError(
             received, "one of them", "leave calibrator out, which calibrates by this method on the CPU"

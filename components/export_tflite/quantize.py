@@ -65,7 +65,7 @@ def quantize(
 
     # LiteRT's quantizer replaces a tensor for all of its readers, ai-edge-quantizer for each of them; and in 16 bits
     # LiteRT's has no list of ops to leave in float.
-    by_layer = floating.shared or (precision == "int16x8" and (bool(floating) or method not in ("auto", "min_max")))
+    by_layer = floating.shared or (precision == "int16x8" and (bool(floating) or method != "min_max"))
     if precision not in ("int4", "auto") and not parameters.recipe and not by_layer:
         if in_parts:
             convert = partial(
@@ -157,7 +157,7 @@ def _quantize_calibrated(
 
 def _only_min_max(parameters: TFLiteConversion, facts: ConversionFacts) -> Method:
     """Return the method of LiteRT's converter, the only one for a file whose activations cannot be read."""
-    if parameters.calibration not in ("auto", "min_max"):
+    if parameters.calibration != "min_max":
         reason = (facts.get("stability") or {}).get("not_measured", "it needs TensorFlow's Flex delegate")
         received = f"calibration={parameters.calibration!r} for a model whose activations cannot be read here: {reason}"
         raise ComponentError(received, "calibration='min_max', which the converter does itself", "leave it out")

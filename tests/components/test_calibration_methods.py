@@ -46,7 +46,7 @@ def test_a_glitch_breaks_the_smallest_and_largest_value_and_no_other_method(expo
         facts = exporter.export(*glitch, tmp_path / method, "int8", calibration=method, calibration_count=100)
         assert facts["activation_ranges"] == {"chosen": method}
         assert facts["verified"]["outputs"]["y"]["noise"] < largest
-    facts = exporter.export(*glitch, tmp_path / "auto", "int8", calibration_count=100)
+    facts = exporter.export(*glitch, tmp_path / "auto", "int8", calibration="auto", calibration_count=100)
     errors = facts["activation_ranges"]["error"]
     chosen = facts["activation_ranges"]["chosen"]
     assert chosen == min(errors, key=errors.get) and errors[chosen] < 0.06 and errors["min_max"] > 0.9
@@ -57,7 +57,7 @@ def test_quantize_graph_selects_by_the_same_methods(glitch, tmp_path):
     model, examples = glitch
 
     def quantized(**settings):
-        folder = tmp_path / settings.get("calibration", "auto")
+        folder = tmp_path / settings["calibration"]
         folder.mkdir()
         return quantize_graph(SavedModel(model), folder, Examples(examples), GraphQuantization(**settings))
 
@@ -65,7 +65,7 @@ def test_quantize_graph_selects_by_the_same_methods(glitch, tmp_path):
         quantized(calibration="min_max")
     for method, largest in LARGEST_NOISE.items():
         assert quantized(calibration=method)["verified"]["outputs"]["y"]["noise"] < largest
-    assert quantized()["verified"]["outputs"]["y"]["noise"] < 0.06
+    assert quantized(calibration="auto")["verified"]["outputs"]["y"]["noise"] < 0.06
 
 
 def test_the_branch_of_a_residual_block_has_its_own_range_and_not_that_of_the_sum(tmp_path):
