@@ -226,8 +226,12 @@ def _tensors_of(content: bytes, operations: Collection[str]) -> set[str]:
     """Return the names of the tensors that operations read and write, each of them named by its first output."""
     graph = schema.ModelT.InitFromPackedBuf(content, 0).subgraphs[0]
     names = [tensor.name.decode() for tensor in graph.tensors]
-    matches = [op for op in graph.operators if op.outputs is not None and names[op.outputs[0]] in operations]
-    return {names[index] for op in matches for index in (*op.inputs, *op.outputs) if index >= 0}
+    # Some ops, as of hash tables, have no inputs or outputs.
+    ends = [
+        ([] if op.inputs is None else op.inputs, [] if op.outputs is None else op.outputs) for op in graph.operators
+    ]
+    matches = [(*read, *made) for read, made in ends if any(names[index] in operations for index in made[:1])]
+    return {names[index] for indices in matches for index in indices if index >= 0}
 
 
 def _activations(content: bytes) -> dict[int, str]:
