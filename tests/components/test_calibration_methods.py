@@ -53,6 +53,21 @@ def test_a_glitch_breaks_the_smallest_and_largest_value_and_no_other_method(expo
     assert facts["verified"]["outputs"]["y"]["noise"] == pytest.approx(errors[chosen], rel=0.02)
 
 
+@pytest.mark.parametrize("exporter", [TFLITE, ONNX], ids=str)
+def test_a_mix_has_the_ranges_of_the_method_that_was_chosen_first(exporter, glitch, tmp_path):
+    """1 - correlation is 0.00015 in int8, 0.0001 with a layer in float, and over 0.1 with min_max."""
+    settings = {"calibration": "auto", "calibration_count": 100, "max_degradation": 1.2e-4}
+    facts = exporter.export(*glitch, tmp_path / "out", "int8", **settings)
+    assert facts["activation_ranges"]["chosen"] == "percentile" and len(facts["left_in_float"]) == 1
+    assert facts["degradation"] == pytest.approx(1 - facts["verified"]["outputs"]["y"]["correlation"], rel=0.02)
+
+
+def test_auto_compares_the_methods_in_16_bits_too(glitch, tmp_path):
+    facts = TFLITE.export(*glitch, tmp_path / "out", "int16x8", calibration="auto", calibration_count=100)
+    errors = facts["activation_ranges"]["error"]
+    assert len(errors) == 3 and errors["min_max"] > 3 * errors[facts["activation_ranges"]["chosen"]]
+
+
 def test_quantize_graph_selects_by_the_same_methods(glitch, tmp_path):
     model, examples = glitch
 
