@@ -48,7 +48,7 @@ def _check(model: Model, examples: Examples | None, parameters: TensorRTConversi
     """Raise ComponentError if the parameters contradict each other or the model, or this machine has no GPU."""
     ranges = "which has 8-bit levels in it" if is_quantized(model) else None
     has_ranges = check_conversion(
-        *(model, examples, parameters.precision, parameters.split, ("saved_model", "keras", "onnx")),
+        *(model, examples, parameters.precision, parameters, ("saved_model", "keras", "onnx")),
         without_examples="fp16",
         ranges=ranges,
     )
@@ -64,6 +64,11 @@ def _check(model: Model, examples: Examples | None, parameters: TensorRTConversi
     if parameters.calibrator == "entropy" and parameters.precision != "int8":
         received = f"calibrator='entropy' with precision={parameters.precision!r}"
         raise ComponentError(received, "precision='int8'", "leave calibrator out")
+    if parameters.calibrator == "entropy" and parameters.calibration != "min_max":
+        received = f"calibration={parameters.calibration!r} with calibrator='entropy', which takes no ranges"
+        raise ComponentError(
+            received, "one of them", "leave calibrator out, which calibrates by this method on the CPU"
+        )
     if has_ranges and parameters.calibrator == "entropy":
         received = f"calibrator='entropy' for {model.name}, {ranges or 'whose 8-bit ranges were trained'}"
         expected = "a float model, without ranges"

@@ -15,11 +15,12 @@ from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
 from tfopt.conversion import calibration, onnx_export, onnx_float16, onnx_int8
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.convert import is_quantized
-from tfopt.conversion.verification import verify
+from tfopt.conversion.verification import compare_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import has_trained_ranges
+from tfopt.measurement.parity import noise
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.onnx import OnnxRuntime
 from tfopt.runtimes.tensorrt import DTYPES
@@ -92,6 +93,13 @@ def _quantize(
             return network, facts, sampled
         feed = list(split_batches(sampled, parent.inputs, 1))
         quantizable = onnx_int8.QuantizableFile(source, scratch, feed, per_channel=True, **onnx_int8.SYMMETRIC)
+
+        def measure_noise(form: onnx.ModelProto) -> float:
+            onnx.save(form, scratch / "form.onnx")
+            child = OnnxRuntime(OnnxModel(scratch / "form.onnx"), unfused=True)
+            return noise(compare_held_out(parent, child, examples, sampled, parameters))
+
+        facts |= quantizable.choose_ranges(parameters.calibration, measure_noise)
         facts |= {"reduce_range": False, **quantizable.facts}
         onnx.save(quantizable.quantize(), target)
     if target.exists():

@@ -49,7 +49,7 @@ def export_onnx(
     """
     exported.metadata["name"] = f"onnx {conversion.precision}"
     trained = check_conversion(
-        *(model, examples, conversion.precision, conversion.split, ("saved_model", "keras")),
+        *(model, examples, conversion.precision, conversion, ("saved_model", "keras")),
         calibrated=("int8", "auto"),
         without_examples="float16",
     )

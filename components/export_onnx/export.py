@@ -12,9 +12,10 @@ from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.conversion.mixed_precision import limit_degradation
-from tfopt.conversion.verification import check_whole_inputs, measure_degradation, verify
+from tfopt.conversion.verification import check_whole_inputs, compare_held_out, verify
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
+from tfopt.measurement.parity import Parity, degradation, noise
 from tfopt.processes.memory import trim_heap
 
 
@@ -49,17 +50,20 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
                 quantizable = onnx_int8.QuantizableFile(
                     scratch / "float.onnx", scratch, feed, lowest="int4" if mixed else "int8", **options
                 )
-                facts |= {"reduce_range": reduced, **quantizable.facts}
 
-                def measure(form: onnx.ModelProto) -> float:
+                def compare_form(form: onnx.ModelProto) -> list[Parity]:
                     onnx.save(form, scratch / "form.onnx")
-                    with runtimes.load(OnnxModel(scratch / "form.onnx")) as child:
-                        return measure_degradation(parent, child, examples, sampled, parameters)
+                    child = runtimes.load(OnnxModel(scratch / "form.onnx"))
+                    return compare_held_out(parent, child, examples, sampled, parameters)
 
+                facts |= quantizable.choose_ranges(parameters.calibration, lambda form: noise(compare_form(form)))
+                facts |= {"reduce_range": reduced, **quantizable.facts}
                 if limit is None:
                     converted = quantizable.quantize()
                 else:
-                    converted, mix_facts = limit_degradation(quantizable, limit, measure, mixed=mixed)
+                    converted, mix_facts = limit_degradation(
+                        quantizable, limit, lambda form: degradation(compare_form(form)), mixed=mixed
+                    )
                     facts |= mix_facts
     if parameters.precision == "float16":
         converted = onnx_float16.cast_float16(converted)

@@ -21,9 +21,6 @@ def export_openvino(
     8 bits where OpenVINO has such kernels, with ranges that NNCF calibrates on the examples or that `quantize` trained.
     Everything else is computed in float32; OpenVINO's default is bfloat16 on CPUs that support it.
 
-    Ranges are calibrated in two ways, by the means of the records' extremes and by the extremes of all records. The
-    file has those with which it is closer to its parent on other records (``activation_ranges`` in the model card).
-
     In int8, operations before the first layers stay in float that need exact values (comparisons, casts to integers,
     lookups, rounding) or scale columns, such as a normalization; the model card lists them under ``float_part``.
 
@@ -44,7 +41,7 @@ def export_openvino(
     """
     exported.metadata["name"] = f"openvino {conversion.precision}"
     trained = check_conversion(
-        *(model, examples, conversion.precision, conversion.split, ("saved_model", "keras", "onnx")),
+        *(model, examples, conversion.precision, conversion, ("saved_model", "keras", "onnx")),
         without_examples="float16",
     )
     check_limit(conversion.precision, conversion.max_degradation, ("int8",), trained=trained)

@@ -69,12 +69,13 @@ def _quantize(
             budget = ComparisonBudget(parent.inputs)
             return noise(compare(parent, child, batches, budget=budget).values())
 
-    quantized, settings, facts = quantization.quantize(converted, feed, parameters, measure_error)
+    quantized, settings, method, facts = quantization.quantize(converted, feed, parameters, measure_error)
     if parameters.max_degradation is None:
         return quantized, facts
     controlled, control_facts = quantization.quantize_within_limit(
         *(converted, quantized, feed, list(split_batches(held_out, parent.inputs, 1)), parent),
         limit=parameters.max_degradation,
         settings=settings,
+        method=method,
     )
     return controlled, facts | control_facts

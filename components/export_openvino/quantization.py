@@ -1,9 +1,11 @@
-"""int8 quantization by NNCF: the better of two ways to calibrate ranges, and a limit on the degradation."""
+"""int8 quantization by NNCF: ranges by one of our methods or the best one, and a limit on the degradation."""
 
+import contextlib
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from tfopt.components.export_openvino import float_part, openvino_graph
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
+from tfopt.conversion.activation_ranges import Histogram, Method, choose_method
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.data.batches import Batch
@@ -24,21 +27,61 @@ from tfopt.runtimes.openvino_import import openvino, without_telemetry
 
 with without_telemetry():
     import nncf
+    from nncf.common.quantization.structs import QuantizationScheme
+    from nncf.common.tensor_statistics.collectors import AggregatorBase, TensorCollector
+    from nncf.common.tensor_statistics.statistics import MinMaxTensorStatistic
     from nncf.quantization.advanced_parameters import OverflowFix
-    from nncf.quantization.range_estimator import RangeEstimatorParametersSet
+    from nncf.quantization.algorithms.min_max.algorithm import MinMaxQuantization
+    from nncf.quantization.range_estimator import RangeEstimatorParametersSet, StatisticsType
+    from nncf.tensor import Tensor
 
-# The mean of each record's ends cuts off rare large activations; the ends over all records make the steps larger.
-RANGES = {"mean": None, "minmax": RangeEstimatorParametersSet.MINMAX}  # None: NNCF's own choice
+ENDS = (MinMaxTensorStatistic.MIN_STAT, MinMaxTensorStatistic.MAX_STAT)
+# By NNCF itself; None is its default, the mean of the records' ends.
+ESTIMATORS = {"min_max": RangeEstimatorParametersSet.MINMAX, "moving_average": None}
+
+
+class _Aggregator(AggregatorBase):  # type: ignore[misc]
+    """Our histogram of a tensor as one of NNCF's statistics."""
+
+    def __init__(self, method: Method, *, symmetric: bool) -> None:
+        super().__init__()
+        self._method, self._symmetric, self._histogram = method, symmetric, Histogram("an activation")
+
+    def _register_reduced_input_impl(self, x: Any) -> None:
+        self._histogram.add(x.data)
+
+    def _aggregate_impl(self) -> dict[str, Any]:
+        symmetric = self._symmetric and self._histogram.low < 0  # others are unsigned
+        low, high = self._histogram.range_of(self._method, symmetric=symmetric)
+        high = max(-low, high) if symmetric else high  # of symmetric ranges NNCF reads the upper end
+        return dict(zip(ENDS, (Tensor(np.float32(low)), Tensor(np.float32(high))), strict=True))
+
+
+@contextlib.contextmanager
+def _calibrated_by(method: Method) -> Iterator[None]:
+    """Let NNCF take the ranges of tensors from our statistics: it has no parameter for ranges from outside."""
+    collect = MinMaxQuantization._get_stat_collector
+
+    def collect_histogram(algorithm: Any, graph: Any, target: Any, config: Any, batchwise: bool) -> Any:
+        if target.is_weight_target_point() or config.per_channel:
+            return collect(algorithm, graph, target, config, batchwise)
+        collector = TensorCollector(MinMaxTensorStatistic)
+        reducer = algorithm._backend_entity.reducer_map[StatisticsType.RAW]()
+        aggregator = _Aggregator(method, symmetric=config.mode == QuantizationScheme.SYMMETRIC)
+        collector.register_statistic_branch(MinMaxTensorStatistic.MIN_MAX_STAT, reducer, aggregator)
+        return collector
+
+    own = collect if method in ESTIMATORS else collect_histogram
+    with mock.patch.object(MinMaxQuantization, "_get_stat_collector", own):
+        yield
 
 
 def quantize(
     model: Any, feed: list[Batch], parameters: OpenVINOConversion, measure_error: Callable[[Any], float]
-) -> tuple[Any, dict[str, Any], ConversionFacts]:
-    """Return the int8 form of a float ``openvino.Model``, its arguments of NNCF, and metadata for the model card.
+) -> tuple[Any, dict[str, Any], Method, ConversionFacts]:
+    """Return the int8 form of a float ``openvino.Model``, its arguments of NNCF, its method, and metadata for the card.
 
-    Two forms are made, with the means of the records' smallest and largest activations and with the smallest and
-    largest ones of all records. Either can be several times closer to the float model: ``measure_error`` returns the
-    error of a form on records that it was not calibrated on.
+    ``measure_error`` returns the error of a form on records that it was not calibrated on.
 
     Raises:
         ComponentError: If NNCF fails, or nothing in the model can be computed in 8 bits.
@@ -49,25 +92,26 @@ def quantize(
         fix = "pass the model from before it was quantized, or choose precision='float32' to convert it as it is"
         raise ComponentError(received, "a float model: quantizing twice adds up two rounding errors", fix)
     floating = float_part.find(model)
-    errors: dict[str, float] = {}
-    forms: dict[str, tuple[Any, dict[str, Any]]] = {}
-    for ranges in RANGES:
-        settings = _settings(model, parameters, ranges, floating.operations)
-        forms[ranges] = _quantize(model, feed, settings), settings
-        errors[ranges] = measure_error(forms[ranges][0])
-    chosen = min(errors, key=errors.__getitem__)
-    quantized, settings = forms[chosen]
+
+    def quantize_by(method: Method) -> tuple[Any, dict[str, Any]]:
+        settings = _settings(model, parameters, method, floating.operations)
+        with _calibrated_by(method):
+            return _quantize(model, feed, settings), settings
+
+    def error_of(form: tuple[Any, dict[str, Any]]) -> float:
+        return measure_error(form[0])
+
+    (quantized, settings), method, range_facts = choose_method(parameters.calibration, quantize_by, error_of)
     names, activations = _compile_activations(model, quantized)
     halves = calibration.split_halves(feed)
-    stability = calibration.compare_ranges(*(_ranges(names, activations, half, chosen) for half in halves))
+    stability = calibration.compare_ranges(*(_ranges(names, activations, half, method) for half in halves))
     facts: ConversionFacts = {
         "preset": settings["preset"].value,
         "attention": openvino_graph.has_attention(model),
         "reduce_range": is_range_reduced(parameters.reduce_range),
-        "activation_ranges": {"chosen": chosen, "error": errors},
         "stability": stability,
     }
-    return quantized, settings, facts | floating.facts()
+    return quantized, settings, method, facts | range_facts | floating.facts()
 
 
 def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
@@ -82,13 +126,13 @@ def _quantize(model: Any, feed: list[Batch], settings: dict[str, Any]) -> Any:
     return quantized
 
 
-def _settings(model: Any, parameters: OpenVINOConversion, ranges: str, in_float: Collection[str]) -> dict[str, Any]:
+def _settings(model: Any, parameters: OpenVINOConversion, method: Method, in_float: Collection[str]) -> dict[str, Any]:
     attention = openvino_graph.has_attention(model)
     preset = parameters.preset if parameters.preset != "auto" else "mixed" if attention else "performance"
     advanced = nncf.AdvancedQuantizationParameters(
         overflow_fix=OverflowFix.ENABLE if is_range_reduced(parameters.reduce_range) else OverflowFix.DISABLE
     )
-    if estimator := RANGES[ranges]:
+    if estimator := ESTIMATORS.get(method):
         advanced.activations_range_estimator_params = estimator
     return {
         "preset": nncf.QuantizationPreset[preset.upper()],
@@ -115,14 +159,14 @@ def _compile_activations(model: Any, quantized: Any) -> tuple[list[str], Any]:
 
 
 def _ranges(names: list[str], activations: Any, feed: list[Batch], kind: str) -> calibration.Ranges:
-    """Return the range of each activation as NNCF calibrates it; ``kind`` is one of `RANGES`."""
+    """Return the range of each activation: the means of the records' ends, or the ends of all records."""
     request = activations.create_infer_request()
     ends = []
     for batch in feed:
         values = request.infer(dict(batch), share_inputs=True, share_outputs=True).to_tuple()
         ends.append([(array.min(), array.max()) for array in values])
     lows, highs = np.moveaxis(np.asarray(ends, np.float64), -1, 0)
-    if kind == "mean":
+    if kind == "moving_average":
         low, high = lows.mean(axis=0), highs.mean(axis=0)
     else:
         low, high = lows.min(axis=0), highs.max(axis=0)
@@ -138,6 +182,7 @@ def quantize_within_limit(
     *,
     limit: float,
     settings: Mapping[str, object],
+    method: Method,
 ) -> tuple[Any, ConversionFacts]:
     """Return an int8 form that degrades by at most the limit, and metadata for the model card.
 
@@ -149,19 +194,20 @@ def quantize_within_limit(
         ComponentError: If the limit is exceeded although half of the layers are left in float.
     """
     cached_parent = _CachedRuntime(parent)
-    controlled = nncf.quantize_with_accuracy_control(
-        model.clone(),
-        nncf.Dataset(feed),
-        nncf.Dataset(range(len(held_out))),
-        partial(_measure, cached_parent, held_out),
-        max_drop=limit,
-        drop_type=nncf.DropType.ABSOLUTE,
-        subset_size=len(feed),
-        preset=settings["preset"],
-        model_type=settings["model_type"],
-        ignored_scope=settings["ignored_scope"],
-        advanced_quantization_parameters=settings["advanced_parameters"],
-    )
+    with _calibrated_by(method):
+        controlled = nncf.quantize_with_accuracy_control(
+            model.clone(),
+            nncf.Dataset(feed),
+            nncf.Dataset(range(len(held_out))),
+            partial(_measure, cached_parent, held_out),
+            max_drop=limit,
+            drop_type=nncf.DropType.ABSOLUTE,
+            subset_size=len(feed),
+            preset=settings["preset"],
+            model_type=settings["model_type"],
+            ignored_scope=settings["ignored_scope"],
+            advanced_quantization_parameters=settings["advanced_parameters"],
+        )
     with OpenVINORuntime(compile_model(controlled), "an int8 form") as child:
         reached = degradation(compare(cached_parent, child, held_out).values())
     before, after = openvino_graph.int8_layers(quantized), openvino_graph.int8_layers(controlled)

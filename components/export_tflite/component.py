@@ -59,7 +59,7 @@ def _check(model: Model, examples: Examples | None, parameters: TFLiteConversion
     parameters.rules()
     precision = parameters.precision
     trained = check_conversion(
-        *(model, examples, precision, parameters.split, ("saved_model", "keras")),
+        *(model, examples, precision, parameters, ("saved_model", "keras")),
         calibrated=CALIBRATED,
         without_examples="dynamic",
     )

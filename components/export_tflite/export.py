@@ -15,11 +15,12 @@ from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversi
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import count_kinds
-from tfopt.conversion.verification import check_whole_inputs, measure_degradation, verify
+from tfopt.conversion.verification import check_whole_inputs, compare_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
 from tfopt.keras_models.quantization_aware import has_trained_ranges
+from tfopt.measurement.parity import Parity
 from tfopt.runtimes import Runtime
 
 log = logging.getLogger(__name__)
@@ -44,19 +45,19 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
         sampled, description = calibration.sample_inputs(examples, parent.inputs, parameters)
         feed = list(split_batches(sampled, parent.inputs, 1))
         facts |= {"calibration": description} if calibrated else {}
-    measure = partial(_measure_degradation, parent, examples, sampled, parameters)
+    compare_file = partial(_compare, parent, examples, sampled, parameters)
     with tempfile.TemporaryDirectory(dir=target, prefix=".tflite-") as folder:
         source, fixed = Path(folder, "saved_model"), Path(folder, "batch_of_one")
         keras_models.place_saved_model(model, source)
         try:
-            content, quantization_facts = quantize.quantize(source, parameters, feed, calibrated, measure)
+            content, quantization_facts = quantize.quantize(source, parameters, feed, calibrated, compare_file)
         except litert_converter.OpenListError:
             if calibrated or any(spec.shape[:1] != (None,) for spec in parent.inputs.values()):
                 raise
             log.warning("LiteRT has no loops over lists with an open batch size: the file takes one record a call")
             parent.inputs = {name: replace(spec, shape=(1, *spec.shape[1:])) for name, spec in parent.inputs.items()}
             litert_converter.write_with_batch_of_one(SavedModel(source), fixed)
-            content, quantization_facts = quantize.quantize(fixed, parameters, feed, calibrated, measure)
+            content, quantization_facts = quantize.quantize(fixed, parameters, feed, calibrated, compare_file)
             facts["batch_size"] = 1
     ops = flatbuffer.describe(content)
     facts |= quantization_facts | {"ops": ops}
@@ -71,14 +72,14 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
     return {"precision": parameters.precision, "ranges": "trained" if trained else None, **facts}
 
 
-def _measure_degradation(
+def _compare(
     parent: Runtime, examples: Examples | None, sampled: Batch | None, parameters: TFLiteConversion, content: bytes
-) -> float:
-    """Return the degradation of a file on records it was not calibrated on."""
+) -> list[Parity]:
+    """Compare a file with the parent on records it was not calibrated on."""
     with tempfile.NamedTemporaryFile(suffix=".tflite") as file:
         Path(file.name).write_bytes(content)
-        with _load(TFLiteModel(file.name), parameters) as child:
-            return measure_degradation(parent, child, examples, sampled, parameters)
+        child = _load(TFLiteModel(file.name), parameters)
+        return compare_held_out(parent, child, examples, sampled, parameters)
 
 
 def _verify(

@@ -31,7 +31,7 @@ def find(content: bytes) -> FloatPart:
     operations: list[Operation] = []
     scaled: set[str] = set()
     for op in graph.operators:
-        if op.outputs is None or not len(op.outputs):
+        if not _count(op.outputs) or not _count(op.inputs):
             continue
         kind, writes = kinds[op.opcodeIndex], tuple(names[index] for index in op.outputs)
         reads = tuple(names[index] for index in op.inputs if index >= 0 and _stored(file, index) is None)
@@ -92,6 +92,11 @@ def _numbers(file: Any, index: int) -> NDArray[np.float32] | None:
     if stored is None or file.subgraphs[0].tensors[index].type != schema.TensorType.FLOAT32:
         return None
     return np.frombuffer(np.asarray(stored, np.uint8).tobytes(), np.float32)
+
+
+def _count(indices: Any) -> int:
+    """Return the number of tensors of an op; empty lists are None in some files."""
+    return 0 if indices is None else len(indices)
 
 
 def _stored(file: Any, index: int) -> Any:

@@ -6,6 +6,7 @@ A layer is an op, identified by the name of its output, such as ``model/dense_1/
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
@@ -17,6 +18,7 @@ from ai_edge_quantizer.utils.qsv_utils import min_max_update
 
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite.parameters import Rule
+from tfopt.conversion.activation_ranges import Histogram, Method, select_ranges
 from tfopt.conversion.mixed_precision import BITS, ERROR_RECORDS, Layer, MixedModel
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line, nearest
@@ -44,7 +46,7 @@ class QuantizableModel(MixedModel[bytes]):
         self._content, self._precision, self._feed, self._integer_io = content, precision, feed, integer_io
         self._lowest, self._scales = LOWEST.get(precision, "int8"), SCALES[0]
         self.rules: list[Rule] = []
-        self.ranges: JsonObject | None = None
+        self.ranges: dict[str, Any] | None = None
         self.by_bytes = precision not in ACTIVATION_BITS
         if precision in ACTIVATION_BITS:
             # The default mode reads every tensor, also texts and tables that no operation has set: some reads crash.
@@ -64,6 +66,14 @@ class QuantizableModel(MixedModel[bytes]):
         """Return the float ops; those without weights have a precision only if activations have."""
         names = [(layer, largest) for layer, largest in _layers(self._content) if layer.weights or self.ranges]
         return [replace(layer, kinds=self._kinds(layer, largest)) for layer, largest in names]
+
+    def replace_ranges(self, histograms: Mapping[str, Histogram], method: Method) -> None:
+        """Replace the ranges of the activations by those that a method selects."""
+        ranges = select_ranges(histograms, method, bits=ACTIVATION_BITS[self._precision])
+        for name, ends in (self.ranges or {}).items():
+            if name in ranges:
+                low, high = ranges[name]
+                ends |= {"min": np.full_like(ends["min"], low), "max": np.full_like(ends["max"], high)}
 
     def quantize(self, kinds: Mapping[str, str] | None = None, lowest: str | None = None) -> bytes:
         """Return the file quantized by the rules and with these kinds of layers.

@@ -1,7 +1,7 @@
 """LiteRT's converter: its options for each precision, with readable errors, and SavedModels that it can take."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +9,13 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.lite.python import schema_py_generated
 from tensorflow.lite.python.convert import mlir_quantize
+from tensorflow.lite.tools.flatbuffer_utils import convert_object_to_bytearray
 
 from tfopt.artifacts import SavedModel
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
 from tfopt.components.export_tflite.parameters import TFLiteConversion
+from tfopt.conversion.activation_ranges import Range
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -60,18 +62,12 @@ class OpenListError(ComponentError):
 
 
 def convert(
-    saved_model: Path,
-    parameters: TFLiteConversion,
-    feed: list[Batch] | None,
-    *,
-    dense_channels: bool = True,
-    in_float: Sequence[str] = (),
+    saved_model: Path, parameters: TFLiteConversion, feed: list[Batch] | None, *, only_calibrate: bool = False
 ) -> bytes:
     """Return the flatbuffer of a SavedModel's ``serving_default``; of a Keras object the converter may drop weights.
 
-    ``feed`` has real inputs to calibrate on, for the integer precisions; it is None if the ranges were trained.
-    ``dense_channels`` gives each channel of a dense layer a scale of its own. ``in_float`` are the ops to leave in
-    float in int8, each by the name of its first output.
+    ``feed`` has real inputs to calibrate on, for the integer precisions; it is None if the ranges were trained. With
+    ``only_calibrate`` the file stays in float, and has the range of each activation.
 
     Raises:
         ComponentError: If an op cannot be converted; the ops are named.
@@ -99,15 +95,44 @@ def convert(
     if parameters.select_tf_ops:
         ops.append(OPS.SELECT_TF_OPS)
     converter.target_spec.supported_ops = ops
-    converter._experimental_disable_per_channel_quantization_for_dense_layers = not dense_channels
-    converter._experimental_calibrate_only = bool(in_float)  # its quantizer has no list of ops to leave in float
+    converter._experimental_calibrate_only = only_calibrate
     try:
-        content = bytes(converter.convert())
-        if not in_float:
-            return content
+        return bytes(converter.convert())
+    except Exception as error:
+        raise _conversion_error(error, parameters, saved_model) from error
+
+
+def quantize(
+    calibrated: bytes,
+    ranges: Mapping[str, Range],
+    parameters: TFLiteConversion,
+    saved_model: Path,
+    *,
+    dense_channels: bool = True,
+    in_float: Sequence[str] = (),
+) -> bytes:
+    """Return the int8 form of a float flatbuffer that has ranges, after replacing some.
+
+    LiteRT's own range of a tensor to which an op adds in place is that of the sum, as at the end of residual blocks.
+    ``dense_channels`` gives each channel of a dense layer a scale of its own. ``in_float`` are the ops to leave in
+    float, each by the name of its first output.
+
+    Raises:
+        ComponentError: If an op cannot be quantized; the ops are named.
+    """
+    file = schema_py_generated.ModelT.InitFromPackedBuf(calibrated, 0)
+    for tensor in file.subgraphs[0].tensors:
+        if (name := tensor.name.decode()) in ranges and tensor.quantization is not None:
+            tensor.quantization.min, tensor.quantization.max = ([np.float32(end)] for end in ranges[name])
+    dtype = INTEGER["int8"][1] if parameters.integer_io else tf.float32
+    try:
         return bytes(
             mlir_quantize(
-                content, denylisted_nodes=list(in_float), disable_per_channel_for_dense_layers=not dense_channels
+                bytes(convert_object_to_bytearray(file)),
+                input_data_type=dtype,
+                output_data_type=dtype,
+                denylisted_nodes=list(in_float),
+                disable_per_channel_for_dense_layers=not dense_channels,
             )
         )
     except Exception as error:

@@ -1,10 +1,9 @@
 """Conversion by LiteRT's converter or, layer by layer, by ai-edge-quantizer, and the stability of the ranges."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
@@ -12,12 +11,14 @@ from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite import flatbuffer, float_part, litert_converter
 from tfopt.components.export_tflite.parameters import BY_LAYER, TFLiteConversion
 from tfopt.conversion import calibration
+from tfopt.conversion.activation_ranges import Histogram, Method, choose_method, select_ranges
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
 from tfopt.conversion.mixed_precision import limit_degradation
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
+from tfopt.measurement.parity import Parity, degradation, noise
 from tfopt.value_types import JsonObject
 
 MIN_SAVING, MIN_SAVED_BYTES = 0.02, 4096  # of the file, to justify a second conversion with one scale per dense layer
@@ -27,47 +28,86 @@ Measure = Callable[[bytes], float]  # the degradation of a file, on records it w
 
 
 def quantize(
-    serving: Path, parameters: TFLiteConversion, feed: list[Batch] | None, calibrated: bool, measure: Measure
+    serving: Path,
+    parameters: TFLiteConversion,
+    feed: list[Batch] | None,
+    calibrated: bool,
+    compare: Callable[[bytes], list[Parity]],
 ) -> tuple[bytes, ConversionFacts]:
     """Return the flatbuffer of a SavedModel, and metadata for the model card.
 
-    ``calibrated`` is True if the feed determines the ranges of the activations.
+    ``calibrated`` is True if the feed determines the ranges of the activations. ``compare`` compares a file with the
+    parent, on records it was not calibrated on.
 
     Raises:
         ComponentError: If an op cannot be converted, nothing is sparse, or the degradation exceeds the limit.
     """
-    facts, floating = _inspect(serving, parameters, feed or []) if calibrated else ({}, FloatPart())
     precision, limit = parameters.precision, parameters.max_degradation
+    # LiteRT's quantizer to 16 bits takes no ranges, and a sparse file is not quantized after its conversion.
+    in_parts = calibrated and precision == "int8" and not parameters.sparse
+    facts, floating, method, floats = ConversionFacts(), FloatPart(), parameters.calibration, b""
+    histograms: Mapping[str, Histogram] = {}
+    if calibrated and feed:
+        floats = (
+            litert_converter.convert(serving, parameters, feed, only_calibrate=True)
+            if in_parts
+            else litert_converter.convert_float(serving, parameters)
+        )
+        facts, floating, histograms = _inspect(floats, parameters, feed)
+        if not histograms:
+            method = _only_min_max(parameters, facts)
+
+    def measure(content: bytes) -> float:
+        return degradation(compare(content))
+
+    def measure_noise(content: bytes) -> float:
+        return noise(compare(content))
+
     # LiteRT's quantizer replaces a tensor for all of its readers, ai-edge-quantizer for each of them; and in 16 bits
     # LiteRT's has no list of ops to leave in float.
-    by_layer = floating.shared or (bool(floating) and precision == "int16x8")
+    by_layer = floating.shared or (precision == "int16x8" and (bool(floating) or method != "min_max"))
     if precision not in ("int4", "auto") and not parameters.recipe and not by_layer:
-        in_float = floating.operations
-        content = litert_converter.convert(serving, parameters, feed if calibrated else None, in_float=in_float)
+        if in_parts:
+            convert = partial(
+                _quantize_calibrated, floats, histograms, parameters, serving, in_float=floating.operations
+            )
+            content, method, range_facts = choose_method(method, convert, measure_noise)
+            facts |= range_facts
+        else:
+            content = litert_converter.convert(serving, parameters, feed if calibrated else None)
         if parameters.sparse and not flatbuffer.describe(content)["sparse"]:
             received = "sparse for a model in which no layer's weights are mostly zeros"
             raise ComponentError(received, "a pruned model", "prune it first (tfopt prune), or leave sparse out")
-        if feed and calibrated and precision == "int8" and parameters.tolerance is None:
-            convert = partial(
-                litert_converter.convert, serving, parameters, feed, dense_channels=False, in_float=in_float
-            )
-            content, scale_facts = choose_dense_scales(content, convert, measure, limit)
+        if in_parts and parameters.tolerance is None:
+            smaller = partial(convert, method, dense_channels=False)
+            content, scale_facts = choose_dense_scales(content, smaller, measure, limit)
             facts |= scale_facts
-        degradation = None if limit is None else measure(content)
-        if degradation is None or limit is None or degradation <= limit:
+        degraded = None if limit is None else measure(content)
+        if degraded is None or limit is None or degraded <= limit:
             return content, facts
         if precision not in BY_LAYER or (precision == "int8" and not calibrated):
-            received = f"{precision}: degradation {degradation:.3g}"
+            received = f"{precision}: degradation {degraded:.3g}"
             expected = f"at most max_degradation={limit:g}"
             raise ComponentError(received, expected, "allow more, or choose a higher precision")
     from tfopt.components.export_tflite import layer_quantization  # ai-edge-quantizer takes a quarter of a second
 
-    model = layer_quantization.QuantizableModel(
-        litert_converter.convert_float(serving, parameters), precision, feed or [], integer_io=parameters.integer_io
-    )
+    if in_parts or not floats:
+        floats = litert_converter.convert_float(serving, parameters)
+    model = layer_quantization.QuantizableModel(floats, precision, feed or [], integer_io=parameters.integer_io)
     rules = parameters.rules()
     model.check(rules)
     model.rules = [*layer_quantization.layer_rules(dict.fromkeys(floating.operations, "float32")), *rules]
+    if calibrated and histograms:
+        if in_parts:  # the names of tensors differ in part
+            _, _, histograms = _inspect(floats, parameters, feed or [])
+
+        def measure_ranges(method: Method) -> float:
+            model.replace_ranges(histograms, method)
+            return measure_noise(model.quantize())
+
+        _, chosen, range_facts = choose_method(method, lambda method: method, measure_ranges)
+        model.replace_ranges(histograms, chosen)
+        facts = range_facts | facts
     if precision in layer_quantization.LOWEST and feed:
         facts["weight_scales"] = model.choose_scales(measure)
     if limit is None:
@@ -90,26 +130,59 @@ def choose_dense_scales(
     if flatbuffer.dense_scale_bytes(content) < max(MIN_SAVING * len(content), MIN_SAVED_BYTES):
         return content, {}
     smaller = convert()
-    degradation = {"channel": measure(content), "layer": measure(smaller)}
-    allowed = min(degradation["channel"] + MAX_EXTRA_DEGRADATION, 1.0 if limit is None else limit)
-    choice = "layer" if degradation["layer"] <= allowed and len(smaller) < len(content) else "channel"
+    degraded = {"channel": measure(content), "layer": measure(smaller)}
+    allowed = min(degraded["channel"] + MAX_EXTRA_DEGRADATION, 1.0 if limit is None else limit)
+    choice = "layer" if degraded["layer"] <= allowed and len(smaller) < len(content) else "channel"
     sizes = {"channel": len(content), "layer": len(smaller)}
-    facts: JsonObject = {"one_for_each": choice, "bytes": sizes, "degradation": degradation}
+    facts: JsonObject = {"one_for_each": choice, "bytes": sizes, "degradation": degraded}
     return smaller if choice == "layer" else content, {"dense_scales": facts}
 
 
-def _inspect(serving: Path, parameters: TFLiteConversion, feed: list[Batch]) -> tuple[ConversionFacts, FloatPart]:
-    """Return the stability of the ranges for the model card, and the ops to leave in float."""
-    content = litert_converter.convert_float(serving, parameters)
+def _quantize_calibrated(
+    floats: bytes,
+    histograms: Mapping[str, Histogram],
+    parameters: TFLiteConversion,
+    serving: Path,
+    method: Method,
+    *,
+    in_float: Sequence[str],
+    dense_channels: bool = True,
+) -> bytes:
+    """Return the int8 form of a float flatbuffer, with the ranges that a method selects."""
+    ranges = select_ranges(histograms, method)
+    return litert_converter.quantize(
+        floats, ranges, parameters, serving, dense_channels=dense_channels, in_float=in_float
+    )
+
+
+def _only_min_max(parameters: TFLiteConversion, facts: ConversionFacts) -> Method:
+    """Return the method of LiteRT's converter, the only one for a file whose activations cannot be read."""
+    if parameters.calibration != "min_max":
+        reason = (facts.get("stability") or {}).get("not_measured", "it needs TensorFlow's Flex delegate")
+        received = f"calibration={parameters.calibration!r} for a model whose activations cannot be read here: {reason}"
+        raise ComponentError(received, "calibration='min_max', which the converter does itself", "leave it out")
+    return "min_max"
+
+
+def _inspect(
+    content: bytes, parameters: TFLiteConversion, feed: list[Batch]
+) -> tuple[ConversionFacts, FloatPart, Mapping[str, Histogram]]:
+    """Return the stability of the ranges for the model card, the ops to leave in float, and the activations."""
     facts: ConversionFacts = {}
+    histograms: Mapping[str, Histogram] = {}
+    floating = float_part.find(content)
     if not parameters.select_tf_ops:
         try:
             facts["stability"] = measure_stability(content, feed)
-        except Exception as error:  # only for the model card: LiteRT's own converter calibrates this file
+            histograms = _histograms(content, feed)
+        except ComponentError:
+            raise
+        except Exception as error:  # LiteRT's own converter calibrates this file
             facts["stability"] = {"not_measured": first_line(error)}
-    floating = float_part.find(content)
+    for name in _tensors_of(content, floating.operations) & set(histograms):
+        histograms[name].is_exact = True
     if not parameters.integer_io:
-        return facts | floating.facts(), floating
+        return facts | floating.facts(), floating, histograms
     if floating.exact:
         kinds = count_kinds(floating.exact)
         raise ComponentError(
@@ -121,11 +194,17 @@ def _inspect(serving: Path, parameters: TFLiteConversion, feed: list[Batch]) -> 
     # A device without floats cannot compute a part in float. The comparison judges what rounding the columns costs.
     if floating:
         facts["rounded"] = floating.scaling
-    return facts, FloatPart()
+    return facts, FloatPart(), histograms
 
 
 def measure_stability(content: bytes, feed: list[Batch]) -> JsonObject:
-    """Compare the ranges of a float32 flatbuffer's activations on two disjoint halves of the calibration data."""
+    """Compare the ranges of a float flatbuffer's activations on two disjoint halves of the calibration data."""
+    halves = calibration.split_halves(feed)
+    return calibration.compare_ranges(*(select_ranges(_histograms(content, half), "min_max") for half in halves))
+
+
+def _histograms(content: bytes, feed: list[Batch]) -> dict[str, Histogram]:
+    """Return the histogram of each float activation over all records."""
     tensors = _activations(content)
     interpreter = Interpreter(
         model_content=content,
@@ -134,27 +213,32 @@ def measure_stability(content: bytes, feed: list[Batch]) -> JsonObject:
         experimental_op_resolver_type=OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
         experimental_preserve_all_tensors=True,
     )
-    halves = calibration.split_halves(feed)
-    return calibration.compare_ranges(*(_ranges(interpreter, tensors, half) for half in halves))
-
-
-def _ranges(interpreter: Interpreter, tensors: dict[int, str], feed: list[Batch]) -> calibration.Ranges:
-    """Return the smallest and the largest value of each tensor in all batches."""
     call = interpreter.get_signature_runner(SERVING_DEFAULT)
-    lows, highs = np.full(len(tensors), np.inf), np.full(len(tensors), -np.inf)
+    histograms = {name: Histogram(name) for name in tensors.values()}
     for batch in feed:
         call(**batch)
-        arrays = [interpreter.get_tensor(index) for index in tensors]
-        lows = np.fmin(lows, [array.min() for array in arrays])
-        highs = np.fmax(highs, [array.max() for array in arrays])
-    ends = zip(lows.tolist(), highs.tolist(), strict=True)
-    return dict(zip(tensors.values(), ends, strict=True))
+        for index, name in tensors.items():
+            histograms[name].add(interpreter.get_tensor(index))
+    return histograms
+
+
+def _tensors_of(content: bytes, operations: Collection[str]) -> set[str]:
+    """Return the names of the tensors that operations read and write, each of them named by its first output."""
+    graph = schema.ModelT.InitFromPackedBuf(content, 0).subgraphs[0]
+    names = [tensor.name.decode() for tensor in graph.tensors]
+    # Some ops, as of hash tables, have no inputs or outputs.
+    ends = [
+        ([] if op.inputs is None else op.inputs, [] if op.outputs is None else op.outputs) for op in graph.operators
+    ]
+    matches = [(*read, *made) for read, made in ends if any(names[index] in operations for index in made[:1])]
+    return {names[index] for indices in matches for index in indices if index >= 0}
 
 
 def _activations(content: bytes) -> dict[int, str]:
     """Return the names of the float tensors that are inputs or results of operations, by index."""
     graph = schema.ModelT.InitFromPackedBuf(content, 0).subgraphs[0]
-    indices = [*graph.inputs, *(index for op in graph.operators for index in op.outputs)]
+    outputs = [op.outputs for op in graph.operators if op.outputs is not None]
+    indices = [*graph.inputs, *(index for indices in outputs for index in indices)]
     tensors = {int(index): graph.tensors[index] for index in indices}
     return {
         index: tensor.name.decode() for index, tensor in tensors.items() if tensor.type == schema.TensorType.FLOAT32

@@ -24,7 +24,7 @@ def quantize_graph(
 
     The result is a SavedModel for servers that load nothing else. A layer is a convolution, depthwise convolution or
     matrix product with constant weights, with its bias, the sum with a residual, and ReLU or ReLU6. Weights have a
-    scale for each channel, activations one for each tensor, from their largest value on the examples. What a layer
+    scale for each channel, activations one for each tensor, calibrated on the examples. What a layer
     passes to another layer stays in 8 bits, also through reshapes and max pooling; everything else is in float32.
     Batch norms are folded first. The last dense layer returns float32.
 

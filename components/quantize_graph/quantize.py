@@ -1,41 +1,38 @@
 """Quantization of one model: fold, find the layers, calibrate, write 8-bit operations, compare."""
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
-
-import numpy as np
 
 from tfopt import runtimes
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.components.quantize_graph.int8_operations import FUSED, Int8Writer
 from tfopt.components.quantize_graph.layers import Layer, Stays, find_layers
 from tfopt.components.quantize_graph.parameters import GraphQuantization
-from tfopt.conversion.calibration import compare_ranges, sample_inputs
+from tfopt.conversion.activation_ranges import Histogram, Method, choose_method
+from tfopt.conversion.calibration import compare_ranges, sample_inputs, split_halves
+from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
-from tfopt.conversion.verification import verify
+from tfopt.conversion.verification import compare_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
 from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-from tfopt.graph.graph_def import FLOAT, INT32, reach
+from tfopt.graph.graph_def import FLOAT, reach
 from tfopt.graph.law import Maker
 from tfopt.graph.law_order import FOLDING
 from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.mutable_graph import Graph, Tensor
 from tfopt.graph.report import Report
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
-from tfopt.measurement.parity import describe_parity
+from tfopt.measurement.parity import describe_parity, noise
 from tfopt.saved_models.saved_model import opened, write
 from tfopt.serving.verified_write import copy_assets
 from tfopt.value_types import JsonObject
 
 PASSES = (*FOLDING, "fuse_pad_into_conv", "strip_unused")
-BATCH = 16
 NAME = "quantized saved_model"
-
-Range = tuple[float, float]
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +48,14 @@ def quantize(model: SavedModel, target: Path, examples: Examples, parameters: Gr
             raise ComponentError(received, "TensorFlow for x86 CPUs, which is built with oneDNN", fix)
     with runtimes.load(model) as parent:
         calibrated, facts = sample_inputs(examples, parent.inputs, parameters)
+
+        def measure(form: Frozen) -> float:
+            child = FrozenRuntime(form, model.signature)
+            return noise(compare_held_out(parent, child, examples, calibrated, parameters))
+
         with opened(model, state=True) as frozen:
-            batches = list(split_batches(calibrated, parent.inputs, BATCH))
-            child, layers, stays, stability = quantize_frozen(frozen, model.signature, batches, parameters)
+            batches = list(split_batches(calibrated, parent.inputs, 1))
+            child, layers, stays, range_facts = quantize_frozen(frozen, model.signature, batches, parameters, measure)
             write(child, target / "Format-Serving")
             copy_assets(model, target / "Format-Serving")
         with runtimes.load(SavedModel(target), signature=model.signature) as served:
@@ -63,16 +65,22 @@ def quantize(model: SavedModel, target: Path, examples: Examples, parameters: Gr
         log.warning("%s: %s", NAME, warning)
     return {
         **{"name": NAME, "precision": "int8", "report": {"layers": layers, "stays": stays}},
-        **{"calibration": facts, "stability": stability, "verified": verified},
+        **{"calibration": facts, "stability": range_facts["stability"], "verified": verified},
+        "activation_ranges": range_facts["activation_ranges"],
     }
 
 
 def quantize_frozen(
-    frozen: Frozen, key: str, batches: list[Batch], parameters: GraphQuantization
-) -> tuple[Frozen, list[str], Stays, JsonObject]:
-    """Return a model with 8-bit layers, these, what stays, and how ranges differ between halves of the data.
+    frozen: Frozen,
+    key: str,
+    batches: list[Batch],
+    parameters: GraphQuantization,
+    measure_error: Callable[[Frozen], float],
+) -> tuple[Frozen, list[str], Stays, ConversionFacts]:
+    """Return a model with 8-bit layers, these, what stays, and metadata on the ranges.
 
-    The batches are for the signature ``key``. Signatures with the same inputs are calibrated on the same examples;
+    The batches, of one record each, are for the signature ``key``; ``measure_error`` returns the error of a model on
+    other records. Signatures with the same inputs are calibrated on the same examples;
     layers that only others use stay.
 
     Raises:
@@ -88,10 +96,23 @@ def quantize_frozen(
         expected = "a convolution or matrix product with constant weights"
         fix = "quantize the model from before cast_precision, or leave the model as it is"
         raise ComponentError(received, expected, fix)
-    ranges, stability = _calibrate(folded, reached, layers, batches)
-    Int8Writer(graph, layers, ranges, reduced=is_range_reduced(parameters.reduce_range)).replace_layers()
-    child = optimize(replace(folded, graph=graph.to_graph_def()), ("strip_unused", "share_equal_nodes"), Report())
-    return child, [layer.kernel.name for layer in layers], stays, stability
+    histograms = _calibrate(folded, reached, layers, batches)
+    halves = (_calibrate(folded, reached, layers, half) for half in split_halves(batches))
+    stability = compare_ranges(
+        *({str(tensor): histogram.range_of("min_max") for tensor, histogram in half.items()} for half in halves)
+    )
+
+    def quantize_by(method: Method) -> Frozen:
+        own = graph_of(folded)
+        parts, _ = find_layers(own, parameters.operations, set().union(*reached.values()))
+        ranges = {
+            tensor: histogram.range_of(method, symmetric=histogram.low < 0) for tensor, histogram in histograms.items()
+        }
+        Int8Writer(own, parts, ranges, reduced=is_range_reduced(parameters.reduce_range)).replace_layers()
+        return optimize(replace(folded, graph=own.to_graph_def()), ("strip_unused", "share_equal_nodes"), Report())
+
+    child, _, facts = choose_method(parameters.calibration, quantize_by, measure_error)
+    return child, [layer.kernel.name for layer in layers], stays, {"stability": stability, **facts}
 
 
 def _reached(graph: Graph, frozen: Frozen, key: str) -> dict[str, set[str]]:
@@ -109,53 +130,31 @@ def _reached(graph: Graph, frozen: Frozen, key: str) -> dict[str, set[str]]:
 
 def _calibrate(
     frozen: Frozen, reached: dict[str, set[str]], layers: list[Layer], batches: list[Batch]
-) -> tuple[dict[Tensor, Range], JsonObject]:
-    """Return the ranges of all tensors that layers read or return, and how they differ between halves of the data."""
-    ranges: dict[Tensor, Range] = {}
-    halves: tuple[dict[str, Range], dict[str, Range]] = ({}, {})
+) -> dict[Tensor, Histogram]:
+    """Return the histograms of all tensors that layers read or return."""
+    histograms: dict[Tensor, Histogram] = {}
     for key, nodes in reached.items():
         own = [layer for layer in layers if layer.kernel.name in nodes]
         tensors = {tensor for layer in own for tensor in (layer.source, layer.residual, Tensor(layer.end)) if tensor}
-        measured = _measure_ranges(frozen, key, sorted(tensors - set(ranges)), batches)
-        ranges |= union(measured)
-        for half, part in zip(halves, (measured[::2], measured[1::2]), strict=True):
-            half |= {str(tensor): value for tensor, value in union(part).items()}
-    for tensor, (low, high) in ranges.items():
-        if not np.isfinite([low, high]).all():
-            fix = "check the examples; inspect_model lists weights that are not finite"
-            raise ComponentError(f"{tensor} is NaN or infinite on the calibration examples", "finite activations", fix)
-    return ranges, compare_ranges(*halves)
+        histograms |= _measure_histograms(frozen, key, sorted(tensors - set(histograms)), batches)
+    return histograms
 
 
-def _measure_ranges(
+def _measure_histograms(
     frozen: Frozen, key: str, tensors: Iterable[Tensor], batches: Iterable[Batch]
-) -> list[dict[Tensor, Range]]:
-    """Return, for each batch, the range of each tensor of floats that a signature computes."""
-    measured = list(dict.fromkeys(tensors))
+) -> dict[Tensor, Histogram]:
+    """Return the histogram of each tensor of floats that a signature computes."""
+    histograms = {tensor: Histogram(str(tensor)) for tensor in tensors}
     graph, outputs = Graph.of(frozen.graph), {}
-    for number, tensor in enumerate(measured):
+    for number, tensor in enumerate(histograms):
         node = graph.nodes[tensor.node]
-        make = Maker(graph, node, [])
-        flat, axis = make.reshape(tensor, [-1], like=node, T=FLOAT), make.constant("axis", np.zeros(1, np.int32))
-        for op in ("Min", "Max"):
-            extreme = make.node(op, flat, axis, like=node, T=FLOAT, Tidx=INT32, keep_dims=False)
-            outputs[f"{op}_{number}"] = Endpoint(f"{extreme.node}:0", "float32", ())
+        flat = Maker(graph, node, []).reshape(tensor, [-1], like=node, T=FLOAT)
+        outputs[f"flat_{number}"] = Endpoint(f"{flat.node}:0", "float32", (None,))
     signature = Signature(frozen.signatures[key].inputs, outputs)
     probed = replace(frozen, graph=graph.to_graph_def(), signatures={key: signature})
-    ranges = []
     with FrozenRuntime(probed, key) as runtime:
         for batch in batches:
             values = runtime.run(batch)
-            lows, highs = ([float(values[f"{op}_{index}"]) for index in range(len(measured))] for op in ("Min", "Max"))
-            ranges.append(dict(zip(measured, zip(lows, highs, strict=True), strict=True)))
-    return ranges
-
-
-def union(ranges: Iterable[dict[Tensor, Range]]) -> dict[Tensor, Range]:
-    """Return the range over all batches; NaN in one stays NaN."""
-    joined: dict[Tensor, Range] = {}
-    for batch_ranges in ranges:
-        for tensor, (low, high) in batch_ranges.items():
-            lowest, highest = joined.get(tensor, (low, high))
-            joined[tensor] = (float(np.minimum(low, lowest)), float(np.maximum(high, highest)))
-    return joined
+            for number, histogram in enumerate(histograms.values()):
+                histogram.add(values[f"flat_{number}"])
+    return histograms

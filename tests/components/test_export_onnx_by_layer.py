@@ -57,7 +57,7 @@ def quantizable(tmp_path) -> onnx_int8.QuantizableFile:
     )
     opsets = [helper.make_opsetid("", 18)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), tmp_path / "float.onnx")
-    feed = [{"x": np.random.default_rng(1).normal(size=(1, 64)).astype(np.float32)} for _ in range(20)]
+    feed = [{"x": row[None]} for row in np.random.default_rng(1).normal(size=(20, 64)).astype(np.float32)]
     return onnx_int8.QuantizableFile(tmp_path / "float.onnx", tmp_path, feed, lowest="int4", per_channel=True)
 
 
@@ -98,6 +98,21 @@ def test_all_forms_have_the_ranges_of_one_calibration(quantizable):
     assert quantizable.quantize({}, "int8") == plain
     mixed = scales(quantizable.quantize({"second_product": "float32", "third_product": "int8", "y": "int8"}))
     assert mixed and mixed.items() <= scales(plain).items()
+
+
+def test_all_forms_have_the_ranges_of_the_method_with_the_least_error_in_int8(quantizable):
+    forms, errors = [], [3.0, 1.0, 2.0]
+
+    def measure(form):
+        forms.append(form)
+        return errors[len(forms) - 1]
+
+    facts = quantizable.choose_ranges("auto", measure)["activation_ranges"]
+    assert facts["chosen"] == "moving_average" and list(facts["error"].values()) == errors
+    assert {node.op_type for form in forms for node in form.graph.node} & {"MatMulNBits"} == set()
+    mixed = scales(quantizable.quantize({"second_product": "float32", "third_product": "int8", "y": "int8"}))
+    assert mixed and mixed.items() <= scales(forms[1]).items()
+    assert not mixed.items() & scales(forms[0]).items()
 
 
 def test_the_product_of_uneven_columns_is_raised_first(quantizable):

@@ -87,7 +87,8 @@ def test_the_stability_compares_the_mean_ends_of_each_activation_on_both_halves(
     model = openvino_graph.convert(saved(tmp_path / "model", serve, x=([None, 2], tf.float32)))
     rows = [[-1.0, 7.0], [-4.0, 10.0], [-3.0, 9.0], [-4.0, 10.0]] * 20
     feed = [{"x": np.float32([row])} for row in rows]
-    _, _, facts = quantization.quantize(model, feed, OpenVINOConversion(), lambda form: 0.1)
+    parameters = OpenVINOConversion(calibration="moving_average")
+    *_, facts = quantization.quantize(model, feed, parameters, lambda form: 0.1)
     stability = facts["stability"]
     assert stability["activations"] == 2 and stability["least_stable"].startswith("x/")
     of_x, of_relu = (2 + 2) / (10 + 4), (10 - 8) / 10

@@ -187,7 +187,7 @@ def test_the_card_lists_columns_of_one_scale_that_integer_inputs_round(tmp_path)
     assert "SUB" in facts["rounded"].values() and "float_part" not in facts
 
 
-@pytest.mark.parametrize(("spread", "chosen"), [(1.5, "minmax"), (0.0, "mean")])
+@pytest.mark.parametrize(("spread", "chosen"), [(1.5, "min_max"), (0.0, "moving_average")])
 def test_openvino_takes_the_ranges_that_held_out_records_say_are_closer(spread, chosen, tmp_path):
     """Some records of a convolution over time are far larger than the others, or only one to calibrate on."""
     draw = np.random.default_rng(3)
@@ -203,7 +203,7 @@ def test_openvino_takes_the_ranges_that_held_out_records_say_are_closer(spread, 
     model = saved(tmp_path / "model", serve, x=([None, 32, 2], tf.float32))
     examples = write_split(tmp_path / "examples", {"x": records[:64].reshape(64, -1).astype(np.float32)})
     write_split(examples, {"x": records[64:].reshape(64, -1).astype(np.float32)}, "eval")
-    facts = OPENVINO.export(model, examples, tmp_path / "out", "int8")
+    facts = OPENVINO.export(model, examples, tmp_path / "out", "int8", calibration="auto")
     errors = facts["activation_ranges"]["error"]
     assert facts["activation_ranges"]["chosen"] == chosen == min(errors, key=errors.get)
     assert max(errors.values()) > 3 * errors[chosen]

@@ -11,10 +11,10 @@ from tfopt.artifacts.model_card import LineageStep
 from tfopt.components.quantize_graph.component import quantize_graph
 from tfopt.components.quantize_graph.int8_operations import FUSED, quantized_weights
 from tfopt.components.quantize_graph.parameters import GraphQuantization
-from tfopt.components.quantize_graph.quantize import quantize, union
+from tfopt.components.quantize_graph.quantize import quantize
 from tfopt.declaration import step_order
 from tfopt.errors import ComponentError
-from tfopt.graph.mutable_graph import Graph, Tensor
+from tfopt.graph.mutable_graph import Graph
 from tfopt.runtimes import environment
 from tfopt.saved_models.saved_model import read
 
@@ -177,14 +177,6 @@ def test_values_beyond_the_calibrated_range_saturate(tmp_path):
     _, parent, child = quantized_and_parent(tmp_path, lambda x: x @ weights(0, 8, 4), 3 * inputs, calibrated=inputs)
     expected = runtimes.load(SavedModel(tmp_path / "model")).run({"x": np.minimum(3 * inputs, inputs.max())})["y"]
     assert error(expected, child) < 0.03 and error(parent, child) > 0.1
-
-
-def test_nan_in_one_batch_stays_in_the_range_of_all():
-    one, other = Tensor("one"), Tensor("other")
-    batches = [{one: (-1.0, 2.0), other: (0.0, 1.0)}, {one: (-3.0, 1.0), other: (np.nan, np.nan)}, {other: (0.0, 1.0)}]
-    ranges = union(batches)
-    assert ranges[one] == (-3.0, 2.0)
-    assert np.isnan(ranges[other]).all()
 
 
 def test_seven_bit_weights_for_processors_without_vnni(tmp_path):

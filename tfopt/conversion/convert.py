@@ -8,7 +8,7 @@ from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.formats import FORMATS
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import describe
-from tfopt.conversion.parameters import Conversion
+from tfopt.conversion.parameters import Calibration, Conversion
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size
 from tfopt.keras_models.quantization_aware import has_trained_ranges
@@ -24,7 +24,7 @@ def check_conversion(
     model: Model,
     examples: Examples | None,
     precision: str,
-    split: str,
+    parameters: Calibration,
     formats: Sequence[str],
     *,
     calibrated: Sequence[str] = ("int8",),
@@ -33,7 +33,7 @@ def check_conversion(
 ) -> bool:
     """Check model, precision and examples before any work; return True if the model already has its 8-bit ranges.
 
-    ``formats`` can be converted, and the ``calibrated`` precisions need ranges: on examples of ``split``, unless the
+    ``formats`` can be converted, and the ``calibrated`` precisions need ranges, from examples unless the
     model has ``ranges`` (their description). The advice names a precision that works ``without_examples``.
 
     Raises:
@@ -51,7 +51,11 @@ def check_conversion(
         if examples is None:
             fix = f"pass examples=PATH, or precision={without_examples!r}, which needs none"
             raise ComponentError(f"precision={precision!r} without examples", "examples to calibrate on", fix)
-        examples.split(split)
+        examples.split(parameters.split)
+    elif parameters.calibration != "min_max":
+        received = f"calibration={parameters.calibration!r} with " + (ranges or f"precision={precision!r}")
+        expected = f"precision {' or '.join(calibrated)} of a model without ranges, which is calibrated"
+        raise ComponentError(received, expected, "leave calibration out")
     return bool(ranges)
 
 

@@ -174,10 +174,12 @@ def bound_degradation(facts: ConversionFacts) -> ConversionFacts:
 
     It is that of the output with most changed classes; empty without classes, or without a search.
     """
+    if "degradation" not in facts:
+        return {}
     outputs = facts["verified"].get("outputs", {}).values()
     counts = [(output["agreement"], int(output["records"] or 0)) for output in outputs]
     shares = [(round((1 - agreement) * records), records) for agreement, records in counts if agreement is not None]
-    if "degradation" not in facts or not shares:
+    if not shares:
         return {}
     tried = len(facts["tried"]) if "tried" in facts else len(facts["left_in_float"]) + 1
     changed, records = max(shares)

@@ -2,10 +2,10 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 from onnxruntime import GraphOptimizationLevel, InferenceSession, SessionOptions
 from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
-from onnxruntime.quantization.calibrate import create_calibrator
+from onnxruntime.quantization.calibrate import TensorsData, create_calibrator, save_tensors_data
 from onnxruntime.quantization.quant_utils import QUANT_INPUT_SUFFIX
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
 from tfopt.conversion import calibration, onnx_block_weights, onnx_float_part
+from tfopt.conversion.activation_ranges import Histogram, Method, choose_method, select_ranges
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.mixed_precision import ERROR_RECORDS, Layer, MixedModel, compare_tensors
 from tfopt.data.batches import Batch
@@ -54,7 +55,8 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
         Raises:
             ComponentError: If the file cannot be prepared, or a tensor is NaN or infinite on the feed.
         """
-        self._lowest, self._options, self._folder, self._prepared = lowest, options, folder, folder / "prepared.onnx"
+        self._lowest, self._options, self._folder = lowest, options, folder
+        self._prepared, self._ranges = folder / "prepared.onnx", folder / "ranges.json"  # ranges of all forms
         self._feed = [
             {name: decode_text(name, array) if array.dtype.kind in "OS" else array for name, array in batch.items()}
             for batch in feed
@@ -65,11 +67,38 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
             self._floating = onnx_float_part.find(self._float)
             self._excluded = [*self._floating.operations, *_read_for_shapes(self._float.graph)]
             onnx.save(self._float, self._prepared)  # with the names of its nodes
-            halves = calibration.split_halves(self._feed)
-            stable = calibration.compare_ranges(*(_ranges(self._prepared, half) for half in halves))
+            self._histograms = _histograms(self._prepared, self._feed)
+            halves = (_histograms(self._prepared, half) for half in calibration.split_halves(self._feed))
+            stable = calibration.compare_ranges(*(select_ranges(half, "min_max") for half in halves))
+        floating = [node for node in self._float.graph.node if node.name in self._floating.operations]
+        for name in {name for node in floating for name in (*node.input, *node.output)} & self._histograms.keys():
+            self._histograms[name].is_exact = True
         self.facts: ConversionFacts = {"stability": stable, **self._floating.facts()}
         self._producers = {name: node for node in self._float.graph.node for name in node.output}
         self._matrices = onnx_block_weights.find_matrices(self._float.graph, self._floating.operations)
+        self._store_ranges("min_max")
+
+    def choose_ranges(
+        self, method: Method | Literal["auto"], measure_error: Callable[[onnx.ModelProto], float]
+    ) -> ConversionFacts:
+        """Select the ranges of all forms by a method; return metadata for the model card.
+
+        ``measure_error`` returns the error of a form on records that it was not calibrated on: of that in int8.
+        """
+
+        def measure(method: Method) -> float:
+            self._store_ranges(method)
+            return measure_error(self.quantize(dict.fromkeys(self._matrices, "int8")))
+
+        _, chosen, facts = choose_method(method, lambda method: method, measure)
+        self._store_ranges(chosen)
+        return facts
+
+    def _store_ranges(self, method: Method) -> None:
+        symmetric = self._options.get("extra_options", {}).get("ActivationSymmetric", False)
+        ranges = select_ranges(self._histograms, method, symmetric=symmetric)
+        stored = {name: tuple(np.array(end, np.float32) for end in ends) for name, ends in ranges.items()}
+        save_tensors_data(TensorsData(CalibrationMethod.MinMax, stored), self._ranges)
 
     @cached_property
     def layers(self) -> list[Layer]:
@@ -119,11 +148,11 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
             quantize_static(
                 self._prepared,
                 target,
-                _Reader(self._feed),
+                None,
                 quant_format=QuantFormat.QDQ,
                 weight_type=QuantType.QInt8,
                 nodes_to_exclude=[*self._excluded, *names],
-                calibration_cache_path=self._folder / "ranges.json",  # calibrated once, for all kinds of nodes
+                calibration_cache_path=self._ranges,
                 **{"activation_type": QuantType.QUInt8, **self._options, "extra_options": options},
             )
         model = onnx.load(target)
@@ -199,31 +228,20 @@ def _names_read(node: onnx.NodeProto) -> Iterator[str]:
                 yield from _names_read(inner)
 
 
-class _Reader:
-    """The interface by which the quantizer reads calibration data."""
-
-    def __init__(self, feed: list[Batch]) -> None:
-        self._batches = iter(feed)
-
-    def get_next(self) -> Batch | None:
-        return next(self._batches, None)
-
-
-def _ranges(file: Path, feed: list[Batch]) -> calibration.Ranges:
-    augmented = file.with_name("augmented.onnx")
-    calibrator = create_calibrator(file, augmented_model_path=str(augmented), calibrate_method=CalibrationMethod.MinMax)
-    calibrator.collect_data(_Reader(feed))
-    tensors = calibrator.compute_data()  # has keys and items by key, but is not a mapping
+def _histograms(file: Path, feed: list[Batch]) -> dict[str, Histogram]:
+    """Return the histogram of each activation that ONNX Runtime may quantize."""
+    augmented = file.with_name("augmented.onnx")  # with all of them as outputs
+    calibrator = create_calibrator(
+        file, augmented_model_path=str(augmented), calibrate_method=CalibrationMethod.Entropy
+    )
     augmented.unlink()
-    ends = {name: tensors[name].range_value for name in tensors.keys()}  # noqa: SIM118
-    ranges = {name: (float(low.min()), float(high.max())) for name, (low, high) in ends.items()}
-    if invalid := [name for name, limits in ranges.items() if not np.isfinite(limits).all()]:
-        raise ComponentError(
-            f"{invalid[0]!r} is NaN or infinite on examples to calibrate on; so are {len(invalid) - 1} other tensors",
-            "finite numbers",
-            "check the parent's weights for NaN, and the examples for NaN and values out of range",
-        )
-    return ranges
+    session, selected = calibrator.infer_session, calibrator.tensors_to_calibrate
+    names = [output.name for output in session.get_outputs() if output.name in selected]
+    histograms = {name: Histogram(name) for name in names}
+    for batch in feed:
+        for histogram, values in zip(histograms.values(), session.run(names, batch), strict=True):
+            histogram.add(values)
+    return histograms
 
 
 def quantize_trained(source: Path, target: Path) -> ConversionFacts:

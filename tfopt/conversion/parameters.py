@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 from tfopt.declaration.parameters import Between
 
@@ -12,6 +12,12 @@ class Calibration:
     """Parameters of calibration and comparison.
 
     Attributes:
+        calibration: How the range of an activation follows from its values on the examples: smallest and largest one
+            (min_max), averages of the records' ends (moving_average), all but 0.01 % of the values (percentile), least
+            squared error (mse) or least divergence of the histogram (entropy). auto is the one of min_max,
+            moving_average and percentile that is closest to the parent on other records. It is off by default: it
+            doubles the time of an export, and its methods were chosen on the same table that shows it best
+            (docs/benchmarks.md).
         calibration_count: Number of examples that determine the ranges of the activations, drawn evenly from the split.
         split: The split to calibrate on. The comparison uses another one if there is one.
         seed: Seed for drawing the examples, and for the random inputs.
@@ -21,6 +27,7 @@ class Calibration:
             without classes, the correlation is under 0.5 (0.99).
     """
 
+    calibration: Literal["auto", "min_max", "moving_average", "percentile", "mse", "entropy"] = "min_max"
     calibration_count: Annotated[int, Between(2)] = 200
     split: str = "train"
     seed: int = 0

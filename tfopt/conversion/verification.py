@@ -13,7 +13,7 @@ from tfopt.errors import ComponentError, ExamplesError
 from tfopt.graph_checks.comparison import tolerance_of
 from tfopt.measurement.comparison_budget import ComparisonBudget
 from tfopt.measurement.exact_tests import least_share
-from tfopt.measurement.parity import Parity, compare, degradation
+from tfopt.measurement.parity import Parity, compare
 from tfopt.runtimes import Runtime
 
 RECORDS = 256  # to compare on, fewer if they are large: enough to notice a broken model, and they take seconds
@@ -108,13 +108,14 @@ def draw_held_out(
     return inputs, facts
 
 
-def measure_degradation(
+def compare_held_out(
     parent: Runtime, child: Runtime, examples: Examples | None, calibrated: Batch | None, parameters: Calibration
-) -> float:
-    """Return the degradation of a child on the records that `verify` compares it on."""
+) -> list[Parity]:
+    """Compare a quantized form, which is closed, with its parent on the records that `verify` compares it on."""
     inputs, _ = draw_held_out(examples, parent, calibrated, parameters)
     batches, budget = split_batches(inputs, parent.inputs, 1, 3, 32), ComparisonBudget(parent.inputs)
-    return degradation(compare(parent, child, batches, budget=budget).values())
+    with child:
+        return list(compare(parent, child, batches, budget=budget).values())
 
 
 def _check_repeatable(parent: Runtime, batch: Batch) -> None:

