@@ -29,7 +29,8 @@ def fold_batch_norm(
     In inference a batch norm is an affine function of each channel, and the convolution or dense layer before it is
     linear in each channel: both become one layer with other weights. This applies to Conv1D/2D/3D, their transposes,
     depthwise and separable convolutions and Dense, in Sequential, Functional and nested models of both Keras versions,
-    and to the corresponding TensorFlow operations in a SavedModel without a Keras form.
+    also behind Reshape and Dropout, and to the corresponding TensorFlow operations in a SavedModel without a Keras
+    form.
 
     The model card lists under ``report`` which batch norm was folded into which layer, and why others stay. Layers keep
     their names, layers without a folded batch norm keep their exact weights, and inputs and outputs keep names, types

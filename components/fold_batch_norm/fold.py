@@ -7,8 +7,6 @@ from pathlib import Path
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, SavedModel
 from tfopt.artifacts.model_card import Verification
-from tfopt.artifacts.tensor_spec import record_input
-from tfopt.components.fold_batch_norm.plan import FoldResult, Plan, make_plan
 from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.law_order import FOLDING, NORMALIZING
 from tfopt.graph.law_runner import graph_of, optimize
@@ -17,8 +15,8 @@ from tfopt.graph.report import Report
 from tfopt.graph_checks.comparison import TOLERANCE, Comparison, tolerance_of, why_no_special_values
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
 from tfopt.graph_checks.special_values import EMPTY, EXTREMES, IEEE
+from tfopt.keras_models.batch_norm_plan import FoldResult, Plan, load_foldable, make_plan
 from tfopt.keras_models.layer_graph import Layer, calls, is_graph, rebuild
-from tfopt.keras_models.model_code import ModelCodeError
 from tfopt.measurement.parity import describe_parity
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.keras_parity import output_names
@@ -43,14 +41,8 @@ def fold(model: SavedModel, target: Path, examples: Examples | None, tolerance: 
     if model.keras is None:
         return _fold_graph(model, target, examples, tolerance)
     parent = runtimes.load(model)
-    if record_input(parent.inputs):  # a new export of the Keras form would have another signature
-        return _fold_graph(model, target, examples, tolerance)
-    try:
-        keras_model = keras_models.load(model)
-    except ModelCodeError as refusal:
-        if not model.saved_model:
-            raise
-        log.info("the graph is folded, not the Keras form: %s", refusal.received)
+    keras_model = load_foldable(model, parent.inputs)
+    if keras_model is None:
         return _fold_graph(model, target, examples, tolerance)
     keras_models.check_weights(keras_model)
     plan = make_plan(keras_model)

@@ -13,6 +13,7 @@ from tfopt.components.inspect_model.called_graphs import CALLS, LOOPS, read_call
 from tfopt.components.inspect_model.flops import FREE, VIEWS, count_flops
 from tfopt.components.inspect_model.weights import count_parameters, find_unaligned_kernels, measure_sparsity
 from tfopt.data.sample_inputs import OPEN_SIZE
+from tfopt.data.text_inputs import read_text_inputs
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.graph import law_runner as passes
@@ -22,6 +23,7 @@ from tfopt.graph.matching.batch_norms import batch_norms, why_left
 from tfopt.graph.mutable_graph import Graph, Node, Tensor
 from tfopt.graph.op_registry import output_types
 from tfopt.graph.report import Report
+from tfopt.keras_models.batch_norm_plan import load_foldable, make_plan
 from tfopt.reports import inspection_report as reports
 from tfopt.saved_models.effects import find_effects
 from tfopt.saved_models.list_sizes import fix_list_sizes
@@ -84,7 +86,7 @@ def inspect(model: Model, signature: str, budget: reports.CostBudget) -> reports
         backbones=list_lighter_backbones(tensors, parameters.count, flops.total, budget),
         non_finite=non_finite,
         outside=find_effects(read_meta_graph(model.saved_model, effects=True)) if model.saved_model else [],
-        batch_norms=_fold_batch_norms(graph, changes),  # the last one, as it changes the graph
+        batch_norms=_count_batch_norms(model, signature, graph, changes),  # the last one, as it changes the graph
     )
     return replace(report, advice=advise(report, model))
 
@@ -162,7 +164,17 @@ def _sum_flops(costs: Sequence[reports.NodeCost]) -> reports.FlopCount:
     )
 
 
-def _fold_batch_norms(graph: Graph, report: Report) -> reports.BatchNormCount:
+def _count_batch_norms(model: Model, signature: str, graph: Graph, report: Report) -> reports.BatchNormCount:
+    """Count the batch norms that `fold_batch_norm` folds: in the Keras form if it can be read, else in the graph."""
+    inputs = read_text_inputs(model.saved_model, signature) if model.saved_model else {}
+    try:
+        keras_model = load_foldable(model, inputs)
+    except ComponentError:  # `fold_batch_norm` refuses it
+        keras_model = None
+    if keras_model is not None:
+        results = make_plan(keras_model).results
+        stay = [reports.UnfoldableBatchNorm(each.batch_norm, each.refused) for each in results if each.refused]
+        return reports.BatchNormCount(found=len(results), foldable=len(results) - len(stay), stay=stay)
     before = batch_norms(graph)
     passes.run((*SERVING_PASSES, *FOLDS), graph, report)
     after = batch_norms(graph)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from tfopt.components.fold_batch_norm.fold import rebuild_folded
-from tfopt.components.fold_batch_norm.plan import is_batch_norm, make_plan
+from tfopt.keras_models.batch_norm_plan import is_batch_norm, make_plan
 
 
 def randomized(model, seed=0):

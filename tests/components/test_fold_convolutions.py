@@ -56,23 +56,51 @@ def test_the_norm_after_each_kind_is_folded_once_in_both_forms(rank, library, tm
         assert (counts["found"], counts["foldable"]) == (count, count)
 
 
-def test_norms_behind_reshapes_with_an_open_batch_are_counted_alike(tmp_path):
-    keras = pytest.importorskip("keras")
+def behind_views(keras, x):
+    layers = keras.layers
+    values = layers.Dropout(0.5)(layers.Reshape((14, 8))(layers.Conv2D(8, (3, 1))(x)))
+    values = layers.Conv1D(6, 3)(layers.ReLU()(layers.BatchNormalization()(values)))
+    return layers.BatchNormalization()(layers.Flatten()(values))  # it has another scale for each value, and stays
+
+
+def grouped(keras, x):
+    layers = keras.layers
+    return layers.BatchNormalization()(layers.Conv3D(8, (3, 1, 1), groups=2)(layers.Reshape((16, 1, 1, 4))(x)))
+
+
+def for_each_time(keras, x):
+    layers = keras.layers
+    values = layers.TimeDistributed(layers.Dense(8))(layers.Reshape((16, 4))(x))
+    return layers.TimeDistributed(layers.BatchNormalization())(values)
+
+
+NETWORKS = [
+    ("keras", behind_views, "1 of 2", "1 of 2"),
+    ("keras", grouped, "1 of 1", "0 of 1"),
+    pytest.param("tf_keras", behind_views, "1 of 2", "1 of 2", marks=pytest.mark.nightly),
+    pytest.param("tf_keras", for_each_time, "0 of 1", "1 of 1", marks=pytest.mark.nightly),
+]
+
+
+@pytest.mark.parametrize(("library", "network", "in_keras", "in_graph"), NETWORKS)
+def test_the_inspection_counts_what_is_folded_in_the_same_form(library, network, in_keras, in_graph, tmp_path):
+    keras = pytest.importorskip(library)
     keras.utils.set_random_seed(0)
-    layers, generator = keras.layers, np.random.default_rng(0)
-    x = keras.Input((16, 1, 4), name="x")
-    channels = layers.BatchNormalization()(layers.Reshape((14, 8))(layers.Conv2D(8, (3, 1))(x)))
-    values = layers.BatchNormalization()(layers.Flatten()(layers.Conv1D(6, 3)(layers.ReLU()(channels))))
-    model = keras.Model(x, values)  # the second norm has another scale for each value, and stays
+    generator, x = np.random.default_rng(0), keras.Input((16, 1, 4), name="x")
+    model = keras.Model(x, network(keras, x))
     for weight in model.weights:
         weight.assign(generator.uniform(0.5, 1.5, weight.shape))
-    model.export(str(tmp_path / "saved"), verbose=False)
-    source = SavedModel(tmp_path / "saved")
-    folded = fold_batch_norm(source, tmp_path / "folded")["folded"]
-    assert folded.card.facts["report"]["summary"] == "1 of 2 batch norms folded"
+    model.save(tmp_path / "model.keras")
+    model.export(str(tmp_path / "saved"), **({} if library == "tf_keras" else {"verbose": False}))
     inputs = {"x": generator.normal(size=(3, 16, 1, 4)).astype(np.float32)}
-    with runtimes.load(source) as parent, runtimes.load(folded) as child:
-        (expected,), (received,) = parent.run(inputs).values(), child.run(inputs).values()
-    np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-4)
-    counts = inspect_model(source, tmp_path / "inspection")["inspection"].read()["batch_norms"]
-    assert (counts["found"], counts["foldable"]) == (2, 1)
+    forms = {Model(tmp_path / "model.keras"): in_keras, SavedModel(tmp_path / "saved"): in_graph}
+    for source, expected_count in forms.items():
+        folded = fold_batch_norm(source, tmp_path / f"folded {source.format}")["folded"]
+        summary = folded.card.facts["report"]["summary"].removeprefix("unchanged: ")
+        assert summary == f"{expected_count} batch norms folded"
+        with runtimes.load(source) as parent, runtimes.load(folded) as child:
+            (expected,), (received,) = parent.run(inputs).values(), child.run(inputs).values()
+        np.testing.assert_allclose(received, expected, rtol=1e-4, atol=1e-4)
+        report = inspect_model(source, tmp_path / f"inspection {source.format}")["inspection"].read()
+        counts = report["batch_norms"]
+        assert f"{counts['foldable']} of {counts['found']}" == expected_count

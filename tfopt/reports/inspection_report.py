@@ -38,7 +38,7 @@ class NodeCost:
 
 @dataclass(frozen=True)
 class UnfoldableBatchNorm:
-    """A batch norm that cannot be folded, by the name of its first node."""
+    """A batch norm that cannot be folded, by the name of its layer, or its first node in a graph."""
 
     batch_norm: str
     why: str

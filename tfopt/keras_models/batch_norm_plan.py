@@ -1,19 +1,28 @@
 """Plan of the folding: the layer that each batch norm is folded into, or the reason why it stays.
 
-Each function ``check_…`` checks a condition of `algebra`, and returns the reason for a refusal, or None.
+Each function ``check_…`` checks a condition of `batch_norm_algebra`, and returns the reason for a refusal, or None.
 """
 
+import logging
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from tfopt.components.fold_batch_norm.algebra import CHANNEL_AXES, Weights, batch_norm_affine, fold
+from tfopt.artifacts import Model
+from tfopt.artifacts.tensor_spec import TensorSpec, record_input
+from tfopt.keras_models.batch_norm_algebra import CHANNEL_AXES, Weights, batch_norm_affine, fold
+from tfopt.keras_models.io import load
 from tfopt.keras_models.layer_graph import LIBRARIES, Call, Layer, calls, is_graph
+from tfopt.keras_models.model_code import ModelCodeError
 
 BATCH_NORMS = ("BatchNormalization", "BatchNormalizationBase")
+# in inference, their result has the elements of their input in the same order
+VIEWS = ("Reshape", "Flatten", "Dropout", "SpatialDropout1D", "SpatialDropout2D", "SpatialDropout3D")
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,24 @@ class Plan:
     results: list[FoldResult] = field(default_factory=list)  # one for each batch norm
     folded: set[int] = field(default_factory=set)  # the ids of the batch norms to remove
     weights: dict[int, Weights] = field(default_factory=dict)  # new ones, float64, by the id of the layer folded into
+
+
+def load_foldable(model: Model, inputs: Mapping[str, TensorSpec]) -> Layer | None:
+    """Return the Keras form in which batch norms are folded; None if they are folded in the graph of the SavedModel.
+
+    Args:
+        model: A SavedModel, its Keras form, or both.
+        inputs: The inputs of its signature, or only those of strings.
+    """
+    if model.keras is None or record_input(inputs):  # a new export of the Keras form would have another signature
+        return None
+    try:
+        return load(model)
+    except ModelCodeError as refusal:
+        if not model.saved_model:
+            raise
+        log.info("the graph is folded, not the Keras form: %s", refusal.received)
+        return None
 
 
 def make_plan(model: Layer) -> Plan:
@@ -73,7 +100,7 @@ class _Graph:
         self.calls = list(calls(model))
         self.path = path  # names of the enclosing models and its own, each with a slash behind it; "" for the outermost
         self.training = False  # True if it is called with training=True somewhere
-        self.producers = {id(tensor): call.layer for call in self.calls for tensor in call.outputs}
+        self.producers = {id(tensor): call for call in self.calls for tensor in call.outputs}
         self.readers: dict[int, list[Call]] = defaultdict(list)
         for call in self.calls:
             for tensor in call.inputs:
@@ -94,10 +121,11 @@ class _Graph:
                 plan.results.extend(_unreachable(call.layer, self.path))
 
     def _plan(self, call: Call, plan: Plan, times: Counter[int]) -> FoldResult:
-        norm, tensor, name = call.layer, call.inputs[0], self.path + call.layer.name
-        producer = self.producers.get(id(tensor))
-        layer = self.targets.get(id(producer), producer)
-        reason = self._refusal(call, layer, times)
+        norm, name, path = call.layer, self.path + call.layer.name, [call]
+        while (before := self.producers.get(id(path[-1].inputs[0]))) and _is_view(before):
+            path.append(before)
+        layer = self.targets.get(id(before.layer), before.layer) if before else None
+        reason = self._refusal(path, layer, times)
         if reason or layer is None:
             return FoldResult(name, refused=reason)
         folded = fold(
@@ -119,18 +147,20 @@ class _Graph:
         self.targets[id(norm)] = layer
         return FoldResult(name, folded_into=self.path + layer.name)
 
-    def _refusal(self, call: Call, layer: Layer | None, times: Counter[int]) -> str | None:
-        norm, tensor = call.layer, call.inputs[0]
-        if call.training or self.training:
+    def _refusal(self, path: Sequence[Call], layer: Layer | None, times: Counter[int]) -> str | None:
+        """Return why a batch norm stays. The path is its call, and those of the views between the layer and it."""
+        norm, tensors = path[0].layer, [call.inputs[0] for call in path]
+        if path[0].training or self.training:
             return "it is called with training=True and uses the statistics of the batch"
         if layer is None:
             return "it follows an input"
-        others = [reader.layer.name for reader in self.readers[id(tensor)] if reader is not call]
+        readers = [reader for tensor in tensors for reader in self.readers[id(tensor)]]
+        others = [reader.layer.name for reader in readers if reader not in path]
         return (
             check_batch_norm(norm, times[id(norm)])
             or check_layer(layer, times[id(layer)])
-            or check_tensor(layer, others, is_output=id(tensor) in self.outputs)
-            or check_pair(norm, layer, len(tensor.shape))
+            or check_tensor(layer, others, is_output=any(id(tensor) in self.outputs for tensor in tensors))
+            or check_pair(norm, layer, len(tensors[0].shape), path[1:])
         )
 
 
@@ -147,6 +177,14 @@ def _weights(layer: Layer) -> Weights:
     """Return the layer's weights with a bias; a zero if it has none, which broadcasts over the channels."""
     arrays: Weights = layer.get_weights()
     return arrays if layer.use_bias else [*arrays, np.zeros(1)]
+
+
+def _is_view(call: Call) -> bool:
+    """Return True for a layer that returns the elements of its input in inference, with the same last axis."""
+    if type(call.layer).__name__ not in VIEWS or not _is_library(type(call.layer)) or call.training:
+        return False
+    size = call.inputs[0].shape[-1]
+    return size is not None and size == call.outputs[0].shape[-1]
 
 
 def is_batch_norm(layer: Layer) -> bool:
@@ -196,9 +234,12 @@ def check_tensor(layer: Layer, others: Sequence[str], *, is_output: bool) -> str
     return f"the output of {layer.name!r} also goes to {', '.join(map(repr, others))}" if others else None
 
 
-def check_pair(norm: Layer, layer: Layer, rank: int) -> str | None:
-    """Check that both have the same channel axis and compute dtype."""
-    axis, channels = _axes(norm)[0] % rank, 1 if getattr(layer, "data_format", None) == "channels_first" else rank - 1
+def check_pair(norm: Layer, layer: Layer, rank: int, views: Sequence[Call] = ()) -> str | None:
+    """Check that both have the same channel axis, also behind views between them, and compute dtype."""
+    is_first = getattr(layer, "data_format", None) == "channels_first"
+    if views and is_first:
+        return f"it follows {describe(views[0].layer)}, which may move the channels of {layer.name!r}"
+    axis, channels = _axes(norm)[0] % rank, 1 if is_first else rank - 1
     if axis != channels:
         return f"it normalizes axis {axis}, but the channels of {layer.name!r} are axis {channels}"
     if norm.compute_dtype != layer.compute_dtype:

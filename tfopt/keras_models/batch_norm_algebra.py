@@ -13,7 +13,7 @@ In inference a batch norm is an affine function of each channel, because the mov
 It holds for any padding, stride, dilation and number of groups, for a negative or zero scale, and again for a second
 batch norm after the first.
 
-Requires (`plan` checks each):
+Requires (`batch_norm_plan` checks each):
 - moving statistics (a batch norm called with ``training=True`` has no constants), and variance + epsilon > 0;
 - no operation between the two, not even the layer's own activation, and no other reader of the tensor between them;
 - the batch norm's axis is the axis of the layer's output channels;
