@@ -41,8 +41,3 @@ class OpenVINOConversion(Conversion, OpenVINOFormat):  # the fields of the last 
     def needs_inputs(self) -> bool:
         """True for int8, and with a limit of the degradation."""
         return self.precision == "int8" or self.max_degradation is not None
-
-    @property
-    def integer_bits(self) -> int:
-        """32: OpenVINO's CPU plugin truncates others."""
-        return 32

@@ -11,7 +11,6 @@ from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.components.evaluate.component import evaluate
 from tfopt.components.export_onnx.component import export_onnx
-from tfopt.components.export_openvino.component import export_openvino
 from tfopt.components.export_tflite.component import export_tflite
 from tfopt.components.validate_serving.component import validate_serving
 
@@ -31,7 +30,6 @@ def layers_of(name):
         "Discretization": lambda: ([layers.Discretization([0.0, 1, 2])], "float32", 4),
         "CategoryEncoding": lambda: ([layers.CategoryEncoding(9, output_mode="multi_hot")], "int64", None),
         "CategoryEncoding count": lambda: ([layers.CategoryEncoding(9, output_mode="count")], "int64", None),
-        "IntegerLookup of many bits": lambda: ([layers.IntegerLookup(vocabulary=[250, 2**40])], "int64", 3),
         "IntegerLookup multi_hot": lambda: (
             [layers.IntegerLookup(vocabulary=KEYS, output_mode="multi_hot")],
             "int64",
@@ -59,21 +57,17 @@ def model_of(name, folder, form):
     values = np.random.default_rng(1).integers(0, 9, (60, 3)) * (
         250 if "IntegerLookup" in name and "few" not in name else 1
     )
-    if name == "IntegerLookup of many bits":
-        values[::2] = 2**40
     return path, values.astype(dtype)
 
 
 CUT = [
     ("IntegerLookup", export_tflite, "keras", True),
-    ("IntegerLookup of many bits", export_openvino, "keras", True),
     *(
         pytest.param(*case, marks=pytest.mark.nightly)
         for case in (
             ("IntegerLookup", export_onnx, "saved_model", True),
             ("IntegerLookup of few", export_tflite, "keras", False),
             ("IntegerLookup of few", export_onnx, "saved_model", False),
-            ("IntegerLookup of many bits", export_openvino, "saved_model", True),
             ("IntegerLookup multi_hot", export_tflite, "saved_model", True),
             ("Hashing", export_onnx, "keras", True),
             ("Hashing with salt", export_tflite, "saved_model", True),

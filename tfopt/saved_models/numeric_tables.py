@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts.saved_model_proto import read_meta_graph
@@ -25,8 +24,8 @@ def has_numeric_tables(model: Path) -> bool:
     return any(_is_numeric(node) for node in nodes(read_meta_graph(model).graph_def))
 
 
-def replace_numeric_tables(frozen: Frozen, bits: int = 64) -> Frozen:
-    """Return the model without the tables from integers to numbers that have at most `MOST_KEYS` keys, of ``bits``.
+def replace_numeric_tables(frozen: Frozen) -> Frozen:
+    """Return the model without the tables from integers to numbers that have at most `MOST_KEYS` keys.
 
     The initializer and its files are left out if no other table is used.
     """
@@ -40,7 +39,7 @@ def replace_numeric_tables(frozen: Frozen, bits: int = 64) -> Frozen:
     graph = without_nodes(frozen.graph)
     for node in frozen.graph.node:
         content = contents[finds[node.name]] if node.name in finds else None
-        if content is not None and 0 < len(content[0]) <= MOST_KEYS and np.abs(content[0]).max() < 2 ** (bits - 1):
+        if content is not None and 0 < len(content[0]) <= MOST_KEYS:
             graph.node.extend(_comparison(node, *content))
         else:
             graph.node.append(node)
