@@ -199,7 +199,7 @@ def _conversion_error(error: Exception, parameters: TFLiteConversion, saved_mode
         return OpenListError(
             "loops over lists, as of recurrent layers, whose elements have open sizes",
             "elements of known sizes; a batch size of 1 is tried, but LiteRT does not calibrate such loops in integers",
-            "choose float32, float16, dynamic or int4, or export the model with inputs of fixed sizes",
+            "choose float32, float16, dynamic or int4, or export the layer with unroll=True for a fixed length",
         )
     received = f"the converter failed: {first_line(error)[:300]}"
     if no_kernel:

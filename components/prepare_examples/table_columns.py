@@ -153,7 +153,11 @@ def inspect_table(data: str, label: str) -> TableColumns:
     schema = decide_schema(survey, source, settings)
     rejects = Rejects()
     values, _ = schema.usable(rows[:ROWS], source, rejects)
-    check_rejects(survey.rows, rejects, source, settings)
+    try:
+        check_rejects(survey.rows, rejects, source, settings)
+    except ComponentError as error:  # `tfopt init` has no max_rejected
+        fix = "fix those rows; an empty cell or NA is a missing value, except as a label"
+        raise ComponentError(error.received, error.expected, fix) from error
     if not values:
         raise ComponentError(f"{data}: no usable row in the first {len(rows):,}", "rows with a label", "check the data")
     columns = TableColumns(label, len(values), all_rows)

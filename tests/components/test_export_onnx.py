@@ -83,6 +83,20 @@ def test_the_gelu_of_keras_3_is_converted_to_erf(tmp_path):
     assert not [node for node in graph_of(tmp_path / "out").graph.node if node.op_type == "Erfc"]
 
 
+def test_exponentials_and_logarithms_keep_the_digits_of_small_values(tmp_path):
+    def function(x):
+        return {"expm1": tf.math.expm1(x), "log1p": tf.math.log1p(x)}
+
+    model = saved(tmp_path / "model", function, x=([None, 9], tf.float32))
+    ONNX.export(model, None, tmp_path / "out")
+    x = np.array([[-1, -0.3, -1e-5, 0, 3e-8, 1e-3, 2.7, 80, np.inf]], np.float32)
+    outputs = runtimes.load(OnnxModel(tmp_path / "out")).run({"x": x})
+    with np.errstate(divide="ignore"):
+        expected = {"expm1": np.expm1(x.astype("float64")), "log1p": np.log1p(x.astype("float64"))}
+    for name, values in expected.items():
+        np.testing.assert_allclose(outputs[name], values, rtol=5e-7)
+
+
 def test_constants_are_copied_once_and_not_by_each_pass(tmp_path, monkeypatch):
     """The passes replace these copies, but do not free them: they took 7 GB for weights of 200 MB."""
     copied, original = Counter(), Node.update_proto

@@ -132,8 +132,9 @@ def test_output_of_text_is_refused(tmp_path):
     def serve(x: Any) -> dict[str, Any]:
         return {"name": tf.strings.as_string(x), "y": x * 2}
 
-    with pytest.raises(ComponentError, match="output name is text"):
+    with pytest.raises(ComponentError, match="output name is text") as error:
         cut(tmp_path, serve)
+    assert error.value.fix == "leave that output out of the model's signature"  # it has no other one
 
 
 def test_at_takes_nodes_and_refuses_unknown_ones(tmp_path):

@@ -1,6 +1,7 @@
-"""Conversion of SavedModels to ONNX by tf2onnx, with a handler for Erfc and readable errors."""
+"""Conversion of SavedModels to ONNX by tf2onnx, with handlers for ops that it lacks and readable errors."""
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +75,13 @@ def _convert(saved_model: Path, opset: int) -> onnx.ModelProto:
                 output_names=outputs,
                 tensors_to_rename=names,
                 initialized_tables=tables,
-                custom_op_handlers={"Conv3D": (_conv3d, []), "Erfc": (_erfc, []), "OneHot": (_one_hot, [])},
+                custom_op_handlers={
+                    "Conv3D": (_conv3d, []),
+                    "Erfc": (_erfc, []),
+                    "Expm1": (_expm1, []),
+                    "Log1p": (_log1p, []),
+                    "OneHot": (_one_hot, []),
+                },
                 continue_on_error=False,
             )
             passes = optimizer._get_optimizers().items()
@@ -184,6 +191,41 @@ def _erfc(graph: Any, node: Any, name: str, _: Any) -> None:
     graph.remove_node(name)
     op, operands = ("Add", [erf, one]) if negated else ("Sub", [one, erf])
     graph.make_node(op, operands, name=name, outputs=node.output, dtypes=[dtype], shapes=[shape])
+
+
+def _expm1(graph: Any, node: Any, name: str, _: Any) -> None:
+    """Convert ``expm1(x) = tanh(x / 2) (exp(x) + 1)``: ``exp(x) - 1`` would lose the digits of small values."""
+    make, constant, outputs = _remove(graph, node)
+    tanh, exp = make("Tanh", make("Mul", node.input[0], constant(0.5))), make("Exp", node.input[0])
+    make("Mul", tanh, make("Add", exp, constant(1)), name=name, outputs=outputs)
+
+
+def _log1p(graph: Any, node: Any, name: str, _: Any) -> None:
+    """Convert ``log1p(x) = log(u) + (x - (u - 1)) / u``, where u is x + 1 rounded; exact at -1 and infinity."""
+    make, constant, outputs = _remove(graph, node)
+    value = make("Add", node.input[0], constant(1))
+    represented = make("Sub", value, constant(1))
+    lost = make("Div", make("Sub", node.input[0], represented), value)
+    is_exact = make("Equal", node.input[0], represented, dtypes=[onnx.TensorProto.BOOL])
+    lost = make("Where", is_exact, constant(0), lost)
+    make("Add", make("Log", value), lost, name=name, outputs=outputs)
+
+
+def _remove(graph: Any, node: Any) -> tuple[Callable[..., str], Callable[[float], str], list[str]]:
+    """Remove an elementwise op. Return what makes an op or a constant of its dtype and shape, and the op's outputs."""
+    facts = {"dtypes": [graph.get_dtype(node.input[0])], "shapes": [graph.get_shape(node.input[0])]}
+    dtype, outputs = utils.map_onnx_to_numpy_type(facts["dtypes"][0]), node.output
+    graph.remove_node(node.name)
+
+    def make(op: str, *operands: str, **changed: Any) -> str:
+        output: str = graph.make_node(op, list(operands), **facts | changed).output[0]
+        return output
+
+    def constant(value: float) -> str:
+        name: str = graph.make_const(utils.make_name(node.name), np.array(value, dtype)).output[0]
+        return name
+
+    return make, constant, outputs
 
 
 def _one_hot(graph: Any, node: Any, name: str, _: Any) -> None:

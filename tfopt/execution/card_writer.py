@@ -19,7 +19,9 @@ from tfopt.value_types import JsonObject
 
 log = logging.getLogger(__name__)
 
-GRAPH_BYTES = 100_000  # that another format may have more: a SavedModel has a graph, where a Keras file names layers
+GRAPH_BYTES = (
+    100_000  # that another format is expected to have more: a SavedModel has a graph, a Keras file names layers
+)
 LABEL = "label"  # the parameter of components that use labels
 
 
@@ -102,9 +104,9 @@ def _warn_if_larger(model: Model, parent: Model) -> None:
         before, after = (sum(file.stat().st_size for file in artifact.payload()) for artifact in (parent, model))
     except ComponentError:  # a frozen graph, which is no format of models
         return
-    other_format = 0 if model.format == parent.format else GRAPH_BYTES
-    if after > 1.005 * before + other_format:  # as `relative_size` rounds
+    if after > 1.005 * before:  # as `relative_size` rounds
+        is_expected = model.format != parent.format and after <= before + GRAPH_BYTES
         sizes = formatting.data_size(after), formatting.data_size(before)
-        log.warning(
-            "%s: %s, %s than its parent (%s)", model.name, sizes[0], formatting.relative_size(after, before), sizes[1]
-        )
+        growth = formatting.relative_size(after, before)
+        level = logging.INFO if is_expected else logging.WARNING
+        log.log(level, "%s: %s, %s than its parent (%s)", model.name, sizes[0], growth, sizes[1])

@@ -140,7 +140,9 @@ class _Cutter:
             texts = sorted(name for name, dtype in ends.items() if dtype == "string")
             received = f"nothing before output {', '.join(sorted(ends))} is numbers with a row for each record"
             received = f"output {', '.join(texts)} is text" if texts else received
-            fix = f"pass signature=NAME with such outputs{'' if texts else ', or cut_at=NODE'}"
+            fix = "leave that output out of the model's signature" if texts else "pass cut_at=NODE"
+            if len(self.frozen.signatures) > 1:
+                fix += ", or pass signature=NAME with other outputs"
             raise ComponentError(received, "outputs that are computed from such numbers", fix)
         return reached
 

@@ -1,5 +1,7 @@
 """The table that ends a run in the terminal: each model's measurements, and why it was or was not selected."""
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +14,7 @@ from tfopt.measurement.model_measurements import Estimate, ModelMeasurements, jo
 from tfopt.reports.benchmark_report import SpeedupEstimate
 from tfopt.reports.decision_report import ConstantRow, ModelDecision
 
-MOST_EXPLAINED = 4  # models whose unstable speed has a line each
+MOST_EXPLAINED = 4  # lines on unstable speeds
 
 
 def print_summary(
@@ -48,15 +50,23 @@ def print_summary(
 
 def _explanations(rows: list[ModelDecision], models: list[ModelMeasurements]) -> list[str]:
     """Explain rows without measurements, and what *unstable* means."""
-    lines = [f"{row.name}: {row.reasons[0]}" for row, model in zip(rows, models, strict=True) if model.error]
+    lines = _by_text((row.name, row.reasons[0]) for row, model in zip(rows, models, strict=True) if model.error)
     if any(row.format == "not_made" for row in rows):
         lines.append("what was not made is tried again when the model, the parameters, the code or a package changes")
-    disturbed = {model.name: model.disturbance("latency") for model in models if model.disturbance("latency")}
-    if len(disturbed) <= MOST_EXPLAINED:  # with more, the reason of the decision has their number
-        lines += [f"{name}: speed {text}" for name, text in disturbed.items()]
+    disturbed = _by_text((model.name, f"speed {text}") for model in models if (text := model.disturbance("latency")))
+    if len(disturbed) <= MOST_EXPLAINED:  # with more, the reason of the decision has the number of models
+        lines += disturbed
     if disturbed:
         lines.append("unstable: on an idle machine the speed may be any other; it meets no goal and selects no model")
     return lines
+
+
+def _by_text(explanations: Iterable[tuple[str, str]]) -> list[str]:
+    """Return a line for each text, after the names of all models that it explains."""
+    names: dict[str, list[str]] = {}
+    for name, text in explanations:
+        names.setdefault(text, []).append(name)
+    return [f"{', '.join(models)}: {text}" for text, models in names.items()]
 
 
 def _table(
