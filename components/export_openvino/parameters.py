@@ -29,12 +29,15 @@ class OpenVINOConversion(Conversion, OpenVINOFormat):  # the fields of the last 
     """Conversion to OpenVINO.
 
     Attributes:
+        calibration: As in the other exports, but ``auto``, the default, is the better of min_max and moving_average
+            (NNCF's ranges) on other records: either can be several times closer to the parent.
         max_degradation: In int8, the largest share of held-out records that may change their class, or loss of
             correlation if there are no classes; accuracy on them cannot fall by more. If it is exceeded, the layers
             that cause most of it are left in float32, one after another, until it is met; the figure of that form is
             optimistic. It is no bound for other records: `evaluate` states one.
     """
 
+    calibration: Literal["auto", "min_max", "moving_average", "percentile", "mse", "entropy"] = "auto"
     max_degradation: Annotated[float, Between(0, 1)] | None = None
 
     @property

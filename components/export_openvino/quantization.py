@@ -37,7 +37,7 @@ with without_telemetry():
 
 ENDS = (MinMaxTensorStatistic.MIN_STAT, MinMaxTensorStatistic.MAX_STAT)
 # By NNCF itself; None is its default, the mean of the records' ends.
-ESTIMATORS = {"min_max": RangeEstimatorParametersSet.MINMAX, "moving_average": None}
+ESTIMATORS: dict[Method, Any] = {"min_max": RangeEstimatorParametersSet.MINMAX, "moving_average": None}
 
 
 class _Aggregator(AggregatorBase):  # type: ignore[misc]
@@ -101,7 +101,9 @@ def quantize(
     def error_of(form: tuple[Any, dict[str, Any]]) -> float:
         return measure_error(form[0])
 
-    (quantized, settings), method, range_facts = choose_method(parameters.calibration, quantize_by, error_of)
+    (quantized, settings), method, range_facts = choose_method(
+        parameters.calibration, quantize_by, error_of, list(ESTIMATORS)
+    )
     names, activations = _compile_activations(model, quantized)
     halves = calibration.split_halves(feed)
     stability = calibration.compare_ranges(*(_ranges(names, activations, half, method) for half in halves))

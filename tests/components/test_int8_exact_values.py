@@ -203,7 +203,7 @@ def test_openvino_takes_the_ranges_that_held_out_records_say_are_closer(spread, 
     model = saved(tmp_path / "model", serve, x=([None, 32, 2], tf.float32))
     examples = write_split(tmp_path / "examples", {"x": records[:64].reshape(64, -1).astype(np.float32)})
     write_split(examples, {"x": records[64:].reshape(64, -1).astype(np.float32)}, "eval")
-    facts = OPENVINO.export(model, examples, tmp_path / "out", "int8", calibration="auto")
+    facts = OPENVINO.export(model, examples, tmp_path / "out", "int8")
     errors = facts["activation_ranges"]["error"]
     assert facts["activation_ranges"]["chosen"] == chosen == min(errors, key=errors.get)
     assert max(errors.values()) > 3 * errors[chosen]

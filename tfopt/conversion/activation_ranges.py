@@ -22,7 +22,7 @@ The last two compare the ranges [max(a, -t), min(b, t)] for thresholds t that de
 
 import contextlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -158,21 +158,24 @@ class Histogram:
 
 
 def choose_method(
-    calibration: Method | Literal["auto"], quantize: Callable[[Method], Form], measure: Callable[[Form], float]
+    calibration: Method | Literal["auto"],
+    quantize: Callable[[Method], Form],
+    measure: Callable[[Form], float],
+    methods: Sequence[Method] = AUTO,
 ) -> tuple[Form, Method, ConversionFacts]:
     """Return the quantized form by a method, the method, and metadata for the model card.
 
-    ``auto`` makes one by each method of `AUTO`, and returns the one with the least error; ``measure`` returns it for
+    ``auto`` makes one by each of the ``methods``, and returns the one with the least error; ``measure`` returns it for
     records that were not used for calibration.
     """
     if calibration != "auto":
         return quantize(calibration), calibration, {"activation_ranges": {"chosen": calibration}}
-    forms = {method: quantize(method) for method in AUTO}
+    forms = {method: quantize(method) for method in methods}
     errors = {}
     for method, form in forms.items():
         with contextlib.suppress(ComponentError):  # the verification of the result reports it
             errors[method] = measure(form)
-    chosen = min(errors, key=errors.__getitem__, default=AUTO[0])
+    chosen = min(errors, key=errors.__getitem__, default=methods[0])
     facts: JsonObject = {"chosen": chosen, "error": {str(method): error for method, error in errors.items()}}
     return forms[chosen], chosen, {"activation_ranges": facts}
 

@@ -52,7 +52,7 @@ def check_conversion(
             fix = f"pass examples=PATH, or precision={without_examples!r}, which needs none"
             raise ComponentError(f"precision={precision!r} without examples", "examples to calibrate on", fix)
         examples.split(parameters.split)
-    elif parameters.calibration != "min_max":
+    elif parameters.calibration != type(parameters).calibration:  # its default
         received = f"calibration={parameters.calibration!r} with " + (ranges or f"precision={precision!r}")
         expected = f"precision {' or '.join(calibrated)} of a model without ranges, which is calibrated"
         raise ComponentError(received, expected, "leave calibration out")
