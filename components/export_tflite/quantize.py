@@ -214,12 +214,15 @@ def _histograms(content: bytes, feed: list[Batch]) -> dict[str, Histogram]:
         experimental_preserve_all_tensors=True,
     )
     call = interpreter.get_signature_runner(SERVING_DEFAULT)
-    histograms = {name: Histogram(name) for name in tensors.values()}
+    histograms, broken = {name: Histogram(name) for name in tensors.values()}, set()
     for batch in feed:
         call(**batch)
         for index, name in tensors.items():
-            histograms[name].add(interpreter.get_tensor(index))
-    return histograms
+            try:
+                histograms[name].add(interpreter.get_tensor(index))
+            except ComponentError:  # NaN, as a mean of no values is before it is replaced
+                broken.add(name)
+    return {name: histogram for name, histogram in histograms.items() if name not in broken}
 
 
 def _tensors_of(content: bytes, operations: Collection[str]) -> set[str]:

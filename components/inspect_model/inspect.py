@@ -1,5 +1,6 @@
 """Inspection of a model: simplify the graph as a server would, and count."""
 
+import contextlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -166,11 +167,11 @@ def _sum_flops(costs: Sequence[reports.NodeCost]) -> reports.FlopCount:
 
 def _count_batch_norms(model: Model, signature: str, graph: Graph, report: Report) -> reports.BatchNormCount:
     """Count the batch norms that `fold_batch_norm` folds: in the Keras form if it can be read, else in the graph."""
-    inputs = read_text_inputs(model.saved_model, signature) if model.saved_model else {}
-    try:
-        keras_model = load_foldable(model, inputs)
-    except ComponentError:  # `fold_batch_norm` refuses it
-        keras_model = None
+    keras_model = None
+    if model.keras is not None:
+        with contextlib.suppress(ComponentError):  # `fold_batch_norm` refuses it
+            inputs = read_text_inputs(model.saved_model, signature) if model.saved_model else {}
+            keras_model = load_foldable(model, inputs)
     if keras_model is not None:
         results = make_plan(keras_model).results
         stay = [reports.UnfoldableBatchNorm(each.batch_norm, each.refused) for each in results if each.refused]

@@ -178,7 +178,7 @@ def test_a_keras_file_is_folded_and_exported(keras, kind, tmp_path, caplog):
     with caplog.at_level(logging.INFO, "tfopt"):
         folded = fold_batch_norm(file, tmp_path / "gefaltet ü")["folded"]
     assert "1 of 2 batch norms folded" in caplog.text
-    assert re.search(r"records, largest difference \S+ \(\S+% of the range\)$", caplog.messages[-1])
+    assert re.search(r"(?m)records, largest difference \S+ \(\S+% of the range\)$", "\n".join(caplog.messages))
     assert "stays stays: it follows 'r' (ReLU), which is no convolution or dense layer" in caplog.text
     assert folded.metadata["verified"]["inputs"] == "random inputs"
     images = inputs_for(model)

@@ -35,7 +35,7 @@ def sparkline_points(values: Sequence[float | None]) -> list[str]:
     """Return the points of the lines of a sparkline, as SVG has them; missing values interrupt the line.
 
     >>> sparkline_points([1.0, 3.0, None, 2.0])
-    ['2,26 40,2', '118,14']
+    ['2,26 41,2', '118,14']
     """
     present = [value for value in values if value is not None]
     low, span = min(present, default=0.0), (max(present, default=0.0) - min(present, default=0.0)) or 1.0

@@ -112,6 +112,8 @@ def read_policies(destination: str | None, *, here: bool = True) -> list[Policy]
         address = remote_files.join(destination, FILE)
         try:
             content = remote_files.read_file(address)
+        except NotADirectoryError:  # `push_model` refuses the destination
+            content = None
         except ComponentError as error:
             if here or not remote_files.is_remote(address):
                 raise
