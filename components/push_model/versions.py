@@ -278,7 +278,7 @@ def translate_errors(folder: str | Path) -> Iterator[None]:
         yield
     except OSError as error:
         expected, fix = "a folder that can be written", "change its permissions, or push elsewhere"
-        if error.errno in NAME_IN_USE:
+        if error.errno in NAME_IN_USE and error.filename2:  # of a rename
             expected, fix = "one file or folder of this name", "rename or remove one of them, then repeat the command"
         elif error.errno in (errno.ENOSPC, errno.EDQUOT):
             expected = "room for one more version"
