@@ -18,7 +18,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
-from tfopt.conversion.onnx_float_part import read_constants
+from tfopt.conversion.onnx.float_part import read_constants
 from tfopt.errors import ComponentError
 
 Constants = dict[str, NDArray[Any]]

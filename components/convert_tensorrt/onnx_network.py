@@ -12,9 +12,12 @@ from tfopt.artifacts import Examples, Model, OnnxModel
 from tfopt.artifacts.model_card import Verification
 from tfopt.components.convert_tensorrt import int8_scales
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
-from tfopt.conversion import calibration, onnx_export, onnx_float16, onnx_int8
+from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.convert import is_quantized
+from tfopt.conversion.onnx import float16 as onnx_float16
+from tfopt.conversion.onnx import int8 as onnx_int8
+from tfopt.conversion.onnx import saved_model_export as onnx_export
 from tfopt.conversion.verification import compare_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches

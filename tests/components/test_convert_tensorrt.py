@@ -23,7 +23,7 @@ from tfopt.components.convert_tensorrt.calibration_feed import split_full_batche
 from tfopt.components.convert_tensorrt.component import convert_tensorrt
 from tfopt.components.convert_tensorrt.convert import derive_profile
 from tfopt.components.convert_tensorrt.parameters import TensorRTConversion
-from tfopt.conversion import onnx_float16
+from tfopt.conversion.onnx import float16 as onnx_float16
 from tfopt.data.batches import read_batches
 from tfopt.errors import ComponentError
 from tfopt.runtimes.onnx import OnnxRuntime

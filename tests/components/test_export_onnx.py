@@ -14,8 +14,9 @@ from tests.runtimes.formulas import saved
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Model, OnnxModel
 from tfopt.components.export_onnx.component import export_onnx
-from tfopt.conversion import onnx_export, onnx_int8
 from tfopt.conversion.int8_overflow import needs_reduced_range
+from tfopt.conversion.onnx import int8 as onnx_int8
+from tfopt.conversion.onnx import saved_model_export as onnx_export
 from tfopt.errors import ComponentError
 
 

@@ -13,8 +13,9 @@ from tests.conftest import write_examples
 from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import OnnxModel
-from tfopt.conversion import onnx_block_weights, onnx_int8
 from tfopt.conversion.mixed_precision import rank_promotions
+from tfopt.conversion.onnx import block_weights as onnx_block_weights
+from tfopt.conversion.onnx import int8 as onnx_int8
 from tfopt.errors import ComponentError
 
 DRAW = np.random.default_rng(0)

@@ -7,7 +7,7 @@ import onnx
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
-from tfopt.conversion.onnx_order import subgraphs
+from tfopt.conversion.onnx.node_order import subgraphs
 
 OP, DOMAIN = "MatMulNBits", "com.microsoft"
 BLOCK = 32  # weights with a common scale

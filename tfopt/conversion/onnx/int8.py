@@ -17,10 +17,12 @@ from onnxruntime.quantization.calibrate import TensorsData, create_calibrator, s
 from onnxruntime.quantization.quant_utils import QUANT_INPUT_SUFFIX
 from onnxruntime.quantization.shape_inference import quant_pre_process
 
-from tfopt.conversion import calibration, onnx_block_weights, onnx_float_part
+from tfopt.conversion import calibration
 from tfopt.conversion.activation_ranges import Histogram, Method, choose_method, select_ranges
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.mixed_precision import ERROR_RECORDS, Layer, MixedModel, compare_tensors
+from tfopt.conversion.onnx import block_weights as onnx_block_weights
+from tfopt.conversion.onnx import float_part as onnx_float_part
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError

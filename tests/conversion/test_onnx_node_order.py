@@ -5,7 +5,7 @@ import onnx
 import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
-from tfopt.conversion.onnx_order import reorder
+from tfopt.conversion.onnx.node_order import reorder
 
 
 def written(first: int, address: int, doubling: str, *, is_reversed: bool) -> onnx.ModelProto:

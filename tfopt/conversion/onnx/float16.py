@@ -8,7 +8,7 @@ from onnx import TensorProto, numpy_helper, version_converter
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from onnxruntime.transformers.onnx_model import OnnxModel
 
-from tfopt.conversion.onnx_order import subgraphs
+from tfopt.conversion.onnx.node_order import subgraphs
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 

@@ -14,8 +14,8 @@ from tf2onnx.onnx_opset.tensor import OneHot
 from tf2onnx.optimizer.optimizer_base import GraphOptimizerBase
 
 from tfopt.artifacts.saved_model_proto import read_meta_graph
-from tfopt.conversion import onnx_block_weights
-from tfopt.conversion.onnx_order import reorder, subgraphs
+from tfopt.conversion.onnx import block_weights as onnx_block_weights
+from tfopt.conversion.onnx.node_order import reorder, subgraphs
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.saved_models.marked_functions import inlinable
