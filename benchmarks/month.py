@@ -147,7 +147,7 @@ def main() -> int:
         days = [Day(**{key: value for key, value in one.items() if key != "watch"}) for one in results["ended"]]
         print_table(days, month.missing)
         broken = broken_promises(days, [one["watch"] for one in results["ended"]])
-        if has_two := len(month.decided) > 1:
+        if has_two := len(month.decided_models()) > 1:
             broken += month.roll_back_in_a_store()
         month.remove_disk()
     for line in broken:
@@ -202,7 +202,7 @@ class Month:
         self._seconds = 60.0  # of the last run that was not killed
         self._killed = ""
         self.missing: list[str] = []
-        self.decided: list[dict[str, str]] = []  # outputs of select_model in the runs that pushed a version
+        self.decided = folder / "decided"  # for each pushed version, outputs of select_model, which are cleaned up
 
     @contextlib.contextmanager
     def prepared(self) -> Iterator[None]:
@@ -327,7 +327,13 @@ class Month:
         day.format, day.auc = decision["selected"], chosen["metrics"].get("auc")
         day.reason, day.done = pushed["reason"], True
         if pushed["version"] and decision["blessed"]:
-            self.decided.append(steps["select_model"]["outputs"])
+            for name in ("selected", "blessing"):
+                target = self.decided / str(pushed["version"]) / name
+                shutil.copytree(steps["select_model"]["outputs"][name], target, dirs_exist_ok=True)
+
+    def decided_models(self) -> list[Path]:
+        """List the folders of blessed models and their blessings, in the order of the versions."""
+        return sorted(self.decided.glob("*"), key=lambda folder: int(folder.name))
 
     def _verify(self, version: int) -> str:
         """Return ``whole`` if the version has its manifest's files and its server's loader loads it, else why not."""
@@ -374,7 +380,7 @@ class Month:
         environment = os.environ | keys | {"AWS_ENDPOINT_URL": address}
         try:
             with tempfile.TemporaryDirectory(prefix="tfopt-month-") as temporary:
-                return list(roll_back(self.decided[-2:], Path(temporary), environment))
+                return list(roll_back(self.decided_models()[-2:], Path(temporary), environment))
         finally:
             server.stop()
 
@@ -440,7 +446,7 @@ class Watch:
         return False
 
 
-def roll_back(decided: Sequence[dict[str, str]], folder: Path, environment: dict[str, str]) -> Iterator[str]:
+def roll_back(decided: Sequence[Path], folder: Path, environment: dict[str, str]) -> Iterator[str]:
     """Withdraw and restore the second of two models in an object store; yield a line for each broken promise."""
     import fsspec
 
@@ -451,7 +457,7 @@ def roll_back(decided: Sequence[dict[str, str]], folder: Path, environment: dict
     def push(number: int) -> int | None:
         target = folder / f"pushed {len(list(folder.iterdir()))}"
         words = ["push_model", "--destination", served, "--layout", "plain", "--pushed", str(target)]
-        words += ["--model", decided[number]["selected"], "--blessing", decided[number]["blessing"]]
+        words += ["--model", str(decided[number] / "selected"), "--blessing", str(decided[number] / "blessing")]
         subprocess.run([*TFOPT, *words], check=True, env=environment, capture_output=True)
         version: int | None = json.loads((target / "pushed.json").read_text())["version"]
         return version

@@ -148,17 +148,20 @@ class StoreVersions:
                 for suffix in (POINTER, *DESCRIPTIONS, RECORD):
                     remote_files.remove(self._entry(version, suffix))
                 remote_files.remove(self.path(version))
-            for version in {number for number, _ in self._entries()} - {*numbers, *read_changes(self.destination)}:
+            for version in {number for number, _ in self._entries()} - {*numbers}:
                 if self._is_abandoned(version):
                     remote_files.remove(self.path(version))
         except ComponentError as error:  # the new version can be served already
             log.warning("%s: old versions are not removed: %s", self.destination, error.received)
 
     def _is_abandoned(self, version: int) -> bool:
+        """Return True if the push of a version ended before its pointer; a withdrawal may have moved the pointer."""
         claim = self._read(version, CLAIM)
-        if staging.has_ended(claim.get("owner", "")):
-            return True
-        return bool(claim) and _now() - datetime.datetime.fromisoformat(claim["time"]) > ABANDONED_AFTER
+        is_old = bool(claim) and _now() - datetime.datetime.fromisoformat(claim["time"]) > ABANDONED_AFTER
+        if not is_old and not staging.has_ended(claim.get("owner", "")):
+            return False
+        # In this order, and after the claim: the pointer is written before the push ends, the change before it moves.
+        return not self._read(version, POINTER) and version not in read_changes(self.destination)
 
     def _entries(self) -> list[tuple[int, str]]:
         """List number and suffix of claims and pointers."""

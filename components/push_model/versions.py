@@ -120,7 +120,7 @@ class Versions:
         numbers, changes = self.numbers(), read_changes(self.destination)
         for number in numbers:
             if changes.get(number) and changes[number][-1].action == "removed":
-                write_change(self.destination, new_change(number, "restored", "", "its folder is there again"))
+                write_change(self.destination, new_change(number, "restored", "", "its folder is there again"), changes)
         described = {
             int(name) for name in map(_version_name, remote_files.list_names(str(self.folder / FOLDER))) if name
         }
@@ -129,7 +129,7 @@ class Versions:
                 record = read_record(self.destination, number)
                 digest = record.digest if record else ""
                 change = new_change(number, "removed", digest, "its folder is not there any more")
-                write_change(self.destination, change)
+                write_change(self.destination, change, changes)
                 log.warning("%s: %s", self.folder, change)
         complete_changes(self.destination)
 
@@ -209,15 +209,19 @@ class Versions:
 def complete_changes(destination: str) -> None:
     """Move the files of versions to where their last change says they are; what is there already stays.
 
-    Readers of a folder see a version whole or not at all. In a store, `tfopt` sees it so, by its pointer.
+    Readers of a folder see a version whole or not at all. In a store, `tfopt` sees it so, by its pointer; what another
+    command records there meanwhile is carried out, too.
     """
     withdrawn = remote_files.join(destination, WITHDRAWN)
-    for number, changes in read_changes(destination).items():
-        if is_withdrawn(changes):
-            folder = [POINTER, ""] if changes[-1].action == "withdrawn" else []  # else somebody may have moved it back
-            _move(number, destination, withdrawn, [*folder, *DESCRIPTIONS])
-        else:
-            _move(number, withdrawn, destination, [*DESCRIPTIONS, "", POINTER])
+    done, recorded = {}, read_changes(destination)
+    while done != recorded:
+        for number, changes in recorded.items():
+            if is_withdrawn(changes):
+                folder = [POINTER, ""] if changes[-1].action == "withdrawn" else []  # else one may have moved it back
+                _move(number, destination, withdrawn, [*folder, *DESCRIPTIONS])
+            else:
+                _move(number, withdrawn, destination, [*DESCRIPTIONS, "", POINTER])
+        done, recorded = recorded, read_changes(destination)
 
 
 def _move(number: int, source: str, target: str, parts: Sequence[str]) -> None:

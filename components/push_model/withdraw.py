@@ -104,11 +104,10 @@ def _change(destination: str, choose: Callable[[Versions | StoreVersions, Change
         raise ComponentError(f"{destination}: nothing is there", expected, "check the path")
     with translate_errors(versions.destination), versions.locked():
         versions.complete_changes()
-        changes = read_changes(versions.destination)
-        change = choose(versions, changes)
+        changes, change = _choose_by_current(versions, choose)
         if change not in changes.get(change.version, ()):
             change = replace(change, complete=False)
-            write_change(versions.destination, change)
+            write_change(versions.destination, change, changes)
             versions.complete_changes()
         # In a store, the command that withdrew the version may not have moved its pointer yet.
         left = [number for number in versions.numbers() if number != change.version or change.action == "restored"]
@@ -127,3 +126,16 @@ def _change(destination: str, choose: Callable[[Versions | StoreVersions, Change
         log.warning("version %d was pushed by an earlier release: update its registrations yourself", served)
     with translate_errors(versions.destination):
         return Withdrawal(complete_change(versions.destination, change), served, updates)
+
+
+def _choose_by_current(
+    versions: Versions | StoreVersions, choose: Callable[[Versions | StoreVersions, Changes], Change]
+) -> tuple[Changes, Change]:
+    """Return the changes, and the one to make; in a store, another command may change them while they are read."""
+    while True:
+        changes = read_changes(versions.destination)
+        try:
+            return changes, choose(versions, changes)
+        except ComponentError:
+            if changes == read_changes(versions.destination):
+                raise

@@ -1,5 +1,6 @@
 """Test `tfopt withdraw` and `tfopt restore` on folders and a bucket of a local S3 server, whole and killed."""
 
+import datetime
 import json
 import shutil
 import subprocess
@@ -21,7 +22,7 @@ from tfopt.components.push_model.registrations.kind import parse_targets, regist
 from tfopt.components.push_model.versions import Versions
 from tfopt.components.push_model.withdraw import open_versions, restore, withdraw
 from tfopt.errors import ComponentError
-from tfopt.model_store import run_history, warm_start
+from tfopt.model_store import run_history, warm_start, withdrawals
 from tfopt.model_store.withdrawals import read_changes
 from tfopt.serving.version_manifest import verify_version
 from tfopt.storage import remote_files
@@ -31,6 +32,8 @@ from tfopt.storage import remote_files
 def destination(request, tmp_path) -> str:
     if request.param == "folder":
         return str(tmp_path / "served here")
+    if request.param == "memory":  # a store in this process
+        return f"memory:/{tmp_path}/served"
     return f"{request.getfixturevalue('bucket')}/served"
 
 
@@ -106,13 +109,16 @@ def fail_at(
     return calls
 
 
-@pytest.mark.parametrize("destination", ["folder", pytest.param("bucket", marks=pytest.mark.nightly)], indirect=True)
+@pytest.mark.parametrize(
+    "destination", ["folder", "memory", pytest.param("bucket", marks=pytest.mark.nightly)], indirect=True
+)
 @pytest.mark.parametrize("resume", ["command", "push"])
 @pytest.mark.parametrize("action", ["withdraw", "restore"])
 def test_a_killed_command_is_completed_by_the_next_one(action, resume, model, destination, monkeypatch):  # noqa: F811
     for text in ("one", "two"):
         push(changed(model, text), destination)
     third, killed = changed(model, "three"), 0
+    monkeypatch.setattr(withdrawals, "IN_PROGRESS", datetime.timedelta(0))  # the commands have ended
     if action == "restore":
         withdraw(destination, 2, "before")
     while killed < 30:

@@ -120,7 +120,7 @@ def test_latencies_of_other_machines_and_disturbed_ones_are_left_out(tmp_path, c
 
 def test_withdrawn_versions_are_not_served_and_no_reference(tmp_path, capsys):
     served = write(tmp_path / "served", [*DAILY[:-1], run(6, accuracy=0.5)])
-    write_change(str(served), new_change(6, "withdrawn", "d", "wrong labels"))
+    write_change(str(served), new_change(6, "withdrawn", "d", "wrong labels"), {})
     withdrawn = state(capsys, served)
     assert withdrawn["version"] == 5
     assert withdrawn["problems"][-1].endswith(": wrong labels")

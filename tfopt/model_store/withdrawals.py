@@ -20,6 +20,7 @@ from tfopt.storage import remote_files
 
 RECORDS = "versions"  # manifests, pointers and changes, next to the versions
 WITHDRAWN = "withdrawn"
+IN_PROGRESS = datetime.timedelta(minutes=2)  # from a change on, for which its command may take to move the files
 
 Action = Literal["withdrawn", "restored", "removed"]
 Changes = Mapping[int, Sequence["Change"]]
@@ -63,12 +64,26 @@ def read_changes(destination: str) -> dict[int, list[Change]]:
     return changes
 
 
-def write_change(destination: str, change: Change) -> None:
-    """Add a change of a version; raise ComponentError if another process changes the version at this moment."""
-    number = len(read_changes(destination).get(change.version, ())) + 1
-    if not remote_files.create_file(_address(destination, change, number), _text(change)):
+def write_change(destination: str, change: Change, before: Changes) -> None:
+    """Add a change of a version to the changes before, by which it was chosen.
+
+    Raises:
+        ComponentError: If another process changes the version at this moment. In a store, which has no locks, two
+            processes that move the same files in opposite directions could lose them.
+    """
+    of_version = before.get(change.version, ())
+    is_moving = remote_files.is_remote(destination) and bool(of_version) and _is_in_progress(of_version[-1])
+    address = _address(destination, change, len(of_version) + 1)
+    if is_moving or not remote_files.create_file(address, _text(change)):
         received = f"{destination}: another command changes version {change.version} at this moment"
-        raise ComponentError(received, "one command at a time", "run it again")
+        fix = "run it again when that command has ended; if it was stopped, repeat it first, or wait "
+        raise ComponentError(received, "one command at a time", fix + f"{IN_PROGRESS.seconds // 60} minutes")
+
+
+def _is_in_progress(change: Change) -> bool:
+    """Return True if the command of a change may still move files; its machine may have another time of day."""
+    age = datetime.datetime.now(datetime.UTC) - datetime.datetime.fromisoformat(change.time)
+    return not change.complete and abs(age) < IN_PROGRESS
 
 
 def complete_change(destination: str, change: Change) -> Change:

@@ -257,34 +257,41 @@ def remove(uri: str) -> None:
         path = Path(uri)
         shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
         return
-    files = list(_list(uri))
+    _remove_files(uri, list(_list(uri)))
+
+
+def _remove_files(uri: str, files: list[str]) -> None:
     with _connected(uri) as store, contextlib.suppress(FileNotFoundError):
         paths = [store._strip_protocol(file) for file in files]
         if store.async_impl and paths:
             store.rm(paths)  # object stores delete many files with one request
         else:
             for path in paths:  # the `rm` of WebHDFS takes no list
-                store.rm_file(path)
+                with contextlib.suppress(FileNotFoundError):
+                    store.rm_file(path)
 
 
 def move(uri: str, target: str) -> None:
     """Move the file or folder at an address to another one; it is no error if there is none.
 
     A local path is renamed. In a store, which has no renames, all files are copied before the first one is removed, so
-    that a move that was killed is completed by another one.
+    that a move that was killed is completed by another one. Files that another process moves meanwhile are skipped, and
+    files that it writes there meanwhile stay.
     """
     if not is_remote(uri):
         path = Path(uri)
         if path.exists():
             Path(target).parent.mkdir(parents=True, exist_ok=True)
-            path.rename(target)
+            with contextlib.suppress(FileNotFoundError):
+                path.rename(target)
         return
     files = list(_list(uri))
     with _connected(uri) as store:
         for file in files:
             moved = target.rstrip("/") + file.removeprefix(uri.rstrip("/"))
-            store.cp_file(store._strip_protocol(file), store._strip_protocol(moved))
-    remove(uri)
+            with contextlib.suppress(FileNotFoundError):
+                store.cp_file(store._strip_protocol(file), store._strip_protocol(moved))
+    _remove_files(uri, files)
 
 
 def _list(uri: str) -> dict[str, dict[str, Any]]:
