@@ -4,7 +4,6 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 
 from tfopt.artifacts import CARD, Blessing, Decision, Examples, InfraBlessing, KerasModel, Model, Recipe
 from tfopt.components.push_model.parameters import PushSettings
@@ -21,7 +20,7 @@ from tfopt.serving.layouts import resolve_layout, version_files, write_version
 from tfopt.serving.policy import read_policies
 from tfopt.serving.triton_config import make_config
 from tfopt.serving.triton_scheduler import Scheduling
-from tfopt.storage.remote_files import is_remote
+from tfopt.storage.remote_files import is_remote, local_path
 
 
 @dataclass(frozen=True)
@@ -145,7 +144,7 @@ def check_push(
     version_manifest.check_key(settings.signing_key)
     if is_remote(settings.destination):
         return
-    folder = Path(settings.destination).expanduser()
+    folder = local_path(settings.destination)
     check_name(folder / version_manifest.FOLDER)
     if decision:
         check_name(folder / run_history.FOLDER)

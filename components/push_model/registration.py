@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 from tfopt.artifacts import Decision, Model
 from tfopt.components.push_model.parameters import PushSettings, RegistrationSettings
@@ -22,7 +21,7 @@ from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.runtimes import environment
 from tfopt.serving.layouts import resolve_layout
-from tfopt.storage.remote_files import is_remote
+from tfopt.storage.remote_files import is_remote, local_path
 
 LIMIT_S = 900  # MLflow gets the model's files
 
@@ -37,7 +36,7 @@ def plan_registration(
     """
     model = choice.model or requested
     destination = push.destination.rstrip("/")
-    destination = destination if is_remote(destination) else str(Path(push.destination).expanduser().absolute())
+    destination = destination if is_remote(destination) else str(local_path(push.destination).absolute())
     metrics, baseline_metrics = pushed_metrics(decision, choice)
     version = PushedVersion(
         name=settings.model_name or destination.rpartition("/")[2],

@@ -46,7 +46,7 @@ class Versions:
 
     def __init__(self, destination: str, layout: str, signing_key: str | None = None) -> None:
         """Refer to a folder, which need not exist yet."""
-        self.folder, self.layout = Path(destination).expanduser().absolute(), layout
+        self.folder, self.layout = remote_files.local_path(destination).absolute(), layout
         self._signing_key = signing_key
         self.destination = str(self.folder)
 

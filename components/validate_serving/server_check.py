@@ -29,6 +29,7 @@ from tfopt.reports.serving_report import ServedModel
 from tfopt.runtimes import Runtime, environment
 from tfopt.serving import warm_up
 from tfopt.serving.layouts import resolve_layout, version_files, write_version
+from tfopt.storage.remote_files import local_path
 
 Outputs = Mapping[str, NDArray[Any]]
 
@@ -55,7 +56,7 @@ def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_f
             raise
         return replace(row, reason=error.received)
     if test.destination:
-        test = replace(test, destination=str(Path(test.destination).expanduser().absolute()))
+        test = replace(test, destination=str(local_path(test.destination).absolute()))
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         root = Path(folder, Path(test.destination or NAME).name)
         try:

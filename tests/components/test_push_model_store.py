@@ -162,3 +162,15 @@ def test_the_model_before_stays_for_readers_of_the_old_pointer(digits_model, tmp
         assert warm_start.load_model(bucket).digest == copies[-1].digest
     stored = {name for name in remote_files.list_names(bucket) if name.startswith("trained-")}
     assert stored == {f"trained-{copy.digest[:16]}" for copy in copies[1:]}
+
+
+def test_a_version_that_another_push_has_just_added_stays(model, bucket, monkeypatch):  # noqa: F811
+    versions, numbers = StoreVersions(f"{bucket}/served", "tf_serving"), StoreVersions.numbers
+    push(model, f"{bucket}/served")
+    owner = f".partial-{socket.gethostname()}-4194305-abc"  # a process that has ended
+    claim = json.dumps({"time": "2999-01-01T00:00:00+00:00", "owner": owner}).encode()
+    remote_files.write_file(f"{bucket}/served/versions/1.claim", claim)
+    monkeypatch.setattr(StoreVersions, "numbers", lambda of: [])  # listed before that push wrote its pointer
+    versions._remove_old(1)
+    assert numbers(versions) == [1]
+    assert remote_files.read_file(f"{bucket}/served/1/model.tflite") is not None

@@ -102,7 +102,7 @@ def stage_sources(dag: Dag, values: Mapping[str, Any], folder: str) -> dict[str,
         raise ComponentError(received, f"an address: {', '.join(compiler.SCHEMES)}", "pass s3://BUCKET/FOLDER")
     remote_files.check_scheme(folder)
     paths = {
-        name: source.type.open(Path(values[name]).expanduser().absolute()).path
+        name: source.type.open(remote_files.local_path(values[name]).absolute()).path
         for name, source in dag.sources.items()
         if values.get(name) is not None and not remote_files.is_remote(str(values[name]))
     }

@@ -146,7 +146,7 @@ def read_all_runs(destination: str | Path, last: int | None = None) -> list[RunR
     address = remote_files.join(str(destination), FOLDER)
     if remote_files.is_remote(address) and remote_files.list_remote_files(address):
         address = remote_files.local_copy(address)
-    folder = Path(address).expanduser()
+    folder = remote_files.local_path(address)
     runs = _read_last(folder.glob("*.json"), last) if folder.is_dir() else []
     return sorted(runs, key=lambda run: (run.time, run.decision))
 

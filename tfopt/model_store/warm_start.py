@@ -33,7 +33,7 @@ def store_model(destination: str | Path, trained: KerasModel) -> str:
     """
     if remote_files.is_remote(str(destination)):
         return _upload_model(str(destination), trained)
-    folder = Path(destination).expanduser()
+    folder = remote_files.local_path(destination)
     copy, link = folder / f".{_copy_name(trained)}", folder / LINK
     with lock_folder(folder):  # another push could remove the copy before the link points to it
         if not copy.exists():
@@ -63,7 +63,7 @@ def load_model(destination: str | Path) -> KerasModel | None:
     if remote_files.is_remote(str(destination)):
         name, _ = _read_pointer(str(destination))
         return KerasModel.open(remote_files.local_copy(remote_files.join(str(destination), name))) if name else None
-    link = Path(destination).expanduser() / LINK
+    link = remote_files.local_path(destination) / LINK
     path = link.resolve()
     if not path.is_dir():
         return None
@@ -85,7 +85,7 @@ def forget_model(destination: str, digest: str) -> bool:
         if is_stored:
             remote_files.remove(remote_files.join(destination, POINTER))
         return is_stored
-    link = Path(destination) / LINK
+    link = remote_files.local_path(destination) / LINK
     is_stored = link.is_symlink() and link.readlink().name == f".{name}"
     if is_stored:
         link.unlink()
@@ -112,7 +112,7 @@ def load_recipe(destination: str | Path) -> Recipe | None:
     address = remote_files.join(str(destination), RECIPE)
     if remote_files.read_file(f"{address}/{Recipe.file}") is None:
         return None
-    return Recipe.open(Path(remote_files.local_copy(address)).expanduser())
+    return Recipe.open(remote_files.local_path(remote_files.local_copy(address)))
 
 
 def _copy_name(trained: KerasModel) -> str:

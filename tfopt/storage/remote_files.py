@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import logging
+import os
 import re
 import shutil
 import tempfile
@@ -47,6 +48,15 @@ _addresses: dict[str, str] = {}  # by local copy
 def is_remote(uri: str) -> bool:
     """Return True for an address, False for a local path."""
     return "://" in uri
+
+
+def local_path(path: str | Path) -> Path:
+    """Return a local path with ``~`` and ``~USER`` expanded as in a shell, which leaves a name that no user has.
+
+    >>> local_path("~no user/served")
+    PosixPath('~no user/served')
+    """
+    return Path(os.path.expanduser(path))  # noqa: PTH111  (that of pathlib raises an error for such a name)
 
 
 def join(uri: str, name: str) -> str:
@@ -93,7 +103,7 @@ def list_remote_files(uri: str) -> dict[str, int]:
 def list_names(uri: str) -> list[str]:
     """Return the names of files and folders directly below an address, sorted; empty if there are none."""
     if not is_remote(uri):
-        folder = Path(uri).expanduser()
+        folder = local_path(uri)
         return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
     with _connected(uri) as store:
         store.invalidate_cache()
@@ -193,7 +203,7 @@ def open_file(uri: str, mode: str = "rb") -> Iterator[IO[bytes]]:
 def read_file(uri: str) -> bytes | None:
     """Return the content of the file at an address; None if there is no file."""
     if not is_remote(uri):
-        file = Path(uri).expanduser()
+        file = local_path(uri)
         return file.read_bytes() if file.is_file() else None
     with _connected(uri) as store:
         store.invalidate_cache()
@@ -206,7 +216,7 @@ def read_file(uri: str) -> bytes | None:
 def write_file(uri: str, content: bytes) -> None:
     """Write the file at an address; an existing file is replaced."""
     if not is_remote(uri):
-        staging.replace_file(Path(uri).expanduser(), content)
+        staging.replace_file(local_path(uri), content)
         return
     with _connected(uri) as store:
         store.pipe_file(store._strip_protocol(uri), content)
@@ -218,7 +228,7 @@ def create_file(uri: str, content: bytes) -> bool:
     Some stores ignore the condition: see `check_conditional_writes`.
     """
     if not is_remote(uri):
-        return staging.create_file(Path(uri).expanduser(), content)
+        return staging.create_file(local_path(uri), content)
     with _connected(uri) as store:
         try:
             store.pipe_file(store._strip_protocol(uri), content, mode="create")

@@ -154,7 +154,7 @@ class RunFile:
     def _location(self, entry: Entry) -> str:
         """Return the path or address of a parameter; a step on Kubeflow has no folder of this machine."""
         text = entry.text()
-        is_reachable = remote_files.is_remote(text) or Path(text).expanduser().is_absolute()
+        is_reachable = remote_files.is_remote(text) or remote_files.local_path(text).is_absolute()
         if self._command not in LOCAL_COMMANDS and not is_reachable:
             received = f"{entry.name}: {text}"
             expected = "an address, or the absolute path of a volume, because the steps run on Kubeflow"
