@@ -68,8 +68,8 @@ def check_place(destination: str) -> None:
     """Check that the files of version 2 are where its last change says, once and whole."""
     shown = is_served(destination)
     places = destination, f"{destination}/withdrawn"
-    found = [remote_files.read_file(f"{place}/2/model.tflite") for place in places]
-    assert found == ([b"two", None] if shown else [None, b"two"])
+    contents = [remote_files.read_file(f"{place}/2/model.tflite") for place in places]
+    assert contents == ([b"two", None] if shown else [None, b"two"])
     assert (2 in open_versions(destination).numbers()) == shown
 
 
