@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tfopt.components.push_model.version_record import RECORD, read_record
 from tfopt.errors import ComponentError
-from tfopt.model_store.withdrawals import WITHDRAWN, is_withdrawn, new_change, read_changes, write_change
+from tfopt.model_store.withdrawals import WITHDRAWN, Changes, is_withdrawn, new_change, read_changes, write_change
 from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
 from tfopt.serving.triton_config import HEADER
@@ -213,7 +213,8 @@ def complete_changes(destination: str) -> None:
     command records there meanwhile is carried out, too.
     """
     withdrawn = remote_files.join(destination, WITHDRAWN)
-    done, recorded = {}, read_changes(destination)
+    done: Changes = {}
+    recorded = read_changes(destination)
     while done != recorded:
         for number, changes in recorded.items():
             if is_withdrawn(changes):
