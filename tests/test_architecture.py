@@ -63,7 +63,7 @@ def test_components_declare_the_components_that_they_run(folder: Path):
 LAYERS = (
     ("optimization",),
     ("cli",),
-    ("fleet",),
+    ("fleet", "notifications"),
     ("run_records",),
     ("tfx", "process_engine", "kfp"),
     ("dag",),
