@@ -31,7 +31,7 @@ def test_metrics_have_the_state_of_each_destination(tmp_path, capsys):
     assert found["tfopt_metric_regressed", places[0], "accuracy"] == 1
     assert found["tfopt_metric_regressed", places[1], "accuracy"] == 0
     assert found["tfopt_cost_per_million", places[0]] == states[places[0]]["cost"]["per_million"]
-    assert found["tfopt_fleet_timestamp_seconds"] - found["tfopt_last_push_timestamp_seconds", places[1]] < 86400
+    assert found["tfopt_fleet_timestamp_seconds",] - found["tfopt_last_push_timestamp_seconds", places[1]] < 86400
     assert {key[0] for key in found if places[2] in key} == {"tfopt_problems"}  # nothing else is known
 
 
