@@ -362,7 +362,6 @@ def test_a_failed_run_is_reported_and_keeps_its_own_error(job, server, capsys):
     shutil.rmtree(job / "data")
     (job / "data").write_text("one")
     assert main(["run", "-f", "run.yaml"]) == 0
-    assert main(["run", "-f", "run.yaml"]) == 0
     assert server.kinds() == ["failed"]
     [(_, body)] = server.requests
     assert json.loads(body)["text"].startswith("the run failed: ")

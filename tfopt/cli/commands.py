@@ -22,6 +22,7 @@ from tfopt.cli.completion import add_completion
 from tfopt.cli.destinations.fleet import add_fleet
 from tfopt.cli.destinations.history import add_history, add_restore, add_withdraw
 from tfopt.cli.destinations.notifications import add_notify, notified, run_folder
+from tfopt.cli.destinations.verify import add_verify
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_plan, run_recorded
 from tfopt.cli.init import add_init
 from tfopt.cli.run_files.run_file import add_file_option
@@ -312,6 +313,7 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "fleet": add_fleet,
     "withdraw": add_withdraw,
     "restore": add_restore,
+    "verify": add_verify,
     "notify": add_notify,
     "clean": runs.add_clean,
     "completion": add_completion,
