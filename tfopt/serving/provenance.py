@@ -21,7 +21,7 @@ from tfopt.value_types import JsonObject
 STATEMENT_TYPE, PREDICATE_TYPE = "https://in-toto.io/Statement/v1", "https://slsa.dev/provenance/v1"
 BUILD_TYPE, BUILDER = "urn:tfopt:push_model:1", "urn:tfopt"
 FOLDER_DIGEST = "tfoptFolder"  # SHA-256 of the lines NAME NUL SHA-256 of all files
-MODEL, DECISION = "model", "decision"  # names of dependencies
+MODEL, DECISION = "pushed_model", "decision"  # names of dependencies; inputs of steps have other ones
 
 
 def describe_push(model: Model, decision: Decision | None, recipe: Recipe | None) -> JsonObject:

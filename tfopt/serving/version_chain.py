@@ -21,6 +21,7 @@ from tfopt.serving.version_manifest import (
     STATEMENT,
     digests_of,
     locate,
+    make_manifest,
     verify_version,
 )
 from tfopt.storage import remote_files
@@ -69,7 +70,7 @@ def verify_chain(version: str, public_key: str | None, materials: Mapping[str, s
     destination, folder = locate(local)
     described = remote_files.join(destination, f"{FOLDER}/{folder.name}")
     links = [_files(folder, described), _signature(folder, described, public_key)]
-    provenance, link = _read_provenance(described, folder.name)
+    provenance, link = _read_provenance(described, folder)
     links.append(link)
     named = [item for item in provenance.dependencies if item.name] if provenance else []
     if unknown := sorted(materials.keys() - {item.name for item in named}):
@@ -106,20 +107,20 @@ def _signature(folder: Path, described: str, public_key: str | None) -> Link:
     return _check("signature", lambda: verify_version(folder, public_key), f"of the key {public_key}")
 
 
-def _read_provenance(described: str, name: str) -> tuple[Provenance | None, Link]:
-    """Return the provenance, and whether it is about the files of the manifest and covered by the signature."""
+def _read_provenance(described: str, folder: Path) -> tuple[Provenance | None, Link]:
+    """Return the provenance, and whether it is about the files of the version and covered by the signature."""
     content = remote_files.read_file(f"{described}{PROVENANCE}")
     if content is None:
-        text = f"no {FOLDER}/{name}{PROVENANCE}: an earlier release pushed it, or somebody removed the file"
+        text = f"no {FOLDER}/{folder.name}{PROVENANCE}: an earlier release pushed it, or somebody removed the file"
         return None, Link("provenance", "missing", text)
     try:
-        provenance = read_statement(content, f"{FOLDER}/{name}{PROVENANCE}")
+        provenance = read_statement(content, f"{FOLDER}/{folder.name}{PROVENANCE}")
+        digests = digests_of(make_manifest(folder), folder.name)
     except ComponentError as error:
         return None, Link("provenance", "wrong", error.received)
-    manifest = remote_files.read_file(f"{described}{MANIFEST}") or b""
-    digests = {file: digest.removeprefix("\\") for file, digest in digests_of(manifest.decode(), name).items()}
+    digests = {file: digest.removeprefix("\\") for file, digest in digests.items()}
     if provenance.subjects != digests:
-        return provenance, Link("provenance", "wrong", "it is about other files than the manifest")
+        return provenance, Link("provenance", "wrong", "it is about other files")
     signed = remote_files.read_file(f"{described}{STATEMENT}")
     if signed is not None and json.loads(signed).get(COVERED) != hashlib.sha256(content).hexdigest():
         return provenance, Link("provenance", "wrong", "the signed statement is not about it")
