@@ -126,6 +126,14 @@ def waiting(job: Path) -> list[str]:
     return [event["kind"] for event in outbox.get("pending", [])]
 
 
+def test_variables_of_other_values_need_not_be_set(job, server):
+    text = (job / "run.yaml").read_text()
+    (job / "run.yaml").write_text(text.replace("{destination: pushed}", "{destination: pushed, data: '${NOT_SET}'}"))
+    assert notify() == 0
+    withdraw(job)
+    assert (notify(), server.kinds()) == (0, ["withdrawn"])
+
+
 def test_each_event_is_reported_once_and_earlier_ones_are_not(job, server, capsys):
     assert notify() == 0
     assert (notify(), server.requests) == (0, [])

@@ -11,7 +11,7 @@ from typing import Any
 from tfopt.cli.arguments import Subparsers, add_command, add_json_option, add_list_option
 from tfopt.cli.run_files.run_file import RunFile, add_file_option
 from tfopt.dag import tracing
-from tfopt.dag.dag import Dag
+from tfopt.dag.dag import Dag, Placeholder, Step
 from tfopt.dag.policy_checks import PUSH
 from tfopt.errors import ComponentError
 from tfopt.formatting import visible
@@ -44,7 +44,9 @@ def _notify(arguments: argparse.Namespace) -> int:
         raise ComponentError("no receiver", "a run file with the key notify", "add notify: {url: https://HOST/PATH}")
     dag = tracing.load(arguments.pipeline)
     values = {name: parameter.default for name, parameter in dag.parameters.items()}
-    values |= run_file.values(dag, arguments.set, lambda name, value: None)
+    used = [step.parameters.get("destination") for step in _pushes(dag)]
+    names = [value.parameter.name for value in used if isinstance(value, Placeholder)]
+    values |= run_file.values(dag, arguments.set, names=names)
     delivery = notify(run_file.receiver, source_of(dag, values, run_folder(dag, arguments.root)))
     if arguments.json:
         print(json.dumps(report_schema.dump(delivery), indent=1))
@@ -66,9 +68,12 @@ def run_folder(dag: Dag, root: Path | None) -> Path:
 
 def source_of(dag: Dag, values: Mapping[str, Any], root: Path) -> Source:
     """Return what the events of a pipeline are looked for in."""
-    pushes = [step for step in dag.steps.values() if step.component.name == PUSH]
-    destinations = [value for push in pushes if (value := push.value("destination", values))]
+    destinations = [value for push in _pushes(dag) if (value := push.value("destination", values))]
     return Source(dag.name, root, list(dict.fromkeys(map(address_of, destinations))))
+
+
+def _pushes(dag: Dag) -> list[Step]:
+    return [step for step in dag.steps.values() if step.component.name == PUSH]
 
 
 @contextlib.contextmanager

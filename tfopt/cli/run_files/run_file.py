@@ -6,7 +6,7 @@ the command line overrides the file, and each option has one description, one ty
 
 import argparse
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,17 @@ class RunFile:
                     action.nargs = "?"
         parser.set_defaults(run_file=self)
 
-    def values(self, dag: Dag, assignments: Sequence[str], check: Callable[[str, Any], None]) -> dict[str, object]:
+    def values(
+        self,
+        dag: Dag,
+        assignments: Sequence[str],
+        check: Callable[[str, Any], None] = lambda name, value: None,
+        names: Collection[str] | None = None,
+    ) -> dict[str, object]:
         """Return the checked values of a pipeline: those of ``--set``, and those of the file.
 
-        The values of ``--set`` replace those of the file. `check` raises what the command refuses of the latter.
+        The values of ``--set`` replace those of the file. `check` raises what the command refuses of the latter. With
+        ``names``, the others of the file are not read: their variables need not be set.
 
         Raises:
             ComponentError: If the pipeline does not have a name, or does not allow a value. For the file's, the error
@@ -92,7 +99,7 @@ class RunFile:
         values: dict[str, object] = {}
         entries = self._mapping("values", [*dag.sources, *dag.parameters])
         for name, entry in entries.items():
-            if name not in assigned:
+            if name not in assigned and (names is None or name in names):
                 with entry.named():
                     values[name] = self._value(dag, name, entry)
                     check(name, values[name])
