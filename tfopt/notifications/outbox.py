@@ -38,7 +38,7 @@ class Outbox:
 
 @dataclass(frozen=True)
 class Source:
-    """What events are looked for in."""
+    """A pipeline, its run's folder and the destinations that it pushes to."""
 
     pipeline: str
     root: Path  # the run's folder
@@ -90,17 +90,17 @@ def _add_events(outbox: Outbox, receiver: Receiver, source: Source, errors: list
     for destination in source.destinations:
         first = datetime.datetime.fromisoformat(since[destination])
         try:
-            found = find_destination_events(source.pipeline, destination, receiver.stale_days, first, now)
+            there = find_destination_events(source.pipeline, destination, receiver.stale_days, first, now)
         except (ComponentError, OSError) as error:
             errors.append(f"{destination}: {error.received if isinstance(error, ComponentError) else error}")
             if destination not in outbox.since:  # what happened before is not known yet
                 del since[destination]
             continue
-        events += found
+        events += there
         if destination not in outbox.since:
-            earlier |= {event.id for event in found if event.kind != "stale"}
-    known = {*outbox.seen, *earlier}
-    new = [event for event in events if event.id not in known and event.kind in receiver.events]
+            earlier |= {event.id for event in there if event.kind != "stale"}
+    reported = {*outbox.seen, *earlier}
+    new = [event for event in events if event.id not in reported and event.kind in receiver.events]
     seen = [*outbox.seen, *(event.id for event in events if event.id not in outbox.seen)]
     return Outbox(since, seen[-SEEN:], [*outbox.pending, *new])
 

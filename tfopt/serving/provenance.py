@@ -76,7 +76,7 @@ class Dependency:
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a statement says."""
+    """The content of a statement."""
 
     subjects: dict[str, str]  # SHA-256 of each file
     dependencies: list[Dependency]
