@@ -21,6 +21,7 @@ from tfopt.components.push_model.withdraw import restore, withdraw
 from tfopt.components.select_model.component import select_model
 from tfopt.declaration.library import find
 from tfopt.execution.card_writer import write_step_card
+from tfopt.serving.version_manifest import make_manifest
 
 IMAGE = f"registry.example/tfopt-tf:1@sha256:{'1a' * 32}"
 
@@ -169,6 +170,13 @@ def test_a_signed_version_under_another_number_does_not_fit(folder, capsys):
     statuses = verify(capsys, served / "2", *key(folder), code=5)
     assert (statuses["files"], statuses["signature"]) == ("verified", "wrong")
     assert (statuses["provenance"], statuses["decision"]) == ("wrong", "wrong")
+
+
+def test_a_changed_file_with_a_new_manifest_is_not_what_the_provenance_is_about(folder, capsys):
+    (folder / "served/1/model.tflite").write_text("other")
+    (folder / "served/versions/1.sha256").write_text(make_manifest(folder / "served/1"))
+    statuses = verify(capsys, folder / "served/1", code=5)
+    assert (statuses["files"], statuses["provenance"]) == ("verified", "wrong")
 
 
 def test_a_version_without_decision_signature_and_materials_says_so(folder, capsys):
