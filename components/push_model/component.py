@@ -66,13 +66,15 @@ def push_model(
     )
     from tfopt.components.push_model.registration import plan_registration, register_version
     from tfopt.components.push_model.version_record import VersionRecord
+    from tfopt.serving.provenance import describe_push
 
     choice = choose(model, blessing, infra_blessing, fallback)
     check_push(choice, settings, decision, trained, recipe)
     check_policies(choice, model, settings, decision, infra_blessing)
     version, targets = plan_registration(choice, model, decision, settings, registration)
     record = VersionRecord("", version, list(map(str, targets)), trained.digest if trained else None)
-    report = push(choice, model, examples, settings, scheduling, record)
+    predicate = describe_push(choice.model, decision, recipe) if choice.model else {}
+    report = push(choice, model, examples, settings, scheduling, record, predicate)
     report = store_for_next_run(report, decision, trained, recipe)
     _write(pushed, register_version(report, version, targets))
 

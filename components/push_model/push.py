@@ -21,6 +21,7 @@ from tfopt.serving.policy import read_policies
 from tfopt.serving.triton_config import make_config
 from tfopt.serving.triton_scheduler import Scheduling
 from tfopt.storage.remote_files import is_remote, local_path
+from tfopt.value_types import JsonObject
 
 
 @dataclass(frozen=True)
@@ -83,13 +84,15 @@ def push(
     settings: PushSettings,
     scheduling: Scheduling,
     record: VersionRecord,
+    predicate: JsonObject,
 ) -> PushedReport:
     """Push the chosen model, if there is one, and return the content of ``pushed.json``; errors as `push_model`.
 
-    The record has what is known before the push.
+    The record has what is known before the push, the predicate is that of its provenance.
     """
     model = choice.model or requested
-    versions = open_versions(settings.destination, resolve_layout(model, settings.layout), settings.signing_key)
+    layout = resolve_layout(model, settings.layout)
+    versions = open_versions(settings.destination, layout, settings.signing_key, predicate)
     report = PushedReport(
         pushed=False,
         destination=versions.destination,

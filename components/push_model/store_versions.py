@@ -31,6 +31,7 @@ from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
 from tfopt.serving.version_manifest import DESCRIPTIONS, FOLDER, write_description
 from tfopt.storage import remote_files, staging
+from tfopt.value_types import JsonObject
 
 CLAIM = ".claim"
 # From then on the files of a version without a pointer are removed; at once if its process was here and has ended.
@@ -42,10 +43,12 @@ log = logging.getLogger(__name__)
 class StoreVersions:
     """The versions below an address; their names are numbers."""
 
-    def __init__(self, destination: str, layout: str, signing_key: str | None = None) -> None:
+    def __init__(
+        self, destination: str, layout: str, signing_key: str | None = None, predicate: JsonObject | None = None
+    ) -> None:
         """Refer to an address, below which there may be nothing yet."""
         self.destination, self.layout = destination.rstrip("/"), layout
-        self._signing_key = signing_key
+        self._signing_key, self._predicate = signing_key, predicate
 
     @contextlib.contextmanager
     def staged(self) -> Iterator[Path]:
@@ -118,7 +121,7 @@ class StoreVersions:
         pointer = {"version": version, "digest": digest, "time": _now().isoformat(), "files": files}
         try:
             remote_files.upload(stage, self.path(version))
-            write_description(stage, self.destination, self._signing_key)
+            write_description(stage, self.destination, self._signing_key, self._predicate)
             write_config()
             remote_files.write_file(self._entry(version, POINTER), (json.dumps(pointer, indent=1) + "\n").encode())
         except BaseException:
@@ -180,7 +183,9 @@ def _now() -> datetime.datetime:
     return datetime.datetime.now(datetime.UTC)
 
 
-def open_versions(destination: str, layout: str = "plain", signing_key: str | None = None) -> Versions | StoreVersions:
+def open_versions(
+    destination: str, layout: str = "plain", signing_key: str | None = None, predicate: JsonObject | None = None
+) -> Versions | StoreVersions:
     """Return the versions of a destination. A withdrawal needs no layout: it changes what the last push wrote."""
     versions = StoreVersions if remote_files.is_remote(destination) else Versions
-    return versions(destination, layout, signing_key)
+    return versions(destination, layout, signing_key, predicate)

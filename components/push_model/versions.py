@@ -21,6 +21,7 @@ from tfopt.serving.version_manifest import DESCRIPTIONS, FOLDER, write_descripti
 from tfopt.storage import remote_files, staging
 from tfopt.storage.folder_lock import lock_folder
 from tfopt.storage.publication import NAME_IN_USE
+from tfopt.value_types import JsonObject
 
 LATEST = "latest"
 POINTER = ".json"  # in an object store: the version exists
@@ -44,10 +45,12 @@ class PushResult:
 class Versions:
     """The versions in a destination; their names are numbers."""
 
-    def __init__(self, destination: str, layout: str, signing_key: str | None = None) -> None:
+    def __init__(
+        self, destination: str, layout: str, signing_key: str | None = None, predicate: JsonObject | None = None
+    ) -> None:
         """Refer to a folder, which need not exist yet."""
         self.folder, self.layout = remote_files.local_path(destination).absolute(), layout
-        self._signing_key = signing_key
+        self._signing_key, self._predicate = signing_key, predicate
         self.destination = str(self.folder)
 
     @contextlib.contextmanager
@@ -83,7 +86,7 @@ class Versions:
                 else:
                     version, reason = self._rename(stage), "blessed"
             staging.sync(self.folder)
-            write_description(self.path(version), self.destination, self._signing_key)
+            write_description(self.path(version), self.destination, self._signing_key, self._predicate)
             if self.layout == "plain":
                 self._link_latest(version)
             self.show_newest()

@@ -83,7 +83,7 @@ def test_errors_are_printed_as_json_too(tmp_path, monkeypatch, capsys):
         "error": {"received": "--last 0", "expected": "a number from 1", "how_to_fix": "write for example --last 30"}
     }
     assert captured.err.startswith("tfopt: error\nreceived: --last 0\n")
-    monkeypatch.setattr("tfopt.cli.history.read_all_runs", lambda *_: 1 / 0)
+    monkeypatch.setattr("tfopt.cli.destinations.history.read_all_runs", lambda *_: 1 / 0)
     assert main(["history", str(tmp_path), "--json"]) == 1
     assert json.loads(capsys.readouterr().out) == {"error": {"received": "ZeroDivisionError: division by zero"}}
     death = Death(-signal.SIGKILL, {"component": "train"}, "")

@@ -173,7 +173,11 @@ def test_a_version_in_a_store_is_signed_later_and_with_another_key(model, keys, 
 
 def test_removed_versions_leave_no_manifest(served, model, keys):  # noqa: F811
     push(changed(model, "new"), served.parent, keep=1)
-    assert sorted(path.name for path in (served.parent / "versions").iterdir()) == ["2.pushed.json", "2.sha256"]
+    assert sorted(path.name for path in (served.parent / "versions").iterdir()) == [
+        "2.provenance.json",
+        "2.pushed.json",
+        "2.sha256",
+    ]
 
 
 def test_a_key_with_a_password_signs(model, tmp_path, monkeypatch):  # noqa: F811

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tfopt.cli.fleet import read_file
+from tfopt.cli.destinations.fleet import read_file
 from tfopt.cli.main import main
 from tfopt.fleet.destination_state import Destination
 from tfopt.fleet.library_upgrades import estimate_upgrades

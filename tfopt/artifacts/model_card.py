@@ -25,6 +25,8 @@ class LineageStep:
     inputs: list[str] | None = None
     # what it left in the weights that a later step could undo; None if there is none, or the card is older
     effect: str | None = None
+    materials: dict[str, str] = field(default_factory=dict)  # digests of the files of each input
+    image: str | None = None  # the container image that it ran in; None outside of Kubeflow
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ class FineTuned:
     recovery: dict[str, Any] | None = None
 
 
+IMAGE = "TFOPT_IMAGE"  # the environment variable with the container image of a step on Kubeflow
 TRAINED_ON = "trained_on"  # the key of `TrainedOn` in the card
 
 ParityFacts = dict[str, float | None]  # the fields of `tfopt.measurement.parity.Parity`, and ``relative_error``
@@ -100,6 +103,8 @@ class ModelCard:
     parameters: JsonObject | None = None
     inputs: list[str] | None = None  # names of the inputs that it got; None if the card is older than this key
     effect: str | None = None  # what that component left in the weights that a later step could undo, or None
+    materials: dict[str, str] = field(default_factory=dict)  # digests of the files of each input
+    image: str | None = None  # the container image that it ran in; None outside of Kubeflow
     lineage: list[LineageStep] = field(default_factory=list)  # the steps that made its ancestors, first to last
     data: Origin | None = None  # the examples that the component read
     learned: LearnedNames | None = None  # names of classes and of packed columns that the model learned to number
@@ -140,7 +145,11 @@ class ModelCard:
     def step(self) -> LineageStep:
         """Return the step that made the model, as an entry of a lineage."""
         recovery = self.fine_tuned.recovery if self.fine_tuned else None
-        return LineageStep(self.name, self.digest, self.component, self.parameters, recovery, self.inputs, self.effect)
+        return LineageStep(
+            *(self.name, self.digest, self.component, self.parameters, recovery, self.inputs, self.effect),
+            materials=self.materials,
+            image=self.image,
+        )
 
 
 def write_card(folder: Path, content: Mapping[str, Any]) -> None:

@@ -19,9 +19,11 @@ from tfopt.cli.arguments import (
     add_list_option,
 )
 from tfopt.cli.completion import add_completion
+from tfopt.cli.destinations.fleet import add_fleet
+from tfopt.cli.destinations.history import add_history, add_restore, add_withdraw
+from tfopt.cli.destinations.notifications import add_notify, notified, run_folder
+from tfopt.cli.destinations.verify import add_verify
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_plan, run_recorded
-from tfopt.cli.fleet import add_fleet
-from tfopt.cli.history import add_history, add_restore, add_withdraw
 from tfopt.cli.init import add_init
 from tfopt.cli.run_files.run_file import add_file_option
 from tfopt.cli.run_files.run_file_schema import run_file_schema
@@ -145,7 +147,7 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object
 
     check = functools.partial(_check_source, dag)
     values = vars(arguments).get("planned") or arguments.run_file.values(dag, arguments.set, check)
-    remote_files.check_characters(str(_root(dag, arguments)))
+    remote_files.check_characters(str(run_folder(dag, arguments.root)))
     check_engine(arguments.engine)
     beam_runner.check_arguments(arguments.beam_pipeline_arg)
     if arguments.jobs < 1 or (arguments.jobs > 1 and arguments.engine != "process"):
@@ -171,19 +173,15 @@ def _check_source(dag: Dag, name: str, value: Any) -> None:
         remote_files.check_exists(uri)
 
 
-def _root(dag: Dag, arguments: argparse.Namespace) -> Path:
-    return (arguments.root or Path("runs", dag.name)).absolute()
-
-
 def _plan(arguments: argparse.Namespace) -> int:
     from tfopt.cli.terminal.plan_table import describe_evidence, plan_facts, print_plan  # imports rich
 
     dag = tracing.load(arguments.pipeline)
     values = _checked_values(dag, arguments)
-    steps = load_plan(arguments.engine)(dag, values, _root(dag, arguments))
+    steps = load_plan(arguments.engine)(dag, values, run_folder(dag, arguments.root))
     evidence = describe_evidence(dag, values, steps)
     if arguments.output:
-        saved_plan.make_plan(arguments, dag, values, _root(dag, arguments), steps).write(arguments.output)
+        saved_plan.make_plan(arguments, dag, values, run_folder(dag, arguments.root), steps).write(arguments.output)
     if arguments.json:
         print(json.dumps(plan_facts(steps, evidence), indent=1))
     else:
@@ -199,12 +197,13 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.set == ["help"]:
         print(overview.describe_values(dag))
         return 0
-    values, root = _checked_values(dag, arguments), _root(dag, arguments)
+    values, root = _checked_values(dag, arguments), run_folder(dag, arguments.root)
     if arguments.plan:
         now = saved_plan.make_plan(arguments, dag, values, root, load_plan(arguments.engine)(dag, values, root))
         saved_plan.check_plan(arguments.plan, now)
     options = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
-    outcomes = run_recorded(dag, values, root, arguments.engine, beam_args=arguments.beam_pipeline_arg, **options)
+    with notified(arguments.run_file, dag, values, root):
+        outcomes = run_recorded(dag, values, root, arguments.engine, beam_args=arguments.beam_pipeline_arg, **options)
     artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
     if arguments.json:
         steps = {}
@@ -314,7 +313,9 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "fleet": add_fleet,
     "withdraw": add_withdraw,
     "restore": add_restore,
+    "verify": add_verify,
+    "notify": add_notify,
     "clean": runs.add_clean,
     "completion": add_completion,
 }
-RUN_FILE_COMMANDS = ("run", "plan", "compile", "submit", "schedule")
+RUN_FILE_COMMANDS = ("notify", "run", "plan", "compile", "submit", "schedule")

@@ -1,15 +1,16 @@
 """Write the model card of a model artifact: parent, parameters, digests, sizes, versions."""
 
 import logging
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any, cast
 
 import tfopt
 from tfopt import formatting
-from tfopt.artifacts import CARD, Examples, Model, PythonModule, model_card
+from tfopt.artifacts import CARD, Artifact, Examples, Model, PythonModule, model_card
 from tfopt.artifacts.formats import CONVERTERS, RUNTIME_PACKAGES, installed_versions
-from tfopt.artifacts.model_card import TRAINED_ON
+from tfopt.artifacts.model_card import IMAGE, TRAINED_ON
 from tfopt.data.learned_names import learned_facts
 from tfopt.declaration.component import ON_FAILURE, Component
 from tfopt.errors import ComponentError
@@ -22,6 +23,7 @@ log = logging.getLogger(__name__)
 GRAPH_BYTES = (
     100_000  # that another format is expected to have more: a SavedModel has a graph, a Keras file names layers
 )
+OPTIONAL = ("recovery", "inputs", "effect", "materials", "image")  # keys of a lineage that may be missing
 LABEL = "label"  # the parameter of components that use labels
 
 
@@ -44,7 +46,7 @@ def write_step_card(
     ancestor: JsonObject | None = None
     if parent:  # with the gain of a second round of fine-tuning, if there was one
         step = asdict(replace(parent.card.step, name=parent.name, digest=parent.digest))
-        ancestor = {key: value for key, value in step.items() if key not in ("recovery", "inputs", "effect") or value}
+        ancestor = {key: value for key, value in step.items() if key not in OPTIONAL or value}
     sizes = model.sizes()
     facts: JsonObject = {
         "name": component.name,
@@ -54,11 +56,14 @@ def write_step_card(
         "component": component.name,
         "parameters": {name: value for name, value in parameters.items() if name != ON_FAILURE.name},
         "inputs": [name for name, value in inputs.items() if value is not None and value != []],
+        "materials": _materials(inputs),
         "parent": ancestor,
         "lineage": [*parent.card.facts.get("lineage", []), ancestor] if parent else [],
         "data": {"digest": data.digest} if data else None,
         "versions": {"tfopt": tfopt.__version__, **installed_versions((*RUNTIME_PACKAGES, *CONVERTERS))},
     }
+    if image := os.environ.get(IMAGE):
+        facts["image"] = image
     if limits_of_children():
         facts["isolation"] = describe()
     if effect := component.effect_with(parameters):
@@ -75,6 +80,15 @@ def write_step_card(
         _warn_if_larger(model, parent)
     shown: JsonObject = {"format": model.format, "digest": model.digest, "bytes": sizes.get("raw", 0)}
     model.metadata = shown | model.metadata
+
+
+def _materials(inputs: Mapping[str, Any]) -> dict[str, str]:
+    """Return the digest of the files of each input; a module's own digest has versions of packages in it."""
+    local = {name: value for name, value in inputs.items() if isinstance(value, Artifact) and not is_remote(value.uri)}
+    return {
+        name: Artifact(value.uri).digest if isinstance(value, PythonModule) else value.digest
+        for name, value in local.items()
+    }
 
 
 def _learned(data: Examples | None, label: Any) -> JsonObject:

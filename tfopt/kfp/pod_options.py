@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from tfopt.artifacts.model_card import IMAGE
 from tfopt.dag.dag import Dag
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
@@ -136,7 +137,7 @@ def apply(values: Mapping[str, Any], task: Any, target: Target = KUBEFLOW) -> No
         task.set_accelerator_type(values.get("gpu_type", GPU_TYPE)).set_accelerator_limit(values["gpu"])
     wait = f"{_seconds(values.get('wait', '30s'))}s"
     task.set_retry(int(values.get("retries", "2")), wait, 2.0, "600s")
-    for name, value in values.get("env", {}).items():
+    for name, value in {IMAGE: values["image"], **values.get("env", {})}.items():
         task.set_env_variable(name, value)
     if target == KUBEFLOW:
         _set_pod(values, task)

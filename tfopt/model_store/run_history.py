@@ -64,6 +64,7 @@ class RunRecord:
     reason: str = ""  # why it was pushed or not; empty in records of earlier versions
     # of tfopt and of the libraries that affect the model of the push; empty if none was pushed
     versions: dict[str, str] = field(default_factory=dict)
+    regressions: list[str] = field(default_factory=list)  # the sentences of the decision
 
     def model(self, role: Role) -> ModelRecord:
         """Return the model with this role."""
@@ -170,6 +171,7 @@ def write_run(destination: str | Path, decision: Decision, pushed: PushedReport)
         parent=_record(content.parent),
         reason=pushed.reason,
         versions=pushed.versions,
+        regressions=content.history.regressions,
     )
     text = json.dumps(report_schema.dump(record), indent=1, ensure_ascii=False, allow_nan=False) + "\n"
     address = remote_files.join(str(destination), f"{FOLDER}/{digest[:16]}.json")

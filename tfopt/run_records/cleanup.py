@@ -17,7 +17,7 @@ from tfopt.process_engine.result_cache import KEY, find_old_records, find_unfini
 from tfopt.run_records.run_record import freed_bytes
 from tfopt.storage.folder_lock import lock_if_free
 from tfopt.storage.owned_files import is_below, is_own, remove_below
-from tfopt.storage.run_folder import METADATA, RECORD, SOURCES, remove_leftovers
+from tfopt.storage.run_folder import METADATA, OUTBOX, RECORD, SOURCES, remove_leftovers
 
 JOURNALS = ("-journal", "-wal", "-shm")  # which SQLite writes next to its file
 LOGS = ("run.log", "run.log.1")
@@ -101,11 +101,11 @@ def remove_old_results(root: Path, keep: int) -> bool:
 
 
 def find_run_files(root: Path) -> list[Path]:
-    """Find all that the runs of a folder wrote: results, metadata, logs, models and data, and last the record."""
+    """Find all that the runs of a folder wrote: results, metadata, logs, models, data, outbox, and last the record."""
     root = root.absolute()
     old = find_old_results(root, 0)
     sources = [path for path in root.glob(f"{SOURCES}/*") if KEY.fullmatch(path.name)]
-    files = [root / name for name in (METADATA, *(METADATA + suffix for suffix in JOURNALS), *LOGS, RECORD)]
+    files = [root / name for name in (METADATA, *(METADATA + suffix for suffix in JOURNALS), *LOGS, OUTBOX, RECORD)]
     return [*old.outputs, *old.records, *(path for path in (*sources, *files) if is_own(path) and is_below(root, path))]
 
 
@@ -128,7 +128,7 @@ def remove_run(root: Path) -> bool:
         names = [path for output in outputs for pattern in (".system/*", "*") for path in output.glob(pattern)]
         names += [*outputs, *(root / "executions" / step for step in steps)]
         _remove_empty(path for path in names if is_below(root, path))
-        _remove_empty((root / "artifacts", root / "executions", root / SOURCES, root))
+        _remove_empty((root / "artifacts", root / "executions", root / SOURCES, (root / OUTBOX).parent, root))
     return True
 
 

@@ -2,7 +2,8 @@
 
 Next to version 8 of a destination are ``versions/8.sha256`` and, if a key was given, ``versions/8.sig``, which
 ``sha256sum --check versions/8.sha256`` and ``model_signing verify`` read too, and a statement of its number, time and
-manifest, ``versions/8.signed.json``, with its signature. No model server takes them for versions.
+manifest, ``versions/8.signed.json``, with its signature. ``versions/8.provenance.json`` says what the version was made
+of (`tfopt.serving.provenance`); the signed statement has its digest. No model server takes them for versions.
 """
 
 import datetime
@@ -19,12 +20,16 @@ from typing import Any
 from tfopt.artifacts.base import check_regular
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError, MachineError
+from tfopt.serving.provenance import make_statement
 from tfopt.storage import remote_files
+from tfopt.value_types import JsonObject
 
 FOLDER = "versions"
 MANIFEST, SIGNATURE = ".sha256", ".sig"
 STATEMENT, STATEMENT_SIGNATURE = ".signed.json", ".signed.sig"
-DESCRIPTIONS = (MANIFEST, SIGNATURE, STATEMENT, STATEMENT_SIGNATURE)
+PROVENANCE = ".provenance.json"
+DESCRIPTIONS = (MANIFEST, SIGNATURE, STATEMENT, STATEMENT_SIGNATURE, PROVENANCE)
+COVERED = "provenance_sha256"  # key of the statement; signatures of earlier releases have none
 PASSWORD = "TFOPT_SIGNING_PASSWORD"  # the name of the environment variable with the password of a key
 
 log = logging.getLogger(__name__)
@@ -39,18 +44,24 @@ def check_key(key: str | None) -> None:
             _sign(Path(folder, "1"), key)
 
 
-def write_description(version: Path, destination: str, signing_key: str | None) -> None:
-    """Write manifest and signature of a version into its destination, unless they are there, with this key.
+def write_description(
+    version: Path, destination: str, signing_key: str | None, predicate: JsonObject | None = None
+) -> None:
+    """Write manifest, provenance and signature of a version into its destination, unless they are there, with this key.
 
     Raises:
         ComponentError: If a version to sign again is not what its manifest says.
     """
     name = remote_files.join(destination, f"{FOLDER}/{version.name}")
     if remote_files.read_file(f"{name}{MANIFEST}") is None:
+        if predicate:
+            statement = make_statement(digests_of(make_manifest(version), version.name), predicate)
+            text = json.dumps(statement, indent=1, ensure_ascii=False) + "\n"
+            remote_files.write_file(f"{name}{PROVENANCE}", text.encode())
         if signing_key:
             _write_signatures(version, name, signing_key)
         # The last one, so that all are there.
-        remote_files.write_file(f"{name}{MANIFEST}", _manifest(version).encode())
+        remote_files.write_file(f"{name}{MANIFEST}", make_manifest(version).encode())
     elif signing_key:
         before, signature = remote_files.read_file(f"{name}{SIGNATURE}"), _sign(version, signing_key)
         is_signed = before and _key_of(before) == _key_of(signature)
@@ -60,10 +71,13 @@ def write_description(version: Path, destination: str, signing_key: str | None) 
 
 
 def _write_signatures(version: Path, name: str, signing_key: str) -> None:
-    """Sign the files, and a statement of number, time and manifest: the first could be copied to a higher number."""
-    manifest = hashlib.sha256(_manifest(version).encode()).hexdigest()
+    """Sign the files, and a statement of number, time, manifest and provenance: they could be copied to another one."""
+    manifest = hashlib.sha256(make_manifest(version).encode()).hexdigest()
     time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    statement = json.dumps({"version": version.name, "time": time, "manifest_sha256": manifest}, indent=1) + "\n"
+    facts = {"version": version.name, "time": time, "manifest_sha256": manifest}
+    if (provenance := remote_files.read_file(f"{name}{PROVENANCE}")) is not None:
+        facts[COVERED] = hashlib.sha256(provenance).hexdigest()
+    statement = json.dumps(facts, indent=1) + "\n"
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         file = Path(folder, f"{version.name}{STATEMENT}")
         file.write_text(statement)
@@ -82,14 +96,18 @@ def verify_version(path: Path, public_key: str | None = None) -> None:
         ComponentError: If a file is missing, changed or added, there is no manifest, or the signature is not of this
             key and content.
     """
-    folder, version = _locate(path)
+    folder, version = locate(path)
     name = version.name
     manifest = remote_files.read_file(f"{folder}/{FOLDER}/{name}{MANIFEST}")
     if manifest is None:
         received = f"{folder}: no {FOLDER}/{name}{MANIFEST}"
         fix = "push the model again: versions of older releases, and pushes that were killed, have none"
         raise ComponentError(received, "the manifest that push_model writes next to each version", fix)
-    _compare(_digests(manifest.decode(errors="replace"), name), _digests(_manifest(version), name), f"{folder}/{name}")
+    _compare(
+        digests_of(manifest.decode(errors="replace"), name),
+        digests_of(make_manifest(version), name),
+        f"{folder}/{name}",
+    )
     signature = remote_files.read_file(f"{folder}/{FOLDER}/{name}{SIGNATURE}")
     if public_key:
         _verify_signature(version, f"{folder}/{name}", signature, public_key)
@@ -98,7 +116,7 @@ def verify_version(path: Path, public_key: str | None = None) -> None:
         log.info("%s/%s is signed; pass public_key to check by whom", folder, name)
 
 
-def _manifest(version: Path) -> str:
+def make_manifest(version: Path) -> str:
     """Return a line for each file: its SHA-256 and its path below the destination."""
     check_regular(version, "a version that contains its files")
     files = sorted(path for path in version.rglob("*") if path.is_symlink() or not path.is_dir())
@@ -115,7 +133,7 @@ def _line(file: Path, name: str) -> str:
     return f"{mark}{digest}  {escaped}\n"
 
 
-def _digests(manifest: str, version: str) -> dict[str, str]:
+def digests_of(manifest: str, version: str) -> dict[str, str]:
     """Return the digest of each file by its name in the manifest; raise ComponentError for other lines."""
     digests = {}
     for line in manifest.removesuffix("\n").split("\n"):  # splitlines would cut names at U+2028 and others
@@ -142,7 +160,7 @@ def _compare(expected: Mapping[str, str], received: Mapping[str, str], version: 
         )
 
 
-def _locate(path: Path) -> tuple[str, Path]:
+def locate(path: Path) -> tuple[str, Path]:
     """Return the destination, or its address, and the local folder of the version that a path is, or is in."""
     local = Path(os.path.realpath(path))
     address = remote_files.address_of(str(path)) or str(local)
@@ -219,6 +237,10 @@ def _verify_statement(description: str, name: str, manifest: bytes, public_key: 
     if (statement["version"], statement["manifest_sha256"]) != (name, hashlib.sha256(manifest).hexdigest()):
         received = f"version {name} is signed as {statement['version']} of {statement['time']}, or has another manifest"
         raise ComponentError(received, "the version that was signed", "serve another version: somebody copied this one")
+    provenance = remote_files.read_file(f"{description}{PROVENANCE}") or b""
+    if statement.get(COVERED, "") not in ("", hashlib.sha256(provenance).hexdigest()):
+        received = f"{description}{PROVENANCE}: not the one that was signed"
+        raise ComponentError(received, "the signed provenance", "restore the file, or push the model again")
 
 
 def _library(module: str) -> Any:

@@ -13,6 +13,7 @@ log = logging.getLogger(__name__)
 
 RECORD = "run.json"  # of the command
 METADATA = "metadata.sqlite"  # of TFX
+OUTBOX = "notifications/outbox.json"  # notifications, with those that did not arrive yet
 SOURCES = "sources"  # models and data that `tfopt.optimize` saved
 
 

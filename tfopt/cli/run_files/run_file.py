@@ -6,12 +6,13 @@ the command line overrides the file, and each option has one description, one ty
 
 import argparse
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tfopt.cli.arguments import parse_assignments
+from tfopt.cli.run_files.notify_settings import read_receiver
 from tfopt.cli.run_files.yaml_entries import Entry, read_entries
 from tfopt.dag.dag import Dag
 from tfopt.declaration.parameters import Parameter
@@ -19,6 +20,7 @@ from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.kfp.images import Images
 from tfopt.kfp.pod_options import KEYS, LISTS, RUN_KEYS, Options, named_by
+from tfopt.notifications.receiver import Receiver
 from tfopt.storage import remote_files
 
 # The option of each key, by the name that argparse stores it under. `values`, `images` and `pods` are mappings instead.
@@ -27,8 +29,8 @@ OPTIONS = {
     "server": ("endpoint", "token_file", "namespace", "experiment"),
     "schedule": ("cron", "name"),
 }
-TOP_KEYS = (*OPTIONS[""], "values", "images", "pods", "server", "schedule")
-LOCAL_COMMANDS = ("run", "plan")  # the others are for Kubeflow
+TOP_KEYS = (*OPTIONS[""], "values", "images", "pods", "server", "schedule", "notify")
+LOCAL_COMMANDS = ("run", "plan", "notify")  # the others are for Kubeflow
 DEFAULT_IMAGE = "default"
 STEPS = "steps"
 POD_FORMS = {form.partition(".")[0]: form for form in KEYS}
@@ -48,6 +50,8 @@ class RunFile:
         self.entries = read_entries(files).mapping(TOP_KEYS) if files else {}
         self._command = command
         self._options = dict(self._read_options())
+        is_used = "notify" in self.entries and command in LOCAL_COMMANDS
+        self.receiver: Receiver | None = read_receiver(self.entries["notify"]) if is_used else None
         self._pods = list(self._read_pods())
         for setting in self._pods:
             if "${" not in str(setting.entry.content):  # variables are needed by the commands that use them only
@@ -73,10 +77,17 @@ class RunFile:
                     action.nargs = "?"
         parser.set_defaults(run_file=self)
 
-    def values(self, dag: Dag, assignments: Sequence[str], check: Callable[[str, Any], None]) -> dict[str, object]:
+    def values(
+        self,
+        dag: Dag,
+        assignments: Sequence[str],
+        check: Callable[[str, Any], None] = lambda name, value: None,
+        names: Collection[str] | None = None,
+    ) -> dict[str, object]:
         """Return the checked values of a pipeline: those of ``--set``, and those of the file.
 
-        The values of ``--set`` replace those of the file. `check` raises what the command refuses of the latter.
+        The values of ``--set`` replace those of the file. `check` raises what the command refuses of the latter. With
+        ``names``, the others of the file are not read: their variables need not be set.
 
         Raises:
             ComponentError: If the pipeline does not have a name, or does not allow a value. For the file's, the error
@@ -88,7 +99,7 @@ class RunFile:
         values: dict[str, object] = {}
         entries = self._mapping("values", [*dag.sources, *dag.parameters])
         for name, entry in entries.items():
-            if name not in assigned:
+            if name not in assigned and (names is None or name in names):
                 with entry.named():
                     values[name] = self._value(dag, name, entry)
                     check(name, values[name])

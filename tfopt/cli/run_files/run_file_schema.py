@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tfopt.cli.run_files.notify_settings import notify_schema
 from tfopt.cli.run_files.run_file import DEFAULT_IMAGE, OPTIONS, POD_FORMS, STEPS
 from tfopt.dag.dag import Dag
 from tfopt.declaration.parameters import Parameter
@@ -33,6 +34,7 @@ def run_file_schema(dag: Dag, parsers: Sequence[argparse.ArgumentParser]) -> Jso
         "pods": _pods(dag, actions["kfp_option"]),
         "server": _mapping("The Kubeflow Pipelines server of submit and schedule.", sections["server"]),
         "schedule": _mapping("The schedule of tfopt schedule.", sections["schedule"]),
+        "notify": notify_schema(),
     }
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -11,6 +11,7 @@ from tfopt.cli.arguments import Subparsers, add_command, add_json_option
 from tfopt.errors import ComponentError
 from tfopt.fleet.destination_state import Destination, DestinationState
 from tfopt.fleet.fleet_report import FleetReport, read_fleet
+from tfopt.fleet.metrics_file import write_metrics
 from tfopt.formatting import visible
 from tfopt.reports import report_schema
 
@@ -36,6 +37,8 @@ def add_fleet(subparsers: Subparsers) -> None:
     text = "days without a push from which on a destination needs attention (default: %(default)s)"
     parser.add_argument("--stale-days", type=float, default=30.0, metavar="N", help=text)
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.html", help="write the page with all of it")
+    text = "write metrics of Prometheus, for the textfile collector of its node exporter (pip install 'tfopt[metrics]')"
+    parser.add_argument("--metrics", type=Path, metavar="FILE.prom", help=text)
     text = f"end with exit code {NEEDS_ATTENTION} if a destination needs attention; else with 0"
     parser.add_argument("--detailed-exitcode", action="store_true", help=text)
     add_json_option(parser)
@@ -60,6 +63,8 @@ def _fleet(arguments: argparse.Namespace) -> int:
 
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(render_page(report), encoding="utf-8")
+    if arguments.metrics:
+        write_metrics(report, arguments.metrics)
     if arguments.json:
         print(json.dumps(report_schema.dump(report), indent=1))
     else:

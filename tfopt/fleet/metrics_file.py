@@ -1,0 +1,71 @@
+"""Write the state of a fleet as metrics of Prometheus, for the textfile collector of its node exporter."""
+
+import datetime
+import importlib
+from pathlib import Path
+
+from tfopt.error_messages import first_line
+from tfopt.errors import MachineError
+from tfopt.fleet.destination_state import DestinationState
+from tfopt.fleet.fleet_report import FleetReport
+
+LABEL = "destination"
+GAUGES = {
+    "tfopt_last_run_timestamp_seconds": "When the last run of the destination was recorded.",
+    "tfopt_last_push_timestamp_seconds": "When the served version was pushed.",
+    "tfopt_served_version": "Number of the newest version that is served.",
+    "tfopt_last_run_pushed": "1 if the last run pushed its model, else 0.",
+    "tfopt_version_signed": "1 if the served version is signed, else 0.",
+    "tfopt_problems": "Number of reasons for which the destination needs attention.",
+    "tfopt_cost_per_million": "Cost of a million predictions at the measured throughput.",
+}
+
+
+def write_metrics(report: FleetReport, file: Path) -> None:
+    """Write the metrics; the file appears complete, and replaces an earlier one.
+
+    Raises:
+        MachineError: If the package prometheus-client is not installed.
+    """
+    try:
+        prometheus = importlib.import_module("prometheus_client")
+    except ModuleNotFoundError as error:
+        fix = "pip install 'tfopt[metrics]'"
+        raise MachineError(first_line(error), "the package that writes metrics of Prometheus", fix) from error
+    registry = prometheus.CollectorRegistry()
+    gauges = {name: prometheus.Gauge(name, text, [LABEL], registry=registry) for name, text in GAUGES.items()}
+    values = prometheus.Gauge(
+        "tfopt_metric", "Main metric and latency (ms) of the served model.", [LABEL, "metric"], registry=registry
+    )
+    regressed = prometheus.Gauge(
+        "tfopt_metric_regressed", "1 if it is worse than in earlier runs.", [LABEL, "metric"], registry=registry
+    )
+    for state in report.destinations:
+        for name, value in _values(state).items():
+            if value is not None:
+                gauges[name].labels(state.name).set(value)
+        for metric in state.metrics:
+            if (value := metric.values[-1]) is not None:
+                values.labels(state.name, metric.metric).set(value)
+                regressed.labels(state.name, metric.metric).set(bool(metric.regression))
+    time = prometheus.Gauge("tfopt_fleet_timestamp_seconds", "When the fleet was read.", registry=registry)
+    time.set(_seconds(report.time))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    prometheus.write_to_textfile(str(file), registry)
+
+
+def _values(state: DestinationState) -> dict[str, float | None]:
+    has_runs = state.last_run is not None
+    return {
+        "tfopt_last_run_timestamp_seconds": _seconds(state.last_run),
+        "tfopt_last_push_timestamp_seconds": _seconds(state.pushed),
+        "tfopt_served_version": state.version,
+        "tfopt_last_run_pushed": state.verdict == "pushed" if has_runs else None,
+        "tfopt_version_signed": state.signed if state.version is not None else None,
+        "tfopt_problems": len(state.problems),
+        "tfopt_cost_per_million": state.cost.per_million if state.cost else None,
+    }
+
+
+def _seconds(time: str | None) -> float | None:
+    return datetime.datetime.fromisoformat(time).timestamp() if time else None
