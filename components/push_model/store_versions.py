@@ -27,6 +27,7 @@ from tfopt.components.push_model.versions import (
 )
 from tfopt.errors import ComponentError
 from tfopt.model_store.withdrawals import read_changes
+from tfopt.reports import report_schema
 from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
 from tfopt.serving.version_manifest import DESCRIPTIONS, FOLDER, write_description
@@ -76,7 +77,7 @@ class StoreVersions:
             version, reason = previous, ALREADY_NEWEST
             if self._signing_key:
                 local = Path(remote_files.local_copy(self.path(version)))
-                write_description(local, self.destination, self._signing_key)
+                write_description(local, self.destination, self._signing_key, stage)
         else:
             version, reason = self._add(stage, digest, upload_config), "blessed"
         self._remove_old(keep)
@@ -156,9 +157,11 @@ class StoreVersions:
 
     def _is_abandoned(self, version: int) -> bool:
         claim = self._read(version, CLAIM)
-        if staging.has_ended(claim.get("owner", "")):
+        if staging.has_ended(str(claim.get("owner"))):
             return True
-        return bool(claim) and _now() - datetime.datetime.fromisoformat(claim["time"]) > ABANDONED_AFTER
+        with contextlib.suppress(LookupError, ValueError, TypeError):  # no claim, or a damaged one
+            return _now() - datetime.datetime.fromisoformat(claim["time"]) > ABANDONED_AFTER
+        return False
 
     def _entries(self) -> list[tuple[int, str]]:
         """List number and suffix of claims and pointers."""
@@ -166,8 +169,8 @@ class StoreVersions:
         return [(int(name.stem), name.suffix) for name in names if name.stem.isdecimal()]
 
     def _read(self, version: int, suffix: str) -> Mapping[str, Any]:
-        content: Mapping[str, Any] = json.loads(remote_files.read_file(self._entry(version, suffix)) or b"{}")
-        return content
+        entry = self._entry(version, suffix)
+        return report_schema.decode(remote_files.read_file(entry) or b"{}", entry)
 
     def _entry(self, version: int, suffix: str) -> str:
         return remote_files.join(self.destination, f"{FOLDER}/{version}{suffix}")
