@@ -37,15 +37,18 @@ def cases() -> Iterator[Case]:
     yield from table("policy", "served", _policies(), [PUSH])
     yield from table("fleet", "served", _histories(), [("fleet", "{in}/served", "--price", "1")], lambda _: True)
     yield from table("shared", "served", _planted(), [PUSH])
-    for name, folder in {"staged": f"job/.out.partial-{socket.gethostname()}-99999999-abc", "scratch": SCRATCH}.items():
-        words = (*COUNT, "{in}/job/out")
+    for name, folder in {
+        "staged": f"../tmp/.out.partial-{socket.gethostname()}-99999999-abc",
+        "scratch": SCRATCH,
+    }.items():
+        words = (*COUNT, "{in}/../tmp/out")
         yield Case(f"shared/job renamed as {name}/count", words, "job", _renamed(folder), lambda _: True)
     if os.geteuid() == 0:  # only root can make links of another user
         for name in ("link", "link/below"):
             yield Case(f"shared/job output {name}/count", (*COUNT, f"{{in}}/job/{name}"), "job", _foreign_link)
 
 
-SCRATCH = "../tmp/tfopt-99999999-0123abcd"  # the folder for temporary files is next to the inputs
+SCRATCH = "../tmp/tfopt-99999999-0123abcd"  # next to the inputs, in which no copy of the victim's file may be
 
 
 def _policies() -> dict[str, Damage]:
