@@ -24,7 +24,6 @@ from tfopt.storage.owned_files import check_links
 from tfopt.storage.publication import NAME_IN_USE
 
 LATEST = "latest"
-NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)  # of a file system without symbolic links
 POINTER = ".json"  # in an object store: the version exists
 ALREADY_NEWEST = "the newest version is this very model already"
 MakeConfig = Callable[[str, str | None], str]  # from the model's name in Triton and the configuration before
@@ -190,15 +189,8 @@ class Versions:
         latest = self.folder / LATEST
         linked = int(name) if latest.is_symlink() and (name := str(latest.readlink())).isdecimal() else None
         while linked != (newest := self.newest() or version):
-            link = staging.new_path(self.folder)
-            try:
-                link.symlink_to(str(newest))
-            except OSError as error:
-                if error.errno not in NO_LINKS:
-                    raise
-                log.warning("%s is not written: this file system has no links; name version %s", latest, newest)
+            if not staging.replace_link(latest, str(newest)):
                 return
-            link.replace(latest)
             linked = newest
 
     def _remove(self, version: int) -> None:

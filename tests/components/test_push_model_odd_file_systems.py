@@ -20,10 +20,13 @@ def test_a_push_needs_no_modes_times_and_links(tmp_path, monkeypatch, caplog, ca
             raise OSError(errno.EPERM, os.strerror(errno.EPERM))
         return original(*arguments, **named)
 
+    trained = tmp_path / "trained"
+    (trained / "Format-Keras").mkdir(parents=True)
+    (trained / "Format-Keras" / "model.keras").touch()
     monkeypatch.setattr(os, call, fail)
-    assert push(model, served, layout="plain").read()["version"] == 1
+    assert push(model, served, layout="plain", trained=trained).read()["version"] == 1
     assert (served / "1" / "saved_model" / "saved_model.pb").is_file()
-    assert (served / "latest").is_symlink() == (call != "symlink")
+    assert [(served / name).is_symlink() for name in ("latest", "trained")] == [call != "symlink"] * 2
     assert ("this file system has no links" in caplog.text) == (call == "symlink")
 
 

@@ -43,9 +43,7 @@ def store_model(destination: str | Path, trained: KerasModel) -> str:
                 staging.copy_tree(trained.path, stage if trained.path.is_dir() else stage / trained.path.name)
                 staging.sync_tree(stage)
                 stage.rename(copy)
-        new_link = staging.new_path(folder)
-        new_link.symlink_to(copy.name)
-        new_link.replace(link)
+        staging.replace_link(link, copy.name)  # without links the next training starts from initial weights
         for old in folder.glob(f".{LINK}-*"):
             if old.name != copy.name:
                 shutil.rmtree(old, ignore_errors=True)

@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import glob
+import logging
 import os
 import re
 import shutil
@@ -15,8 +16,11 @@ from pathlib import Path
 from tfopt.storage.folder_lock import try_lock
 from tfopt.storage.owned_files import opened_own
 
+log = logging.getLogger(__name__)
+
 INNER = "~tfopt"  # the name of an unfinished folder
 NO_SYNC = (errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS)
+NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP)
 STALE_S = 86_400.0  # age from which a staging path of another machine is abandoned: its processes cannot be checked
 BOOT = Path("/proc/sys/kernel/random/boot_id")  # the same in all containers of a machine
 
@@ -122,6 +126,20 @@ def replace_file(file: Path, content: bytes) -> None:
     """Write a file to the disk, which appears complete, and replaces an existing one."""
     with _complete_file(file, content) as stage:
         stage.replace(file)
+
+
+def replace_link(link: Path, target: str) -> bool:
+    """Let a symbolic link lead elsewhere, by one rename; on a file system without links log it, and return False."""
+    new = new_path(link.parent)
+    try:
+        new.symlink_to(target)
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        log.warning("%s -> %s is not written: this file system has no links", link, target)
+        return False
+    new.replace(link)
+    return True
 
 
 def create_file(file: Path, content: bytes) -> bool:
