@@ -37,7 +37,7 @@ def new_path(folder: Path, target: str = "") -> Path:
 def new_folder_path(folder: Path, target: str = "") -> Path:
     """Return the path of an unfinished folder, inside of a folder at a `new_path`.
 
-    Whoever may write into a shared folder may give any folder there such a name, also one of this user. But only this
+    Users who may write into a shared folder may give any folder there such a name, also one of this user. But only this
     user can put `INNER` into it, so `remove_abandoned` removes nothing else.
     """
     return new_path(folder, target) / INNER
