@@ -106,7 +106,7 @@ def two(data: Input[Files], first: Output[Report], second: Output[Report]) -> No
     """
     first.write({"a": 1})
     second.write({"a": 2})
-    folder = second.path.with_name("second")
+    folder = second.path.parent.with_name("second")
     folder.mkdir()
     (folder / "theirs").write_text("theirs")
 

@@ -26,8 +26,8 @@ _DISK_ERRORS = (  # numbers, texts, what is expected, how to fix it
         "raise the limit (ulimit -f), check the disk, or write elsewhere",
     ),
     (
-        (errno.EIO,),
-        (os.strerror(errno.EIO),),
+        (errno.EIO, errno.ESTALE),
+        (os.strerror(errno.EIO), os.strerror(errno.ESTALE)),
         "a disk without errors",
         "check the disk (dmesg lists its errors) or the server that it is on, or write elsewhere",
     ),
@@ -38,7 +38,7 @@ _DISK_ERRORS = (  # numbers, texts, what is expected, how to fix it
         "change its permissions, or name another folder",
     ),
 )
-_UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.ESTALE)  # of file systems
+_UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems
 _PATH_ERRORS = {*_UNSUPPORTED, errno.EACCES, errno.EPERM, errno.EROFS}  # also without the name of a file
 # Modules whose package has another name, or which a package of an extra brings.
 _PACKAGES = {

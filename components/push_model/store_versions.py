@@ -27,6 +27,7 @@ from tfopt.components.push_model.versions import (
 )
 from tfopt.errors import ComponentError
 from tfopt.model_store.withdrawals import read_changes
+from tfopt.reports import report_schema
 from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
 from tfopt.serving.version_manifest import DESCRIPTIONS, FOLDER, write_description
@@ -79,7 +80,7 @@ class StoreVersions:
             version, reason = previous, ALREADY_NEWEST
             if self._signing_key:
                 local = Path(remote_files.local_copy(self.path(version)))
-                write_description(local, self.destination, self._signing_key)
+                write_description(local, self.destination, self._signing_key, self._predicate, stage)
         else:
             version, reason = self._add(stage, digest, upload_config), "blessed"
         self._remove_old(keep)
@@ -160,8 +161,10 @@ class StoreVersions:
     def _is_abandoned(self, version: int) -> bool:
         """Return True if the push of a version ended before its pointer; a withdrawal may have moved the pointer."""
         claim = self._read(version, CLAIM)
-        is_old = bool(claim) and _now() - datetime.datetime.fromisoformat(claim["time"]) > ABANDONED_AFTER
-        if not is_old and not staging.has_ended(claim.get("owner", "")):
+        is_old = False
+        with contextlib.suppress(LookupError, ValueError, TypeError):  # no claim, or a damaged one
+            is_old = _now() - datetime.datetime.fromisoformat(claim["time"]) > ABANDONED_AFTER
+        if not is_old and not staging.has_ended(str(claim.get("owner"))):
             return False
         # In this order, and after the claim: the pointer is written before the push ends, the change before it moves.
         return not self._read(version, POINTER) and version not in read_changes(self.destination)
@@ -172,8 +175,8 @@ class StoreVersions:
         return [(int(name.stem), name.suffix) for name in names if name.stem.isdecimal()]
 
     def _read(self, version: int, suffix: str) -> Mapping[str, Any]:
-        content: Mapping[str, Any] = json.loads(remote_files.read_file(self._entry(version, suffix)) or b"{}")
-        return content
+        entry = self._entry(version, suffix)
+        return report_schema.decode(remote_files.read_file(entry) or b"{}", entry)
 
     def _entry(self, version: int, suffix: str) -> str:
         return remote_files.join(self.destination, f"{FOLDER}/{version}{suffix}")

@@ -20,6 +20,7 @@ from tfopt.serving.triton_config import HEADER
 from tfopt.serving.version_manifest import DESCRIPTIONS, FOLDER, write_description
 from tfopt.storage import remote_files, staging
 from tfopt.storage.folder_lock import lock_folder
+from tfopt.storage.owned_files import check_links
 from tfopt.storage.publication import NAME_IN_USE
 from tfopt.value_types import JsonObject
 
@@ -86,7 +87,8 @@ class Versions:
                 else:
                     version, reason = self._rename(stage), "blessed"
             staging.sync(self.folder)
-            write_description(self.path(version), self.destination, self._signing_key, self._predicate)
+            pushed = stage if reason == ALREADY_NEWEST else None
+            write_description(self.path(version), self.destination, self._signing_key, self._predicate, pushed)
             if self.layout == "plain":
                 self._link_latest(version)
             self.show_newest()
@@ -190,23 +192,24 @@ class Versions:
         latest = self.folder / LATEST
         linked = int(name) if latest.is_symlink() and (name := str(latest.readlink())).isdecimal() else None
         while linked != (newest := self.newest() or version):
-            link = staging.new_path(self.folder)
-            link.symlink_to(str(newest))
-            link.replace(latest)
+            if not staging.replace_link(latest, str(newest)):
+                return
             linked = newest
 
     def _remove(self, version: int) -> None:
         """Rename a version to a hidden name, then delete it; a push on another machine may remove it first."""
-        hidden, path = staging.new_path(self.folder), self.path(version)
+        hidden, path = staging.new_folder_path(self.folder), self.path(version)
         try:
             for suffix in (*DESCRIPTIONS, RECORD):
                 (self.folder / FOLDER / f"{path.name}{suffix}").unlink(missing_ok=True)
+            hidden.parent.mkdir()
             path.rename(hidden)
             shutil.rmtree(hidden)
         except FileNotFoundError:
             pass
         except OSError as error:  # the new version is served already
             log.warning("%s: version %s is not removed: %s", self.folder, version, error)
+        staging.remove_folder(hidden)
 
 
 def complete_changes(destination: str) -> None:
@@ -253,7 +256,13 @@ def why_withdrawn(destination: str, digest: str) -> str | None:
 
 
 def read_config(address: str) -> str | None:
-    """Read Triton's configuration; None if there is none."""
+    """Read Triton's configuration, which the record of each version contains; None if there is none.
+
+    Raises:
+        ComponentError: If it, or a folder on the way, is a link of another user, for example to a private file.
+    """
+    if not remote_files.is_remote(address):
+        check_links(Path(address))
     content = remote_files.read_file(address)
     return None if content is None else content.decode(errors="replace")
 

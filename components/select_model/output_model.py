@@ -1,13 +1,12 @@
 """Write the selected model as an artifact, in the layout that TFX and `push_model` read."""
 
-import shutil
 from pathlib import Path
 
 from tfopt.artifacts import CARD, Model
 from tfopt.artifacts.model_card import ModelCard, write_card
 from tfopt.measurement.evidence import ESTIMATE
 from tfopt.serving.layouts import file_name
-from tfopt.storage.staging import link_tree
+from tfopt.storage.staging import copy_tree, link_tree
 
 CONFIDENCE, INTERVAL = "confidence", "interval"
 
@@ -26,7 +25,7 @@ def write_selected(model: Model, name: str, selected: Model, confidence: str = I
     for file in files:
         # TFMA, as TFX's own Rewriter, calls a LiteRT file ``tflite``.
         served = "tflite" if file == model.tflite else file_name(model, file, "tf_serving")
-        (link_tree if is_artifact else _copy)(file, selected.path / "Format-Serving" / served)
+        (link_tree if is_artifact else copy_tree)(file, selected.path / "Format-Serving" / served)
     if is_artifact:
         for entry in model.path.iterdir():  # the model card, the Keras form
             if not any(file.is_relative_to(entry) for file in files):
@@ -36,11 +35,6 @@ def write_selected(model: Model, name: str, selected: Model, confidence: str = I
         facts = {"name": name, "format": written.format, "digest": written.digest, "sizes": written.sizes()}
         write_card(selected.path, facts | {"came_as": model.uri})
     _state_confidence(selected.path, confidence)
-
-
-def _copy(source: Path, target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    shutil.copy2(source, target)
 
 
 def _state_confidence(folder: Path, confidence: str) -> None:

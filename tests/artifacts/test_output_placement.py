@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.toys import count
 from tfopt.errors import ComponentError
 from tfopt.storage import publication, scratch, staging
 from tfopt.storage.folder_lock import lock_file
@@ -261,7 +262,7 @@ def test_unfinished_files_of_other_users_stay_and_a_pipe_does_not_block(folder, 
 
 
 def test_temporary_files_of_other_users_stay(tmp_path, monkeypatch):
-    mine = tmp_path / "tfopt-99999999-0123abcd"
+    mine = tmp_path / "tfopt-99999999-0123abcd" / staging.INNER
     (mine / "file").mkdir(parents=True)
     os.mkfifo(tmp_path / "tfopt-99999999-0123abce")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
@@ -272,6 +273,36 @@ def test_temporary_files_of_other_users_stay(tmp_path, monkeypatch):
     assert mine.is_dir()
     scratch._remove_abandoned(tmp_path)
     assert not mine.exists()
+
+
+@pytest.mark.parametrize("has_inner", [False, True])
+def test_a_folder_that_another_user_renamed_stays(tmp_path, has_inner):
+    unfinished = staging.new_path(tmp_path, "out").name.replace(f"-{os.getpid()}-", "-99999999-")
+    for name in (unfinished, "tfopt-99999999-0123abcd"):
+        (tmp_path / name / (staging.INNER if has_inner else "photos")).mkdir(parents=True)
+        (tmp_path / name / (staging.INNER if has_inner else "photos") / "file").touch()
+    staging.remove_abandoned(tmp_path, "out")
+    scratch._remove_abandoned(tmp_path)
+    assert len(list(tmp_path.rglob("file"))) == (0 if has_inner else 2)
+
+
+@pytest.mark.parametrize("name", ["link", "link/below/out"])
+def test_an_output_through_a_link_of_another_user_is_refused(tmp_path, monkeypatch, name):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "data").touch()
+    arguments, owner = {"data": tmp_path / "data", "report": tmp_path / name}, os.geteuid()
+    with monkeypatch.context() as other:
+        if owner == 0:  # which made the link: everybody follows links of root
+            os.lchown(tmp_path / "link", 65534, -1)
+        else:
+            other.setattr(os, "geteuid", lambda: owner + 1)
+        with pytest.raises(ComponentError, match="a link of another user"):
+            count(**arguments)
+    assert not list((tmp_path / "elsewhere").iterdir())
+    (tmp_path / "mine").symlink_to(tmp_path / "elsewhere")
+    count(**arguments | {"report": tmp_path / name.replace("link", "mine")})
+    assert list((tmp_path / "elsewhere").rglob("report.json"))
 
 
 def test_the_lock_of_a_cache_empties_no_file(tmp_path):

@@ -22,8 +22,8 @@ def abandoned_path(folder, kind: str):
 
 def make(path, kind: str) -> None:
     if kind == "folder":
-        path.mkdir()
-        (path / "half").write_text("half")
+        (path / staging.INNER).mkdir(parents=True)
+        (path / staging.INNER / "half").write_text("half")
     elif kind == "link":
         path.symlink_to("nowhere")
     else:
@@ -58,10 +58,10 @@ def test_the_lock_decides_for_other_containers_and_equal_process_ids(tmp_path, m
     with monkeypatch.context() as elsewhere:
         if host == "another container":
             elsewhere.setattr(staging.socket, "gethostname", lambda: "0a1b2c")
-        path = staging.new_path(tmp_path, "out")
-    path.mkdir()
+        path = staging.new_folder_path(tmp_path, "out")
+    path.mkdir(parents=True)
     with lock_folder(path):
         staging.remove_abandoned(tmp_path, "out")
         assert path.is_dir()
     staging.remove_abandoned(tmp_path, "out")
-    assert not path.exists()
+    assert not path.parent.exists()

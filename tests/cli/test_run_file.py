@@ -91,8 +91,8 @@ def test_a_pipe_of_the_shell_is_read_with_limits(folder, monkeypatch, capsys, na
         os.write(writer, text.encode())
         if is_closed:
             os.close(writer)
-        monkeypatch.setattr("tfopt.cli.run_files.yaml_entries._PIPE_S", 60.0 if is_closed else 0.1)
-        monkeypatch.setattr("tfopt.cli.run_files.yaml_entries._MOST_BYTES", 1 << 16)
+        monkeypatch.setattr("tfopt.declaration.yaml_entries._PIPE_S", 60.0 if is_closed else 0.1)
+        monkeypatch.setattr("tfopt.declaration.yaml_entries._MOST_BYTES", 1 << 16)
         try:
             assert main(["run", "-f", name.format(reader)]) == bool(error)
         finally:

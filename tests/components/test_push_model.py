@@ -333,7 +333,7 @@ def test_a_killed_push_adds_no_version_and_the_next_push_removes_its_files(model
         "add(Versions(sys.argv[1], 'tf_serving'), sys.argv[2])"
     )
     process = subprocess.Popen([sys.executable, "-c", code, served, large])
-    while not list(served.glob(".partial-*/model.tflite")):
+    while not list(served.glob(".partial-*/*/model.tflite")):
         assert process.poll() is None
         time.sleep(0.002)
     process.send_signal(signal.SIGKILL)

@@ -163,6 +163,25 @@ def test_a_version_that_was_changed_is_not_signed_again(served, model, keys, tmp
         verify_version(served, str(keys[1]))
 
 
+@pytest.mark.parametrize("file", ["model_card.json", "tf_serving_warmup_requests"])
+def test_a_version_without_a_manifest_that_somebody_changed_is_not_signed(served, model, keys, file):  # noqa: F811
+    shutil.rmtree(served.parent / "versions")
+    (served / "assets.extra" / file).write_text("changed")  # not part of the model's digest
+    with pytest.raises(ComponentError, match=f"{file} was (changed|added)") as caught:
+        push(model, served.parent, signing_key=str(keys[0]))
+    assert "withdraw it" in caught.value.fix
+    assert not (served.parent / "versions" / "1.sig").exists()
+
+
+def test_a_version_of_another_destination_is_reported(served, keys, caplog):
+    verify_version(served, str(keys[1]))
+    assert "signed as a version of" not in caplog.text
+    other = served.parent.with_name("other")
+    shutil.copytree(served.parent, other)
+    verify_version(other / "1", str(keys[1]))
+    assert "is signed as a version of served here, größer" in caplog.text
+
+
 def test_a_version_in_a_store_is_signed_later_and_with_another_key(model, keys, bucket, tmp_path):  # noqa: F811
     push(model, f"{bucket}/served")
     for key, public in (keys, write_keys(tmp_path / "new keys")):

@@ -324,7 +324,7 @@ def test_an_interrupted_search_leaves_no_files(digits_model, digits_examples, tm
     command = [sys.executable, "-m", "tfopt.run", *words, "--recipe", tmp_path / "recipe", "--formats", "tflite"]
     process = subprocess.Popen([str(word) for word in command], env=os.environ | {"TMPDIR": str(tmp_path)})
     deadline = time.monotonic() + 120
-    while not list(tmp_path.glob(".recipe.partial-*/.work/*")) and time.monotonic() < deadline:
+    while not list(tmp_path.glob(".recipe.partial-*/*/.work/*")) and time.monotonic() < deadline:
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
     assert process.wait(60) != 0

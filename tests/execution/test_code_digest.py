@@ -333,3 +333,24 @@ def test_packages_are_those_that_the_standard_library_finds(tmp_path, monkeypatc
     packages = imported_modules.packages_by_name.__wrapped__()  # not those of an earlier call
     assert packages == metadata.packages_distributions()
     assert packages["bare"] == packages["bare_module"] == ["Bare"] and len(packages) > 100
+
+
+@pytest.mark.parametrize(
+    ("code", "imported"),
+    [
+        ('sys.path.append(str(Path(__file__).parent / "a" / "b"))\nimport in_b', "a/b/in_b.py"),
+        ('sys.path.append(os.path.join(os.path.dirname(__file__), "a", "b"))\nimport in_b', "a/b/in_b.py"),
+        ('sys.path.append(os.path.dirname(__file__) + "/a")\nimport in_a', "a/in_a.py"),
+        ('sys.path.append(f"{os.path.dirname(__file__)}/a/b")\nimport in_b', "a/b/in_b.py"),
+        ('runpy.run_path("script.py")', "script.py"),
+        ('exec(Path(__file__).with_name("script.py").read_text())', "script.py"),
+        ('importlib.util.spec_from_file_location("x", Path(__file__).parent / "a" / "in_a.py")', "a/in_a.py"),
+    ],
+)
+def test_modules_of_folders_and_files_that_strings_name_are_found(tmp_path, code, imported):
+    for name in ("a/b/in_b.py", "a/in_a.py", "script.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("x = 1")
+    module = tmp_path / "module.py"
+    module.write_text(f"import importlib.util, os, runpy, sys\nfrom pathlib import Path\n{code}")
+    assert imported_modules.imported_files([module]) == {tmp_path / imported}

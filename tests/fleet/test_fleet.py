@@ -139,6 +139,22 @@ def test_destinations_that_cannot_be_read_do_not_stop_the_others(tmp_path, capsy
     )
 
 
+@pytest.mark.parametrize("damage", ["x", "2026-01-01T00:00:00", "2026-13-45T00:00:00+00:00", ""])
+def test_a_damaged_time_does_not_stop_the_others(tmp_path, capsys, damage):
+    damaged = write(tmp_path / "damaged", [replace(DAILY[-1], time=damage), *DAILY[:-1]])
+    (damaged / "7²").mkdir()  # no version
+    report = fleet(capsys, damaged, write(tmp_path / "served", DAILY))
+    assert [state["verdict"] for state in report["destinations"]] == ["unreadable", "pushed"]
+    assert "ISO 8601" in report["destinations"][0]["reason"] or repr(damage) in report["destinations"][0]["reason"]
+
+
+def test_folders_that_are_no_versions_are_left_out(tmp_path, capsys):
+    destination = write(tmp_path / "served", DAILY)
+    for name in ("7²", "²", "\u0667"):
+        (destination / name).mkdir()
+    assert state(capsys, destination)["version"] == 6
+
+
 def test_costs_follow_from_throughput_price_and_rate(tmp_path, capsys):
     served = write(tmp_path / "served", DAILY)
     cost = state(capsys, served, "--price", "0.36")["cost"]

@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from tests.fuzz import dag_cases, hostile_files, hostile_models
+from tests.fuzz import dag_cases, hostile_files, hostile_models, shared_folders
 from tests.fuzz.byte_damage import Damage, below, flips, json_texts, json_value, whole_file_damage, write
 from tests.fuzz.data_damage import npz_damage, parquet_damage, record_damage, table_damage
 from tests.fuzz.model_damage import (
@@ -37,7 +37,7 @@ def all_cases() -> list[Case]:
     """Return every case, in a seeded order, so that the first ones are a sample of all."""
     cases = list(itertools.chain(
         _saved_models(), _keras(), _exported(), _records(), _data(), _reports(), _graphs(), dag_cases.cases(),
-        hostile_files.cases(), hostile_models.cases(),
+        hostile_files.cases(), hostile_models.cases(), shared_folders.cases(),
     ))  # fmt: skip
     assert len({case.name for case in cases}) == len(cases)
     random.Random(1).shuffle(cases)

@@ -102,6 +102,17 @@ def test_training_starts_from_the_stored_model_or_from_scratch(model, tmp_path, 
     assert third.digest == first.digest and third.metadata["unchanged"] == 1
 
 
+def test_a_stored_model_that_somebody_put_there_is_replaced_and_not_loaded(trained, tmp_path):
+    served, other = tmp_path / "served", KerasModel(trained[1])
+    planted = served / f".trained-{KerasModel(trained[0]).digest[:16]}"
+    shutil.copytree(other.path, planted)
+    store_model(served, KerasModel(trained[0]))
+    assert load_model(served).digest == KerasModel(trained[0]).digest
+    (planted / "Format-Keras" / "more").write_text("changed")
+    with pytest.raises(ComponentError, match="a model with the digest"):
+        load_model(served)
+
+
 def test_a_link_that_leads_out_of_the_destination_is_refused(model, trained, tmp_path):
     push(model, tmp_path / "served", trained=trained[0])
     (tmp_path / "served" / "trained").unlink()

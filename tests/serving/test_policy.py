@@ -1,5 +1,6 @@
 """Test policies: a run may tighten the rules of a destination, and is refused by every command if it weakens them."""
 
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -152,7 +153,16 @@ def test_images_that_no_pattern_matches_are_refused(tmp_path, monkeypatch, capsy
         (OWNER + "formats: [tflight]", "formats tflight"),
         (OWNER + "min_records: many", "min_records is"),
         ("- a", "list"),
-        ("owner: [", "while parsing"),
+        ("owner: [", "line 1: expected"),
+        (OWNER + "goals: [size threshold 9]\ngoals: []", "the key 'goals' twice"),
+        (OWNER + "signature:", "signature is a null"),
+        (OWNER + "signature: perhaps", "signature is"),
+        (OWNER + "min_records: " + "9" * 5000, "min_records is"),
+        (OWNER + "min_records: !!int x", "min_records is"),
+        (OWNER + "formats: [[onnx]]", "formats is a list"),
+        ("goals: &a [a]\nowner: *a", "owner"),
+        ("", "no 'owner'"),
+        ("a: &a [x, x, x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 30)), "alias"),
     ],
 )
 def test_damaged_policies_are_refused_before_a_run(tmp_path, content, received):
@@ -160,6 +170,14 @@ def test_damaged_policies_are_refused_before_a_run(tmp_path, content, received):
     with pytest.raises(ComponentError) as error:
         read_policies(str(tmp_path))
     assert received in error.value.received and str(tmp_path) in error.value.received
+
+
+@pytest.mark.parametrize("kind", ["folder", "dangling", "pipe"])
+def test_a_policy_that_is_no_file_is_not_the_same_as_none(tmp_path, kind):
+    file = tmp_path / "policy.yaml"
+    {"folder": file.mkdir, "dangling": lambda: file.symlink_to("nowhere"), "pipe": lambda: os.mkfifo(file)}[kind]()
+    with pytest.raises(ComponentError, match="a link to nothing"):
+        read_policies(str(tmp_path))
 
 
 def test_the_policy_of_the_docs_is_valid(tmp_path):

@@ -20,6 +20,8 @@ STANDARD = [Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "pla
 LONGEST = 200  # characters of a name; file systems have a limit
 NAME = re.compile(rf"[\w./-]{{1,{LONGEST}}}")  # of a module or folder
 PARENTS = 3  # folders above a file, whose names a file adds to the search path most often
+DEPTH = 3  # strings that name one folder: Path(__file__).parent / "a" / "b"
+MOST_FOLDERS = 1000
 LOADERS = {"import_module", "__import__", "find_spec", "walk_packages", "iter_modules"}  # of modules by their names
 MOST_PACKAGES = 3  # with one top-level name: of two versions of TensorFlow, but not the many of google
 
@@ -36,7 +38,8 @@ def imported_files(files: Iterable[Path]) -> set[Path]:
     """Return the files outside of installed packages that Python files import, and that those import in turn.
 
     Modules are looked up on the search path and next to each file; also in the parents of a file, and in the folders
-    that its strings name, if it imports ``sys`` or ``site``, which add folders to the search path.
+    that its strings name, if it imports ``sys`` or ``site``, which add folders to the search path. A string that is the
+    path of a Python file there is one that code runs: ``exec``, ``runpy``, ``spec_from_file_location``.
     """
     start = {file.resolve() for file in files}
     reached, pending = set(start), list(start)
@@ -89,9 +92,11 @@ def _imported_by(file: Path) -> Iterator[Path]:
     imports, texts, loads_by_name = scan(file)
     absolute = {name for level, name in imports if not level}
     folders = [file.parent]
-    if absolute & {"sys", "site"}:
-        folders = list(file.parents)[:PARENTS]
-        folders += [parent / text for parent in folders for text in texts if (parent / text).is_dir()]
+    scripts = [text for text in texts if text.endswith(".py")]
+    if scripts or absolute & {"sys", "site"}:
+        folders = _named_folders([*list(file.parents)[:PARENTS], Path.cwd()], texts)
+    yield from (folder / script.lstrip("/") for folder in folders for script in scripts)
+    yield from map(Path, scripts)
     for name in absolute | (texts if loads_by_name else frozenset()):
         yield from _find(name, folders)
     for level, name in imports:
@@ -99,6 +104,19 @@ def _imported_by(file: Path) -> Iterator[Path]:
             yield from _within(file.parents[level - 1], name.split("."))
     if loads_by_name and (file.parent / "__init__.py").is_file():  # its names may be computed
         yield from file.parent.glob("*.py")
+
+
+def _named_folders(start: list[Path], texts: Iterable[str]) -> list[Path]:
+    """Return folders, and those below them that strings name; ``/lib`` may follow ``dirname(__file__)``."""
+    folders, reached = list(start), set(start)
+    names = {name for text in texts if text.strip("./") for name in (text, text.lstrip("/"))}
+    level = folders
+    for _ in range(DEPTH):
+        below = {folder / name for folder in level for name in names if (folder / name).is_dir()} - reached
+        level = sorted(below)[: MOST_FOLDERS - len(folders)]
+        reached |= below
+        folders = [*folders, *level]
+    return folders
 
 
 def _find(name: str, folders: Iterable[Path]) -> Iterator[Path]:

@@ -3,7 +3,6 @@
 import contextlib
 import contextvars
 import os
-import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -38,6 +37,7 @@ from tfopt.processes.subprocess_call import calls_in_this_process, run_in_child
 from tfopt.processes.supervision import recorded_work
 from tfopt.storage import publication, remote_files, staging
 from tfopt.storage.folder_lock import lock_folder
+from tfopt.storage.owned_files import check_links
 from tfopt.storage.remote_files import is_remote
 from tfopt.storage.scratch import scratch_folder
 
@@ -239,7 +239,10 @@ def _remove_interrupted(target: Artifact) -> None:
     if is_remote(target.uri):
         publication.remove_interrupted_upload(target.uri)
     else:
-        publication.remove_interrupted(_resolved(target))
+        check_links(target.path.absolute())
+        path = _resolved(target)
+        publication.remove_interrupted(path)
+        staging.remove_abandoned(path.parent, path.name)
 
 
 def _check_empty(component: Component, name: str, target: Artifact) -> None:
@@ -306,7 +309,7 @@ def _staged(component: Component, targets: dict[str, Artifact]) -> Iterator[dict
             raise
         finally:
             for artifact in local.values():
-                shutil.rmtree(artifact.path, ignore_errors=True)
+                staging.remove_folder(artifact.path)
 
 
 def _staging_artifact(target: Artifact, folder: Path) -> Artifact:
@@ -314,8 +317,7 @@ def _staging_artifact(target: Artifact, folder: Path) -> Artifact:
     if is_remote(target.uri):
         return type(target)(folder / target.uri.rstrip("/").rpartition("/")[2])
     path = _resolved(target)
-    staging.remove_abandoned(path.parent, path.name)
-    return type(target)(staging.new_path(path.parent, path.name))
+    return type(target)(staging.new_folder_path(path.parent, path.name))
 
 
 def _resolved(target: Artifact) -> Path:

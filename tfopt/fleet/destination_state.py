@@ -97,7 +97,7 @@ def read_state(
         return _without_runs(destination, "unreadable", text), []
     if not runs:
         return _without_runs(destination, "no runs", "its history is empty, or no such folder or address"), []
-    numbers = [int(name) for name in names if name.isdigit()]
+    numbers = [int(name) for name in names if name.isascii() and name.isdecimal()]
     served = max((number for number in numbers if not is_withdrawn(changes.get(number, ()))), default=None)
     run = next((run for run in runs if run.blessed and run.version == served), None)
     last = runs[-1]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from tfopt.artifacts import Decision
+from tfopt.errors import ComponentError
 from tfopt.metric_table import SIZES, names_of_kind
 from tfopt.model_store.withdrawals import is_withdrawn, read_changes
 from tfopt.reports import report_schema
@@ -189,4 +190,15 @@ def _read_last(files: Iterable[Path], last: int | None) -> list[RunRecord]:
         contents = [(report_schema.decode(remote_files.read_file(str(file)) or b"", str(file)), file) for file in files]
         contents.sort(key=lambda pair: str(pair[0].get("time")))
         chosen = contents[-last:] if last else contents
-        return [report_schema.parse(RunRecord, content, str(file)) for content, file in chosen]
+        runs = [report_schema.parse(RunRecord, content, str(file)) for content, file in chosen]
+        for run, (_, file) in zip(runs, chosen, strict=True):
+            if not _is_time(run.time):
+                raise ComponentError(f"{file}: time {run.time[:60]!r}", "a time in ISO 8601 with its zone", "")
+        return runs
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return datetime.datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False

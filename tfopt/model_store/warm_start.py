@@ -36,18 +36,14 @@ def store_model(destination: str | Path, trained: KerasModel) -> str:
     folder = remote_files.local_path(destination)
     copy, link = folder / f".{_copy_name(trained)}", folder / LINK
     with lock_folder(folder):  # another push could remove the copy before the link points to it
-        if not copy.exists():
+        if not copy.exists() or KerasModel(copy).digest != trained.digest:
+            shutil.rmtree(copy, ignore_errors=True)  # of somebody who put it there
             with staging.staged_folder(folder) as stage:
                 # Not with hard links: what is written into the folder of the run later would change what was pushed.
-                if trained.path.is_dir():
-                    shutil.copytree(trained.path, stage, dirs_exist_ok=True)
-                else:
-                    shutil.copy2(trained.path, stage)
+                staging.copy_tree(trained.path, stage if trained.path.is_dir() else stage / trained.path.name)
                 staging.sync_tree(stage)
                 stage.rename(copy)
-        new_link = staging.new_path(folder)
-        new_link.symlink_to(copy.name)
-        new_link.replace(link)
+        staging.replace_link(link, copy.name)  # without links the next training starts from initial weights
         for old in folder.glob(f".{LINK}-*"):
             if old.name != copy.name:
                 shutil.rmtree(old, ignore_errors=True)
@@ -58,7 +54,7 @@ def load_model(destination: str | Path) -> KerasModel | None:
     """Load the stored Keras model of a destination; None if nothing was pushed there with one.
 
     Raises:
-        ComponentError: If somebody has replaced the link to it by one that leads out of the destination.
+        ComponentError: If somebody has replaced the link to it by one that leads out of the destination, or the model.
     """
     if remote_files.is_remote(str(destination)):
         name, _ = _read_pointer(str(destination))
@@ -71,7 +67,11 @@ def load_model(destination: str | Path) -> KerasModel | None:
         fix = "remove the link: training then starts from initial weights, and the next push writes it again"
         received = f"{link} leads to {path}"
         raise ComponentError(received, "the link of push_model, which leads to a folder next to it", fix)
-    return KerasModel.open(path)
+    model = KerasModel.open(path)
+    if path.name != f".{_copy_name(model)}":
+        fix = f"remove {path}, and push again; until then training starts from initial weights"
+        raise ComponentError(f"{path}: a model with the digest {model.digest[:16]}", "the model that was pushed", fix)
+    return model
 
 
 def forget_model(destination: str, digest: str) -> bool:

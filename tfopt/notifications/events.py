@@ -120,4 +120,4 @@ def _regression_events(
 def address_of(destination: str) -> str:
     """Return the address of a destination that is the same from every working folder."""
     is_remote = remote_files.is_remote(destination)
-    return destination.rstrip("/") if is_remote else str(Path(destination).expanduser().absolute())
+    return destination.rstrip("/") if is_remote else str(remote_files.local_path(destination).absolute())

@@ -44,16 +44,19 @@ def perform(call: Path, answer: Path) -> None:
     content is a pickle, which runs code when it is read.
 
     Raises:
-        SystemExit: If the call raised another exception; the traceback is printed.
+        SystemExit: If the call raised another exception; the traceback is printed. Or if a file cannot be written.
     """
     faulthandler.enable(2)  # a crash of a library writes where it was
-    with answer.open("wb") as output:
-        with call.open("rb") as stream:
-            sys.path[:], folder, limits = pickle.load(stream)
-            os.chdir(folder)
-            isolate(limits)
-            module, name, arguments = pickle.load(stream)
-        output.write(_result(module, name, arguments))
+    try:
+        with answer.open("wb") as output:
+            with call.open("rb") as stream:
+                sys.path[:], folder, limits = pickle.load(stream)
+                os.chdir(folder)
+                isolate(limits)
+                module, name, arguments = pickle.load(stream)
+            output.write(_result(module, name, arguments))
+    except OSError as error:  # of these files
+        sys.exit(f"temporary files: {first_line(error)}")
 
 
 def _result(module: str, name: str, arguments: tuple[Any, ...]) -> bytes:

@@ -85,7 +85,7 @@ def parse(report_type: type[T], content: JsonObject, source: str) -> T:
     version = content.get(VERSION_KEY, 1) if isinstance(content, dict) else 1
     if version != report_type.schema_version or isinstance(version, bool):
         expected = f"{VERSION_KEY} {report_type.schema_version} of {report_type.__name__}"
-        raise ComponentError(f"{source}: {VERSION_KEY} {version!r}", expected, fix)
+        raise ComponentError(f"{source}: {VERSION_KEY} {repr(version)[:60]}", expected, fix)
     try:
         report: T = _from_json(report_type, content, report_type.__name__)
     except (TypeError, ValueError) as error:

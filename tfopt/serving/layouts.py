@@ -1,7 +1,6 @@
 """The files of a version folder, for each kind of model server."""
 
 import json
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
@@ -14,6 +13,7 @@ from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_isolated
 from tfopt.runtimes.tflite import stored_tensors
 from tfopt.serving import warm_up
+from tfopt.storage.staging import copy_tree
 
 METADATA, LABELS = "metadata.json", "labels.txt"  # next to a plain LiteRT file
 SAVED_MODEL = {"tf_serving": "", "triton": "model.savedmodel/", "plain": "saved_model/"}
@@ -99,9 +99,7 @@ def version_files(model: Model, layout: str) -> dict[str, Path]:
 def copy_model(model: Model, layout: str, folder: Path) -> None:
     """Copy `version_files` into a folder, without hard links: a served file must not change with a run's artifact."""
     for name, source in version_files(model, layout).items():
-        target = folder / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)
+        copy_tree(source, folder / name)
 
 
 class VersionFacts(TypedDict, total=False):

@@ -8,12 +8,13 @@ destinations. If there are both, both hold. The rules are checked when a DAG get
 import fnmatch
 import logging
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, NoReturn
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, NoReturn, cast
 
 from tfopt.artifacts.formats import FORMATS
-from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.formatting import whole
 from tfopt.measurement.goals import Goal, read_goals
@@ -21,9 +22,15 @@ from tfopt.metric_table import HIGHER_IS_BETTER, find_metric
 from tfopt.reports import report_schema
 from tfopt.reports.decision_report import DecisionReport
 from tfopt.storage import remote_files
+from tfopt.value_types import JsonObject
+
+if TYPE_CHECKING:
+    from tfopt.declaration.yaml_entries import Entry
 
 FILE, VARIABLE = "policy.yaml", "TFOPT_POLICY"
 INTERVAL = "interval"  # the confidence with which goals are proven
+FLAGS = ("signature", "serving_test")
+BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +117,10 @@ def read_policies(destination: str | None, *, here: bool = True) -> list[Policy]
         policies.append(_parse(content, general))
     if destination:
         address = remote_files.join(destination, FILE)
+        file = Path(address).expanduser()
+        if not remote_files.is_remote(address) and os.path.lexists(file) and not file.is_file():
+            fix = "write the policy there, or remove it if there is none"
+            raise ComponentError(f"{address}: a folder, a device, or a link to nothing", "a policy", fix)
         try:
             content = remote_files.read_file(address)
         except NotADirectoryError:  # `push_model` refuses the destination
@@ -125,18 +136,20 @@ def read_policies(destination: str | None, *, here: bool = True) -> list[Policy]
 
 
 def _parse(content: bytes, source: str) -> Policy:
-    import yaml
+    """Parse a policy: a rule with two values, none, or one that cannot be read is an error, not a rule less."""
+    from tfopt.declaration.yaml_entries import parse_entries  # imports PyYAML
 
-    example = "owner: ml-platform@example.com, and rules such as goals: [accuracy threshold 0.95]"
-    try:
-        rules = yaml.safe_load(content)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise ComponentError(f"{source}: {first_line(error)}", "a policy in YAML", f"write {example}") from error
-    names = [name for name in Policy.__dataclass_fields__ if name != "source"]
-    if not isinstance(rules, dict) or not rules.keys() <= set(names):
-        unknown = ", ".join(map(str, rules.keys() - set(names))) if isinstance(rules, dict) else type(rules).__name__
-        raise ComponentError(f"{source}: {unknown}", f"the keys {', '.join(names)}", f"write {example}")
-    policy = report_schema.parse(Policy, rules | {"source": source}, source)
+    entries = parse_entries(content, Path(source))
+    entries.mapping([name for name in Policy.__dataclass_fields__ if name != "source"])
+    rules: JsonObject = {"source": source}
+    for name, entry in cast("dict[str, Entry]", entries.content or {}).items():
+        if isinstance(entry.content, list):
+            rules[name] = [item.literal() for item in entry.content]
+        else:
+            text = entry.literal()
+            is_number = re.fullmatch(r"\d{1,18}", text) and name != "owner"
+            rules[name] = int(text) if is_number else BOOLEANS.get(text.lower(), text) if name in FLAGS else text
+    policy = report_schema.parse(Policy, rules, source)
     try:
         read_goals(policy.goals)
     except ComponentError as error:

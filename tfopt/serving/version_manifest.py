@@ -45,12 +45,19 @@ def check_key(key: str | None) -> None:
 
 
 def write_description(
-    version: Path, destination: str, signing_key: str | None, predicate: JsonObject | None = None
+    version: Path,
+    destination: str,
+    signing_key: str | None,
+    predicate: JsonObject | None = None,
+    pushed: Path | None = None,
 ) -> None:
     """Write manifest, provenance and signature of a version into its destination, unless they are there, with this key.
 
+    ``pushed`` is the folder with the files of this push, if the version is of an earlier one: somebody may have changed
+    it since.
+
     Raises:
-        ComponentError: If a version to sign again is not what its manifest says.
+        ComponentError: If a version to sign is not what this push writes, or to sign again, what its manifest says.
     """
     name = remote_files.join(destination, f"{FOLDER}/{version.name}")
     if remote_files.read_file(f"{name}{MANIFEST}") is None:
@@ -59,6 +66,7 @@ def write_description(
             text = json.dumps(statement, indent=1, ensure_ascii=False) + "\n"
             remote_files.write_file(f"{name}{PROVENANCE}", text.encode())
         if signing_key:
+            _check_pushed(version, destination, pushed)
             _write_signatures(version, name, signing_key)
         # The last one, so that all are there.
         remote_files.write_file(f"{name}{MANIFEST}", make_manifest(version).encode())
@@ -67,14 +75,24 @@ def write_description(
         is_signed = before and _key_of(before) == _key_of(signature)
         if not is_signed or remote_files.read_file(f"{name}{STATEMENT_SIGNATURE}") is None:
             verify_version(version)
+            _check_pushed(version, destination, pushed)
             _write_signatures(version, name, signing_key)
+
+
+def _check_pushed(version: Path, destination: str, pushed: Path | None) -> None:
+    if pushed:
+        expected = digests_of(make_manifest(pushed, version.name), version.name)
+        fix = f"withdraw it, then push again: tfopt withdraw {destination} {version.name} --allow"
+        named = remote_files.join(destination, version.name)
+        received = digests_of(make_manifest(version), version.name)
+        _compare(expected, received, named, "the files of this push, to sign them", fix)
 
 
 def _write_signatures(version: Path, name: str, signing_key: str) -> None:
     """Sign the files, and a statement of number, time, manifest and provenance: they could be copied to another one."""
     manifest = hashlib.sha256(make_manifest(version).encode()).hexdigest()
     time = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    facts = {"version": version.name, "time": time, "manifest_sha256": manifest}
+    facts = {"version": version.name, "model": _model_name(name), "time": time, "manifest_sha256": manifest}
     if (provenance := remote_files.read_file(f"{name}{PROVENANCE}")) is not None:
         facts[COVERED] = hashlib.sha256(provenance).hexdigest()
     statement = json.dumps(facts, indent=1) + "\n"
@@ -116,11 +134,11 @@ def verify_version(path: Path, public_key: str | None = None) -> None:
         log.info("%s/%s is signed; pass public_key to check by whom", folder, name)
 
 
-def make_manifest(version: Path) -> str:
-    """Return a line for each file: its SHA-256 and its path below the destination."""
+def make_manifest(version: Path, name: str = "") -> str:
+    """Return a line for each file of a version, which may have another name: SHA-256 and path below the destination."""
     check_regular(version, "a version that contains its files")
     files = sorted(path for path in version.rglob("*") if path.is_symlink() or not path.is_dir())
-    return "".join(_line(file, f"{version.name}/{file.relative_to(version).as_posix()}") for file in files)
+    return "".join(_line(file, f"{name or version.name}/{file.relative_to(version).as_posix()}") for file in files)
 
 
 def _line(file: Path, name: str) -> str:
@@ -147,17 +165,19 @@ def digests_of(manifest: str, version: str) -> dict[str, str]:
     return digests
 
 
-def _compare(expected: Mapping[str, str], received: Mapping[str, str], version: str) -> None:
+def _compare(
+    expected: Mapping[str, str],
+    received: Mapping[str, str],
+    version: str,
+    expectation: str = "the files that push_model wrote, as its manifest lists them",
+    fix: str = "serve another version, and push the model again",
+) -> None:
     differences = [f"{name} is missing" for name in expected.keys() - received.keys()]
     differences += [f"{name} was added" for name in received.keys() - expected.keys()]
     both = expected.keys() & received.keys()
     differences += [f"{name} was changed" for name in both if expected[name] != received[name]]
     if differences:
-        raise ComponentError(
-            f"{version}: {'; '.join(sorted(differences)[:5])}",
-            "the files that push_model wrote, as its manifest lists them",
-            "serve another version, and push the model again",
-        )
+        raise ComponentError(f"{version}: {'; '.join(sorted(differences)[:5])}", expectation, fix)
 
 
 def locate(path: Path) -> tuple[str, Path]:
@@ -222,7 +242,7 @@ def _verify_signature(version: Path, name: str, signature: bytes | None, public_
 
 
 def _verify_statement(description: str, name: str, manifest: bytes, public_key: str) -> None:
-    """Check that the key signed this manifest as that of this version."""
+    """Check that the key signed this manifest as that of this version of this model."""
     content = remote_files.read_file(f"{description}{STATEMENT}")
     if content is None:
         received = f"{description}{STATEMENT}: no such file"
@@ -241,6 +261,15 @@ def _verify_statement(description: str, name: str, manifest: bytes, public_key: 
     if statement.get(COVERED, "") not in ("", hashlib.sha256(provenance).hexdigest()):
         received = f"{description}{PROVENANCE}: not the one that was signed"
         raise ComponentError(received, "the signed provenance", "restore the file, or push the model again")
+    model = statement.get("model", "")  # earlier releases did not sign it
+    if model not in ("", _model_name(description)):  # no error: a volume can be mounted under another name
+        log.warning("%s is signed as a version of %s: check that it is a copy of that", description, model)
+
+
+def _model_name(description: str) -> str:
+    """Return the name of the destination, from the path of a description of a version: servers name models by it."""
+    folder = description.rpartition("/")[0].rpartition("/")[0]
+    return (folder if remote_files.is_remote(folder) else os.path.realpath(folder)).rpartition("/")[2]
 
 
 def _library(module: str) -> Any:

@@ -2,19 +2,22 @@
 
 import contextlib
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+log = logging.getLogger(__name__)
+
 
 @contextlib.contextmanager
-def lock_folder(folder: Path, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
+def lock_folder(folder: Path, waiting: str = "another process has the lock of %s: waiting for it") -> Iterator[None]:
     """Hold an exclusive lock on a folder against other processes and threads of this machine.
 
-    On file systems without locks on folders, such as NFS, the block runs without a lock. ``on_wait`` is called before
-    waiting if the lock is not free.
+    On file systems without locks on folders, such as NFS, the block runs without a lock. ``waiting`` is logged before
+    waiting if the lock is not free: everybody who can read a folder can lock it.
     """
-    with _locked(os.open(folder, os.O_RDONLY), on_wait):
+    with _locked(os.open(folder, os.O_RDONLY), lambda: log.info(waiting, folder)):
         yield
 
 

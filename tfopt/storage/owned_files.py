@@ -8,6 +8,8 @@ import stat
 from collections.abc import Iterator
 from pathlib import Path
 
+from tfopt.errors import ComponentError
+
 
 @contextlib.contextmanager
 def opened_own(path: Path, flags: int = os.O_RDONLY) -> Iterator[int]:
@@ -33,6 +35,15 @@ def is_own(path: Path) -> bool:
     with contextlib.suppress(OSError), opened_own(path):
         return True
     return False
+
+
+def check_links(path: Path) -> None:
+    """Raise ComponentError for a link on the way to an absolute path, unless this user or root made it."""
+    for place in (path, *path.parents):
+        if place.is_symlink() and (owner := place.lstat().st_uid) not in (os.geteuid(), 0):
+            received = f"{place}, a link of another user (ID {owner}) to {place.readlink()}"
+            fix = "if it leads where you mean, name that path instead of it"
+            raise ComponentError(received, "a path that only you or root lead elsewhere", fix)
 
 
 def is_below(root: Path, path: Path) -> bool:

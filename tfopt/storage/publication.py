@@ -184,9 +184,11 @@ def _is_next_to(journal: _Journal, target: Path) -> bool:
 
 def _discard(target: Path) -> None:
     """Remove a file or folder; readers never see a part of it."""
-    hidden = staging.new_path(target.parent, target.name)
+    hidden = staging.new_folder_path(target.parent, target.name)
+    hidden.parent.mkdir()
     target.rename(hidden)
     shutil.rmtree(hidden) if hidden.is_dir() else hidden.unlink()
+    hidden.parent.rmdir()
 
 
 def _fingerprint(path: Path) -> str:

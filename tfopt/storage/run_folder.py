@@ -1,15 +1,12 @@
 """The folder of a run of a DAG: one run at a time in it, and what killed runs left there."""
 
 import contextlib
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 from tfopt.storage import publication, staging
 from tfopt.storage.folder_lock import lock_folder
 from tfopt.storage.owned_files import is_below
-
-log = logging.getLogger(__name__)
 
 RECORD = "run.json"  # of the command
 METADATA = "metadata.sqlite"  # of TFX
@@ -24,7 +21,7 @@ def locked_run(root: Path) -> Iterator[None]:
     Artifacts are in ``artifacts/STEP/OUTPUT/NAME``, the records of the engine without TFX in ``executions/STEP``.
     """
     root.mkdir(parents=True, exist_ok=True)
-    with lock_folder(root, lambda: log.info("another run uses %s: waiting for its end", root)):
+    with lock_folder(root, "another run uses %s: waiting for its end"):
         remove_leftovers(root)
         yield
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from tfopt.errors import ComponentError
 from tfopt.storage.folder_lock import try_lock
 from tfopt.storage.owned_files import opened_own
+from tfopt.storage.staging import INNER, remove_folder
 
 NAME = re.compile(r"tfopt-\d+-[0-9a-f]{8}")  # short: the path of a socket has 107 bytes at most
 
@@ -60,8 +61,9 @@ def remove_abandoned() -> None:
 
 def keep(file: Path) -> Path | None:
     """Move a file out of the scratch folder, next to it, so that it remains; None if this process may not do that."""
+    outer = file.parent.parent
     try:
-        return Path(shutil.move(file, file.parent.parent)) if NAME.fullmatch(file.parent.name) else file
+        return Path(shutil.move(file, outer.parent)) if NAME.fullmatch(outer.name) else file
     except PermissionError:  # of a process that runs a model
         return None
 
@@ -71,7 +73,7 @@ def _own_folder() -> Path:
     global _folder, _owner
     try:
         parent = Path(tempfile.tempdir or _default_folder() or tempfile.gettempdir())
-        if not (_folder and _owner == os.getpid() and _folder.parent == parent and _folder.is_dir()):
+        if not (_folder and _owner == os.getpid() and _folder.parent.parent == parent and _folder.is_dir()):
             _remove_abandoned(parent)
             _folder, _owner = _new_folder(parent), os.getpid()
             atexit.register(_remove, _folder, _owner)
@@ -100,7 +102,9 @@ def _new_folder(parent: Path) -> Path:
         except FileNotFoundError:  # another process removed it before it was locked
             continue
         if try_lock(descriptor) is not False and folder.is_dir():  # otherwise another process removes or removed it
-            return folder
+            inner = folder / INNER
+            inner.mkdir()
+            return inner
         os.close(descriptor)
 
 
@@ -110,9 +114,9 @@ def _remove_abandoned(parent: Path) -> None:
         if NAME.fullmatch(folder.name):
             with contextlib.suppress(OSError), opened_own(folder, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
                 if try_lock(descriptor):  # and not None, where there are no locks
-                    shutil.rmtree(folder, ignore_errors=True)
+                    remove_folder(folder / INNER)
 
 
 def _remove(folder: Path, owner: int) -> None:
     if os.getpid() == owner:  # not in a fork
-        shutil.rmtree(folder, ignore_errors=True)
+        remove_folder(folder)

@@ -81,7 +81,7 @@ def _names(destinations: Sequence[Destination]) -> list[str]:
 
 def read_file(file: Path) -> list[Destination]:
     """Read the destinations of a file; relative folders are relative to it."""
-    from tfopt.cli.run_files.yaml_entries import Entry, read_entries  # imports PyYAML
+    from tfopt.declaration.yaml_entries import Entry, read_entries  # imports PyYAML
 
     def number(entry: Entry | None) -> float | None:
         if entry is None:

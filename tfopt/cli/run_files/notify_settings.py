@@ -1,6 +1,6 @@
 """The key ``notify`` of a run file: who is notified, and about what."""
 
-from tfopt.cli.run_files.yaml_entries import Entry
+from tfopt.declaration.yaml_entries import Entry
 from tfopt.error_messages import nearest
 from tfopt.notifications.events import KINDS
 from tfopt.notifications.receiver import Receiver

@@ -13,9 +13,9 @@ from typing import Any
 
 from tfopt.cli.arguments import parse_assignments
 from tfopt.cli.run_files.notify_settings import read_receiver
-from tfopt.cli.run_files.yaml_entries import Entry, read_entries
 from tfopt.dag.dag import Dag
 from tfopt.declaration.parameters import Parameter
+from tfopt.declaration.yaml_entries import Entry, read_entries
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.kfp.images import Images

@@ -61,9 +61,13 @@ class Entry:
 
     def text(self) -> str:
         """Return a text with the values of its variables; raise ComponentError for an unset one, or for no text."""
+        return _VARIABLE.sub(self._value, self.literal())
+
+    def literal(self) -> str:
+        """Return a text as it is in the file; raise ComponentError for something else."""
         if not isinstance(self.content, str):
             raise self.error(f"{self.name} is a {self._kind}", "one value", f"write {self.name}: VALUE")
-        return _VARIABLE.sub(self._value, self.content)
+        return self.content
 
     def texts(self) -> list[str]:
         """Return the texts of a list, or one text as a list."""
@@ -136,12 +140,18 @@ def _read(file: Path) -> Entry:
         else:
             if not file.is_dir():
                 check_regular(file, "a run file")
-            text = file.read_text()
-        node = yaml.compose(text, Loader=yaml.SafeLoader)
+            text = file.read_bytes()
     except OSError as error:
         if error.errno not in (errno.ENOENT, errno.EBADF):
             raise
         raise ComponentError(f"-f {file}: no such file", "a run file", "check the path") from error
+    return parse_entries(text, file)
+
+
+def parse_entries(text: bytes, file: Path) -> Entry:
+    """Parse the content of a file; errors as `read_entries`."""
+    try:
+        node = yaml.compose(text.decode(), Loader=yaml.SafeLoader)
     except UnicodeDecodeError as error:
         raise ComponentError(f"{file}: {error.reason} at byte {error.start}", "text in UTF-8", "convert it") from error
     except (yaml.YAMLError, RecursionError) as error:
@@ -158,14 +168,14 @@ def _read(file: Path) -> Entry:
     return entry
 
 
-def _read_pipe(descriptor: int) -> str:
-    """Return the text of an open file or pipe."""
+def _read_pipe(descriptor: int) -> bytes:
+    """Return the content of an open file or pipe."""
     content, end, ready = b"", time.monotonic() + _PIPE_S, select.poll()
     ready.register(descriptor, select.POLLIN)
     while len(content) <= _MOST_BYTES and ready.poll(max(0.0, end - time.monotonic()) * 1000):
         part = os.read(descriptor, _MOST_BYTES)
         if not part:
-            return content.decode()
+            return content
         content += part
     received = f"-f with a pipe that does not end within {_PIPE_S:.0f} s and {_MOST_BYTES} bytes"
     raise ComponentError(received, "a run file", "write it to a file, and pass that")
