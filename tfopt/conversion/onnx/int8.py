@@ -161,6 +161,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
             )
         model = onnx.load(target)
         _leave_outputs(model.graph)
+        leave_inputs_of_bodies(model.graph)
         onnx_float_part.restore_inputs(model, {*self._floating.operations, *names})
         onnx_block_weights.store(model, {name: bits for name, kind in raised.items() if (bits := BLOCK_BITS.get(kind))})
         return model
@@ -230,6 +231,22 @@ def _leave_outputs(graph: onnx.GraphProto) -> None:
             graph.node.remove(dequantizer)
             graph.node.remove(quantizer)
             product.output[0] = output.name
+
+
+def leave_inputs_of_bodies(graph: onnx.GraphProto) -> None:
+    """Leave what only moves between a quantized tensor and the body of a loop or branch in float.
+
+    ONNX Runtime propagates the DequantizeLinear to the readers of such a tensor, and aborts at one that is in a body.
+    """
+    producers = {name: node for node in graph.node for name in node.output}
+    for name in {inner for node in graph.node for inner in _names_read(node) if inner not in node.input}:
+        moved, node = None, producers.get(name)
+        while node is not None and node.op_type in MOVES:
+            moved, node = node, producers.get(node.input[0])
+        if moved is None or node is None or node.op_type != "DequantizeLinear":
+            continue
+        if (quantizer := producers.get(node.input[0])) is not None:
+            moved.input[0] = quantizer.input[0]
 
 
 def _read_for_shapes(graph: onnx.GraphProto) -> list[str]:
