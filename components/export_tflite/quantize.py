@@ -1,8 +1,10 @@
 """Conversion by LiteRT's converter or, layer by layer, by ai-edge-quantizer, and the stability of the ranges."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 from ai_edge_litert import schema_py_generated as schema
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
@@ -42,79 +44,122 @@ def quantize(
     Raises:
         ComponentError: If an op cannot be converted, nothing is sparse, or the degradation exceeds the limit.
     """
-    precision, limit = parameters.precision, parameters.max_degradation
-    # LiteRT's quantizer to 16 bits takes no ranges, and a sparse file is not quantized after its conversion.
-    in_parts = calibrated and precision == "int8" and not parameters.sparse
-    facts, floating, method, floats = ConversionFacts(), FloatPart(), parameters.calibration, b""
-    histograms: Mapping[str, Histogram] = {}
-    if calibrated and feed:
-        floats = (
-            litert_converter.convert(serving, parameters, feed, only_calibrate=True)
-            if in_parts
-            else litert_converter.convert_float(serving, parameters)
-        )
-        facts, floating, histograms = _inspect(floats, parameters, feed)
-        if not histograms:
-            method = _only_min_max(parameters, facts)
+    quantization = _Quantization(serving, parameters, feed or [], calibrated, compare, parameters.calibration)
+    quantization.inspect_activations()
+    whole = quantization.quantize_whole() if quantization.is_whole() else None
+    return whole or quantization.quantize_by_layer()
 
-    def measure(content: bytes) -> float:
-        return degradation(compare(content))
 
-    def measure_noise(content: bytes) -> float:
-        return noise(compare(content))
+@dataclass
+class _Quantization:
+    """The quantization of one SavedModel, with what was found in its activations."""
 
-    # LiteRT's quantizer replaces a tensor for all of its readers, ai-edge-quantizer for each of them; and in 16 bits
-    # LiteRT's has no list of ops to leave in float.
-    by_layer = floating.shared or (precision == "int16x8" and (bool(floating) or method != "min_max"))
-    if precision not in ("int4", "auto") and not parameters.recipe and not by_layer:
-        if in_parts:
-            convert = partial(
-                _quantize_calibrated, floats, histograms, parameters, serving, in_float=floating.operations
-            )
-            content, method, range_facts = choose_method(method, convert, measure_noise)
-            facts |= range_facts
+    serving: Path
+    parameters: TFLiteConversion
+    feed: list[Batch]
+    calibrated: bool
+    compare: Callable[[bytes], list[Parity]]
+    method: Method | Literal["auto"]
+    floats: bytes = b""
+    facts: ConversionFacts = field(default_factory=ConversionFacts)
+    floating: FloatPart = field(default_factory=FloatPart)
+    histograms: Mapping[str, Histogram] = field(default_factory=dict)
+
+    @property
+    def in_parts(self) -> bool:
+        """Whether LiteRT quantizes a converted float file, with ranges of our own.
+
+        Its quantizer to 16 bits takes no ranges, and a sparse file is not quantized after its conversion.
+        """
+        return self.calibrated and self.parameters.precision == "int8" and not self.parameters.sparse
+
+    def measure(self, content: bytes) -> float:
+        return degradation(self.compare(content))
+
+    def measure_noise(self, content: bytes) -> float:
+        return noise(self.compare(content))
+
+    def inspect_activations(self) -> None:
+        """Read the histograms of the activations from a float file, and find what stays in float."""
+        if not (self.calibrated and self.feed):
+            return
+        if self.in_parts:
+            self.floats = litert_converter.convert(self.serving, self.parameters, self.feed, only_calibrate=True)
         else:
-            content = litert_converter.convert(serving, parameters, feed if calibrated else None)
+            self.floats = litert_converter.convert_float(self.serving, self.parameters)
+        self.facts, self.floating, self.histograms = _inspect(self.floats, self.parameters, self.feed)
+        if not self.histograms:
+            self.method = _only_min_max(self.parameters, self.facts)
+
+    def is_whole(self) -> bool:
+        """Return whether LiteRT's quantizer is tried.
+
+        It replaces a tensor for all of its readers, ai-edge-quantizer for each of them; and in 16 bits LiteRT's has no
+        list of ops to leave in float.
+        """
+        in_16_bits = self.parameters.precision == "int16x8" and (bool(self.floating) or self.method != "min_max")
+        by_layer = self.floating.shared or in_16_bits or self.parameters.recipe
+        return self.parameters.precision not in ("int4", "auto") and not by_layer
+
+    def quantize_whole(self) -> tuple[bytes, ConversionFacts] | None:
+        """Quantize by LiteRT's converter; None if the degradation is too large, but layers can stay in float."""
+        parameters, limit = self.parameters, self.parameters.max_degradation
+        if self.in_parts:
+            in_float = self.floating.operations
+            convert = partial(
+                _quantize_calibrated, self.floats, self.histograms, parameters, self.serving, in_float=in_float
+            )
+            content, self.method, range_facts = choose_method(self.method, convert, self.measure_noise)
+            self.facts |= range_facts
+            if parameters.tolerance is None:
+                smaller = partial(convert, self.method, dense_channels=False)
+                content, scale_facts = choose_dense_scales(content, smaller, self.measure, limit)
+                self.facts |= scale_facts
+        else:
+            content = litert_converter.convert(self.serving, parameters, self.feed if self.calibrated else None)
         if parameters.sparse and not flatbuffer.describe(content)["sparse"]:
             received = "sparse for a model in which no layer's weights are mostly zeros"
             raise ComponentError(received, "a pruned model", "prune it first (tfopt prune), or leave sparse out")
-        if in_parts and parameters.tolerance is None:
-            smaller = partial(convert, method, dense_channels=False)
-            content, scale_facts = choose_dense_scales(content, smaller, measure, limit)
-            facts |= scale_facts
-        degraded = None if limit is None else measure(content)
+        degraded = None if limit is None else self.measure(content)
         if degraded is None or limit is None or degraded <= limit:
-            return content, facts
-        if precision not in BY_LAYER or (precision == "int8" and not calibrated):
-            received = f"{precision}: degradation {degraded:.3g}"
+            return content, self.facts
+        if parameters.precision not in BY_LAYER or (parameters.precision == "int8" and not self.calibrated):
+            received = f"{parameters.precision}: degradation {degraded:.3g}"
             expected = f"at most max_degradation={limit:g}"
             raise ComponentError(received, expected, "allow more, or choose a higher precision")
-    from tfopt.components.export_tflite import layer_quantization  # ai-edge-quantizer takes a quarter of a second
+        return None
 
-    if in_parts or not floats:
-        floats = litert_converter.convert_float(serving, parameters)
-    model = layer_quantization.QuantizableModel(floats, precision, feed or [], integer_io=parameters.integer_io)
-    rules = parameters.rules()
-    model.check(rules)
-    model.rules = [*layer_quantization.layer_rules(dict.fromkeys(floating.operations, "float32")), *rules]
-    if calibrated and histograms:
-        if in_parts:  # the names of tensors differ in part
-            _, _, histograms = _inspect(floats, parameters, feed or [])
+    def quantize_by_layer(self) -> tuple[bytes, ConversionFacts]:
+        """Quantize by ai-edge-quantizer, with the precision that the rules or ``max_degradation`` give each layer."""
+        from tfopt.components.export_tflite import layer_quantization  # ai-edge-quantizer takes a quarter of a second
 
-        def measure_ranges(method: Method) -> float:
-            model.replace_ranges(histograms, method)
-            return measure_noise(model.quantize())
+        parameters, limit, histograms = self.parameters, self.parameters.max_degradation, self.histograms
+        if self.in_parts or not self.floats:
+            self.floats = litert_converter.convert_float(self.serving, parameters)
+        integer_io = parameters.integer_io
+        model = layer_quantization.QuantizableModel(self.floats, parameters.precision, self.feed, integer_io=integer_io)
+        rules = parameters.rules()
+        model.check(rules)
+        in_float = dict.fromkeys(self.floating.operations, "float32")
+        model.rules = [*layer_quantization.layer_rules(in_float), *rules]
+        if self.calibrated and histograms:
+            if self.in_parts:  # the names of tensors differ in part
+                _, _, histograms = _inspect(self.floats, parameters, self.feed)
 
-        _, chosen, range_facts = choose_method(method, lambda method: method, measure_ranges)
-        model.replace_ranges(histograms, chosen)
-        facts = range_facts | facts
-    if precision in layer_quantization.LOWEST and feed:
-        facts["weight_scales"] = model.choose_scales(measure)
-    if limit is None:
-        return model.quantize(), facts
-    mixed = precision == "auto"
-    content, degradation_facts = limit_degradation(model, limit, measure, mixed=mixed)
-    return content, facts | degradation_facts
+            def measure_ranges(method: Method) -> float:
+                model.replace_ranges(histograms, method)
+                return self.measure_noise(model.quantize())
+
+            _, chosen, range_facts = choose_method(self.method, lambda method: method, measure_ranges)
+            model.replace_ranges(histograms, chosen)
+            self.facts = range_facts | self.facts
+        if parameters.precision in layer_quantization.LOWEST and self.feed:
+            self.facts["weight_scales"] = model.choose_scales(self.measure)
+        if limit is None:
+            return model.quantize(), self.facts
+        mixed = parameters.precision == "auto"
+        content, degradation_facts = limit_degradation(model, limit, self.measure, mixed=mixed)
+        return content, self.facts | degradation_facts
 
 
 def choose_dense_scales(
