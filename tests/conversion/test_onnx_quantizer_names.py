@@ -13,7 +13,7 @@ VALUES = np.random.default_rng(0).uniform(-1, 1, (5, 4)).astype(np.float32)
 
 
 def quantized_model():
-    """Return a quantized product of which a branch reads the result, as the quantizer names its parts."""
+    """Return a quantized product, whose result a branch reads, with the names of the quantizer."""
     kernel = np.random.default_rng(1).integers(-127, 128, (4, 3), np.int8)
     constants = {f"{LAYER}_quantized": kernel, f"{LAYER}_scale": np.float32(0.01), f"{LAYER}_zero_point": np.int8(0)}
     constants |= {"x_scale": np.float32(1 / 127), "x_zero_point": np.int8(0), "yes": np.bool_(True)}

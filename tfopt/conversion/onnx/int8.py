@@ -220,13 +220,13 @@ def _leave_outputs(graph: onnx.GraphProto) -> None:
     producers = {name: node for node in graph.node for name in node.output}
     read = Counter(name for node in graph.node for name in _names_read(node))
     for output in graph.output:
-        chain = [producers.get(output.name)]
-        while chain[-1] is not None and len(chain) < 3:
-            chain.append(producers.get(chain[-1].input[0]) if chain[-1].input else None)
-        types = [node.op_type for node in chain if node is not None]
-        if types[:2] != ["DequantizeLinear", "QuantizeLinear"] or types[2:] not in (["MatMul"], ["Gemm"]):
+        dequantizer = producers.get(output.name)
+        if dequantizer is None or dequantizer.op_type != "DequantizeLinear":
             continue
-        dequantizer, quantizer, product = chain
+        quantizer = producers.get(dequantizer.input[0])
+        product = producers.get(quantizer.input[0]) if quantizer is not None else None
+        if quantizer is None or product is None or product.op_type not in ("MatMul", "Gemm"):  # others need 8 bits
+            continue
         if read[output.name] == 0 and read[quantizer.output[0]] == read[product.output[0]] == 1:
             graph.node.remove(dequantizer)
             graph.node.remove(quantizer)

@@ -20,14 +20,12 @@ def shorten_names(model: onnx.ModelProto) -> None:
     Other nodes and tensors keep the names of the converter.
     """
     graphs = list(subgraphs(model.graph))
-    kept = {end.name for graph in graphs for end in (*graph.input, *graph.output)}
+    ends = {end.name for graph in graphs for end in (*graph.input, *graph.output)}
     added = [name for node in model.graph.node if node.op_type in PAIR for name in (*node.input[1:], *node.output)]
-    constants = [
-        one.name for one in model.graph.initializer if one.name.endswith(("_quantized", "_scale", "_zero_point"))
-    ]
+    constants = [constant.name for constant in model.graph.initializer if constant.name.endswith(ENDINGS)]
     computed = {name for graph in graphs for node in graph.node if node.op_type not in PAIR for name in node.output}
-    free = (name for name in (f"q{number}" for number in itertools.count(1)) if name not in computed | kept)
-    names = dict(zip(dict.fromkeys(name for name in (*added, *constants) if name not in kept), free, strict=False))
+    free = (name for name in (f"q{number}" for number in itertools.count(1)) if name not in computed | ends)
+    names = dict(zip(dict.fromkeys(name for name in (*added, *constants) if name not in ends), free, strict=False))
     for graph in graphs:
         for node in graph.node:
             node.input[:] = [names.get(name, name) for name in node.input]
