@@ -26,6 +26,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     from tfopt.conversion.onnx import float16 as onnx_float16
     from tfopt.conversion.onnx import int8 as onnx_int8
     from tfopt.conversion.onnx import saved_model_export as onnx_export  # import TensorFlow, in the child only
+    from tfopt.conversion.onnx.quantizer_names import shorten_names
 
     file = target / "Format-Serving" / "model.onnx"
     file.parent.mkdir()
@@ -67,6 +68,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
                         quantizable, limit, lambda form: degradation(compare_form(form)), mixed=mixed
                     )
                     facts |= mix_facts
+                shorten_names(converted)
     if parameters.precision == "float16":
         converted = onnx_float16.cast_float16(converted)
     onnx_export.check_model(converted)

@@ -40,6 +40,8 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
                 keras_models.place_saved_model(model, Path(scratch, "saved_model"))
                 check_stateless(Path(scratch, "saved_model"), "an OpenVINO file")
                 converted = openvino_graph.convert(Path(scratch, "saved_model"))
+        if parameters.precision == "int8" or openvino_graph.FAKE_QUANTIZE in openvino_graph.count_ops(converted):
+            openvino_graph.keep_reduced_axes(converted)
         if parameters.precision == "int8" and examples and not trained:
             sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
             converted, quantization_facts = _quantize(converted, parent, examples, sampled, parameters)

@@ -11,9 +11,21 @@ from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.runtimes.openvino_import import openvino, without_telemetry
 
+with without_telemetry():
+    from openvino import opset13
+
 LAYERS = ("Convolution", "ConvolutionBackpropData", "GroupConvolution", "GroupConvolutionBackpropData", "MatMul")
 ENDS = ("Constant", "Parameter", "Result")
 FAKE_QUANTIZE = "FakeQuantize"
+REDUCTIONS = {
+    "ReduceL1": opset13.reduce_l1,
+    "ReduceL2": opset13.reduce_l2,
+    "ReduceMax": opset13.reduce_max,
+    "ReduceMean": opset13.reduce_mean,
+    "ReduceMin": opset13.reduce_min,
+    "ReduceProd": opset13.reduce_prod,
+    "ReduceSum": opset13.reduce_sum,
+}
 # keep quantized values quantized
 MOVES = ("Reshape", "StridedSlice", "Slice", "Transpose", "Squeeze", "Unsqueeze", "MaxPool", "Concat", "Pad")
 
@@ -50,6 +62,23 @@ def count_ops(model: Any) -> dict[str, int]:
 def int8_layers(model: Any) -> list[str]:
     """Return the names of the convolutions and matrix products whose activations are quantized to 8 bits."""
     return [op.get_friendly_name() for op in model.get_ops() if op.get_type_name() in LAYERS and _is_quantized(op)]
+
+
+def keep_reduced_axes(model: Any) -> None:
+    """Let reductions keep their axes, with a Squeeze after each, in place.
+
+    The CPU plugin fuses a Multiply or Add of a row of constants, and a FakeQuantize after it, into a reduction. If that
+    removes axes before the last one, as GlobalAveragePooling, it applies the constants along the wrong axis.
+    """
+    for node in model.get_ordered_ops():
+        name = node.get_type_name()
+        if name in REDUCTIONS and not node.get_attributes()["keep_dims"]:
+            values, axes = node.input_value(0), node.input_value(1)
+            reduced = REDUCTIONS[name](values, axes, keep_dims=True)
+            squeezed = opset13.squeeze(reduced, axes)
+            squeezed.set_friendly_name(node.get_friendly_name())
+            squeezed.output(0).set_names(node.output(0).get_names())
+            node.output(0).replace(squeezed.output(0))
 
 
 def has_attention(model: Any) -> bool:

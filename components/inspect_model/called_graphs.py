@@ -41,11 +41,32 @@ def simplify(graph: Graph) -> None:
     """Fold what is constant because sizes are known, such as the state with which a loop or unrolled steps begin."""
     law_runner.run(PASSES, graph, Report())
     graph.forget_shapes()
-    for node in graph.of_op("TensorListStack"):
-        length = _list_length(graph, node.inputs[0])
-        if length and node.attr["num_elements"].i < 0:  # Keras 2 does not store it: layers behind it have open sizes
-            node.attr["num_elements"].i = length
+    for name in graph.downstream():
+        node = graph.nodes[name]
+        if node.op in LOOPS:
+            _fix_output_shapes(graph, node)
+        elif node.op == "TensorListStack" and node.attr["num_elements"].i < 0:  # Keras 2 does not store it
+            node.attr["num_elements"].i = _list_length(graph, node.inputs[0]) or -1
     law_runner.run(PASSES, graph, Report())  # what is constant with the sizes that follow
+    graph.forget_shapes()
+
+
+def _fix_output_shapes(graph: Graph, loop: Node) -> None:
+    """Give the results of a loop the shapes of its arguments, which the graph stores with an open batch size.
+
+    A loop whose body changes a shape, as one that appends to a tensor, is left as it is.
+    """
+    import tensorflow as tf
+
+    body = _read(graph, loop, "body")
+    shapes = [graph.shape(tensor) for tensor in loop.inputs]
+    if body is None or any(
+        shape is not None and body.graph.shape(tensor) != shape
+        for tensor, shape in zip(body.returned, shapes, strict=True)
+    ):
+        return
+    protos = [tf.TensorShape(shape).as_proto() for shape in shapes]
+    loop.attr["output_shapes"].list.CopyFrom(tf.compat.v1.AttrValue.ListValue(shape=protos))
     graph.forget_shapes()
 
 

@@ -21,9 +21,10 @@ TensorListFromTensor TensorListGetItem TensorListReserve TensorListSetItem Tenso
 FREE = set(_FREE.split())
 VIEWS = {"ExpandDims", "Identity", "IdentityN", "Rank", "Reshape", "Shape", "Size", "Squeeze", "StopGradient"}
 _ELEMENTWISE = """
-Abs Add AddV2 BiasAdd Ceil ClipByValue Cos Div DivNoNan Elu Equal Erf Exp Expm1 Floor FloorDiv FloorMod Gelu Greater
-GreaterEqual LeakyRelu Less LessEqual Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul MulNoNan Neg
-NotEqual Pow RealDiv Reciprocal Relu Relu6 Round Rsqrt Selu Sigmoid Sign Sin Softplus Softsign Sqrt Square Sub Tanh
+Abs Add AddV2 BiasAdd Ceil ClipByValue Cos Div DivNoNan Elu Equal Erf Erfc Exp Expm1 Floor FloorDiv FloorMod Gelu
+Greater GreaterEqual LeakyRelu Less LessEqual Log Log1p LogicalAnd LogicalNot LogicalOr Maximum Minimum Mod Mul
+MulNoNan Neg NotEqual Pow RealDiv Reciprocal Relu Relu6 Round Rsqrt Selu Sigmoid Sign Sin Softplus Softsign Sqrt
+Square Sub Tanh
 """
 ELEMENTWISE = set(_ELEMENTWISE.split())
 REDUCTIONS = {"All", "Any", "ArgMax", "ArgMin", "Cumsum", "Max", "Mean", "Min", "Prod", "Sum"}

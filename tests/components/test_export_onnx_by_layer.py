@@ -7,6 +7,7 @@ import onnx
 import pytest
 import tensorflow as tf
 from onnx import TensorProto, helper, numpy_helper
+from onnxruntime import InferenceSession
 
 from tests.components.exporters import ONNX
 from tests.conftest import write_examples
@@ -91,6 +92,16 @@ def test_a_mix_has_weights_of_4_and_8_bits_in_blocks_and_is_smaller(uneven, tmp_
     plain = ONNX.export(model, examples, tmp_path / "plain")
     sizes = [(tmp_path / name / "Format-Serving/model.onnx").stat().st_size for name in ("out", "plain")]
     assert sizes[0] < 0.4 * sizes[1] and "tried" not in plain
+
+
+def test_the_output_of_a_product_is_not_cut_off_at_the_calibrated_range(quantizable):
+    file = quantizable.quantize({}, "int8")
+    assert "y" not in scales(file) and "third_relu" in scales(file)
+    (last,) = [node for node in file.graph.node if "y" in node.output]
+    assert last.op_type == "MatMul" and not last.input[0].startswith("third_relu_Quantize")
+    feed = {"x": np.random.default_rng(2).normal(size=(50, 64)).astype(np.float32)}
+    session = InferenceSession(file.SerializeToString(), providers=["CPUExecutionProvider"])
+    assert np.ptp(session.run(["y"], feed)[0]) > 0
 
 
 def test_all_forms_have_the_ranges_of_one_calibration(quantizable):

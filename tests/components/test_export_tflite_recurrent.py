@@ -16,11 +16,15 @@ LAYERS = {
     "tf_keras LSTM": ("tf_keras", lambda layers: layers.LSTM(8)),
     "tf_keras GRU by parts": ("tf_keras", lambda layers: layers.GRU(8, reset_after=False)),
     "tf_keras cell": ("tf_keras", lambda layers: layers.RNN(layers.LSTMCell(8))),
+    "tf_keras distributed LSTM": (
+        "tf_keras",
+        lambda layers: lambda x: layers.TimeDistributed(layers.LSTM(8))(layers.Reshape((2, 3, 8))(x)),
+    ),
     "keras LSTM": ("keras", lambda layers: layers.LSTM(8)),
     "keras bidirectional GRU": ("keras", lambda layers: layers.Bidirectional(layers.GRU(8))),
 }
 
-NIGHTLY = {"tf_keras LSTM", "tf_keras cell", "keras bidirectional GRU"}
+NIGHTLY = {"tf_keras LSTM", "tf_keras cell", "tf_keras distributed LSTM", "keras bidirectional GRU"}
 
 
 def save(folder, kind, steps=6):
@@ -29,8 +33,11 @@ def save(folder, kind, steps=6):
     keras = pytest.importorskip(library)
     keras.utils.set_random_seed(0)
     tokens = keras.Input((steps,), dtype="int32", name="tokens")
-    flow = layer(keras.layers)(keras.layers.Embedding(20, 8, embeddings_initializer="normal", mask_zero=True)(tokens))
-    model = keras.Model(tokens, keras.layers.Dense(3, activation="softmax", kernel_initializer="normal")(flow))
+    words = keras.layers.Embedding(20, 8, embeddings_initializer="normal", mask_zero="distributed" not in kind)(tokens)
+    flow = layer(keras.layers)(words)
+    model = keras.Model(
+        tokens, keras.layers.Dense(3, activation="softmax", kernel_initializer="normal")(keras.layers.Flatten()(flow))
+    )
     model.set_weights([weight * 20 if weight.ndim > 1 else weight for weight in model.get_weights()])
     model.save(folder / "model.keras")
     return KerasModel(folder / "model.keras")

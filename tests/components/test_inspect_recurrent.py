@@ -59,6 +59,31 @@ def test_layers_behind_the_steps_of_keras_2_are_counted(kind, unroll, tmp_path):
     assert not {"MatMul", "BiasAdd"} & flops["not_counted"].keys()
 
 
+def test_layers_that_read_the_last_state_are_counted(tmp_path):
+    import keras
+
+    def attend(x):
+        steps, state, _ = keras.layers.LSTM(UNITS, return_sequences=True, return_state=True)(x)
+        query = keras.layers.Reshape((1, UNITS))(state)
+        return keras.layers.Flatten()(keras.layers.AdditiveAttention()([query, steps]))
+
+    flops = inspected(keras, attend, tmp_path)["flops"]
+    assert flops["by_op"]["MatMul"] == STEPS * 2 * (WIDTH + UNITS) * 4 * UNITS + 2 * UNITS * OUTPUTS
+    assert flops["by_op"]["BatchMatMulV2"] == 2 * STEPS * UNITS and flops["not_counted"] == {}
+
+
+def test_a_layer_that_is_distributed_over_time_is_counted_for_each_step(tmp_path):
+    keras = pytest.importorskip("tf_keras")
+    layers = keras.layers
+    distributed = layers.TimeDistributed(layers.LSTM(UNITS))  # with a batch size of 4 times the model's
+    flops = inspected(keras, lambda x: layers.GRU(UNITS)(distributed(layers.Reshape((4, 3, WIDTH))(x))), tmp_path)[
+        "flops"
+    ]
+    inner, outer = 4 * 3 * 2 * (WIDTH + UNITS) * 4 * UNITS, 4 * 2 * (UNITS + UNITS) * 3 * UNITS
+    assert flops["by_op"]["MatMul"] == inner + outer + 2 * UNITS * OUTPUTS
+    assert flops["not_counted"] == {}
+
+
 def test_both_directions_are_counted(tmp_path):
     import keras
 

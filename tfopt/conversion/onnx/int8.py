@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -23,6 +24,7 @@ from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.mixed_precision import ERROR_RECORDS, Layer, MixedModel, compare_tensors
 from tfopt.conversion.onnx import block_weights as onnx_block_weights
 from tfopt.conversion.onnx import float_part as onnx_float_part
+from tfopt.conversion.onnx.quantizer_names import shorten_names
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -158,6 +160,8 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
                 **{"activation_type": QuantType.QUInt8, **self._options, "extra_options": options},
             )
         model = onnx.load(target)
+        _leave_outputs(model.graph)
+        leave_inputs_of_bodies(model.graph)
         onnx_float_part.restore_inputs(model, {*self._floating.operations, *names})
         onnx_block_weights.store(model, {name: bits for name, kind in raised.items() if (bits := BLOCK_BITS.get(kind))})
         return model
@@ -167,8 +171,11 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
         return compare_tensors(zip(self._run(self._float), self._run(file), strict=True))
 
     def count_bytes(self, file: onnx.ModelProto) -> int:
-        """Return the size of a file."""
-        return int(file.ByteSize())
+        """Return the size of a file as it is written."""
+        written = onnx.ModelProto()
+        written.CopyFrom(file)
+        shorten_names(written)
+        return int(written.ByteSize())
 
     def _run(self, model: onnx.ModelProto) -> Iterator[dict[str, NDArray[Any]]]:
         """Yield the results of all layers for each of the first records."""
@@ -203,6 +210,43 @@ def _readable_errors() -> Iterator[None]:
         raise ComponentError(received, "a graph that ONNX Runtime can quantize", "choose float32 or float16") from error
     finally:
         root.setLevel(level)
+
+
+def _leave_outputs(graph: onnx.GraphProto) -> None:
+    """Leave the outputs of the model in float if they are matrix products, whose 8-bit kernels can return floats.
+
+    The range of an output, as of logits, cuts off what exceeds it in records that were not calibrated on.
+    """
+    producers = {name: node for node in graph.node for name in node.output}
+    read = Counter(name for node in graph.node for name in _names_read(node))
+    for output in graph.output:
+        dequantizer = producers.get(output.name)
+        if dequantizer is None or dequantizer.op_type != "DequantizeLinear":
+            continue
+        quantizer = producers.get(dequantizer.input[0])
+        product = producers.get(quantizer.input[0]) if quantizer is not None else None
+        if quantizer is None or product is None or product.op_type not in ("MatMul", "Gemm"):  # others need 8 bits
+            continue
+        if read[output.name] == 0 and read[quantizer.output[0]] == read[product.output[0]] == 1:
+            graph.node.remove(dequantizer)
+            graph.node.remove(quantizer)
+            product.output[0] = output.name
+
+
+def leave_inputs_of_bodies(graph: onnx.GraphProto) -> None:
+    """Leave what only moves between a quantized tensor and the body of a loop or branch in float.
+
+    ONNX Runtime propagates the DequantizeLinear to the readers of such a tensor, and aborts at one that is in a body.
+    """
+    producers = {name: node for node in graph.node for name in node.output}
+    for name in {inner for node in graph.node for inner in _names_read(node) if inner not in node.input}:
+        moved, node = None, producers.get(name)
+        while node is not None and node.op_type in MOVES:
+            moved, node = node, producers.get(node.input[0])
+        if moved is None or node is None or node.op_type != "DequantizeLinear":
+            continue
+        if (quantizer := producers.get(node.input[0])) is not None:
+            moved.input[0] = quantizer.input[0]
 
 
 def _read_for_shapes(graph: onnx.GraphProto) -> list[str]:
