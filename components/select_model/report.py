@@ -64,7 +64,7 @@ def _draw_charts(
     choice = draw_safely("the chart of all models", lambda: charts.draw_choice(data))
     return {
         "choice": choice,
-        "unnamed": [width for width in WIDTHS if _count_names(choice, width) < len(complete)] if choice else [],
+        "unnamed": [width for width in WIDTHS if "<svg" in choice and _count_names(choice, width) < len(complete)],
         "latency": draw_safely("the chart of latency", lambda: charts.draw_latencies(data, samples)),
         "goal_lines": [f"{goal} ({formatting.amount(metric, value)})" for goal, value in data.limits.items()],
         "with_samples": samples.is_file(),

@@ -31,14 +31,14 @@ def test_the_chart_of_many_models_labels_only_the_important_ones(tmp_path):
 
 def test_labels_that_only_the_narrow_chart_lacks_are_missed_in_it_only(tmp_path, monkeypatch):
     draw = charts.draw_choice
-    monkeypatch.setattr(charts, "draw_choice", lambda data: _without_last_name(draw(data)))
+    monkeypatch.setattr(charts, "draw_choice", lambda data: _without_a_narrow_name(draw(data)))
     page = report(DIGITS, tmp_path, samples=False, slices=False).read_text()
     assert '<span class="narrow"> Not all models have labels' in page
 
 
-def _without_last_name(pictures: str) -> str:
-    wide, narrow = pictures.split('class="picture bubbles narrow"')
-    return f'{wide}class="picture bubbles narrow"{narrow.replace("name", "left-out", 1)}'
+def _without_a_narrow_name(pictures: list[str]) -> list[str]:
+    wide, narrow = pictures
+    return [wide, narrow.replace('class="name"', 'class="left-out"', 1)]
 
 
 def test_a_chart_that_cannot_be_drawn_does_not_prevent_the_decision(tmp_path, monkeypatch, caplog):
