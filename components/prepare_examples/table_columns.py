@@ -36,7 +36,7 @@ DATE = re.compile(r"(?:\d{4}([-/.])\d\d\1\d\d|\d\d([-/.])\d\d\2\d{4})(?:[T ]\d\d
 SHORT_DATE = re.compile(r"\d{1,2}([-/.])\d{1,2}\1\d{2,4}(?:\s.*)?|\d{4}([-/.])\d{1,2}\2\d{1,2}(?:\s.*)?")
 YEAR_FIRST, DAY_FIRST, MONTH_FIRST = r"\d{4}", r"(1[3-9]|[23]\d)\D", r"\d\d\D(1[3-9]|[23]\d)\D\d{4}"
 # 1,234.50  1.234,50  $ 1234  12.5 %  3.5 kg
-WRITTEN_NUMBER = re.compile(r"[^\w\s]?\s?[-+]?\d+(?:[.,' \u00a0\u202f]\d+)*\s?(?:[^\W\d_]{1,3}|[^\w\s])?")
+WRITTEN_NUMBER = re.compile(r"[^\w\s]?\s?[-+]?\d+(?:[.,' \u00a0\u202f]\d+)*\s?(?:[^\W\d_]{2,3}|[^\w\s])?")
 Places = dict[str, tuple[int, int]]
 
 
@@ -163,7 +163,7 @@ def inspect_table(data: str, label: str) -> TableColumns:
     try:
         check_rejects(survey.rows, rejects, source, settings)
     except ComponentError as error:  # `tfopt init` has no max_rejected
-        fix = "fix those rows, and remove those without a label; in other columns an empty cell or NA is a missing value"
+        fix = "fix those rows, and remove those without a label; elsewhere an empty cell or NA is a missing value"
         raise ComponentError(error.received, error.expected, fix) from error
     if not values:
         raise ComponentError(f"{data}: no usable row in the first {len(rows):,}", "rows with a label", "check the data")
