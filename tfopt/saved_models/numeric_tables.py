@@ -50,7 +50,8 @@ def replace_numeric_tables(frozen: Frozen, bits: int = 64) -> Frozen:
 
 def _fits(keys: NDArray[Any], bits: int) -> bool:
     """Return whether signed integers of ``bits`` hold the keys."""
-    return -(2 ** (bits - 1)) <= int(keys.min()) and int(keys.max()) < 2 ** (bits - 1)
+    limit: int = 2 ** (bits - 1)
+    return -limit <= int(keys.min()) and int(keys.max()) < limit
 
 
 def _is_numeric(node: Any) -> bool:
