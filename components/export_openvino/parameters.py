@@ -44,3 +44,8 @@ class OpenVINOConversion(Conversion, OpenVINOFormat):  # the fields of the last 
     def needs_inputs(self) -> bool:
         """True for int8, and with a limit of the degradation."""
         return self.precision == "int8" or self.max_degradation is not None
+
+    @property
+    def integer_bits(self) -> int:
+        """32: OpenVINO truncates wider integers on CPUs."""
+        return 32

@@ -5,8 +5,6 @@ from typing import Any, TypedDict
 
 from ai_edge_litert import schema_py_generated as schema
 
-from tfopt.errors import ComponentError
-
 OPS = {code: name for name, code in vars(schema.BuiltinOperator).items() if isinstance(code, int)}
 TYPES = {code: name for name, code in vars(schema.TensorType).items() if isinstance(code, int)}
 INTEGERS = (schema.TensorType.INT8, schema.TensorType.UINT8, schema.TensorType.INT16)
@@ -27,19 +25,11 @@ class FlatbufferFacts(TypedDict):
 
 
 def describe(content: bytes) -> FlatbufferFacts:
-    """Return the number of integer ops, the float ops, the Flex ops, the dtypes of the signature, and sizes.
-
-    Raises:
-        ComponentError: If the file reads variables that nothing writes: its weights are missing.
-    """
+    """Return the number of integer ops, the float ops, the Flex ops, the dtypes of the signature, and sizes."""
     file = schema.ModelT.InitFromPackedBuf(content, 0)
     codes = [op_name(code) for code in file.operatorCodes]
     ops = [(codes[op.opcodeIndex], op, graph) for graph in file.subgraphs for op in graph.operators or []]
     names = {name for name, _, _ in ops}
-    if "READ_VARIABLE" in names and "ASSIGN_VARIABLE" not in names:
-        received = "a converted file without weights: it reads variables that nothing writes"
-        expected = "weights stored as constants"
-        raise ComponentError(received, expected, "export the SavedModel again with its variables tracked")
     made = [(name, op.outputs, graph) for name, op, graph in ops if op.outputs is not None and len(op.outputs)]
     kinds = [(name, graph.tensors[outputs[0]].type) for name, outputs, graph in made if name not in CASTS]
     return {
@@ -54,6 +44,13 @@ def describe(content: bytes) -> FlatbufferFacts:
         "sparse": sum(tensor.sparsity is not None for graph in file.subgraphs for tensor in graph.tensors),
         "constant_bytes": sum(len(buffer.data) for buffer in file.buffers if buffer.data is not None),
     }
+
+
+def has_lost_weights(content: bytes) -> bool:
+    """Return whether the file reads variables that nothing writes."""
+    file = schema.Model.GetRootAs(content)
+    codes = {file.OperatorCodes(index).BuiltinCode() for index in range(file.OperatorCodesLength())}
+    return schema.BuiltinOperator.READ_VARIABLE in codes and schema.BuiltinOperator.ASSIGN_VARIABLE not in codes
 
 
 def dense_scale_bytes(content: bytes) -> int:

@@ -1,6 +1,7 @@
 """LiteRT's converter: its options for each precision, with readable errors, and SavedModels that it can take."""
 
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,7 @@ from tensorflow.lite.tools.flatbuffer_utils import convert_object_to_bytearray
 from tfopt.artifacts import SavedModel
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.artifacts.saved_model_proto import asset_files, read_meta_graph
+from tfopt.components.export_tflite.flatbuffer import has_lost_weights
 from tfopt.components.export_tflite.parameters import TFLiteConversion
 from tfopt.conversion.activation_ranges import Range
 from tfopt.data.batches import Batch
@@ -67,7 +69,8 @@ def convert(
     """Return the flatbuffer of a SavedModel's ``serving_default``; of a Keras object the converter may drop weights.
 
     ``feed`` has real inputs to calibrate on, for the integer precisions; it is None if the ranges were trained. With
-    ``only_calibrate`` the file stays in float, and has the range of each activation.
+    ``only_calibrate`` the file stays in float, and has the range of each activation. The converter loses variables
+    that it does not find, such as those of a Keras 3 model in a ``tf.Module``: the model is then frozen first.
 
     Raises:
         ComponentError: If an op cannot be converted; the ops are named.
@@ -97,9 +100,17 @@ def convert(
     converter.target_spec.supported_ops = ops
     converter._experimental_calibrate_only = only_calibrate
     try:
-        return bytes(converter.convert())
+        content = bytes(converter.convert())
+        has_weights = not has_lost_weights(content)
     except Exception as error:
-        raise _conversion_error(error, parameters, saved_model) from error
+        has_weights = "(READ_VARIABLE) failed" not in str(error)  # the calibrator runs the file
+        if has_weights:
+            raise _conversion_error(error, parameters, saved_model) from error
+    if has_weights:
+        return content
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder, opened(SavedModel(saved_model)) as frozen:
+        write(frozen, Path(folder))
+        return convert(Path(folder), parameters, feed, only_calibrate=only_calibrate)
 
 
 def quantize(

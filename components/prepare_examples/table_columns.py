@@ -34,6 +34,9 @@ EUROPEAN = {"day": (0, 2), "month": (3, 5), "year": (6, 10)}
 AMERICAN = {"month": (0, 2), "day": (3, 5), "year": (6, 10)}
 DATE = re.compile(r"(?:\d{4}([-/.])\d\d\1\d\d|\d\d([-/.])\d\d\2\d{4})(?:[T ]\d\d:\d\d\S*)?")
 SHORT_DATE = re.compile(r"\d{1,2}([-/.])\d{1,2}\1\d{2,4}(?:\s.*)?|\d{4}([-/.])\d{1,2}\2\d{1,2}(?:\s.*)?")
+YEAR_FIRST, DAY_FIRST, MONTH_FIRST = r"\d{4}", r"(1[3-9]|[23]\d)\D", r"\d\d\D(1[3-9]|[23]\d)\D\d{4}"
+# 1,234.50  1.234,50  $ 1234  12.5 %  3.5 kg
+WRITTEN_NUMBER = re.compile(r"[^\w\s]?\s?[-+]?\d+(?:[.,' \u00a0\u202f]\d+)*\s?(?:[^\W\d_]{2,3}|[^\w\s])?")
 Places = dict[str, tuple[int, int]]
 
 
@@ -111,6 +114,8 @@ class TableColumns:
     def _add_texts(self, feature: str, texts: Sequence[str], rows: int) -> str | None:
         """Add a column of dates or words; return the reason if it is none of these."""
         if _share(texts, DATE.fullmatch) > 0.99:
+            if not _has_one_notation(texts):
+                return "dates in several notations; write them as 2025-03-01"
             self.dates[feature] = _date(texts)
             return None
         if _share(texts, SHORT_DATE.fullmatch) > 0.99:
@@ -119,6 +124,8 @@ class TableColumns:
         rare = max(2, min(RARE, rows // 100))
         frequent = [word for word, count in counts.most_common(WORDS) if count >= rare]
         if sum(counts[word] for word in frequent) < COVERED * len(texts):
+            if _share(texts, WRITTEN_NUMBER.fullmatch) > 0.99:
+                return f"numbers with separators or units, such as {texts[0][:20]!r}; write them as 1234.5"
             return f"{len(counts):,} different texts in {len(texts):,} rows: ids, names or free text"
         self.words[feature] = sorted([*frequent, ""] if len(texts) < rows else frequent)
         return None
@@ -156,7 +163,7 @@ def inspect_table(data: str, label: str) -> TableColumns:
     try:
         check_rejects(survey.rows, rejects, source, settings)
     except ComponentError as error:  # `tfopt init` has no max_rejected
-        fix = "fix those rows; an empty cell or NA is a missing value, except as a label"
+        fix = "fix those rows, and remove those without a label; elsewhere an empty cell or NA is a missing value"
         raise ComponentError(error.received, error.expected, fix) from error
     if not values:
         raise ComponentError(f"{data}: no usable row in the first {len(rows):,}", "rows with a label", "check the data")
@@ -241,9 +248,16 @@ def _share(texts: Sequence[str], test: Callable[[str], object]) -> float:
     return sum(bool(test(text)) for text in texts) / len(texts)
 
 
+def _has_one_notation(texts: Sequence[str]) -> bool:
+    """Return whether nearly all dates begin with the year, with the month, or with the day."""
+    year, day, month = (_share(texts, re.compile(start).match) for start in (YEAR_FIRST, DAY_FIRST, MONTH_FIRST))
+    return not 0.01 < year < 0.99 and min(day, month) <= 0.01
+
+
 def _date(texts: Sequence[str]) -> Date:
     """Find the places of the parts of dates: 2025-03-01, 01.03.2025, 01/03/2025 if a first number is above 12."""
-    if _share(texts, re.compile(r"\d{4}").match) > 0.5:
+    year_first = _share(texts, re.compile(YEAR_FIRST).match) > 0.5
+    if year_first:
         places = DAY
     else:
         is_american = _share(texts, lambda text: int(text[:2]) > 12 if text[:2].isdecimal() else 0) < 0.001
@@ -253,7 +267,7 @@ def _date(texts: Sequence[str]) -> Date:
     in_years = [
         sum(int(text[slice(*places[part])]) / parts for part, parts in (("year", 1), ("month", 12), ("day", 372)))
         for text in texts
-        if DATE.fullmatch(text)
+        if DATE.fullmatch(text) and text[:4].isdecimal() == year_first
     ]
     number = _scale(in_years, None)
     return Date(places, number.mean, number.deviation)

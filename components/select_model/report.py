@@ -64,7 +64,7 @@ def _draw_charts(
     choice = draw_safely("the chart of all models", lambda: charts.draw_choice(data))
     return {
         "choice": choice,
-        "unnamed": choice.count('class="name"') < len(WIDTHS) * len(complete),
+        "unnamed": [width for width in WIDTHS if "<svg" in choice and _count_names(choice, width) < len(complete)],
         "latency": draw_safely("the chart of latency", lambda: charts.draw_latencies(data, samples)),
         "goal_lines": [f"{goal} ({formatting.amount(metric, value)})" for goal, value in data.limits.items()],
         "with_samples": samples.is_file(),
@@ -72,6 +72,11 @@ def _draw_charts(
         "most": charts.MOST_ROWS,
         "fewer": len(data.rows) < len(complete),
     }
+
+
+def _count_names(pictures: str, width: str) -> int:
+    """Return the number of labels in the picture of a width."""
+    return pictures.partition(f'bubbles {width}"')[2].partition("</svg>")[0].count('class="name"')
 
 
 def _limits(report: DecisionReport, baseline: ModelMeasurements, metric: str) -> dict[str, float]:

@@ -83,6 +83,10 @@ def test_the_scale_is_that_of_the_numbers_that_are_present(tmp_path):
         ("note", lambda n: f"text {n * n}", "different texts"),
         ("note", lambda n: f"text {n // 2}", "different texts"),  # each twice
         ("day", lambda n: f"{n % 12 + 1}/{n % 28 + 1}/2025", "write them as 2025-03-01"),
+        ("day", lambda n: f"2025-0{n % 9 + 1}-11" if n % 3 else f"11.0{n % 9 + 1}.2025", "dates in several notations"),
+        ("day", lambda n: f"{n % 28 + 1:02}/11/2025" if n % 3 else f"11/{n % 28 + 1:02}/2025", "in several notations"),
+        ("paid", lambda n: f"{n * 7919:,}.50".replace(",", "'"), "write them as 1234.5"),
+        ("share", lambda n: f"{n / 7:.3f} %", "write them as 1234.5"),
         ("nothing", lambda n: "NA", "no values"),
     ],
 )
@@ -94,6 +98,12 @@ def test_ids_free_text_and_short_dates_are_left_out_with_a_reason(tmp_path, name
 def test_different_numbers_that_are_no_ids_stay(tmp_path):
     rows = [row(n, people=n * 17 % 100_003, shop_id=n % 9, paid=n * 3) for n in range(600)]
     assert {"people", "shop_id", "paid"} <= set(inspect_table(table(tmp_path / "rows.csv", rows), "label").numbers)
+
+
+def test_a_few_dates_of_another_notation_do_not_end_the_inspection(tmp_path):
+    days = [f"2025-0{n % 9 + 1}-11" if n % 300 else "11.03.2025" for n in range(600)]
+    data = table(tmp_path / "rows.csv", [row(n, sold=day) for n, day in enumerate(days)])
+    assert inspect_table(data, "label").dates["sold"].places["year"] == (0, 4)
 
 
 @pytest.mark.parametrize(

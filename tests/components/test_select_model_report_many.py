@@ -10,6 +10,7 @@ from tests.components.test_select_model_report import report
 from tests.reports import DIGITS, make_models, write_reports
 from tfopt.artifacts import Decision
 from tfopt.charts import bubble_chart
+from tfopt.components.select_model import charts
 from tfopt.components.select_model.component import select_model
 
 FAST = replace(DIGITS[4], name="pruned 80% + clustered 32, tflite int8")
@@ -25,7 +26,19 @@ def test_the_chart_of_many_models_labels_only_the_important_ones(tmp_path):
     assert len(named) == len(front | {"trained", FAST.name}) < len(MANY)
     assert {"trained", "tflite float32"} <= set(named)
     assert wide.count("<circle") == wide.count("</circle>") == len(MANY)  # each has a tooltip
-    assert "Not all models have labels" in page
+    assert '<span class=""> Not all models have labels' in page
+
+
+def test_labels_that_only_the_narrow_chart_lacks_are_missed_in_it_only(tmp_path, monkeypatch):
+    draw = charts.draw_choice
+    monkeypatch.setattr(charts, "draw_choice", lambda data: _without_a_narrow_name(draw(data)))
+    page = report(DIGITS, tmp_path, samples=False, slices=False).read_text()
+    assert '<span class="narrow"> Not all models have labels' in page
+
+
+def _without_a_narrow_name(pictures: list[str]) -> list[str]:
+    wide, narrow = pictures
+    return [wide, narrow.replace('class="name"', 'class="left-out"', 1)]
 
 
 def test_a_chart_that_cannot_be_drawn_does_not_prevent_the_decision(tmp_path, monkeypatch, caplog):

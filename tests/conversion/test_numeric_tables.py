@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.components.exporters import EXPORTERS, TFLITE, write_split
+from tests.components.exporters import EXPORTERS, OPENVINO, TFLITE, write_split
 from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.conversion.core_model import convert_model
@@ -91,6 +91,29 @@ def test_tables_with_many_keys_and_tables_of_text_stay(monkeypatch, model):
     replaced = numeric_tables.replace_numeric_tables(frozen)
     finds = [sum(node.op == "LookupTableFindV2" for node in each.graph.node) for each in (frozen, replaced)]
     assert finds == [3, 3] and replaced.initializer and replaced.assets
+
+
+class WideKeys(tf.Module):
+    """A table with a key that OpenVINO on CPUs would truncate to 1."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        keys, values = tf.constant([2**33 + 1, 5], tf.int64), tf.constant([2, 1], tf.int64)
+        self.table = tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), 0)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.int64, "user")])
+    def serve(self, user):
+        return {"row": tf.gather(tf.eye(3), self.table.lookup(user))}
+
+
+def test_a_table_with_keys_beyond_32_bits_runs_before_openvino(tmp_path):
+    module = WideKeys()
+    tf.saved_model.save(module, str(tmp_path / "model"), signatures=module.serve)
+    users = np.array([2**33 + 1, 5, 1, 7] * 4)
+    examples = write_split(tmp_path / "examples", {"user": users})
+    outputs = OPENVINO.component(model=tmp_path / "model", examples=examples, exported=tmp_path / "out")
+    with runtimes.load(Model(outputs["exported"].path)) as exported:
+        assert exported.run({"user": users[:4]})["row"].argmax(1).tolist() == [2, 1, 0, 0]
 
 
 def test_a_vocabulary_in_a_file_is_refused_and_does_not_kill_the_converter(tmp_path, model):

@@ -127,7 +127,7 @@ class _Converter:
         if model.signature not in frozen.signatures:
             raise signature_error(model, model.signature, frozen.signatures)
         signatures = {SERVING_DEFAULT: frozen.signatures[model.signature]}
-        requested = replace_numeric_tables(replace(frozen, signatures=signatures))
+        requested = replace_numeric_tables(replace(frozen, signatures=signatures), self.parameters.integer_bits)
         if requested.initializer and model.signature == SERVING_DEFAULT:  # other tables remain
             return self.convert_default(model)
         with tempfile.TemporaryDirectory(dir=self.target, prefix=".signature-") as folder:

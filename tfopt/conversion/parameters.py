@@ -54,3 +54,8 @@ class Conversion(Calibration, ABC):
     def allows_any_op(self) -> bool:
         """True if the format may contain operations that only TensorFlow has."""
         return False
+
+    @property
+    def integer_bits(self) -> int:
+        """Bits of the integers that the format's runtime compares."""
+        return 64

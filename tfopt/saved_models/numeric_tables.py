@@ -24,8 +24,10 @@ def has_numeric_tables(model: Path) -> bool:
     return any(_is_numeric(node) for node in nodes(read_meta_graph(model).graph_def))
 
 
-def replace_numeric_tables(frozen: Frozen) -> Frozen:
+def replace_numeric_tables(frozen: Frozen, bits: int = 64) -> Frozen:
     """Return the model without the tables from integers to numbers that have at most `MOST_KEYS` keys.
+
+    Tables with a key of more than ``bits`` stay: the runtime would compare other numbers.
 
     The initializer and its files are left out if no other table is used.
     """
@@ -39,11 +41,17 @@ def replace_numeric_tables(frozen: Frozen) -> Frozen:
     graph = without_nodes(frozen.graph)
     for node in frozen.graph.node:
         content = contents[finds[node.name]] if node.name in finds else None
-        if content is not None and 0 < len(content[0]) <= MOST_KEYS:
+        if content is not None and 0 < len(content[0]) <= MOST_KEYS and _fits(content[0], bits):
             graph.node.extend(_comparison(node, *content))
         else:
             graph.node.append(node)
     return _pruned(replace(frozen, graph=graph))
+
+
+def _fits(keys: NDArray[Any], bits: int) -> bool:
+    """Return whether signed integers of ``bits`` hold the keys."""
+    limit: int = 2 ** (bits - 1)
+    return -limit <= int(keys.min()) and int(keys.max()) < limit
 
 
 def _is_numeric(node: Any) -> bool:

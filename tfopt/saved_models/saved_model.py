@@ -81,12 +81,36 @@ def read(model_path: Path, *, state: bool = False, inert: bool = False, only: st
                     "with inputs behind this operation, or outputs before it"
                 )
             raise ComponentError(f"{model_path}: {first_line(error)}", expected, fix) from error
+        _initialize_sources(session, loaded.graph_def)
         if inert:  # neither run nor converted: converters find recurrent layers of Keras 2 by functions with this mark
             for function in loaded.graph_def.library.function:
                 function.attr.pop("api_implements", None)
         signatures = {key: _signature(key, proto.signature_def[key], session.graph, model_path) for key in keys}
         frozen = Frozen(loaded.graph_def, signatures, next(iter(init_ops(proto)), None), assets)
         return freezing.freeze(frozen, session, state=state, python=bool(effects))
+
+
+def _initialize_sources(session: Any, graph: Any) -> None:
+    """Give variables that the model reads, and a session did not restore, the values of their restored copies.
+
+    ``tf.saved_model.save`` copies the variables of a Keras 3 model, also of one in a ``tf.Module``: the signatures read
+    the original ones, from which the copies are initialized, and the checkpoint has the copies.
+    """
+    import tensorflow as tf
+
+    variables = {node.name: node for node in graph.node if node.op == "VarHandleOp"}
+    reads = {node.name: node.input[0] for node in graph.node if node.op == "ReadVariableOp"}
+    assigned = {reads.get(node.input[1]): node.input[0] for node in graph.node if node.op == "AssignVariableOp"}
+    copies = {source: copy for source, copy in assigned.items() if source in variables and copy in variables}
+    initialize = []
+    with session.graph.as_default():
+        for source, copy in copies.items():
+            handles = [session.graph.get_tensor_by_name(f"{name}:0") for name in (source, copy)]
+            if session.run([tf.raw_ops.VarIsInitializedOp(resource=handle) for handle in handles]) == [False, True]:
+                dtype = tf.as_dtype(variables[source].attr["dtype"].type)
+                value = tf.raw_ops.ReadVariableOp(resource=handles[1], dtype=dtype)
+                initialize.append(tf.raw_ops.AssignVariableOp(resource=handles[0], value=value))
+        session.run(initialize)
 
 
 @contextlib.contextmanager
