@@ -67,7 +67,7 @@ class _Quantization:
 
     @property
     def in_parts(self) -> bool:
-        """Whether LiteRT quantizes a converted float file, with ranges of our own.
+        """Return True if LiteRT quantizes a converted float file, with ranges of our own.
 
         Its quantizer to 16 bits takes no ranges, and a sparse file is not quantized after its conversion.
         """
