@@ -23,9 +23,9 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     import onnx
 
-    from tfopt.conversion.onnx import float16 as onnx_float16
+    from tfopt.conversion.onnx import float16 as onnx_float16  # import TensorFlow, in the child only
     from tfopt.conversion.onnx import int8 as onnx_int8
-    from tfopt.conversion.onnx import saved_model_export as onnx_export  # import TensorFlow, in the child only
+    from tfopt.conversion.onnx import saved_model_export as onnx_export
     from tfopt.conversion.onnx.quantizer_names import shorten_names
 
     file = target / "Format-Serving" / "model.onnx"

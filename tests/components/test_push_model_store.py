@@ -40,15 +40,16 @@ def test_each_push_copies_the_version_and_writes_its_pointer_last(model, bucket,
     assert (second.read()["path"], second.read()["previous"]) == (f"{bucket}/served/2", 1)
     assert names(bucket) == [
         "1/model.tflite", "2/model.tflite",
-        "versions/1.claim", "versions/1.json", "versions/1.pushed.json", "versions/1.sha256",
-        "versions/2.claim", "versions/2.json", "versions/2.pushed.json", "versions/2.sha256",
+        "versions/1.claim", "versions/1.json", "versions/1.provenance.json", "versions/1.pushed.json", "versions/1.sha256",
+        "versions/2.claim", "versions/2.json", "versions/2.provenance.json", "versions/2.pushed.json", "versions/2.sha256",
     ]  # fmt: skip
     assert remote_files.read_file(f"{bucket}/served/2/model.tflite") == b"new"
     pointer = read_json(f"{bucket}/served/versions/2.json")
     assert (pointer["version"], pointer["files"]["model.tflite"]) == (2, 3)
-    order = [name for name in re.findall(r"PUT /\S+/served/(\S+)", caplog.text) if ".probe" not in name][-6:]
+    order = [name for name in re.findall(r"PUT /\S+/served/(\S+)", caplog.text) if ".probe" not in name][-7:]
     files = ["2/assets.extra/model_card.json", "2/model.tflite"]
-    assert order == ["versions/2.claim", *files, "versions/2.sha256", "versions/2.json", "versions/2.pushed.json"]
+    described = ["versions/2.provenance.json", "versions/2.sha256"]
+    assert order == ["versions/2.claim", *files, *described, "versions/2.json", "versions/2.pushed.json"]
 
 
 def test_the_newest_model_is_not_pushed_again_and_old_versions_are_removed(model, bucket):  # noqa: F811
@@ -93,7 +94,8 @@ def test_a_push_that_fails_before_its_pointer_leaves_no_version(model, bucket, t
         patch.setattr(remote_files, "write_file", fail)
         StoreVersions(f"{bucket}/served", "tf_serving")._add(stage, "digest", lambda: None)
     assert StoreVersions(f"{bucket}/served", "tf_serving").numbers() == [1]
-    version = ["1/model.tflite", "versions/1.claim", "versions/1.json", "versions/1.pushed.json", "versions/1.sha256"]
+    suffixes = ("claim", "json", "provenance.json", "pushed.json", "sha256")
+    version = ["1/model.tflite", *(f"versions/1.{suffix}" for suffix in suffixes)]
     assert names(bucket) == [*version, "versions/2.claim"]
     assert push(changed(model, "new"), f"{bucket}/served").read()["version"] == 3
 

@@ -121,7 +121,7 @@ def test_a_killed_command_is_completed_by_the_next_one(action, resume, model, de
     monkeypatch.setattr(withdrawals, "IN_PROGRESS", datetime.timedelta(0))  # the commands have ended
     if action == "restore":
         withdraw(destination, 2, "before")
-    while killed < 30:
+    while killed < 40:
         killed += 1
         with monkeypatch.context() as patch:
             fail_at(patch, killed)
@@ -147,7 +147,7 @@ def test_a_killed_command_is_completed_by_the_next_one(action, resume, model, de
         assert content(f"{destination}/withdrawn" if is_served else destination, 2) is None
         if is_done:  # back to the start
             restore(destination, 2, "") if action == "withdraw" else withdraw(destination, 2, "")
-    assert 3 < killed < 30
+    assert 3 < killed < 40
 
 
 def test_the_link_and_the_manifests_follow(model, tmp_path):  # noqa: F811
