@@ -50,9 +50,9 @@ def manifests() -> Path:
     return Path(os.environ[VARIABLE]) / "manifests"
 
 
-def kubectl(*words: str, given: str | None = None) -> str:
+def kubectl(*words: str, text: str | None = None) -> str:
     """Return what kubectl prints; raise RuntimeError if it fails."""
-    done = subprocess.run(["kubectl", *words], input=given, capture_output=True, text=True, check=False)
+    done = subprocess.run(["kubectl", *words], input=text, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"kubectl {' '.join(words)}: {done.stderr}")
     return done.stdout
@@ -61,7 +61,7 @@ def kubectl(*words: str, given: str | None = None) -> str:
 def apply(objects: list[dict[str, Any]], namespace: str = NAMESPACE) -> None:
     """Create or change objects; Kubernetes' own list of objects has no namespace."""
     content = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
-    kubectl("apply", "--server-side", "--force-conflicts", "--namespace", namespace, "-f", "-", given=content)
+    kubectl("apply", "--server-side", "--force-conflicts", "--namespace", namespace, "-f", "-", text=content)
 
 
 def install() -> None:

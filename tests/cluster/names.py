@@ -32,15 +32,15 @@ def answer(services: client.CoreV1Api, query: bytes) -> bytes:
         end += 1 + length
     question = query[12 : end + 5]
     (kind,) = struct.unpack("!H", query[end + 1 : end + 3])
-    code, found = 0, []
+    code, resolved = 0, []
     try:
-        found = addresses(services, ".".join(labels))
+        resolved = addresses(services, ".".join(labels))
     except LookupError:
         code = _NO_NAME
     except Exception as error:  # the API server does not answer
         print(f"{'.'.join(labels)}: {error}", flush=True)
         code = _FAILED
-    records = [b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 1, 4) + socket.inet_aton(ip) for ip in found if kind == 1]
+    records = [b"\xc0\x0c" + struct.pack("!HHIH", 1, 1, 1, 4) + socket.inet_aton(ip) for ip in resolved if kind == 1]
     return query[:2] + struct.pack("!HHHHH", 0x8580 | code, 1, len(records), 0, 0) + question + b"".join(records)
 
 

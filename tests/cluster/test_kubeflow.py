@@ -84,8 +84,8 @@ def workflow(run: str) -> dict[str, Any]:
 def pods(run: str) -> list[dict[str, Any]]:
     """Return the pods of a run's steps, without KFP's drivers."""
     selector = ["--namespace", NAMESPACE, "--selector", f"pipeline/runid={run}", "--output", "json"]
-    found = json.loads(kubectl("get", "pods", *selector))["items"]
-    return [pod for pod in found if any(each["image"] == KINDS["tf"] for each in pod["spec"]["containers"])]
+    listed = json.loads(kubectl("get", "pods", *selector))["items"]
+    return [pod for pod in listed if any(each["image"] == KINDS["tf"] for each in pod["spec"]["containers"])]
 
 
 def test_a_run_completes_in_restricted_pods_and_writes_what_a_local_run_writes(submit, store, data, tmp_path):
