@@ -111,7 +111,8 @@ def enter(folder: Path, command: list[str]) -> None:
     if not process:
         raise SystemExit(f"no node runs in {folder}: make cluster-up")
     os.environ["KUBECONFIG"] = str(folder / "admin.kubeconfig")
-    os.execvp("nsenter", ["nsenter", f"--target={process}", "--net", "--mount", "--pid", *command])
+    spaces = [f"--target={process}", "--net", "--mount", "--pid", f"--wdns={Path.cwd()}"]
+    os.execvp("nsenter", ["nsenter", *spaces, *command])
 
 
 class Node:
@@ -195,10 +196,11 @@ class Node:
         return self._kubectl("get", "--raw", "/readyz").returncode == 0
 
     def _is_ready(self) -> bool:
-        done = self._kubectl(
-            "get", "node", NODE, "--output", "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
-        )
-        return done.stdout == "True"
+        """Return whether the node is ready, and has the account and the certificate that every pod needs."""
+        ready = "{.status.conditions[?(@.type=='Ready')].status}{.spec.taints}"
+        node = self._kubectl("get", "node", NODE, "--output", f"jsonpath={ready}")
+        accounts = self._kubectl("get", "serviceaccount/default", "configmap/kube-root-ca.crt")
+        return node.stdout == "True" and accounts.returncode == 0
 
     def _kubectl(self, *words: str) -> "subprocess.CompletedProcess[str]":
         command = ["kubectl", f"--kubeconfig={self.folder}/admin.kubeconfig", *words]

@@ -19,8 +19,6 @@ def _definition():
         pytest.skip(f"no folder {folder} with KServe's config/crd (tests/cluster/build.sh)")
     (file,) = folder.glob("full/serving.kserve.io_inferenceservices.yaml")
     kubectl("apply", "--server-side", "-f", str(file))
-    established = ["wait", "--for=condition=Established", "crd/inferenceservices.serving.kserve.io", "--timeout=60s"]
-    kubectl(*established)
     wait_for(lambda: "inferenceservices" in kubectl("api-resources", "--api-group=serving.kserve.io"))
 
 

@@ -12,11 +12,10 @@ from typing import Any
 import boto3
 import pytest
 
-from tests.cluster.conftest import get, wait_for
 from tests.cluster.images import KINDS
 from tests.cluster.kubeflow import KEYS, NAMESPACE, address_of, kubectl
 from tests.cluster.test_pods import SECURITY
-from tests.kfp_backend.test_runs import COUNTS, FAILING, VALUES
+from tests.kfp_backend.test_runs import COUNTS, VALUES
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900), pytest.mark.usefixtures("servers")]
 IMAGE = KINDS["tf"].replace("tfopt-tf", "tfopt-{kind}")
