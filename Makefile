@@ -46,7 +46,9 @@ cluster-up: $(READY) containerd  ## start a Kubernetes node with the programs in
 cluster-down: $(READY)  ## stop it, and remove everything that it left
 	$(BIN)/python -m tests.cluster.node stop
 
-test-cluster: cluster-up  ## pods, Argo and Kubeflow Pipelines on that node
+test-cluster: $(READY) containerd  ## pods, Argo and Kubeflow Pipelines on such a node
+	$(BIN)/pytest -m cluster tests/cluster/test_node.py
+	$(BIN)/python -m tests.cluster.node start
 	$(BIN)/python -m tests.cluster.node enter $(BIN)/pytest -m cluster tests/cluster; \
 	  status=$$?; $(BIN)/python -m tests.cluster.node stop; exit $$status
 

@@ -15,14 +15,15 @@ from tests.cluster.kubeflow import apply, kubectl
 from tests.cluster.node import FOLDER, what_is_missing
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _node():
+@pytest.fixture(scope="session")
+def node() -> None:
+    """Skip tests outside of the node's namespaces."""
     if os.environ.get("KUBECONFIG") != str(FOLDER / "admin.kubeconfig"):
         pytest.skip(what_is_missing() or "not in the node's namespaces: make test-cluster")
 
 
 @pytest.fixture
-def namespace() -> Iterator[str]:
+def namespace(node: None) -> Iterator[str]:
     """Create a namespace with the profile ``restricted``."""
     name = f"test-{uuid.uuid4().hex[:8]}"
     metadata = {"name": name, "labels": kubeflow.PROFILE}
@@ -32,7 +33,7 @@ def namespace() -> Iterator[str]:
 
 
 @pytest.fixture(scope="session")
-def servers() -> None:
+def servers(node: None) -> None:
     """Start KFP's servers and Argo's controller."""
     kubeflow.install()
 

@@ -36,12 +36,13 @@ def what_is_missing() -> str | None:
         return f"{VARIABLE}={folder}: no program {', '.join(absent)} (tests/cluster/build.sh; docs/kubeflow.md)"
     if os.geteuid() != 0:
         return "not root: the node has namespaces of its own"
-    if running := sorted(SERVICES & set(_commands())):
+    if running := sorted(SERVICES & set(running_commands())):
         return f"{', '.join(running)} runs on this machine: stop it first, or use another machine"
     return None
 
 
-def _commands() -> list[str]:
+def running_commands() -> list[str]:
+    """Return the name of each process of this machine."""
     names = []
     for file in Path("/proc").glob("[0-9]*/comm"):
         with contextlib.suppress(OSError):

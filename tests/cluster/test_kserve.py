@@ -8,12 +8,12 @@ from tests.cluster.kubeflow import kubectl, manifests
 from tests.components.test_push_model_registrations import version
 from tfopt.components.push_model.registrations import kserve
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.usefixtures("node")]
 LAYOUTS = [*kserve.RUNTIMES, ("triton", "saved_model"), ("triton", "onnx")]
 
 
 @pytest.fixture(scope="module")
-def _definition():
+def _definition(node):
     folder = manifests() / "kserve"
     if not folder.is_dir():
         pytest.skip(f"no folder {folder} with KServe's config/crd (tests/cluster/build.sh)")

@@ -9,7 +9,7 @@ from tests.cluster.conftest import get, log_of, wait_for
 from tests.cluster.images import KINDS
 from tests.cluster.kubeflow import apply, kubectl
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.usefixtures("node")]
 OVERLAYS = Path(__file__).parents[2] / "deploy" / "kubernetes" / "overlays"
 # What KFP's API server and driver make of `tfopt compile`: test_kubeflow.py compares it.
 SECURITY = {"runAsNonRoot": True, "allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
