@@ -39,8 +39,9 @@ _SETTINGS = {
     "InitConnectionTimeout": "300s",
 }
 _DATABASE = """
+rm -rf /tmp/data
 mariadb-install-db --no-defaults --datadir=/tmp/data --auth-root-authentication-method=normal --skip-test-db >/dev/null
-exec mariadbd --no-defaults --datadir=/tmp/data --socket=/tmp/socket --bind-address=0.0.0.0 \\
+exec /usr/sbin/mariadbd --no-defaults --datadir=/tmp/data --socket=/tmp/socket --bind-address=0.0.0.0 \\
   --skip-name-resolve --skip-grant-tables
 """
 
