@@ -34,9 +34,13 @@ _SERVERS = {
     ),
 }
 _SETTINGS = {
+    "DBDriverName": "mysql",
+    # GroupConcatMaxLen: bytes of all tasks of a run
+    "DBConfig": {"MySQLConfig": {"Driver": "mysql", "GroupConcatMaxLen": "4194304"}, "ConMaxLifeTime": "120s"},
     "ObjectStoreConfig": {"PipelinePath": "pipelines", "Region": "us-east-1"},
-    "DBConfig": {"MySQLConfig": {"GroupConcatMaxLen": "4194304"}},  # bytes of all tasks of a run
     "InitConnectionTimeout": "300s",
+    "DEFAULTPIPELINERUNNERSERVICEACCOUNT": "pipeline-runner",
+    "CacheEnabled": "true",
 }
 _DATABASE = """
 rm -rf /tmp/data
@@ -177,8 +181,8 @@ def _stores() -> list[dict[str, Any]]:
     return [deployment, *services, secret]
 
 
-def address_of(service: str) -> str:
+def address_of(service: str, port: int) -> str:
     """Return HOST:PORT of the pod behind a service."""
     endpoints = json.loads(kubectl("get", "endpoints", service, "--namespace", NAMESPACE, "--output", "json"))
     (subset,) = endpoints["subsets"]
-    return f"{subset['addresses'][0]['ip']}:{subset['ports'][0]['port']}"
+    return f"{subset['addresses'][0]['ip']}:{port}"

@@ -26,7 +26,9 @@ SMALL = ["cpu=500m", "memory=1Gi", "service_account=tfopt-runner", "retries=0"]
 def store() -> Any:
     """Return a client of the bucket that the runs use."""
     keys = {"aws_access_key_id": KEYS["accesskey"], "aws_secret_access_key": KEYS["secretkey"]}
-    return boto3.client("s3", endpoint_url=f"http://{address_of('seaweedfs')}", region_name="us-east-1", **keys)
+    client = boto3.client("s3", endpoint_url=f"http://{address_of('seaweedfs', 9000)}", region_name="us-east-1", **keys)
+    client.create_bucket(Bucket="mlpipeline")
+    return client
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def submit(tmp_path) -> Iterator[Any]:
         file = tmp_path / f"{name}.py"
         file.write_text(pipeline)
         command = [sys.executable, "-m", "tfopt.cli.main", "submit", str(file)]
-        command += ["--endpoint", f"http://{address_of('ml-pipeline')}", "--image", IMAGE, "--wait", "--json"]
+        command += ["--endpoint", f"http://{address_of('ml-pipeline', 8888)}", "--image", IMAGE, "--wait", "--json"]
         command += [word for option in (*SMALL, *options) for word in ("--kfp-option", option)]
         environment = {**os.environ, "HOME": str(tmp_path)}
         return subprocess.run(
