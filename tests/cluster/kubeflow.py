@@ -148,6 +148,8 @@ def _stores() -> list[dict[str, Any]]:
             "name": name,
             "image": KINDS["tf"],
             "command": command,
+            # moto takes the first word of a host's name for a bucket
+            "env": [{"name": "S3_IGNORE_SUBDOMAIN_BUCKETNAME", "value": "true"}],
             "securityContext": security,
             "readinessProbe": {"tcpSocket": {"port": ports[name][1]}, "periodSeconds": 2},
             "resources": {"requests": {"cpu": "10m", "memory": "200Mi"}},

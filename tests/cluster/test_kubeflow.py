@@ -38,7 +38,7 @@ def data(store, tmp_path) -> tuple[Path, str]:
     file.write_text("row\n" * 9)
     key = f"inputs/{tmp_path.name}/rows.csv"
     store.upload_file(str(file), "mlpipeline", key)
-    return file, f"s3://mlpipeline/{key}"
+    return file, f"minio://mlpipeline/{key}"  # KFP has an endpoint for this scheme without a configuration
 
 
 @pytest.fixture
@@ -89,7 +89,7 @@ def pods(run: str) -> list[dict[str, Any]]:
     return [pod for pod in listed if any(each["image"] == KINDS["tf"] for each in pod["spec"]["containers"])]
 
 
-def test_a_run_completes_in_restricted_pods_and_writes_what_a_local_run_writes(submit, store, data, tmp_path):
+def test_a_run_completes_in_restricted_pods_with_our_account_and_limits(submit, data):
     values = [word for value in VALUES for word in ("--set", value)]
     done = submit(COUNTS, "--set", f"data={data[1]}", *values)
     assert done.returncode == 0, done.stderr
@@ -100,3 +100,13 @@ def test_a_run_completes_in_restricted_pods_and_writes_what_a_local_run_writes(s
         assert main["securityContext"].items() >= SECURITY.items()
         assert pod["spec"]["serviceAccountName"] == "tfopt-runner"
         assert main["resources"]["limits"] == {"cpu": "500m", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    "option",
+    ["first:node.pool=gpu", "first:image=registry.example/tfopt-tf:missing", "first:gpu=1"],
+)
+def test_a_step_that_cannot_start_ends_the_wait_with_the_commands_that_show_why(option, submit, data):
+    done = submit(COUNTS, "--set", f"data={data[1]}", "--start-timeout", "20s", options=(option,))
+    assert done.returncode == 1
+    assert "a pod of" in done.stderr and "--namespace kubeflow --selector pipeline/runid=" in done.stderr

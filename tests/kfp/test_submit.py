@@ -89,8 +89,8 @@ def test_a_run_has_the_root_service_account_and_experiment_of_the_options(server
 def test_wait_logs_each_change_of_state_once_and_returns_0_on_success(server, capsys):
     server.script = [
         ("PENDING", {}),
-        ("RUNNING", {"fold_batch_norm": "RUNNING"}),
-        ("RUNNING", {"fold_batch_norm": "RUNNING"}),
+        ("RUNNING", {"fold_batch_norm": "RUNNING", "executor(0)": "PENDING"}),  # Argo's names of pods
+        ("RUNNING", {"fold_batch_norm": "RUNNING", "executor(0)": "RUNNING", "executor": "RUNNING"}),
         ("RUNNING", {"fold_batch_norm": "SUCCEEDED", "benchmark": "RUNNING"}),
         ("SUCCEEDED", {"fold_batch_norm": "SUCCEEDED", "benchmark": "SUCCEEDED"}),
     ]

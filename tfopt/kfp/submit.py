@@ -242,7 +242,13 @@ def _log_steps(run: Any, logged: dict[str, str]) -> None:
     """Log changes of the steps, without KFP's own drivers and groups of tasks."""
     for task in (run.run_details.task_details if run.run_details else None) or []:
         state, name = str(task.state or ""), str(task.display_name or "")
-        if not state or name in ("root", "executor") or name.endswith("-driver") or logged.get(task.task_id) == state:
+        if (
+            not state
+            or name == "root"
+            or name.startswith("executor")
+            or name.endswith("-driver")
+            or logged.get(task.task_id) == state
+        ):
             continue
         logged[task.task_id] = state
         log.info("%s: %s%s", name, state.lower(), f": {task.error.message}" if task.error else "")
