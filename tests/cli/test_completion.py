@@ -79,6 +79,7 @@ def test_pipelines_files_and_runs_are_completed(folder):
     assert complete("tfopt diff first f", folder) == ["first"]
 
 
+@pytest.mark.nightly
 def test_values_of_the_pipeline_in_the_line_are_completed(folder):
     names = [*(dag := load("retrain")).sources, *dag.parameters]
     assert set(complete("tfopt run retrain --set ", folder)) == {f"{name}=" for name in names}

@@ -440,6 +440,7 @@ def test_the_commands_of_the_readme_and_the_workflow_run(small):
     assert "pushed: " in outputs[in_workflow[0]]
 
 
+@pytest.mark.nightly  # daily: the README's table, and exit codes
 def test_the_written_dag_runs_and_a_worse_model_is_refused_with_exit_code_3(small, monkeypatch, capsys):
     dag = small / "own_dag.py"
     for value, less in (

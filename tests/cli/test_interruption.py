@@ -76,6 +76,7 @@ def beam_dag(steps, data: Input[Files]) -> None:
 '''
 
 
+@pytest.mark.nightly  # daily: a run that is interrupted
 @pytest.mark.parametrize("engine", ["beam", pytest.param("process", marks=pytest.mark.nightly)])
 def test_an_interrupted_beam_pipeline_ends_with_130(engine, tmp_path: Path):
     (tmp_path / "beam_dag.py").write_text(BEAM_DAG)

@@ -198,5 +198,6 @@ def test_a_missing_package_is_an_error_in_three_parts(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.nightly
 def test_a_run_that_reuses_all_results_does_not_wait_for_tensorflow():
     subprocess.run([sys.executable, "-c", BEFORE_TENSORFLOW], check=True)

@@ -98,6 +98,7 @@ def test_a_model_whose_call_never_returns_is_stopped_and_is_a_row(models, tmp_pa
     assert not workers()
 
 
+@pytest.mark.nightly
 def test_models_of_one_format_and_settings_are_forked_from_the_same_process(models, tmp_path):
     small, large = models["small"], models["large"]
     configured, preprocessed = tmp_path / "configured", tmp_path / "preprocessed"

@@ -57,6 +57,7 @@ def onednn_settings(model: Path, folder: Path) -> dict:
         return describe_tensorflow(started.call("facts")["tensorflow"], started.read_log())["onednn"]
 
 
+@pytest.mark.nightly  # daily: what the default is
 def test_other_is_the_opposite_of_the_default_in_the_benchmark_process(model, tmp_path, monkeypatch):
     monkeypatch.delenv(environment.ONEDNN, raising=False)
     configured = configure(model, tmp_path / "made")

@@ -409,6 +409,7 @@ def model_with(name, classes, height=8):
     return keras.Model(image, dense(keras.layers.Flatten()(image)))
 
 
+@pytest.mark.nightly
 def test_large_models_and_those_on_a_gpu_are_evaluated_in_a_process_of_their_own_during_a_run(
     digits_model, digits_lite, digits_examples, tmp_path, monkeypatch
 ):

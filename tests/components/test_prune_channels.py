@@ -154,6 +154,7 @@ def test_taylor_changes_in_two_layers_of_a_bundle_do_not_cancel():
     assert (scores[group(model, "first").bundles] > 1e-3).all()
 
 
+@pytest.mark.nightly  # daily: the search by FLOPs
 def test_latency_is_measured_and_searched():
     model = residual()
     tried = []

@@ -133,6 +133,7 @@ def dense_block():
     return moved(keras.Model(image, layers.Dense(3, name="kind")(layers.Flatten()(flow))))
 
 
+@pytest.mark.nightly
 def test_a_batch_norm_between_8_bit_ops_becomes_an_8_bit_convolution(tmp_path):
     trainee = trainee_of(dense_block())
     images = inputs(64)[0][..., [0, 1, 0]]

@@ -91,6 +91,7 @@ def test_zeros_are_the_same_after_the_second_round(pruned):
     assert int((kernel == 0).sum()) == round(0.7 * kernel.size)
 
 
+@pytest.mark.nightly
 def test_shared_weights_stay_shared_and_later_steps_use_the_first_baseline(pruned, digits_examples, module, tmp_path):
     options = {"clusters": 4, "epochs": 1, "recover": 2, "goals": STRICT}
     child = cluster(pruned, tmp_path / "c", digits_examples, module, **options)["clustered"]

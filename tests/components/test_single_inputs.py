@@ -42,6 +42,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.nightly  # daily: train
 def test_every_component_feeds_the_only_feature_that_fits(folder, tmp_path, caplog):
     both = {"model": folder / "model.keras", "examples": folder / "examples"}
     with caplog.at_level("INFO", "tfopt"):

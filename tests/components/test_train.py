@@ -133,6 +133,7 @@ def test_determinism_and_precision_policy_are_restored_after_training_of_own_lay
     assert "Doubled: layers of your own" in caplog.text
 
 
+@pytest.mark.nightly  # daily: tests/contract/test_execution.py
 def test_keras_2_module_gives_a_keras_2_model(tmp_path, digits_examples):
     module = write(tmp_path / "module.py", SMALL.replace("keras", "tf_keras"))
     trained = train(digits_examples, module, tmp_path / "out", epochs=3)["trained"]

@@ -99,6 +99,7 @@ def test_the_exception_of_a_client_is_raised():
         measure([call] * 3, [{"x": np.zeros((1, 3))}], 0.1)
 
 
+@pytest.mark.nightly  # daily: tests/measurement/test_saturation.py
 def test_a_sweep_finds_the_number_of_clients_that_saturates():
     two_at_once = threading.Semaphore(2)
 

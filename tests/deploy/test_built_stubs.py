@@ -41,6 +41,7 @@ def build_editable(folder: Path) -> subprocess.CompletedProcess:
     return subprocess.run([sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.nightly  # daily: the stubs of an editable install
 def test_the_wheel_has_the_type_stubs_of_the_declarations(wheel, stubs):
     assert len(stubs) == 3
     with zipfile.ZipFile(wheel) as archive:

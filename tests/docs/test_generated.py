@@ -75,6 +75,7 @@ def test_the_compiled_dag_equals_the_traced_dag(name: str):
                 assert values[key]["runtimeValue"]["constant"] == value
 
 
+@pytest.mark.nightly  # daily: tests/contract/test_declarations.py
 def test_compiling_needs_neither_tensorflow_nor_tfx(tmp_path: Path):
     code = """
 import sys

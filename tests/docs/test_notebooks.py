@@ -98,6 +98,7 @@ def test_the_notebook_optimizes_a_saved_model(optimized: tuple[Path, list[str]])
     assert json.loads((folder / "decision" / "decision.json").read_text())["blessed"]
 
 
+@pytest.mark.nightly  # daily: the README's own DAG
 def test_the_notebook_runs_an_own_dag(tmp_path: Path):
     shown = execute("own_dag", tmp_path)
     assert any("float61" in text and "float16" in text for text in shown)

@@ -14,6 +14,7 @@ from tests import chromium
 from tfopt.component import components
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.nightly  # daily: the links between pages, in test_pages.py
 REQUESTS = {"img": "src", "script": "src", "iframe": "src", "source": "src", "link": "href"}  # what a browser loads
 
 

@@ -27,6 +27,7 @@ def exports(steps: Steps, model: Input[SavedModel], examples: Input[Examples], *
 '''
 
 
+@pytest.mark.nightly  # daily: the stores, in tests/components and tests/artifacts
 @pytest.mark.usefixtures("short_serving_check")
 @pytest.mark.parametrize("pipeline", ["exports.py", pytest.param("optimize", marks=pytest.mark.nightly)])
 def test_the_commands_of_the_page_run(pipeline, digits_model, digits_examples, bucket, tmp_path, monkeypatch):

@@ -24,6 +24,7 @@ def check(name, library, folder, side):
     assert row["nodes"][1] < row["nodes"][0] / 3
 
 
+@pytest.mark.nightly  # daily: test_batch_norm_positions.py
 def test_the_first_blocks_of_a_mobile_net_have_no_batch_norm_left(tmp_path, monkeypatch):
     """They are one of each kind: without expansion, with stride 2, with a residual sum; the other 13 repeat them."""
     mobile_net = keras.applications.MobileNetV2

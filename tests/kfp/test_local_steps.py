@@ -15,6 +15,7 @@ def runner(tmp_path, monkeypatch):
     local.init(local.SubprocessRunner(use_venv=False), pipeline_root=str(tmp_path / "the root"))
 
 
+@pytest.mark.nightly  # daily: a step that fails, and tests/kfp/test_container_entry.py
 def test_a_pipeline_runs_without_docker(runner, digits_model, digits_examples, tmp_path):
     ours = Steps(local=True)
 

@@ -48,6 +48,7 @@ assert not from_quality({}, None).higher_is_better("joules")
 """
 
 
+@pytest.mark.nightly
 def test_a_metric_in_the_table_is_known_everywhere(tmp_path):
     text = Path(table.__file__).read_text()
     first = text.index("\n\ndef names_of_kind")

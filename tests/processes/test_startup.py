@@ -92,6 +92,7 @@ def test_errors_and_missing_modules_are_reported(lazy):
         import lazy_missing  # noqa: F401
 
 
+@pytest.mark.nightly
 def test_keras_is_imported_without_the_packages_and_they_work_afterwards(tmp_path):
     program = """
 from tfopt.processes.startup import speed_up_imports

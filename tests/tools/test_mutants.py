@@ -127,6 +127,7 @@ def test_a_fault_is_found_in_a_child_process_and_a_red_test_finds_nothing(reposi
     assert not list(scratch.iterdir())
 
 
+@pytest.mark.nightly
 def test_a_hang_is_found_at_the_time_limit(repository, scratch, capsys):
     root = repository(SLEEP, ("sleep(seconds)", "sleep(seconds, 1)", "the arguments", "test_library.py"))
     assert main(["--root", str(root), "--only", "the time", "--limit", "2"]) == 0
@@ -134,6 +135,7 @@ def test_a_hang_is_found_at_the_time_limit(repository, scratch, capsys):
     assert not list(scratch.iterdir())
 
 
+@pytest.mark.nightly
 def test_ctrl_c_leaves_no_process_and_no_folder(repository, scratch):
     words = [sys.executable, "-m", "tests.mutants", "--root", str(repository(SLEEP))]
     process = subprocess.Popen(words, cwd=ROOT, env={**os.environ, "TMPDIR": str(scratch)})
