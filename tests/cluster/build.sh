@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Build the programs of the test cluster that are Go modules: tests/cluster/build.sh FOLDER
 # Bring the others into the same folder, from a release of KFP 2.16: apiserver, driver, launcher-v2, persistence_agent and
-# scheduledworkflow, in its images under /bin (the last one as /bin/controller); and into FOLDER/manifests:
+# scheduledworkflow, in its images under /bin (the last one as /bin/controller); workflow-controller and argoexec of Argo Workflows 3.7.8;
+# and into FOLDER/manifests:
 #   kfp/     the folder manifests/kustomize of that release
 #   argo/    the folder manifests of Argo Workflows 3.7
 #   kserve/  the folder config/crd of KServe 0.21
@@ -38,10 +39,6 @@ mkdir "$work/etcd" && cd "$work/etcd"
 go mod init etcd
 build go.etcd.io/etcd/server/v3 v3.6.16 go.etcd.io/etcd/server/v3
 mv "$bin/server" "$bin/etcd" 2>/dev/null || true
-
-mkdir "$work/argo" && cd "$work/argo"
-go mod init argo
-build github.com/argoproj/argo-workflows/v3 v3.7.8 github.com/argoproj/argo-workflows/v3/cmd/{workflow-controller,argoexec}
 
 # The program of a pod's sandbox: it waits for the signal that ends it.
 mkdir "$work/pause" && cd "$work/pause"
