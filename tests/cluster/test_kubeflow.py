@@ -109,6 +109,7 @@ def test_a_step_that_no_node_can_run_ends_the_wait_with_the_commands_that_show_w
     assert "a pod of" in done.stderr and "--namespace kubeflow --selector pipeline/runid=" in done.stderr
 
 
-def test_a_missing_image_ends_the_wait(submit, data):
+def test_an_image_of_ones_own_without_a_user_is_refused_by_the_profile(submit, data):
     words = ["--set", f"data={data[1]}", "--start-timeout", "20s"]
-    assert submit(COUNTS, *words, options=("first:image=registry.example/tfopt-tf:missing",)).returncode == 1
+    done = submit(COUNTS, *words, options=("first:image=registry.example/mine:1",))
+    assert done.returncode == 1
