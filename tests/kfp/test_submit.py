@@ -15,7 +15,7 @@ from kfp.cli.cli import cli
 
 from tests.kfp_server.server import KfpServer
 from tfopt.cli.main import main
-from tfopt.kfp import submit
+from tfopt.kfp import pending_pods, submit
 
 OPTIMIZE = ["optimize", "--set", "model=s3://bucket/model", "--set", "examples=gs://bucket/examples"]
 
@@ -89,8 +89,8 @@ def test_a_run_has_the_root_service_account_and_experiment_of_the_options(server
 def test_wait_logs_each_change_of_state_once_and_returns_0_on_success(server, capsys):
     server.script = [
         ("PENDING", {}),
-        ("RUNNING", {"fold_batch_norm": "RUNNING"}),
-        ("RUNNING", {"fold_batch_norm": "RUNNING"}),
+        ("RUNNING", {"fold_batch_norm": "RUNNING", "executor(0)": "PENDING"}),  # Argo's names of pods
+        ("RUNNING", {"fold_batch_norm": "RUNNING", "executor(0)": "RUNNING", "executor": "RUNNING"}),
         ("RUNNING", {"fold_batch_norm": "SUCCEEDED", "benchmark": "RUNNING"}),
         ("SUCCEEDED", {"fold_batch_norm": "SUCCEEDED", "benchmark": "SUCCEEDED"}),
     ]
@@ -119,6 +119,41 @@ def test_wait_reports_the_failed_step_and_its_message(server, capsys):
     output = capsys.readouterr()
     assert "train: failed: OOMKilled" in output.err.splitlines()
     assert json.loads(output.out)["state"] == "FAILED"
+
+
+@pytest.fixture
+def clock(server, monkeypatch):
+    """Let the time pass only in pauses, a minute in each."""
+    now = [0.0]
+    monkeypatch.setattr(pending_pods, "monotonic", lambda: now[0])
+    monkeypatch.setattr(submit.time, "sleep", lambda seconds: now.__setitem__(0, now[0] + 60))
+
+
+@pytest.mark.usefixtures("clock")
+def test_wait_reports_a_pod_that_does_not_start_once_and_ends_after_the_timeout(server, capsys):
+    server.script = [("RUNNING", {"train": "RUNNING", "executor": "PENDING", "other": "SUCCEEDED"})]
+    words = ["--wait", "--start-timeout", "10m", "--endpoint", server.url]
+    assert main(["submit", *OPTIMIZE, *words]) == 1
+    errors = capsys.readouterr().err
+    (run,) = server.kinds["runs"].values()
+    assert errors.count("a pod of train has not started for 180 s") == 1
+    assert errors.count("a pod of train has not started for 660 s") == 1
+    assert errors.count(f"--namespace kubeflow --selector pipeline/runid={run['run_id']}") == 4
+    assert errors.count(f"kfp run terminate {run['run_id']}") == 2
+
+
+@pytest.mark.usefixtures("clock")
+def test_wait_does_not_add_the_times_of_pods_that_start_one_after_the_other(server, capsys):
+    pods = [("RUNNING", {f"step{index}": "PENDING", f"step{index - 1}": "RUNNING"}) for index in range(1, 9)]
+    server.script = [each for pod in pods for each in (pod, pod)] + [("SUCCEEDED", {})]
+    assert main(["submit", *OPTIMIZE, "--wait", "--start-timeout", "2m", "--endpoint", server.url]) == 0
+    assert "has not started" not in capsys.readouterr().err
+
+
+def test_a_start_timeout_without_a_unit_is_refused_before_anything_is_uploaded(server, capsys):
+    assert main(["submit", *OPTIMIZE, "--wait", "--start-timeout", "600", "--endpoint", server.url]) == 1
+    assert "--start-timeout 10m" in capsys.readouterr().err
+    assert not server.uploads
 
 
 def test_wait_survives_a_temporarily_unavailable_server(server, monkeypatch, capsys):

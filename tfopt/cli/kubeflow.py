@@ -16,7 +16,7 @@ from tfopt.dag.policy_checks import check_policies
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.kfp.images import Images
-from tfopt.kfp.pod_options import KUBEFLOW, VERTEX, Options
+from tfopt.kfp.pod_options import KUBEFLOW, VERTEX, Options, parse_time
 
 # kfp is imported in the functions that need it, because a container of a step has no kfp.
 
@@ -97,9 +97,12 @@ def add_submit(subparsers: Subparsers) -> None:
     _add_server_options(parser)
     parser.add_argument("--name", help="the run's name (default: the pipeline and the time)")
     parser.add_argument("--wait", action="store_true", help="print every change of state, until the run ends")
+    text = "with --wait: exit with 1 if a pod has not started after this time, such as 10m (default: 1h)"
+    parser.add_argument("--start-timeout", metavar="TIME", default="1h", help=text)
 
 
 def _submit(arguments: argparse.Namespace) -> int:
+    start_timeout = parse_time("--start-timeout", arguments.start_timeout)
     server, uploaded, options = _upload(arguments)
     from tfopt.kfp.submit import start_run, wait_for_run  # imports KFP
 
@@ -110,7 +113,7 @@ def _submit(arguments: argparse.Namespace) -> int:
         print(f"run: {facts['url']}", flush=True)
     if arguments.wait:
         try:
-            facts["state"] = wait_for_run(server, run_id)
+            facts["state"] = wait_for_run(server, run_id, start_timeout)
         except KeyboardInterrupt:
             print(f"no longer watched; the run continues: {facts['url']}")
             return 130

@@ -183,5 +183,16 @@ def _set_pod(values: Mapping[str, Any], task: Any) -> None:
         kubernetes.set_security_context(task, *numbers, run_as_non_root=True)
 
 
+def parse_time(option: str, text: str) -> int:
+    """Return the seconds of a time such as 10m; raise ComponentError if it is none.
+
+    >>> parse_time("--start-timeout", "10m")
+    600
+    """
+    if not re.fullmatch(_TIME, text):
+        raise ComponentError(f"{option} {text}", "a number with s, m, h or d", f"write for example {option} 10m")
+    return _seconds(text)
+
+
 def _seconds(text: str) -> int:
     return int(text[:-1]) * _UNITS[text[-1]]

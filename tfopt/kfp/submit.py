@@ -26,6 +26,7 @@ from tfopt.errors import ComponentError
 from tfopt.kfp import compiler
 from tfopt.kfp.client import Server
 from tfopt.kfp.images import Images
+from tfopt.kfp.pending_pods import PendingPods
 from tfopt.kfp.placement import place_steps
 from tfopt.kfp.pod_options import Options
 from tfopt.storage import remote_files
@@ -133,16 +134,18 @@ def start_run(server: Server, uploaded: Upload, name: str, options: Options) -> 
     return str(run.run_id)
 
 
-def wait_for_run(server: Server, run_id: str, seconds: float = 5.0) -> str:
+def wait_for_run(server: Server, run_id: str, start_timeout: float, seconds: float = 5.0) -> str:
     """Log each change of state of a run and its steps until the run ends; return its final state.
 
     A server that is temporarily unavailable is polled again; the run does not depend on this process.
 
     Raises:
-        ComponentError: If the server stays unavailable, or refuses access.
+        ComponentError: If the server stays unavailable, or refuses access, or a pod does not start in `start_timeout`
+            seconds.
         KeyboardInterrupt: If the process received SIGINT, also in a finalizer, where Python ignores exceptions.
     """
     logged: dict[str, str] = {}
+    pending = PendingPods(run_id, server.namespace or "kubeflow", start_timeout)
     with _recorded_signals() as raise_again:
 
         def pause() -> None:
@@ -158,6 +161,7 @@ def wait_for_run(server: Server, run_id: str, seconds: float = 5.0) -> str:
                 logged[""] = state
             if state in _FINAL_STATES:
                 return state
+            pending.check(run)
             pause()
 
 
@@ -238,7 +242,13 @@ def _log_steps(run: Any, logged: dict[str, str]) -> None:
     """Log changes of the steps, without KFP's own drivers and groups of tasks."""
     for task in (run.run_details.task_details if run.run_details else None) or []:
         state, name = str(task.state or ""), str(task.display_name or "")
-        if not state or name in ("root", "executor") or name.endswith("-driver") or logged.get(task.task_id) == state:
+        if (
+            not state
+            or name == "root"
+            or name.startswith("executor")
+            or name.endswith("-driver")
+            or logged.get(task.task_id) == state
+        ):
             continue
         logged[task.task_id] = state
         log.info("%s: %s%s", name, state.lower(), f": {task.error.message}" if task.error else "")

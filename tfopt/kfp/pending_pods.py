@@ -1,0 +1,59 @@
+"""Report pods of a run that do not start, because the cluster has no image, node, quota or volume for them.
+
+Kubeflow's API has the state of each step, but not the reason why its pod waits; Kubernetes waits without a limit.
+"""
+
+import logging
+from time import monotonic
+from typing import Any
+
+from tfopt.errors import ComponentError
+
+WARN_AFTER = 120.0  # seconds; a node pulls a large image in less
+_OF_KFP = ("root", "executor")  # groups of tasks and Argo's name for a step's pod
+
+log = logging.getLogger(__name__)
+
+
+class PendingPods:
+    """The pods of one run that have not started, and since when."""
+
+    def __init__(self, run_id: str, namespace: str, limit: float) -> None:
+        """Take the run, the namespace of its pods, and the seconds after which `check` raises."""
+        self._run_id, self._namespace, self._limit = run_id, namespace, limit
+        self._since: dict[str, float] = {}
+        self._is_reported = False
+
+    def check(self, run: Any) -> None:
+        """Log a warning for a pod that has not started for two minutes.
+
+        Raises:
+            ComponentError: If a pod has not started within the limit.
+        """
+        tasks = (run.run_details.task_details if run.run_details else None) or []
+        now = monotonic()
+        self._since = {
+            str(task.task_id): self._since.get(str(task.task_id), now) for task in tasks if _is_pending(task)
+        }
+        waited = now - min(self._since.values(), default=now)
+        if waited > self._limit:
+            raise self._error(tasks, waited)
+        if waited > WARN_AFTER and not self._is_reported:
+            log.warning("%s", self._error(tasks, waited))
+            self._is_reported = True
+
+    def _error(self, tasks: list[Any], waited: float) -> ComponentError:
+        active = [task for task in tasks if task.state in ("PENDING", "RUNNING")]
+        names = sorted({str(task.display_name) for task in active if not str(task.display_name).startswith(_OF_KFP)})
+        received = f"run {self._run_id}: a pod of {' or '.join(names) or 'a step'} has not started for {waited:.0f} s"
+        expected = "a node, an image, quota and volumes for each pod"
+        pods = f"--namespace {self._namespace} --selector pipeline/runid={self._run_id}"
+        fix = (
+            f"`kubectl describe pods {pods}` shows what is missing, or `kubectl describe workflows {pods}` if there is "
+            f"no pod; the run continues to wait: stop it with `kfp run terminate {self._run_id}`"
+        )
+        return ComponentError(received, expected, fix)
+
+
+def _is_pending(task: Any) -> bool:
+    return bool(task.state == "PENDING")
