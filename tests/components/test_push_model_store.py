@@ -40,8 +40,10 @@ def test_each_push_copies_the_version_and_writes_its_pointer_last(model, bucket,
     assert (second.read()["path"], second.read()["previous"]) == (f"{bucket}/served/2", 1)
     assert names(bucket) == [
         "1/model.tflite", "2/model.tflite",
-        "versions/1.claim", "versions/1.json", "versions/1.provenance.json", "versions/1.pushed.json", "versions/1.sha256",
-        "versions/2.claim", "versions/2.json", "versions/2.provenance.json", "versions/2.pushed.json", "versions/2.sha256",
+        "versions/1.claim", "versions/1.json", "versions/1.provenance.json",
+        "versions/1.pushed.json", "versions/1.sha256",
+        "versions/2.claim", "versions/2.json", "versions/2.provenance.json",
+        "versions/2.pushed.json", "versions/2.sha256",
     ]  # fmt: skip
     assert remote_files.read_file(f"{bucket}/served/2/model.tflite") == b"new"
     pointer = read_json(f"{bucket}/served/versions/2.json")

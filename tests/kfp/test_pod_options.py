@@ -95,7 +95,8 @@ def test_environment_and_gpu(compiled):
     assert env == {"A": "b=c", "EMPTY": "", "TFOPT_IMAGE": "r/rocm:1"}
     assert container(documents, "count")["resources"]["accelerator"]["resourceType"] == "amd.com/gpu"
     assert container(documents, "count")["resources"]["accelerator"]["resourceCount"] == "2"
-    assert container(documents, "count-2")["env"] == [{"name": "A", "value": "b=c"}]
+    image = {"name": "TFOPT_IMAGE", "value": container(documents, "count-2")["image"]}
+    assert container(documents, "count-2")["env"] == [image, {"name": "A", "value": "b=c"}]
     assert "accelerator" not in container(documents, "count-2")["resources"]
 
 
