@@ -24,7 +24,9 @@ def shorten_names(model: onnx.ModelProto) -> None:
     added = [name for node in model.graph.node if node.op_type in PAIR for name in (*node.input[1:], *node.output)]
     constants = [constant.name for constant in model.graph.initializer if constant.name.endswith(ENDINGS)]
     computed = {name for graph in graphs for node in graph.node if node.op_type not in PAIR for name in node.output}
-    free = (name for name in (f"q{number}" for number in itertools.count(1)) if name not in computed | ends)
+    stored = {constant.name for graph in graphs for constant in graph.initializer}
+    taken = computed | ends | stored
+    free = (name for name in (f"q{number}" for number in itertools.count(1)) if name not in taken)
     names = dict(zip(dict.fromkeys(name for name in (*added, *constants) if name not in ends), free, strict=False))
     for graph in graphs:
         for node in graph.node:
