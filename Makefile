@@ -19,8 +19,9 @@ test: export PYTHONMALLOC = malloc
 # One process more than cores: tests wait for child processes, servers and disks for a quarter of their time.
 WORKERS ?= $(shell expr $$(nproc) + 1)
 # No new process for one that crashed: the run ends with the name of the test, where pytest-xdist 3.8 would wait for ever.
+# No faulthandler: in a process with a damaged heap its handler never ended, in several threads.
 test: check chromium  ## all checks and tests, each test file in one of WORKERS processes
-	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	$(BIN)/pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 -p no:faulthandler
 
 nightly: $(READY)  ## tests that take too long for every change
 	$(BIN)/pytest -m nightly

@@ -259,7 +259,7 @@ def test_what_is_no_table_is_refused(tmp_path, capsys):
         (table(tmp_path / "rows.csv", ROWS), "lable", "how to fix: did you mean label?"),
         (str(tmp_path / "absent.csv"), "label", "received: "),
         (only, "label", "no column that a model can take: all of its values are the same"),
-        (damaged, "label", "how to fix: fix those rows; an empty cell"),
+        (damaged, "label", "how to fix: fix those rows, and remove those without a label; elsewhere an empty cell"),
     ):
         assert main(["init", str(tmp_path / "out"), "--data", data, "--label", label]) == 1
         assert message in capsys.readouterr().err
