@@ -25,8 +25,8 @@ def shorten_names(model: onnx.ModelProto) -> None:
     constants = [constant.name for constant in model.graph.initializer if constant.name.endswith(ENDINGS)]
     computed = {name for graph in graphs for node in graph.node if node.op_type not in PAIR for name in node.output}
     stored = {constant.name for graph in graphs for constant in graph.initializer}
-    taken = computed | ends | stored
-    free = (name for name in (f"q{number}" for number in itertools.count(1)) if name not in taken)
+    used = computed | ends | stored
+    free = (name for name in (f"q{number}" for number in itertools.count(1)) if name not in used)
     names = dict(zip(dict.fromkeys(name for name in (*added, *constants) if name not in ends), free, strict=False))
     for graph in graphs:
         for node in graph.node:
