@@ -107,7 +107,7 @@ def push_directly(path: Path, destination: Path, **scheduling) -> PushedReport:
     model = Model(path)
     settings = PushSettings(destination=str(destination), layout="triton", warm_up_requests=0)
     record = VersionRecord("", version(), [])
-    return push_version(Choice(model, "meets the goals"), model, None, settings, Scheduling(**scheduling), record)
+    return push_version(Choice(model, "meets the goals"), model, None, settings, Scheduling(**scheduling), record, {})
 
 
 def test_after_concurrent_pushes_the_configuration_is_that_of_the_newest_version(tmp_path, monkeypatch):
