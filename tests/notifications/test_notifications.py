@@ -21,7 +21,7 @@ from tests.kill.killed_command import fork_command
 from tfopt.cli.main import main
 from tfopt.errors import ComponentError
 from tfopt.model_store.run_history import RunRecord
-from tfopt.model_store.withdrawals import new_change, write_change
+from tfopt.model_store.withdrawals import new_change, read_changes, write_change
 from tfopt.notifications.receiver import NoAnswerError, Receiver
 from tfopt.reports import report_schema
 from tfopt.run_records.run_record import RunRecord as RunFolderRecord
@@ -118,7 +118,8 @@ def add(job: Path, record: RunRecord) -> None:
 
 
 def withdraw(job: Path, version: int = 6) -> None:
-    write_change(str(job / "pushed"), new_change(version, "withdrawn", "d", "wrong labels"))
+    destination = str(job / "pushed")
+    write_change(destination, new_change(version, "withdrawn", "d", "wrong labels"), read_changes(destination))
 
 
 def waiting(job: Path) -> list[str]:
