@@ -10,7 +10,7 @@ from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import describe
 from tfopt.conversion.parameters import Calibration, Conversion
 from tfopt.errors import ComponentError
-from tfopt.formatting import data_size
+from tfopt.formatting import data_size, relative_size
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.processes.call_limit import CONVERSION, limit_seconds
 from tfopt.processes.subprocess_call import run_in_child
@@ -107,11 +107,22 @@ def convert_in_child(
     arguments = convert, model, examples, converted.path, parameters
     facts: ConversionFacts = run_in_child(convert_model, *arguments, doing=f"converting to {name}", limit_s=limit_s)
     converted.metadata |= facts
+    if warning := warn_of_size(converted, facts.get("float32_bytes")):
+        log.warning("%s: %s", name, warning)
     if float_part := facts.get("float_part"):
         log.info("%s: %s", name, describe(float_part))
     for warning in facts["verified"].get("warnings", ()):
         log.warning("%s: %s", name, warning)
     log.info("%s", summarize(converted))
+
+
+def warn_of_size(converted: Model, float32_bytes: int | None) -> str:
+    """Describe the growth of a file in few bits that is larger than its float32 form; empty if it is not."""
+    size = sum(file.stat().st_size for file in type(converted)(converted.path).payload())
+    if float32_bytes is None or size <= 1.005 * float32_bytes:  # as `relative_size` rounds
+        return ""
+    growth = f"{data_size(size)}, {relative_size(size, float32_bytes)} than in float32 ({data_size(float32_bytes)})"
+    return f"{growth}: scales and their operations take more than 8 bits save; loops and small layers save little"
 
 
 def summarize(converted: Model) -> str:
