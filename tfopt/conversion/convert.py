@@ -107,8 +107,6 @@ def convert_in_child(
     arguments = convert, model, examples, converted.path, parameters
     facts: ConversionFacts = run_in_child(convert_model, *arguments, doing=f"converting to {name}", limit_s=limit_s)
     converted.metadata |= facts
-    if warning := warn_of_size(converted, facts.get("float32_bytes")):
-        log.warning("%s: %s", name, warning)
     if float_part := facts.get("float_part"):
         log.info("%s: %s", name, describe(float_part))
     for warning in facts["verified"].get("warnings", ()):
@@ -116,23 +114,19 @@ def convert_in_child(
     log.info("%s", summarize(converted))
 
 
-def warn_of_size(converted: Model, float32_bytes: int | None) -> str:
-    """Describe the growth of a file in few bits that is larger than its float32 form; empty if it is not."""
-    size = sum(file.stat().st_size for file in type(converted)(converted.path).payload())
-    if float32_bytes is None or size <= 1.005 * float32_bytes:  # as `relative_size` rounds
-        return ""
-    growth = f"{data_size(size)}, {relative_size(size, float32_bytes)} than in float32 ({data_size(float32_bytes)})"
-    return f"{growth}: scales and their operations take more than 8 bits save; loops and small layers save little"
-
-
 def summarize(converted: Model) -> str:
-    """Return one line with name, size and parity of a converted model."""
+    """Return one line with name, size and parity of a converted model; if it grew, its size in float32."""
     from tfopt.measurement.parity import describe_parity  # imports NumPy
 
     facts, files = cast(ConversionFacts, converted.metadata), type(converted)(converted.path).payload()
-    verified, size = facts["verified"], data_size(sum(file.stat().st_size for file in files))
+    verified, size = facts["verified"], sum(file.stat().st_size for file in files)
+    float32, growth = facts.get("float32_bytes", size), ""
+    if size > 1.005 * float32:  # as `relative_size` rounds; loops stay in float, and scales take place
+        growth = f" ({relative_size(size, float32)} than in float32: {data_size(float32)})"
     parity = describe_parity(verified["outputs"]) if verified["run"] else f"not run: {verified['reason']}"
     stability: Mapping[str, Any] = facts.get("stability") or {}
     name, difference = stability.get("least_stable"), stability.get("largest_difference", 0.0)
     warning = f"; the range of {name} differs by {difference:.0%} on half of the examples: calibrate on more"
-    return f"{converted.metadata['name']}: {size}, {parity}{warning if difference > UNSTABLE else ''}"
+    return (
+        f"{converted.metadata['name']}: {data_size(size)}{growth}, {parity}{warning if difference > UNSTABLE else ''}"
+    )

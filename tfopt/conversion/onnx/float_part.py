@@ -39,7 +39,9 @@ def find(model: onnx.ModelProto) -> FloatPart:
 
 def add_few_levels(part: FloatPart, model: onnx.ModelProto, ranges: Mapping[str, Range]) -> FloatPart:
     """Add the nodes whose results take few levels in 8 bits."""
-    return with_few_levels(part, {node.output[0]: (node.name, node.op_type) for node in model.graph.node}, ranges, FIXED)
+    return with_few_levels(
+        part, {node.output[0]: (node.name, node.op_type) for node in model.graph.node}, ranges, FIXED
+    )
 
 
 def read_constants(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:
