@@ -143,14 +143,14 @@ def test_int8_keeps_exact_values_and_scales_of_columns_in_float(exporter, make, 
 def test_the_weights_of_an_attention_over_many_steps_are_no_zeros_in_int8(exporter, tmp_path):
     """8 bits of a softmax are steps of 1/256 in ONNX Runtime's quantizer and LiteRT."""
     draw = np.random.default_rng(1)
-    rows = (draw.normal(size=(RECORDS, 300, 4)) + draw.normal(size=(RECORDS, 1, 4))).astype(np.float32)
+    rows = (draw.normal(size=(RECORDS, 600, 4)) + draw.normal(size=(RECORDS, 1, 4))).astype(np.float32)
     score, values, kernel = (tf.constant(draw.normal(size=size), tf.float32) for size in ((4, 1), (4, 8), (8, 4)))
 
     def serve(x):
-        weights = tf.nn.softmax(tf.transpose(0.3 * x @ score, [0, 2, 1]))
+        weights = tf.nn.softmax(tf.transpose(0.1 * x @ score, [0, 2, 1]))
         return {"y": tf.squeeze(weights @ (x @ values), 1) @ kernel}
 
-    model = saved(tmp_path / "model", serve, x=([None, 300, 4], tf.float32))
+    model = saved(tmp_path / "model", serve, x=([None, 600, 4], tf.float32))
     examples = write_split(tmp_path / "examples", {"x": rows[:64].reshape(64, -1)})
     write_split(examples, {"x": rows[64:].reshape(32, -1)}, "eval")
     facts = exporter.export(model, examples, tmp_path / "out", "int8")

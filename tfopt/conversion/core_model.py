@@ -106,7 +106,7 @@ class _Converter:
         try:
             return self.convert_exported(model) if refusal and model.saved_model is None else self.convert_core(model)
         except ComponentError as error:
-            if refusal is None:
+            if refusal is None or "is text; " in error.received:  # by the call for the SavedModel of a Keras file
                 raise
             if error.received.endswith("is text"):  # no other op, precision or opset helps
                 raise ComponentError(f"{error.received}; {refusal.received}", error.expected, error.fix) from error
