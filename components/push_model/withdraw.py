@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tfopt.components.push_model.registration import update_registrations
+from tfopt.components.push_model.registrations.kind import parse_targets
 from tfopt.components.push_model.store_versions import StoreVersions, open_versions
 from tfopt.components.push_model.version_record import read_record
 from tfopt.components.push_model.versions import Versions, folder_name, translate_errors
@@ -109,23 +110,14 @@ def _change(destination: str, choose: Callable[[Versions | StoreVersions, Change
             change = replace(change, complete=False)
             write_change(versions.destination, change, changes)
             versions.complete_changes()
-        # In a store, the command that withdrew the version may not have moved its pointer yet.
-        left = [number for number in versions.numbers() if number != change.version or change.action == "restored"]
-        served = max(left, default=None)
+        versions.show_newest()
         record = read_record(versions.destination, change.version)
-        newest = read_record(versions.destination, served) if served is not None else None
-        versions.show_newest(newest.config if newest else None)
         trained = record.trained if record and change.action == "withdrawn" else None
         if trained and warm_start.forget_model(versions.destination, trained):
             log.info("the next training does not start from the model behind version %d", change.version)
-    updates: dict[str, str] = {}
-    if record and (served is None or newest):
-        note = str(change) if change.action == "withdrawn" else None
-        updates = update_registrations(record, newest.pushed if newest else None, note)
-    elif record:
-        log.warning("version %d was pushed by an earlier release: update its registrations yourself", served)
+    updates = update_registrations(versions, record.pushed, parse_targets(record.targets)) if record else {}
     with translate_errors(versions.destination):
-        return Withdrawal(complete_change(versions.destination, change), served, updates)
+        return Withdrawal(complete_change(versions.destination, change), versions.newest(), updates)
 
 
 def _choose_by_current(
