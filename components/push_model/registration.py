@@ -124,7 +124,7 @@ def update_registrations(
 
 def _read_state(versions: Versions | StoreVersions, version: int) -> tuple[str | None, int | None]:
     """Return who withdrew a version, when and why, and the number of the newest version."""
-    changes = read_changes(versions.destination).get(version, ())
+    changes = read_changes(versions.destination).get(version, [])
     return str(changes[-1]) if is_withdrawn(changes) else None, versions.newest()
 
 

@@ -305,27 +305,19 @@ def test_a_command_that_is_repeated_after_a_failure_changes_one_version(two, des
     assert withdraw(destination, None, "the newest one is meant").change.version == 4
 
 
-def interrupt(monkeypatch, module, name: str, command: Callable[[], object], *, after: bool) -> None:
-    """Run another command, whole, before or after the first call of a function."""
+def interrupt(monkeypatch, module, name: str, command: Callable[[], object]) -> None:
+    """Run another command, whole, before the first call of a function."""
     original, commands = getattr(module, name), [command]
 
-    def run_other() -> None:
+    def call(*arguments):
         if commands:
             with ThreadPoolExecutor(1) as pool:  # in another context: a component declares those that it runs itself
                 pool.submit(commands.pop()).result()
-
-    def call(*arguments):
-        if not after:
-            run_other()
-        result = original(*arguments)
-        if after:
-            run_other()
-        return result
+        return original(*arguments)
 
     monkeypatch.setattr(module, name, call)
 
 
-@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize(
     ("first", "second", "served"), [("push", "withdraw", 2), ("withdraw", "push", 3), ("push", "push", 4)]
 )
@@ -333,23 +325,24 @@ def test_registrations_are_those_of_the_newest_version_after_two_commands_at_onc
     first,
     second,
     served,
-    after,
     model,
     tmp_path,
     monkeypatch,  # noqa: F811
 ):
     manifest, folder = tmp_path / "digits.yaml", str(tmp_path / "served")
+    models = [shutil.copytree(model, tmp_path / user / "model") for user in ("one", "two")]
 
-    def push_text(text: str) -> None:
-        push(changed(model, text), folder, register=[f"kserve={manifest}"], destination_uri="s3://bucket/digits")
-
-    def run(command: str, text: str) -> None:
-        push_text(text) if command == "push" else withdraw(folder, None, "wrong")
+    def run(command: str, user: int, text: str) -> None:
+        if command == "withdraw":
+            withdraw(folder, None, "wrong")
+            return
+        new = changed(models[user], text)
+        push(new, folder, register=[f"kserve={manifest}"], destination_uri="s3://bucket/digits")
 
     for text in ("one", "two"):
-        push_text(text)
-    interrupt(monkeypatch, registration, "_call_each", lambda: run(second, "of the second"), after=after)
-    run(first, "of the first")
+        run("push", 0, text)
+    interrupt(monkeypatch, registration, "_call_each", partial(run, second, 1, "of the second"))
+    run(first, 0, "of the first")
     assert yaml.safe_load(manifest.read_text())["metadata"]["annotations"]["tfopt/version"] == str(served)
 
 
@@ -400,11 +393,11 @@ def test_the_model_of_a_version_that_is_withdrawn_during_its_push_is_not_stored(
     digits_model,
     model,
     destination,
-    monkeypatch,  # noqa: F811
+    monkeypatch,
 ):
     push(model, destination)
     command = partial(withdraw, destination, 2, "wrong")
-    interrupt(monkeypatch, warm_start, "store_model", command, after=False)
+    interrupt(monkeypatch, warm_start, "store_model", command)
     push(changed(model, "new"), destination, trained=KerasModel(digits_model))
     assert warm_start.load_model(destination) is None
 
