@@ -325,9 +325,9 @@ def test_registrations_are_those_of_the_newest_version_after_two_commands_at_onc
     first,
     second,
     served,
-    model,
+    model,  # noqa: F811
     tmp_path,
-    monkeypatch,  # noqa: F811
+    monkeypatch,
 ):
     manifest, folder = tmp_path / "digits.yaml", str(tmp_path / "served")
     models = [shutil.copytree(model, tmp_path / user / "model") for user in ("one", "two")]
@@ -391,7 +391,7 @@ def test_the_next_training_does_not_start_from_a_withdrawn_model(digits_model, m
 
 def test_the_model_of_a_version_that_is_withdrawn_during_its_push_is_not_stored(
     digits_model,
-    model,
+    model,  # noqa: F811
     destination,
     monkeypatch,
 ):
