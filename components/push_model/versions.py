@@ -306,17 +306,18 @@ def check_name(path: Path, *, link: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def translate_errors(folder: str | Path) -> Iterator[None]:
-    """Raise ComponentError for an OSError of the body of the ``with`` statement."""
+def translate_errors(folder: str | Path, *, is_push: bool = True) -> Iterator[None]:
+    """Raise ComponentError for an OSError of the body of the ``with`` statement, which pushes or changes a version."""
     try:
         yield
     except OSError as error:
-        expected, fix = "a folder that can be written", "change its permissions, or push elsewhere"
+        expected, fix = "a folder that can be written", "change its permissions" + ", or push elsewhere" * is_push
         if error.errno in NAME_IN_USE and error.filename2:  # of a rename
             expected, fix = "one file or folder of this name", "rename or remove one of them, then repeat the command"
         elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-            expected = "room for one more version"
+            expected = "room for one more version" if is_push else "room for a record"
             fix = "free some space there, as by removing old versions; with keep=N later pushes remove them"
         names = " and ".join(str(name) for name in (error.filename, error.filename2) if name)
-        received = f"push_model: destination={folder}: {error.strerror or error}{names and f': {names}'}"
+        what = "push_model: destination=" * is_push
+        received = f"{what}{folder}: {error.strerror or error}{names and f': {names}'}"
         raise ComponentError(received, expected, fix) from error

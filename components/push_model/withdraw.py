@@ -99,11 +99,12 @@ def restore(destination: str, version: int | None, reason: str) -> Withdrawal:
 
 def _change(destination: str, choose: Callable[[Versions | StoreVersions, Changes], Change]) -> Withdrawal:
     """Record the chosen change, unless it is recorded, and carry it out."""
+    remote_files.check_scheme(destination)
     versions = open_versions(destination)
     if not remote_files.list_names(versions.destination):
         expected = "the folder or address that push_model pushes to"
         raise ComponentError(f"{destination}: nothing is there", expected, "check the path")
-    with translate_errors(versions.destination), versions.locked():
+    with translate_errors(versions.destination, is_push=False), versions.locked():
         versions.complete_changes()
         changes, change = _choose_by_current(versions, choose)
         if change not in changes.get(change.version, ()):
@@ -116,7 +117,7 @@ def _change(destination: str, choose: Callable[[Versions | StoreVersions, Change
         if trained and warm_start.forget_model(versions.destination, trained):
             log.info("the next training does not start from the model behind version %d", change.version)
     updates = update_registrations(versions, record.pushed, parse_targets(record.targets)) if record else {}
-    with translate_errors(versions.destination):
+    with translate_errors(versions.destination, is_push=False):
         return Withdrawal(complete_change(versions.destination, change), versions.newest(), updates)
 
 
