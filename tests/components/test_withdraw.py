@@ -411,7 +411,7 @@ def test_the_model_of_a_version_that_is_withdrawn_during_its_push_is_not_stored(
         (lambda folder: restore(folder, 1, ""), "version 1 is not withdrawn"),
         (lambda folder: withdraw(f"{folder}/nothing", 1, ""), "nothing is there"),
         (lambda _: withdraw("", 1, ""), "an empty path"),
-        (lambda _: withdraw("s4://bucket/served", 1, ""), "s4://.*\n.*\n.*did you mean s3"),
+        (lambda _: withdraw("s4://bucket/served", 1, ""), "s4://.*\n.*\n.*known: abfs"),
         (lambda _: main(["history", " ", "--debug"]), "an empty path"),
     ],
 )
