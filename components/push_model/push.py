@@ -8,10 +8,11 @@ from functools import partial
 from tfopt.artifacts import CARD, Blessing, Decision, Examples, InfraBlessing, KerasModel, Model, Recipe
 from tfopt.components.push_model.parameters import PushSettings
 from tfopt.components.push_model.store_versions import open_versions
-from tfopt.components.push_model.version_record import VersionRecord, write_record
+from tfopt.components.push_model.version_record import VersionRecord
 from tfopt.components.push_model.versions import check_name, translate_errors
 from tfopt.errors import ComponentError
 from tfopt.model_store import run_history, warm_start
+from tfopt.model_store.withdrawals import hidden_versions
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.reports.serving_report import ServedModel
 from tfopt.runtimes import environment
@@ -114,13 +115,13 @@ def push(
     config = partial(make_config, model, scheduling=scheduling, parameters=parameters)
     with versions.staged() as stage:
         facts = write_version(model, versions.layout, stage, examples, settings.warm_up_requests)
-        result = versions.add(stage, settings.keep, config if versions.layout == "triton" else None)
+        result = versions.add(stage, record, settings.keep, config if versions.layout == "triton" else None)
     if result.version is None:
         return replace(report, previous=result.previous, reason=result.reason)
     reason = result.reason
     if choice.fallback:
         reason = f"{reason}: {choice.reason}" if result.version == result.previous else choice.reason
-    report = replace(
+    return replace(
         report,
         pushed=True,
         version=result.version,
@@ -130,10 +131,6 @@ def push(
         versions=model.card.versions,
         **facts,
     )
-    version = replace(record.pushed, number=result.version, path=report.path or "")
-    with translate_errors(versions.destination):
-        write_record(versions.destination, replace(record, digest=result.digest, pushed=version, config=result.config))
-    return report
 
 
 def check_push(
@@ -182,6 +179,9 @@ def store_for_next_run(
             report = replace(report, history=run_history.write_run(destination, decision, report))
         if trained and report.path:
             report = replace(report, trained=warm_start.store_model(destination, trained))
+            if report.version in hidden_versions(destination):  # another command withdrew it meanwhile
+                warm_start.forget_model(destination, trained.digest)
+                report = replace(report, trained=None)
         if recipe:
             served = report.digest if report.path else None
             report = replace(report, recipe=warm_start.store_recipe(destination, recipe, served))

@@ -1,5 +1,6 @@
 """Check what `push_model` registers before the push, and register the version after it."""
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -14,8 +15,11 @@ from tfopt.components.push_model.registrations.kind import (
     register_with,
     update_with,
 )
-from tfopt.components.push_model.version_record import VersionRecord
+from tfopt.components.push_model.store_versions import StoreVersions, open_versions
+from tfopt.components.push_model.version_record import read_record
+from tfopt.components.push_model.versions import Versions
 from tfopt.errors import ComponentError
+from tfopt.model_store.withdrawals import is_withdrawn, read_changes
 from tfopt.processes.isolation import limited_children
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.pushed_report import PushedReport
@@ -24,6 +28,8 @@ from tfopt.serving.layouts import resolve_layout
 from tfopt.storage.remote_files import is_remote, local_path
 
 LIMIT_S = 900  # MLflow gets the model's files
+
+log = logging.getLogger(__name__)
 
 
 def plan_registration(
@@ -75,26 +81,51 @@ def register_version(report: PushedReport, version: PushedVersion, targets: Sequ
             f"{version.path} is pushed and complete, but not registered with ",
             "; then run push_model again: it adds no version and registers this one",
         )
+    # Another command may have withdrawn the version meanwhile, or added a newer one.
+    references |= update_registrations(open_versions(report.destination), version, targets, (None, version.number))
     return replace(report, registrations=references)
 
 
-def update_registrations(record: VersionRecord, served: PushedVersion | None, withdrawn: str | None) -> dict[str, str]:
-    """Update where a version is registered after it was withdrawn or restored, and return what was changed.
+def update_registrations(
+    versions: Versions | StoreVersions,
+    version: PushedVersion,
+    targets: Sequence[Target],
+    shown: tuple[str | None, int | None] | None = None,
+) -> dict[str, str]:
+    """Update where a version is registered, until no other command changes it meanwhile; return what was changed.
 
-    ``served`` is the newest version that is left; ``withdrawn`` says who withdrew it, when and why.
+    Args:
+        versions: Those of the destination.
+        version: The version.
+        targets: Where it is registered.
+        shown: Who withdrew the version, when and why, and the newest version, if they are registered already.
 
     Raises:
         ComponentError: If some fail, after all were tried. Repeating the command completes what is missing.
     """
-    targets = parse_targets(record.targets)
-    changed, failures = _call_each(targets, update_with, record.pushed, served, withdrawn)
-    if failures:
-        raise _failure(
-            failures,
-            f"version {record.pushed.number} is {'withdrawn' if withdrawn else 'restored'}, but not at ",
-            "; then repeat this command",
-        )
+    changed: dict[str, str] = {}
+    while targets and (state := _read_state(versions, version.number)) != shown:
+        withdrawn, newest = state
+        record = read_record(versions.destination, newest) if newest is not None else None
+        if newest is not None and record is None:
+            log.warning("version %d was pushed by an earlier release: update its registrations yourself", newest)
+            break
+        served = record.pushed if record else None
+        changed, failures = _call_each(targets, update_with, version, served, withdrawn)
+        if failures:
+            raise _failure(
+                failures,
+                f"version {version.number} is {'withdrawn' if withdrawn else 'restored'}, but not at ",
+                "; then repeat this command",
+            )
+        shown = state
     return changed
+
+
+def _read_state(versions: Versions | StoreVersions, version: int) -> tuple[str | None, int | None]:
+    """Return who withdrew a version, when and why, and the number of the newest version."""
+    changes = read_changes(versions.destination).get(version, [])
+    return str(changes[-1]) if is_withdrawn(changes) else None, versions.newest()
 
 
 def _call_each(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from tfopt.components.push_model.version_record import RECORD
+from tfopt.components.push_model.version_record import RECORD, VersionRecord, write_record
 from tfopt.components.push_model.versions import (
     ALREADY_NEWEST,
     POINTER,
@@ -22,11 +22,12 @@ from tfopt.components.push_model.versions import (
     Versions,
     complete_changes,
     read_config,
+    recorded_config,
     replace_config,
     why_withdrawn,
 )
 from tfopt.errors import ComponentError
-from tfopt.model_store.withdrawals import read_changes
+from tfopt.model_store.withdrawals import hidden_versions, read_changes
 from tfopt.reports import report_schema
 from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
@@ -60,7 +61,9 @@ class StoreVersions:
             stage.mkdir()
             yield stage
 
-    def add(self, stage: Path, keep: int | None = None, make_config: MakeConfig | None = None) -> PushResult:
+    def add(
+        self, stage: Path, record: VersionRecord, keep: int | None = None, make_config: MakeConfig | None = None
+    ) -> PushResult:
         """Add a version as the newest one, unless it is that already; see `Versions.add`."""
         self.complete_changes()
         digest, previous = Version(stage).digest, self.newest()
@@ -71,20 +74,22 @@ class StoreVersions:
         before = read_config(address)
         config = make_config(self.destination.rpartition("/")[2], before) if make_config else before
 
-        def upload_config() -> None:
+        def describe(version: int) -> None:
             if config and config != before:
                 remote_files.write_file(address, config.encode())
+            write_record(self.destination, record.of_version(version, self.path(version), digest, config))
 
         if is_newest and previous is not None:
-            upload_config()
             version, reason = previous, ALREADY_NEWEST
+            describe(version)
             if self._signing_key:
                 local = Path(remote_files.local_copy(self.path(version)))
                 write_description(local, self.destination, self._signing_key, self._predicate, stage)
         else:
-            version, reason = self._add(stage, digest, upload_config), "blessed"
+            version, reason = self._add(stage, digest, describe), "blessed"
+        self.show_newest()
         self._remove_old(keep)
-        return PushResult(version, previous, reason, digest, config or None)
+        return PushResult(version, previous, reason, digest)
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """A store has no locks: of two changes at the same time one is refused."""
@@ -94,18 +99,20 @@ class StoreVersions:
         """Move the files of withdrawn and restored versions that are not moved yet."""
         complete_changes(self.destination)
 
-    def show_newest(self, config: str | None = None) -> None:
-        """Write Triton's configuration of the newest version."""
-        if config is not None:
-            replace_config(remote_files.join(self.destination, CONFIG), config)
+    def show_newest(self) -> None:
+        """Write Triton's configuration of the newest version; again if another command changes which one that is."""
+        address = remote_files.join(self.destination, CONFIG)
+        while (config := recorded_config(self.destination, self.newest())) and replace_config(address, config):
+            pass
 
     def digest(self, version: int) -> str:
         """Return the digest of a version's files, from its pointer."""
         return str(self._read(version, POINTER).get("digest", ""))
 
     def numbers(self) -> list[int]:
-        """List the numbers of the versions, oldest first."""
-        return sorted(number for number, kind in self._entries() if kind == POINTER)
+        """List the numbers of the versions, oldest first, without those that are withdrawn but not moved yet."""
+        pointers = {number for number, kind in self._entries() if kind == POINTER}
+        return sorted(pointers - hidden_versions(self.destination))
 
     def newest(self) -> int | None:
         """Return the largest number; None if there is no version."""
@@ -115,7 +122,7 @@ class StoreVersions:
         """Return the address of a version."""
         return remote_files.join(self.destination, str(version))
 
-    def _add(self, stage: Path, digest: str, write_config: Callable[[], None]) -> int:
+    def _add(self, stage: Path, digest: str, describe: Callable[[int], None]) -> int:
         version = self._claim_number()
         stage = stage.rename(stage.with_name(str(version)))
         files = {path.relative_to(stage).as_posix(): path.stat().st_size for path in stage.rglob("*") if path.is_file()}
@@ -123,11 +130,12 @@ class StoreVersions:
         try:
             remote_files.upload(stage, self.path(version))
             write_description(stage, self.destination, self._signing_key, self._predicate)
-            write_config()
+            describe(version)
             remote_files.write_file(self._entry(version, POINTER), (json.dumps(pointer, indent=1) + "\n").encode())
         except BaseException:
             with contextlib.suppress(ComponentError):  # the first error is the one to report
                 remote_files.remove(self.path(version))
+                self.show_newest()
             raise
         return version
 
@@ -146,13 +154,13 @@ class StoreVersions:
 
     def _remove_old(self, keep: int | None) -> None:
         """Remove the oldest versions, each pointer first, and the files of pushes that ended without a pointer."""
-        numbers = self.numbers()
         try:
-            for version in numbers[: -keep or None] if keep else ():
+            for version in self.numbers()[:-keep] if keep else ():
                 for suffix in (POINTER, *DESCRIPTIONS, RECORD):
                     remote_files.remove(self._entry(version, suffix))
                 remote_files.remove(self.path(version))
-            for version in {number for number, _ in self._entries()} - {*numbers}:
+            entries = self._entries()
+            for version in {number for number, _ in entries} - {number for number, kind in entries if kind == POINTER}:
                 if self._is_abandoned(version):
                     remote_files.remove(self.path(version))
         except ComponentError as error:  # the new version can be served already

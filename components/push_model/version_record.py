@@ -1,7 +1,8 @@
 """Record what a withdrawal of a pushed version has to change elsewhere: ``versions/8.pushed.json``."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import ClassVar
 
 from tfopt.components.push_model.registrations.kind import PushedVersion
@@ -22,6 +23,11 @@ class VersionRecord:
     targets: list[str]  # where it was registered, each as KIND=ADDRESS
     trained: str | None = None  # digest of the Keras model that was stored for the next run with it
     config: str | None = None  # the ``config.pbtxt`` of Triton, which fits this version
+
+    def of_version(self, number: int, path: str | Path, digest: str, config: str | None) -> "VersionRecord":
+        """Return a copy with what is known once the version has a number."""
+        pushed = replace(self.pushed, number=number, path=str(path))
+        return replace(self, digest=digest, pushed=pushed, config=config or None)
 
 
 def write_record(destination: str, record: VersionRecord) -> None:

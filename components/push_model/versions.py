@@ -11,9 +11,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfopt.components.push_model.version_record import RECORD, read_record
+from tfopt.components.push_model.version_record import RECORD, VersionRecord, read_record, write_record
 from tfopt.errors import ComponentError
-from tfopt.model_store.withdrawals import WITHDRAWN, Changes, is_withdrawn, new_change, read_changes, write_change
+from tfopt.model_store.withdrawals import (
+    WITHDRAWN,
+    Changes,
+    hidden_versions,
+    is_withdrawn,
+    new_change,
+    read_changes,
+    write_change,
+)
 from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
 from tfopt.serving.triton_config import HEADER
@@ -40,7 +48,6 @@ class PushResult:
     previous: int | None  # the newest one before; equal to ``version`` if nothing was added
     reason: str  # ``blessed``, or why nothing was added
     digest: str  # of the version's files
-    config: str | None = None  # Triton's configuration of this version
 
 
 class Versions:
@@ -67,11 +74,13 @@ class Versions:
         with translate_errors(self.folder), staging.staged_folder(self.folder) as stage:
             yield stage
 
-    def add(self, stage: Path, keep: int | None = None, make_config: MakeConfig | None = None) -> PushResult:
+    def add(
+        self, stage: Path, record: VersionRecord, keep: int | None = None, make_config: MakeConfig | None = None
+    ) -> PushResult:
         """Add a version, in a folder of `staged`, as the newest one, unless it is that already, or was withdrawn.
 
         ``make_config`` returns Triton's configuration, which is written before that, and restored if adding the version
-        fails. After it, ``keep`` versions remain; all with None or 0.
+        fails. The record is completed and written. After it, ``keep`` versions remain; all with None or 0.
         """
         staging.sync_tree(stage)
         digest = Version(stage).digest
@@ -89,12 +98,13 @@ class Versions:
             staging.sync(self.folder)
             pushed = stage if reason == ALREADY_NEWEST else None
             write_description(self.path(version), self.destination, self._signing_key, self._predicate, pushed)
+            write_record(self.destination, record.of_version(version, self.path(version), digest, config))
             if self.layout == "plain":
                 self._link_latest(version)
             self.show_newest()
             for old in self.numbers()[: -keep or None] if keep else ():
                 self._remove(old)
-        return PushResult(version, previous, reason, digest, config or None)
+        return PushResult(version, previous, reason, digest)
 
     @contextlib.contextmanager
     def _written_config(self, make_config: MakeConfig | None) -> Iterator[str | None]:
@@ -138,14 +148,14 @@ class Versions:
                 log.warning("%s: %s", self.folder, change)
         complete_changes(self.destination)
 
-    def show_newest(self, config: str | None = None) -> None:
+    def show_newest(self) -> None:
         """Let an existing link ``latest`` point to the newest version, and write Triton's configuration of it."""
         newest, latest = self.newest(), self.folder / LATEST
         if latest.is_symlink() and newest is None:
             latest.unlink()
         elif latest.is_symlink() and newest is not None:
             self._link_latest(newest)
-        if config is not None:
+        if config := recorded_config(self.destination, newest):
             replace_config(str(self.folder / CONFIG), config)
 
     def digest(self, version: int) -> str:
@@ -154,9 +164,8 @@ class Versions:
 
     def numbers(self) -> list[int]:
         """List the numbers of the versions, oldest first, without those that are withdrawn but not moved yet."""
-        changes = read_changes(self.destination)
-        withdrawn = {number for number, of_version in changes.items() if of_version[-1].action == "withdrawn"}
-        return sorted({int(path.name) for path in self._numbered() if path.is_dir()} - withdrawn)
+        numbers = {int(path.name) for path in self._numbered() if path.is_dir()}
+        return sorted(numbers - hidden_versions(self.destination))
 
     def newest(self) -> int | None:
         """Return the largest number; None if there is no version."""
@@ -267,11 +276,19 @@ def read_config(address: str) -> str | None:
     return None if content is None else content.decode(errors="replace")
 
 
-def replace_config(address: str, config: str) -> None:
-    """Write Triton's configuration, unless the file is the user's."""
+def recorded_config(destination: str, version: int | None) -> str | None:
+    """Return Triton's configuration of a version; None if there is none, or an earlier release pushed the version."""
+    record = read_record(destination, version) if version is not None else None
+    return record.config if record else None
+
+
+def replace_config(address: str, config: str) -> bool:
+    """Write Triton's configuration, unless it is there, or the file is the user's; return True if it was written."""
     before = read_config(address)
-    if before and before.startswith(HEADER) and before != config:
+    is_other = before is not None and before.startswith(HEADER) and before != config
+    if is_other:
         remote_files.write_file(address, config.encode())
+    return is_other
 
 
 def _version_name(name: str) -> str:
@@ -289,17 +306,18 @@ def check_name(path: Path, *, link: bool = False) -> None:
 
 
 @contextlib.contextmanager
-def translate_errors(folder: str | Path) -> Iterator[None]:
-    """Raise ComponentError for an OSError of the body of the ``with`` statement."""
+def translate_errors(folder: str | Path, *, is_push: bool = True) -> Iterator[None]:
+    """Raise ComponentError for an OSError of the body of the ``with`` statement, which pushes or changes a version."""
     try:
         yield
     except OSError as error:
-        expected, fix = "a folder that can be written", "change its permissions, or push elsewhere"
+        expected, fix = "a folder that can be written", "change its permissions" + ", or push elsewhere" * is_push
         if error.errno in NAME_IN_USE and error.filename2:  # of a rename
             expected, fix = "one file or folder of this name", "rename or remove one of them, then repeat the command"
         elif error.errno in (errno.ENOSPC, errno.EDQUOT):
-            expected = "room for one more version"
+            expected = "room for one more version" if is_push else "room for a record"
             fix = "free some space there, as by removing old versions; with keep=N later pushes remove them"
         names = " and ".join(str(name) for name in (error.filename, error.filename2) if name)
-        received = f"push_model: destination={folder}: {error.strerror or error}{names and f': {names}'}"
+        what = "push_model: destination=" * is_push
+        received = f"{what}{folder}: {error.strerror or error}{names and f': {names}'}"
         raise ComponentError(received, expected, fix) from error

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tfopt.components.push_model.registration import update_registrations
+from tfopt.components.push_model.registrations.kind import parse_targets
 from tfopt.components.push_model.store_versions import StoreVersions, open_versions
 from tfopt.components.push_model.version_record import read_record
 from tfopt.components.push_model.versions import Versions, folder_name, translate_errors
@@ -98,34 +99,26 @@ def restore(destination: str, version: int | None, reason: str) -> Withdrawal:
 
 def _change(destination: str, choose: Callable[[Versions | StoreVersions, Changes], Change]) -> Withdrawal:
     """Record the chosen change, unless it is recorded, and carry it out."""
+    remote_files.check_scheme(destination)
     versions = open_versions(destination)
     if not remote_files.list_names(versions.destination):
         expected = "the folder or address that push_model pushes to"
         raise ComponentError(f"{destination}: nothing is there", expected, "check the path")
-    with translate_errors(versions.destination), versions.locked():
+    with translate_errors(versions.destination, is_push=False), versions.locked():
         versions.complete_changes()
         changes, change = _choose_by_current(versions, choose)
         if change not in changes.get(change.version, ()):
             change = replace(change, complete=False)
             write_change(versions.destination, change, changes)
             versions.complete_changes()
-        # In a store, the command that withdrew the version may not have moved its pointer yet.
-        left = [number for number in versions.numbers() if number != change.version or change.action == "restored"]
-        served = max(left, default=None)
+        versions.show_newest()
         record = read_record(versions.destination, change.version)
-        newest = read_record(versions.destination, served) if served is not None else None
-        versions.show_newest(newest.config if newest else None)
         trained = record.trained if record and change.action == "withdrawn" else None
         if trained and warm_start.forget_model(versions.destination, trained):
             log.info("the next training does not start from the model behind version %d", change.version)
-    updates: dict[str, str] = {}
-    if record and (served is None or newest):
-        note = str(change) if change.action == "withdrawn" else None
-        updates = update_registrations(record, newest.pushed if newest else None, note)
-    elif record:
-        log.warning("version %d was pushed by an earlier release: update its registrations yourself", served)
-    with translate_errors(versions.destination):
-        return Withdrawal(complete_change(versions.destination, change), served, updates)
+    updates = update_registrations(versions, record.pushed, parse_targets(record.targets)) if record else {}
+    with translate_errors(versions.destination, is_push=False):
+        return Withdrawal(complete_change(versions.destination, change), versions.newest(), updates)
 
 
 def _choose_by_current(

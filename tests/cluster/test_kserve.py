@@ -5,7 +5,7 @@ import yaml
 
 from tests.cluster.conftest import wait_for
 from tests.cluster.kubeflow import kubectl, manifests
-from tests.components.test_push_model_registrations import version
+from tests.components.pushes import version
 from tfopt.components.push_model.registrations import kserve
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600), pytest.mark.usefixtures("node")]

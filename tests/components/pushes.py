@@ -6,16 +6,35 @@ from tests.components.decisions import decide
 from tests.reports import DIGITS
 from tfopt.artifacts import Model
 from tfopt.components.push_model.component import push_model
+from tfopt.components.push_model.registrations.kind import PushedVersion
 from tfopt.components.push_model.store_versions import StoreVersions
-from tfopt.components.push_model.versions import PushResult, Versions
+from tfopt.components.push_model.version_record import VersionRecord
+from tfopt.components.push_model.versions import MakeConfig, PushResult, Versions
 from tfopt.serving.layouts import copy_model
 
 
-def add(versions: Versions | StoreVersions, model: Path) -> PushResult:
-    """Add a version with the files of a model only."""
+def version(**fields) -> PushedVersion:
+    """Return a version with some fields of its own."""
+    values = {
+        "name": "digits",
+        "number": 8,
+        "path": "/models/digits/8",
+        "destination": "s3://bucket/models/digits",
+        "format": "tflite",
+        "layout": "tf_serving",
+        "model": "tflite int8",
+        "digest": "0" * 64,
+        "reason": "blessed",
+    }
+    return PushedVersion(**values | fields)
+
+
+def add(versions: Versions | StoreVersions, model: Path, make_config: MakeConfig | None = None) -> PushResult:
+    """Add a version with the files of a model only, and a configuration of Triton."""
+    record = VersionRecord("", version(), [])
     with versions.staged() as stage:
         copy_model(Model(model), versions.layout, stage)
-        return versions.add(stage)
+        return versions.add(stage, record, make_config=make_config)
 
 
 class Push:

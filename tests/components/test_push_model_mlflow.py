@@ -12,7 +12,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.components.test_push_model_registrations import version
+from tests.components.pushes import version
 from tfopt.components.push_model.registrations.kind import parse_targets, register_with, update_with
 from tfopt.errors import ComponentError
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.components.pushes import Push
+from tests.components.pushes import Push, version
 from tests.distributions import install
 from tfopt.artifacts import Decision
 from tfopt.artifacts.formats import FORMATS
 from tfopt.component import find
 from tfopt.components.push_model.registration import pushed_metrics
 from tfopt.components.push_model.registrations import kserve
-from tfopt.components.push_model.registrations.kind import KINDS, PushedVersion, parse_targets, register_with
+from tfopt.components.push_model.registrations.kind import KINDS, parse_targets, register_with
 from tfopt.dag.tracing import load
 from tfopt.errors import ComponentError, MachineError
 from tfopt.kfp.compiler import compile_pipeline
@@ -61,21 +61,6 @@ def accepted(models, manifest: dict) -> dict:
     content = api.sanitize_for_serialization(read(manifest, "V1beta1InferenceService"))
     assert content["spec"]["predictor"]["model"].pop("name") == ""  # the class's default
     return content
-
-
-def version(**fields) -> PushedVersion:
-    values = {
-        "name": "digits",
-        "number": 8,
-        "path": "/models/digits/8",
-        "destination": "s3://bucket/models/digits",
-        "format": "tflite",
-        "layout": "tf_serving",
-        "model": "tflite int8",
-        "digest": "0" * 64,
-        "reason": "blessed",
-    }
-    return PushedVersion(**values | fields)
 
 
 def scalars(folder: Path) -> dict[str, list[tuple[int, float]]]:

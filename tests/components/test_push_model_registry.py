@@ -10,7 +10,7 @@ import socket
 
 import pytest
 
-from tests.components.test_push_model_registrations import version
+from tests.components.pushes import version
 from tests.model_registry import ModelRegistryServer
 from tfopt.components.push_model.registrations.kind import parse_targets, register_with
 from tfopt.errors import ComponentError

@@ -50,8 +50,8 @@ def test_each_push_copies_the_version_and_writes_its_pointer_last(model, bucket,
     assert (pointer["version"], pointer["files"]["model.tflite"]) == (2, 3)
     order = [name for name in re.findall(r"PUT /\S+/served/(\S+)", caplog.text) if ".probe" not in name][-7:]
     files = ["2/assets.extra/model_card.json", "2/model.tflite"]
-    described = ["versions/2.provenance.json", "versions/2.sha256"]
-    assert order == ["versions/2.claim", *files, *described, "versions/2.json", "versions/2.pushed.json"]
+    described = ["versions/2.provenance.json", "versions/2.sha256", "versions/2.pushed.json"]
+    assert order == ["versions/2.claim", *files, *described, "versions/2.json"]
 
 
 def test_the_newest_model_is_not_pushed_again_and_old_versions_are_removed(model, bucket):  # noqa: F811

@@ -11,8 +11,8 @@ import pytest
 from google.protobuf import text_format
 from tritonclient.grpc.model_config_pb2 import DataType, ModelConfig, ModelInstanceGroup
 
+from tests.components.pushes import version
 from tests.components.test_push_model import push
-from tests.components.test_push_model_registrations import version
 from tests.components.test_validate_serving import FACTOR, product
 from tfopt import runtimes
 from tfopt.artifacts import Model, SavedModel

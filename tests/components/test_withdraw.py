@@ -4,20 +4,23 @@ import datetime
 import json
 import shutil
 import subprocess
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
 import yaml
 
-from tests.components.pushes import add
+from tests.components.pushes import add, version
 from tests.components.test_push_model import changed, entries, model, push  # noqa: F401  (model is a fixture)
 from tests.components.test_push_model_manifest import keys  # noqa: F401  (a fixture)
-from tests.components.test_push_model_registrations import version
 from tests.components.test_push_model_registry import stored
 from tests.components.test_select_model_history import earlier, three_runs  # noqa: F401  (fixtures)
 from tests.model_registry import ModelRegistryServer
 from tfopt.artifacts import KerasModel
 from tfopt.cli.main import main
+from tfopt.components.push_model import registration
 from tfopt.components.push_model.registrations.kind import parse_targets, register_with, update_with
 from tfopt.components.push_model.versions import Versions
 from tfopt.components.push_model.withdraw import open_versions, restore, withdraw
@@ -302,6 +305,47 @@ def test_a_command_that_is_repeated_after_a_failure_changes_one_version(two, des
     assert withdraw(destination, None, "the newest one is meant").change.version == 4
 
 
+def interrupt(monkeypatch, module, name: str, command: Callable[[], object]) -> None:
+    """Run another command, whole, before the first call of a function."""
+    original, commands = getattr(module, name), [command]
+
+    def call(*arguments):
+        if commands:
+            with ThreadPoolExecutor(1) as pool:  # in another context: a component declares those that it runs itself
+                pool.submit(commands.pop()).result()
+        return original(*arguments)
+
+    monkeypatch.setattr(module, name, call)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "served"), [("push", "withdraw", 2), ("withdraw", "push", 3), ("push", "push", 4)]
+)
+def test_registrations_are_those_of_the_newest_version_after_two_commands_at_once(
+    first,
+    second,
+    served,
+    model,  # noqa: F811
+    tmp_path,
+    monkeypatch,
+):
+    manifest, folder = tmp_path / "digits.yaml", str(tmp_path / "served")
+    models = [shutil.copytree(model, tmp_path / user / "model") for user in ("one", "two")]
+
+    def run(command: str, user: int, text: str) -> None:
+        if command == "withdraw":
+            withdraw(folder, None, "wrong")
+            return
+        new = changed(models[user], text)
+        push(new, folder, register=[f"kserve={manifest}"], destination_uri="s3://bucket/digits")
+
+    for text in ("one", "two"):
+        run("push", 0, text)
+    interrupt(monkeypatch, registration, "_call_each", partial(run, second, 1, "of the second"))
+    run(first, 0, "of the first")
+    assert yaml.safe_load(manifest.read_text())["metadata"]["annotations"]["tfopt/version"] == str(served)
+
+
 def test_kserve_has_no_file_of_a_version_that_it_cannot_serve(tmp_path):
     (target,) = parse_targets([f"kserve={tmp_path / 'digits.yaml'}"])
     eighth = version(number=8, format="saved_model", layout="tf_serving", destination="s3://bucket/digits")
@@ -345,6 +389,19 @@ def test_the_next_training_does_not_start_from_a_withdrawn_model(digits_model, m
     assert warm_start.load_model(destination) is None
 
 
+def test_the_model_of_a_version_that_is_withdrawn_during_its_push_is_not_stored(
+    digits_model,
+    model,  # noqa: F811
+    destination,
+    monkeypatch,
+):
+    push(model, destination)
+    command = partial(withdraw, destination, 2, "wrong")
+    interrupt(monkeypatch, warm_start, "store_model", command)
+    push(changed(model, "new"), destination, trained=KerasModel(digits_model))
+    assert warm_start.load_model(destination) is None
+
+
 @pytest.mark.parametrize(
     ("command", "received"),
     [
@@ -353,6 +410,9 @@ def test_the_next_training_does_not_start_from_a_withdrawn_model(digits_model, m
         (lambda folder: restore(folder, None, ""), "no version is withdrawn.*\n.*\n.*none"),
         (lambda folder: restore(folder, 1, ""), "version 1 is not withdrawn"),
         (lambda folder: withdraw(f"{folder}/nothing", 1, ""), "nothing is there"),
+        (lambda _: withdraw("", 1, ""), "an empty path"),
+        (lambda _: withdraw("s4://bucket/served", 1, ""), "s4://.*\n.*\n.*known: abfs"),
+        (lambda _: main(["history", " ", "--debug"]), "an empty path"),
     ],
 )
 def test_refused(command, received, model, destination):  # noqa: F811

@@ -16,16 +16,25 @@ from tests.components.test_push_model import changed, model  # noqa: F401  (mode
 from tfopt.components.push_model.withdraw import open_versions, restore, withdraw
 from tfopt.errors import ComponentError
 from tfopt.model_store.withdrawals import read_changes
+from tfopt.serving.triton_config import HEADER
 from tfopt.storage import remote_files
+
+
+def push(destination: str, new: Path) -> None:
+    """Add a version with a configuration of Triton that names it."""
+    text = (new / "Format-Serving" / "tflite").read_text()
+    add(open_versions(destination), new, lambda _, __: HEADER + text)
+
 
 COMMANDS = {
     "withdraw": lambda destination, _: withdraw(destination, 2, "wrong"),
     "restore": lambda destination, _: restore(destination, 2, "right"),
-    "push": lambda destination, new: add(open_versions(destination), new),
+    "push": push,
 }
 PAIRS = [
     ("withdraw", "withdraw"), ("withdraw", "restore"), ("withdraw", "push"), ("restore", "restore"),
     ("restore", "withdraw"), ("restore", "push"), ("push", "withdraw"), ("push", "restore"),
+    ("push", "push"),
 ]  # fmt: skip
 
 
@@ -70,14 +79,17 @@ def check_place(destination: str) -> None:
     places = destination, f"{destination}/withdrawn"
     contents = [remote_files.read_file(f"{place}/2/model.tflite") for place in places]
     assert contents == ([b"two", None] if shown else [None, b"two"])
-    assert (2 in open_versions(destination).numbers()) == shown
+    versions = open_versions(destination)
+    assert (2 in versions.numbers()) == shown
+    newest = remote_files.read_file(f"{versions.path(versions.newest())}/model.tflite")
+    assert remote_files.read_file(f"{destination}/config.pbtxt") == HEADER.encode() + newest
 
 
 @pytest.mark.parametrize(("first", "second"), PAIRS)
 def test_a_command_may_come_between_any_two_requests_of_another(first, second, model, tmp_path, monkeypatch):  # noqa: F811
     destination, stored = f"memory:/{tmp_path}/served", MemoryFileSystem.store
     for text in ("one", "two"):
-        add(open_versions(destination), changed(model, text))
+        push(destination, changed(model, text))
     if first == "restore" or (first, second) == ("push", "restore"):
         withdraw(destination, 2, "before")
     new = [changed(model, "new of the first"), changed(model, "new of the second")]
@@ -99,7 +111,7 @@ def test_a_command_may_come_between_any_two_requests_of_another(first, second, m
 def test_commands_in_several_processes_lose_nothing(model, bucket):  # noqa: F811
     destination = f"{bucket}/served"
     for text in ("one", "two"):
-        add(open_versions(destination), changed(model, text))
+        push(destination, changed(model, text))
     new, commands = changed(model, "new"), ["withdraw", "restore", "withdraw", "push", "restore"]
     with ProcessPoolExecutor(len(commands), multiprocessing.get_context("spawn"), wait_for_store) as pool:
         for _ in range(3):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import yaml
 
-from tests.components.test_push_model_registrations import version
+from tests.components.pushes import version
 from tests.distributions import install
 from tfopt import runtimes
 from tfopt.artifacts import Blessing, Model

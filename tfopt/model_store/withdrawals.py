@@ -119,6 +119,11 @@ def new_change(version: int, action: Action, digest: str, reason: str, *, allow:
     return Change(version, action, digest, time, by, reason, allow)
 
 
+def hidden_versions(destination: str) -> set[int]:
+    """Return the versions that are not served any more, and whose files may not be moved yet."""
+    return {number for number, changes in read_changes(destination).items() if changes[-1].action == "withdrawn"}
+
+
 def is_withdrawn(changes: Sequence[Change]) -> bool:
     """Return True if a version with these changes, oldest first, is not served any more."""
     return bool(changes) and changes[-1].action != "restored"

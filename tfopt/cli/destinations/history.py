@@ -13,6 +13,7 @@ from tfopt.formatting import visible
 from tfopt.model_store.run_history import RunRecord, read_all_runs
 from tfopt.model_store.withdrawals import Changes, read_changes
 from tfopt.reports import report_schema
+from tfopt.storage import remote_files
 
 if TYPE_CHECKING:
     from tfopt.components.push_model.withdraw import Withdrawal
@@ -97,6 +98,7 @@ def _print_change(result: "Withdrawal", arguments: argparse.Namespace) -> int:
 def _history(arguments: argparse.Namespace) -> int:
     if arguments.last < 1:
         raise ComponentError(f"--last {arguments.last}", "a number from 1", "write for example --last 30")
+    remote_files.check_scheme(arguments.destination)
     runs = read_all_runs(arguments.destination, arguments.last)
     changes = read_changes(arguments.destination)
     if arguments.json:
