@@ -183,7 +183,7 @@ def test_warm_up_requests_that_do_not_fit_the_model_are_reported(digits_model, t
 )
 def test_a_user_configuration_that_triton_would_reject_is_reported(tmp_path, wrong, fault):
     from tfopt.artifacts.tensor_spec import TensorSpec
-    from tfopt.components.validate_serving.triton_server import check_config
+    from tfopt.serving.triton_server import check_config
 
     file = tmp_path / "product" / "config.pbtxt"
     file.parent.mkdir()
@@ -200,7 +200,7 @@ def test_a_user_configuration_that_triton_would_reject_is_reported(tmp_path, wro
 @pytest.mark.parametrize("config", ["", 'input { name: "x" data_type: TYPE_FP32 dims: [28] }'])
 def test_batching_without_an_open_batch_is_reported(tmp_path, shape, config):
     from tfopt.artifacts.tensor_spec import TensorSpec
-    from tfopt.components.validate_serving.triton_server import check_config
+    from tfopt.serving.triton_server import check_config
 
     file = tmp_path / "config.pbtxt"
     spec, open_spec = TensorSpec("float32", shape, ranked=shape != (None,)), TensorSpec("float32", (None, 28))
@@ -224,7 +224,7 @@ def test_the_configuration_at_the_destination_is_checked(tmp_path, monkeypatch):
 def test_the_declared_fields_match_tritons_configuration():
     from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-    from tfopt.components.validate_serving.triton_server import _create_message
+    from tfopt.serving.triton_server import _create_message
 
     def compare(ours, theirs) -> None:
         for field in ours.fields:
@@ -302,7 +302,7 @@ SERVER = """
 import contextlib
 from tfopt import runtimes
 from tfopt.artifacts import Model
-from tfopt.components.validate_serving.servers import Server, ServerProgram
+from tfopt.serving.servers import Server, ServerProgram
 
 @contextlib.contextmanager
 def run(program, root, signature, deadline):
