@@ -58,7 +58,7 @@ def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_f
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         root = Path(folder, Path(test.destination or NAME).name)
         try:
-            with limit_served_models(layout, model.format):
+            with limit_served_models((layout, model.format)):
                 result = run_in_child(
                     check_server,
                     *(model, examples, test, row, root, time.monotonic() + LOADING * test.max_seconds),

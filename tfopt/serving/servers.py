@@ -84,10 +84,14 @@ def find_server(layout: str, format: str) -> ServerProgram | None:
     return PROGRAMS[name] if name else None
 
 
-def limit_served_models(layout: str, format: str) -> AbstractContextManager[None]:
-    """Let child processes write to no output, as a model could bless itself, and connect if a server runs."""
-    server, limits = find_server(layout, format), limits_of_children()
-    has_server = server is not None and server.find_program(format) is not None
+def limit_served_models(*served: tuple[str, str]) -> AbstractContextManager[None]:
+    """Let child processes write to no output, as a model could bless itself, and connect if a server runs.
+
+    ``served`` are the layout and format of each model.
+    """
+    limits = limits_of_children()
+    servers = [(find_server(layout, format), format) for layout, format in served]
+    has_server = any(server is not None and server.find_program(format) is not None for server, format in servers)
     return limited_children(limits and Limits((), tcp=has_server))
 
 
