@@ -10,7 +10,13 @@ from typing import Literal
 from tfopt.artifacts import Files, InfraBlessing, Model
 from tfopt.components.replay.parameters import ReplayTest, Traffic
 from tfopt.components.replay.side_by_side import LOADING, Replayed, replay_requests
-from tfopt.components.replay.verdict import describe_answers, describe_blindness, judge_answers, judge_latency
+from tfopt.components.replay.verdict import (
+    NOT_MEASURED,
+    describe_answers,
+    describe_blindness,
+    judge_answers,
+    judge_latency,
+)
 from tfopt.error_messages import disk_full_error
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import LEVEL
@@ -95,7 +101,9 @@ def _report(rows: list[ServedModel], result: Replayed, test: ReplayTest, refusal
     goals = [GoalResult(text, False, "not measured") for text in test.goals]
     if counts.looks:
         goals = [*judge_answers(counts, result.error), *judge_latency(result.latency_goals, latency)]
-    missed = [goal.reason for goal in goals if not goal.met]
+    missed = [goal.reason for goal in goals if not goal.met and goal.reason != NOT_MEASURED]
+    if missed and counts.looks:
+        missed.append(describe_answers(counts))
     faults = [*filter(None, [refusal, result.fault]), *([] if result.fault else missed)]
     reason = "; ".join(faults) or _summary(result, latency)
     model = _measured(rows[0], result, latency, "model", test)

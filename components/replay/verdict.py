@@ -18,6 +18,8 @@ from tfopt.model_store.run_history import HistoricalMedian
 from tfopt.reports.evaluation_report import Difference, Estimate, Metric, SliceMetrics
 from tfopt.reports.replay_report import GoalResult, ReplayedLatency
 
+NOT_MEASURED = "not measured, because a goal on the answers is missed"
+
 
 @dataclass(frozen=True)
 class ServedValue(HistoricalMedian):
@@ -83,7 +85,7 @@ def judge_answers(disagreement: Disagreement, error: float) -> list[GoalResult]:
 def judge_latency(goals: Sequence[Goal], latency: Mapping[str, ReplayedLatency]) -> list[GoalResult]:
     """Return the results of the goals on latency."""
     if not latency:
-        return [GoalResult(goal.text, False, "latency was not measured") for goal in goals]
+        return [GoalResult(goal.text, False, NOT_MEASURED) for goal in goals]
     baseline = measurements(_metrics({name: row.served for name, row in latency.items()}), [])
     own = _measured(latency, {name: row.model for name, row in latency.items()}, baseline)
     paired = _measured(latency, {name: _paired(row) for name, row in latency.items()}, baseline)

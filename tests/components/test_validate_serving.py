@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -296,6 +298,32 @@ def test_tfxs_pusher_accepts_the_blessing(blessings, tmp_path, blessed):
     )
     assert bool(list(tmp_path.glob("served/*/model.onnx"))) == blessed
     assert pushed.get_int_custom_property("pushed") == int(blessed)
+
+
+def test_a_rate_has_a_latency_of_its_own_and_a_limit(tmp_path):
+    blessing = validate(product(tmp_path), tmp_path, rate=500, max_p99_ms=5000, seconds=0.1)
+    row = blessing.read()["models"][0]
+    assert row["blessed"] and "at 500/s by 1 replica (1 needed)" in row["reason"]
+    at_rate = row["at_rate"]
+    assert (at_rate["calls"], at_rate["replicas_needed"], at_rate["arrivals"]) == (100, 1, "poisson")
+    assert 0 < at_rate["p50_ms"] <= at_rate["p99_ms"] == blessing.metadata["p99_ms_at_rate"]
+    settings = {"rate": 900, "replicas": 3, "arrivals": "constant", "seconds": 0.1}
+    reason = validate_unservable(product(tmp_path), tmp_path, max_p99_ms=0.0, **settings)
+    assert reason.endswith("ms at 900/s by 3 replicas, not 0 ms")
+
+
+def test_a_rate_above_the_capacity_needs_replicas():
+    """A service of 4 ms is 250 per second; three replicas of 400/s have a utilization of 53 % each."""
+    from tfopt.components.validate_serving.latency import measure_rate
+    from tfopt.components.validate_serving.parameters import ServingTest
+
+    batches = [{"x": np.zeros((1, 3), np.float32)}]
+    test = ServingTest(rate=400, max_p99_ms=40, seconds=0.2, arrivals="constant")
+    measured = measure_rate([lambda batch: time.sleep(0.004)], batches, test, throughput=250)
+    assert measured.p99_ms > 100
+    assert measured.replicas_needed in (2, 3)
+    hopeless = replace(test, max_p99_ms=1.0)
+    assert measure_rate([lambda batch: time.sleep(0.004)], batches, hopeless, 250).replicas_needed is None
 
 
 SERVER = """
