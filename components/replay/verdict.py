@@ -105,15 +105,15 @@ def describe_blindness(goals: Sequence[Goal], latency: Mapping[str, ReplayedLate
     notes = []
     for goal in goals:
         row = latency[names[goal.metric]]
-        width = row.difference.value - row.difference.low
+        difference, width = row.difference, row.difference.value - row.difference.low
         allowed = goal.number * row.served.value if goal.relative else goal.number
-        if goal.kind == "max_regression" and not row.difference.no_bound and width > allowed:
-            share = f"{(allowed + width) / row.served.value:.0%}"
-            notes.append(
-                f"goal {goal.text!r}: {names[goal.metric]} varied so much that a loss of up to {share} may be missed"
-            )
-        if goal.kind == "max_regression" and row.difference.no_bound:
-            notes.append(f"goal {goal.text!r}: no loss can be found: {row.difference.no_bound}")
+        if goal.kind != "max_regression" or difference.low > allowed:
+            continue
+        if difference.no_bound:
+            notes.append(f"goal {goal.text!r}: measured values alone are compared: {difference.no_bound}")
+        elif width > allowed:
+            loss = f"a loss of up to {(allowed + width) / row.served.value:.0%} may be missed"
+            notes.append(f"goal {goal.text!r}: {names[goal.metric]} varied so much that {loss}")
     return notes
 
 
