@@ -35,7 +35,7 @@ class ServedVersionError(ComponentError):
 
 @dataclass
 class Replayed:
-    """What a replay measured."""
+    """Results of a replay."""
 
     recording: Recording
     disagreement: Disagreement

@@ -44,7 +44,7 @@ class Server:
 
 
 class FolderSettings(Protocol):
-    """What the files next to the versions depend on: the parameters of `validate_serving` with these names."""
+    """Settings that the files next to the versions depend on: the parameters of `validate_serving` with these names."""
 
     @property
     def destination(self) -> str | None: ...  # noqa: D102
