@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from tests.contract.three_layers import build_model
+from tests.reports import recipe_report
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel, Model, Recipe, TrainingPlan
 from tfopt.component import Component, components
@@ -88,7 +89,7 @@ def write_sources(folder: Path) -> dict[str, Path]:
     paths["recording"] = folder / "requests.jsonl"
     paths["recording"].write_text("\n".join(lines))
     paths["previous"] = folder / "previous"
-    Recipe(paths["previous"]).write({"winner": None, "decision": {"selected_digest": ""}})
+    Recipe(paths["previous"]).write(recipe_report())
     paths["plan"] = folder / "plan"
     TrainingPlan(paths["plan"]).write({"settings": {"prefetch": 4}})
     paths["anomalies"] = folder / "anomalies"
