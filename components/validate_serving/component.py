@@ -58,3 +58,5 @@ def validate_serving(
             "p99_ms": latency.p99_ms,
             "concurrency": latency.concurrency,
         }
+    if at_rate := result.at_rate:
+        infra_blessing.metadata |= {"p99_ms_at_rate": at_rate.p99_ms, "replicas_needed": at_rate.replicas_needed or 0}

@@ -1,17 +1,23 @@
-"""Latency with several clients at once, and the number of clients at which throughput is saturated."""
+"""Latency with several clients at once or at a rate, and the number of clients at which throughput is saturated."""
 
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.components.validate_serving.servers import Client
+from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.data.batches import Batch
 from tfopt.measurement.saturation import find_saturation
-from tfopt.reports.serving_report import ClientSweep, ServedLatency
+from tfopt.reports.serving_report import ClientSweep, RateLatency, ServedLatency
+from tfopt.serving.load_generator import arrival_times, replicas_needed, send_open_loop
+from tfopt.serving.servers import Client
 
+FEWEST = 100  # requests at a rate: with fewer the 99th percentile is the largest value
+MOST_TIMES = 16  # as many replicas as the throughput needs, when the number of replicas is searched
 ROUNDS = 15  # of a sweep: enough that the median ignores disturbed rounds
 
 
@@ -30,6 +36,38 @@ def sweep(clients: Sequence[Client], batches: list[Batch], seconds: float) -> Cl
     counts = [1 << power for power in range(len(clients).bit_length())]
     latencies, rates = _measure(clients, batches, seconds, counts, ROUNDS)
     return ClientSweep(latencies, find_saturation(rates))
+
+
+def measure_rate(clients: Sequence[Client], batches: list[Batch], test: ServingTest, throughput: float) -> RateLatency:
+    """Return percentiles of latency at the rate of the test, and how many replicas its limit needs.
+
+    Each replica gets an equal share of the requests at random, so one of them is measured at that part of the rate.
+    ``throughput`` is what one replica answers per second without a pause.
+    """
+    assert test.rate
+    rate, limit = test.rate, test.max_p99_ms
+
+    @cache
+    def measure_part(replicas: int) -> RateLatency:
+        count = max(FEWEST, round(rate / replicas * test.seconds))
+        calls = [partial(_send_one, client, batches) for client in clients]
+        load = send_open_loop(calls, arrival_times(test.arrivals, rate / replicas, count))
+        p50, p99 = (float(value) for value in np.percentile(load.latencies * 1e3, [50, 99]))
+        delay = float(np.percentile(load.delays * 1e3, 99)) if len(load.delays) else None
+        return RateLatency(rate, test.arrivals, replicas, count, p50, p99, delay)
+
+    measured = measure_part(test.replicas)
+    if limit is None or measure(clients[:1], batches, test.seconds).p99_ms > limit:  # no queue can be shorter
+        return measured
+    least = max(1, int(rate / throughput / 2))
+    needed = replicas_needed(
+        lambda count: measure_part(count).p99_ms <= limit, least, MOST_TIMES * least + test.replicas
+    )
+    return replace(measured, replicas_needed=needed)
+
+
+def _send_one(client: Client, batches: list[Batch], number: int) -> None:
+    client(batches[number % len(batches)])
 
 
 def _measure(

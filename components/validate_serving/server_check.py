@@ -3,7 +3,6 @@
 import tempfile
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,21 +13,20 @@ from numpy.typing import NDArray
 from tfopt import runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.saved_model_proto import read_meta_graph
-from tfopt.artifacts.tensor_spec import TensorSpec, fixed_batch
-from tfopt.components.validate_serving.latency import measure, sweep
+from tfopt.artifacts.tensor_spec import TensorSpec, are_compatible, fixed_batch
+from tfopt.components.validate_serving.latency import measure, measure_rate, sweep
 from tfopt.components.validate_serving.parameters import ServingTest
-from tfopt.components.validate_serving.servers import Server, find_server, serve
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
 from tfopt.error_messages import disk_full_error, first_line
 from tfopt.errors import ComponentError
 from tfopt.graph_checks.comparison import tolerance_of
-from tfopt.processes.isolation import Limits, limited_children, limits_of_children
 from tfopt.processes.subprocess_call import run_in_child
-from tfopt.reports.serving_report import ServedModel
+from tfopt.reports.serving_report import RateLatency, ServedModel
 from tfopt.runtimes import Runtime, environment
 from tfopt.serving import warm_up
 from tfopt.serving.layouts import resolve_layout, version_files, write_version
+from tfopt.serving.servers import Server, compare_signatures, find_server, limit_served_models, serve
 from tfopt.storage.remote_files import local_path
 
 Outputs = Mapping[str, NDArray[Any]]
@@ -60,7 +58,7 @@ def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_f
     with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
         root = Path(folder, Path(test.destination or NAME).name)
         try:
-            with _limited(layout, model.format):
+            with limit_served_models((layout, model.format)):
                 result = run_in_child(
                     check_server,
                     *(model, examples, test, row, root, time.monotonic() + LOADING * test.max_seconds),
@@ -76,18 +74,29 @@ def validate(model: Model, examples: Examples | None, test: ServingTest, *, is_f
     if isinstance(result, ComponentError):
         raise result
     served, faults = result
-    limit = test.max_p99_ms
-    if limit is not None and served.latency and served.latency.p99_ms > limit:
-        p99 = served.latency.p99_ms
-        faults.append(f"99% of the requests take up to {p99:.3g} ms with {test.concurrency} clients, not {limit:g} ms")
+    if fault := _latency_fault(served, test.max_p99_ms):
+        faults.append(fault)
     return replace(served, blessed=not faults, reason="; ".join(faults) or _summary(served))
 
 
-def _limited(layout: str, format: str) -> AbstractContextManager[None]:
-    """Let child processes write to no output, as a model could bless itself, and connect if a server runs."""
-    server, limits = find_server(layout, format), limits_of_children()
-    has_server = server is not None and server.find_program(format) is not None
-    return limited_children(limits and Limits((), tcp=has_server))
+def _latency_fault(served: ServedModel, limit: float | None) -> str | None:
+    """Return by how much the latency exceeds a limit, at the rate if there is one; None if it does not."""
+    measured = served.at_rate or served.latency
+    if limit is None or measured is None or measured.p99_ms <= limit:
+        return None
+    where = (
+        describe_rate(served.at_rate)
+        if served.at_rate
+        else f"with {served.latency and served.latency.concurrency} clients"
+    )
+    return f"99% of the requests take up to {measured.p99_ms:.3g} ms {where}, not {limit:g} ms"
+
+
+def describe_rate(measured: RateLatency) -> str:
+    """Return the rate of a measurement, and how many replicas it needs, in words."""
+    replicas = f"{measured.replicas} replica{'s' if measured.replicas > 1 else ''}"
+    needed = measured.replicas_needed
+    return f"at {measured.rate:g}/s by {replicas}{f' ({needed} needed)' if needed else ''}"
 
 
 def _summary(served: ServedModel) -> str:
@@ -97,6 +106,8 @@ def _summary(served: ServedModel) -> str:
         f"served by {served.server}: {served.requests} requests with the expected outputs; "
         f"p50 {latency.p50_ms:.3g} ms, p99 {latency.p99_ms:.3g} ms with {latency.concurrency} clients"
     )
+    if measured := served.at_rate:
+        text += f"; p99 {measured.p99_ms:.3g} ms {describe_rate(measured)}"
     return f"{text}; by the number of clients {sweep.saturation.summary}" if sweep and sweep.saturation else text
 
 
@@ -162,26 +173,12 @@ def _check_responses(
         return row, faults[:MAX_FAULTS]
     clients = [server.client() for _ in range(max(test.concurrency, test.sweep or 0))]
     row = replace(row, latency=measure(clients[: test.concurrency], requests, test.seconds))
+    if test.rate and row.latency:
+        at_rate = measure_rate(clients[: test.concurrency], requests, test, row.latency.requests_per_second)
+        row = replace(row, at_rate=at_rate)
     if test.sweep:
         row = replace(row, sweep=sweep(clients[: test.sweep], requests, test.seconds))
     return row, []
-
-
-def compare_signatures(
-    expected: Runtime, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]
-) -> list[str]:
-    """Return the differences between the signature of the model and the loaded one, one line each."""
-    differences = []
-    for side, ours, theirs in (("input", expected.inputs, inputs), ("output", expected.outputs, outputs)):
-        if set(ours) != set(theirs):
-            differences.append(f"{side}s {', '.join(sorted(theirs))} are served, not {', '.join(sorted(ours))}")
-            continue
-        differences += [
-            f"{side} {name!r} is served as {theirs[name]}, not {spec}"
-            for name, spec in ours.items()
-            if not are_compatible(spec, theirs[name])
-        ]
-    return differences
 
 
 def compare_outputs(
@@ -222,14 +219,3 @@ def _compare(expected: NDArray[Any], served: NDArray[Any], spec: TensorSpec, tol
     error = float(np.abs(values - reference).max()) / spread
     matches = error <= tolerance  # False for NaN, if the model's own output has it
     return ("" if matches else f"differs by {error:.2g} of its range from the model's own output"), error
-
-
-def are_compatible(one: TensorSpec, other: TensorSpec) -> bool:
-    """Return True if dtypes and sizes are the same, or a shape or size is unknown on one side."""
-    if one.dtype != other.dtype:
-        return False
-    if not one.ranked or not other.ranked:
-        return True
-    return len(one.shape) == len(other.shape) and all(
-        None in pair or pair[0] == pair[1] for pair in zip(one.shape, other.shape, strict=True)
-    )

@@ -23,12 +23,12 @@ from tfopt.components.push_model.push import push as push_version
 from tfopt.components.push_model.version_record import VersionRecord
 from tfopt.components.push_model.versions import Versions
 from tfopt.components.push_model.withdraw import restore, withdraw
-from tfopt.components.validate_serving.triton_server import check_config
 from tfopt.errors import ComponentError
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.serving.layouts import version_files
 from tfopt.serving.triton_config import config_text, write_config
 from tfopt.serving.triton_scheduler import Scheduling
+from tfopt.serving.triton_server import check_config
 from tfopt.tensorrt.machine import Machine
 from tfopt.tensorrt.tag import CompatibilityTag
 

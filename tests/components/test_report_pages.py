@@ -19,8 +19,20 @@ from tfopt.components.compare_backbones.compare import build_report
 from tfopt.components.compare_backbones.report import render_html as render_comparison
 from tfopt.components.inspect_model.report import render_html as render_inspection
 from tfopt.components.profile_training.report import render_report as render_plan
+from tfopt.components.replay.report import render_report as render_replay
 from tfopt.components.tune_recipe.report import render_report as render_search
+from tfopt.reports.evaluation_report import Difference, Estimate
 from tfopt.reports.inspection_report import Advice, BatchNormCount, NodeCost, UnalignedKernel, UnfoldableBatchNorm
+from tfopt.reports.replay_report import (
+    GoalResult,
+    LatencyWindow,
+    Look,
+    ReplayedLatency,
+    ReplayedTraffic,
+    ReplayReport,
+    SliceDisagreement,
+)
+from tfopt.reports.serving_report import ServedModel
 
 WIDE = """(page, view) => [page.documentElement.scrollWidth - view.innerWidth,
   ...[...page.body.querySelectorAll("*")].filter(e => !e.closest(".scroll, svg, thead, pre")
@@ -106,6 +118,29 @@ def write_comparison(_: int, folder: Path) -> Path:
     return _written(folder, render_comparison(build_report(resolved, candidates, TRAINING, choice, machine, folder)))
 
 
+def write_replay(_: int, folder: Path) -> Path:
+    row = ServedModel("trained, pruned 80%", "", "tflite", "plain", "LiteRT", True, "", None, None)
+    texts = ["disagreement max 1%", "disagreement[city=Llanfairpwllgwyngyll] max 3%", "p99 max_regression 10%"]
+    latency = Estimate(12.0, 10.0, 15.0), Estimate(2600.0, 2100.0, 3000.0), Difference(2588.0, 2000.0, 2990.0)
+    report = ReplayReport(
+        blessed=False,
+        reason="disagreement is 3.10%, perhaps 9.00%; the goal asks for at most 1.00%",
+        model=row,
+        served=replace(row, name="version 8"),
+        traffic=ReplayedTraffic("JSON lines", 4000, 4000, 0, 12.0, "as recorded, 333 requests per second"),
+        goals=[GoalResult(text, text.startswith("p"), "is 3.10%; the goal asks for 1.00%") for text in texts],
+        level=0.95,
+        looks=[Look(64 << n, 2 << n, 0.01, 0.5 / (n + 1)) for n in range(6)],
+        ended="after 2,048 of 4,000 records: a goal is missed",
+        slices=[SliceDisagreement("city", "Llanfairpwllgwyngyll", 900, 28, 0.01, 0.2)],
+        latency=dict.fromkeys(("p50", "p90", "p99"), ReplayedLatency(*latency)),
+        windows=[LatencyWindow(0.6 * n, 200, 12 + n, 14 * (1 + n**2)) for n in range(20)],
+        delay_p99_ms=0.4,
+        notes=["this machine was too busy to send requests in time: 1% were 0.4 ms late or more"],
+    )
+    return _written(folder, render_replay(report))
+
+
 def _written(folder: Path, text: str) -> Path:
     (folder / "report.html").write_text(text, encoding="utf-8")
     return folder / "report.html"
@@ -118,6 +153,7 @@ PAGES: dict[str, Callable[[Path], Path]] = {
     "inspection": lambda folder: write_inspection(21, folder),
     "plan": lambda folder: write_plan(0, folder),
     "comparison": lambda folder: write_comparison(0, folder),
+    "replay": lambda folder: write_replay(0, folder),
 }
 
 

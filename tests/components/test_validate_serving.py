@@ -6,6 +6,8 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -183,7 +185,7 @@ def test_warm_up_requests_that_do_not_fit_the_model_are_reported(digits_model, t
 )
 def test_a_user_configuration_that_triton_would_reject_is_reported(tmp_path, wrong, fault):
     from tfopt.artifacts.tensor_spec import TensorSpec
-    from tfopt.components.validate_serving.triton_server import check_config
+    from tfopt.serving.triton_server import check_config
 
     file = tmp_path / "product" / "config.pbtxt"
     file.parent.mkdir()
@@ -200,7 +202,7 @@ def test_a_user_configuration_that_triton_would_reject_is_reported(tmp_path, wro
 @pytest.mark.parametrize("config", ["", 'input { name: "x" data_type: TYPE_FP32 dims: [28] }'])
 def test_batching_without_an_open_batch_is_reported(tmp_path, shape, config):
     from tfopt.artifacts.tensor_spec import TensorSpec
-    from tfopt.components.validate_serving.triton_server import check_config
+    from tfopt.serving.triton_server import check_config
 
     file = tmp_path / "config.pbtxt"
     spec, open_spec = TensorSpec("float32", shape, ranked=shape != (None,)), TensorSpec("float32", (None, 28))
@@ -224,7 +226,7 @@ def test_the_configuration_at_the_destination_is_checked(tmp_path, monkeypatch):
 def test_the_declared_fields_match_tritons_configuration():
     from tritonclient.grpc.model_config_pb2 import ModelConfig
 
-    from tfopt.components.validate_serving.triton_server import _create_message
+    from tfopt.serving.triton_server import _create_message
 
     def compare(ours, theirs) -> None:
         for field in ours.fields:
@@ -298,11 +300,37 @@ def test_tfxs_pusher_accepts_the_blessing(blessings, tmp_path, blessed):
     assert pushed.get_int_custom_property("pushed") == int(blessed)
 
 
+def test_a_rate_has_a_latency_of_its_own_and_a_limit(tmp_path):
+    blessing = validate(product(tmp_path), tmp_path, rate=500, max_p99_ms=5000, seconds=0.1)
+    row = blessing.read()["models"][0]
+    assert row["blessed"] and "at 500/s by 1 replica (1 needed)" in row["reason"]
+    at_rate = row["at_rate"]
+    assert (at_rate["calls"], at_rate["replicas_needed"], at_rate["arrivals"]) == (100, 1, "poisson")
+    assert 0 < at_rate["p50_ms"] <= at_rate["p99_ms"] == blessing.metadata["p99_ms_at_rate"]
+    settings = {"rate": 900, "replicas": 3, "arrivals": "constant", "seconds": 0.1}
+    reason = validate_unservable(product(tmp_path), tmp_path, max_p99_ms=0.0, **settings)
+    assert reason.endswith("ms at 900/s by 3 replicas, not 0 ms")
+
+
+def test_a_rate_above_the_capacity_needs_replicas():
+    """A service of 4 ms is 250 per second; three replicas of 400/s have a utilization of 53 % each."""
+    from tfopt.components.validate_serving.latency import measure_rate
+    from tfopt.components.validate_serving.parameters import ServingTest
+
+    batches = [{"x": np.zeros((1, 3), np.float32)}]
+    test = ServingTest(rate=400, max_p99_ms=40, seconds=0.2, arrivals="constant")
+    measured = measure_rate([lambda batch: time.sleep(0.004)], batches, test, throughput=250)
+    assert measured.p99_ms > 100
+    assert measured.replicas_needed in (2, 3)
+    hopeless = replace(test, max_p99_ms=1.0)
+    assert measure_rate([lambda batch: time.sleep(0.004)], batches, hopeless, 250).replicas_needed is None
+
+
 SERVER = """
 import contextlib
 from tfopt import runtimes
 from tfopt.artifacts import Model
-from tfopt.components.validate_serving.servers import Server, ServerProgram
+from tfopt.serving.servers import Server, ServerProgram
 
 @contextlib.contextmanager
 def run(program, root, signature, deadline):

@@ -9,7 +9,8 @@ import pytest
 
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.validate_serving.latency import measure, sweep
-from tfopt.components.validate_serving.server_check import compare_outputs, compare_signatures
+from tfopt.components.validate_serving.server_check import compare_outputs
+from tfopt.serving.servers import compare_signatures
 
 EXPECTED = np.array([[0.0, 1.0], [2.0, 4.0]], np.float32)
 SPEC = {"y": TensorSpec("float32", (None, 2))}

@@ -1,5 +1,6 @@
 """Inputs of every component: small sources, and the outputs of the other components."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     # Blessed without evidence: the network is trained for one epoch, and there are 20 records to measure on.
     "select_model": {"confidence": "estimate", "better_than_constant": False},
     "validate_serving": {"seconds": 0.1, "requests": 4},
+    "replay": {"goals": ["disagreement max 50%", "p99 max 60000"], "seconds": 0.2},
     "tune_recipe": {"formats": ["tflite"], "trials": 1, "seconds": 0.4},
     # Without a GPU it writes a failed model that names what is missing, the same on every engine.
     "convert_tensorrt": {"on_failure": "row"},
@@ -55,12 +57,14 @@ WIRES = {
     "decision": "select_model.decision",
     "infra_blessing": "validate_serving.infra_blessing",
     "fallback": "train.trained",
+    "served": "train.trained",
+    "tested": "validate_serving.infra_blessing",
     "trained": "train.trained",
     "recipe": "previous",
 }
 # The same for inputs of one component. Exports are compared because their runtimes load in a tenth of the time.
 OWN_WIRES: dict[str, dict[str, Any]] = {
-    **{name: {"model": "select_model.selected"} for name in ("push_model", "validate_serving")},
+    **{name: {"model": "select_model.selected"} for name in ("push_model", "replay", "validate_serving")},
     **{
         name: {"baseline": "export_tflite.exported", "candidates": ["export_onnx.exported"]}
         for name in ("evaluate", "benchmark", "select_model")
@@ -78,6 +82,12 @@ def write_sources(folder: Path) -> dict[str, Path]:
     images, labels = load_digits(return_X_y=True)
     np.savez(folder / "digits.npz", image=images[:80].reshape(-1, 8, 8, 1).astype(np.float32), label=labels[:80])
     paths = {"data": folder / "digits.npz", "module": Path(__file__).with_name("three_layers.py")}
+    lines = [
+        json.dumps({"time": 0.002 * n, "instances": [row.tolist()]})
+        for n, row in enumerate(images[:80].reshape(-1, 8, 8, 1))
+    ]
+    paths["recording"] = folder / "requests.jsonl"
+    paths["recording"].write_text("\n".join(lines))
     paths["previous"] = folder / "previous"
     Recipe(paths["previous"]).write(recipe_report())
     paths["plan"] = folder / "plan"

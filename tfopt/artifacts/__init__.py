@@ -32,5 +32,6 @@ from tfopt.artifacts.reports import InfraBlessing as InfraBlessing
 from tfopt.artifacts.reports import Inspection as Inspection
 from tfopt.artifacts.reports import Pushed as Pushed
 from tfopt.artifacts.reports import Recipe as Recipe
+from tfopt.artifacts.reports import Replay as Replay
 from tfopt.artifacts.reports import Report as Report
 from tfopt.artifacts.reports import TrainingPlan as TrainingPlan

@@ -15,6 +15,7 @@ from tfopt.reports.evaluation_report import EvaluationReport, ModelEvaluation
 from tfopt.reports.inspection_report import InspectionReport
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.reports.recipe_report import RecipeReport
+from tfopt.reports.replay_report import ReplayReport
 from tfopt.reports.report_schema import VersionedReport
 from tfopt.reports.serving_report import ServingReport
 from tfopt.reports.training_plan import TrainingPlanReport
@@ -124,6 +125,10 @@ class TrainingPlan(ReportWithPage[TrainingPlanReport], file="plan.json", schema=
 
 class Comparison(ReportWithPage[ComparisonReport], file="comparison.json", schema=ComparisonReport):
     """The output of `compare_backbones`: cost and accuracy, ``comparison.json`` and ``report.html``."""
+
+
+class Replay(ReportWithPage[ReplayReport], file="replay.json", schema=ReplayReport):
+    """The output of `replay`: answers and latency next to the served version's, ``replay.json`` and ``report.html``."""
 
 
 class Blessing(

@@ -94,6 +94,17 @@ def same_shape(one: TensorSpec, other: TensorSpec) -> bool:
     return len(sizes[0]) == len(sizes[1]) and all(a == b or None in (a, b) for a, b in zip(*sizes, strict=True))
 
 
+def are_compatible(one: TensorSpec, other: TensorSpec) -> bool:
+    """Return True if dtypes and sizes are the same, or a shape or size is unknown on one side."""
+    if one.dtype != other.dtype:
+        return False
+    if not one.ranked or not other.ranked:
+        return True
+    return len(one.shape) == len(other.shape) and all(
+        None in pair or pair[0] == pair[1] for pair in zip(one.shape, other.shape, strict=True)
+    )
+
+
 def describe_specs(specs: Mapping[str, TensorSpec]) -> str:
     """Return names, dtypes and shapes in one line."""
     return ", ".join(f"{name}: {spec}" for name, spec in specs.items())

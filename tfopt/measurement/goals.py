@@ -147,7 +147,7 @@ class Goal:
         assert self.reference
         earlier = self.reference.value
         gain = (model.value(self.metric) - earlier) * (1 if model.higher_is_better(self.metric) else -1)
-        usual = f"the median of the last {self.reference.runs} blessed runs, {formatting.amount(self.metric, earlier)}"
+        usual = f"{self.reference.description}, {formatting.amount(self.metric, earlier)}"
         return f"{_describe_gain(self.metric, gain)} against {usual}; {self._allowed(required)}"
 
     def needed_gain(self, baseline: float) -> float:

@@ -42,6 +42,19 @@ class LookSchedule:
         interim = {look: error for look, error in INTERIM_ERRORS.items() if look <= LATEST_INTERIM * rounds}
         return cls({**interim, rounds: 1 - LEVEL - sum(interim.values())})
 
+    @classmethod
+    def doubling(cls, first: int, last: int, error: float) -> "LookSchedule":
+        """Return looks at a number of records, twice as many, and so on; half of the error is that of the last look.
+
+        >>> LookSchedule.doubling(64, 400, 0.04).errors
+        {64: 0.01, 128: 0.01, 400: 0.02}
+        """
+        numbers = [first << power for power in range(max(last, 1).bit_length())]
+        interim = [number for number in numbers if number <= LATEST_INTERIM * last]
+        if not interim:
+            return cls({last: error})
+        return cls({**dict.fromkeys(interim, error / 2 / len(interim)), last: error / 2})
+
     def is_futile(self, rounds: int, difference: float, standard_error: float, margin: float) -> bool:
         """Return True if the remaining rounds would decide a comparison with a probability of less than `FUTILITY`.
 

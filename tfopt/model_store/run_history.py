@@ -81,6 +81,11 @@ class HistoricalMedian:
     runs: int
 
     @property
+    def description(self) -> str:
+        """Return what was measured, in words."""
+        return f"the median of the last {self.runs} blessed runs"
+
+    @property
     def deviation(self) -> float:
         """Return the standard deviation of one run."""
         return self.half_interval * math.sqrt(self.runs) / MEDIAN_HALF_INTERVAL

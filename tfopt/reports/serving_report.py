@@ -28,6 +28,21 @@ class ClientSweep:
 
 
 @dataclass(frozen=True)
+class RateLatency:
+    """Latency under requests at a rate, counted from their arrival, so that it contains the wait for a free client."""
+
+    rate: float  # requests per second of all replicas together
+    arrivals: str  # ``poisson`` or ``constant``
+    replicas: int  # among which the rate was divided; one of them was measured
+    calls: int  # number of requests
+    p50_ms: float
+    p99_ms: float
+    delay_p99_ms: float | None  # of the generator itself; None if no client was ever free at an arrival
+    # the smallest number of replicas that keeps ``max_p99_ms``; None without such a limit, or if none was found
+    replicas_needed: int | None = None
+
+
+@dataclass(frozen=True)
 class ServedModel:
     """The serving test of one model."""
 
@@ -46,6 +61,7 @@ class ServedModel:
     source: str | None = None  # where the inputs of the requests came from
     max_error: float | None = None  # largest difference of an output from that of the model outside of the layout
     warm_up: str | None = None  # the recorded warm-up requests, or why there are none
+    at_rate: RateLatency | None = None  # None unless a rate was requested
     labels: str | None = None  # the labels written into a LiteRT file, or why there are none
 
 

@@ -78,17 +78,7 @@ class Runtime(abc.ABC):
 
     def check(self, arrays: Arrays) -> None:
         """Raise ComponentError unless names, dtypes and shapes are those of `inputs`."""
-        expected = f"inputs {describe_specs(self.inputs)}"
-        for name, spec in self.inputs.items():
-            if name not in arrays:
-                raise ComponentError(f"no input {name!r}", expected, nearest(name, arrays))
-            received = TensorSpec(dtype_name(arrays[name]), arrays[name].shape)
-            if received.dtype != spec.dtype or not _fits(received.shape, spec):
-                fix = f"convert it to {spec.dtype}, and reshape it"
-                raise ComponentError(f"input {name!r}: {received}", str(spec), fix)
-        for name in arrays:
-            if name not in self.inputs:
-                raise ComponentError(f"input {name!r}", expected, nearest(name, self.inputs))
+        check_inputs(arrays, self.inputs)
 
     def close(self) -> None:  # noqa: B027  (most runtimes have nothing to release)
         """Release the model's resources."""
@@ -100,6 +90,21 @@ class Runtime(abc.ABC):
     def __exit__(self, *_: object) -> None:
         """Close the runtime."""
         self.close()
+
+
+def check_inputs(arrays: Arrays, specs: Mapping[str, TensorSpec]) -> None:
+    """Raise ComponentError unless names, dtypes and shapes of arrays are those of inputs."""
+    expected = f"inputs {describe_specs(specs)}"
+    for name, spec in specs.items():
+        if name not in arrays:
+            raise ComponentError(f"no input {name!r}", expected, nearest(name, arrays))
+        received = TensorSpec(dtype_name(arrays[name]), arrays[name].shape)
+        if received.dtype != spec.dtype or not _fits(received.shape, spec):
+            fix = f"convert it to {spec.dtype}, and reshape it"
+            raise ComponentError(f"input {name!r}: {received}", str(spec), fix)
+    for name in arrays:
+        if name not in specs:
+            raise ComponentError(f"input {name!r}", expected, nearest(name, specs))
 
 
 def _fits(shape: tuple[int | None, ...], spec: TensorSpec) -> bool:

@@ -24,7 +24,10 @@ MESSAGES = {
     "ModelSpec": "string name = 1; string signature_name = 3",
     "PredictRequest": "ModelSpec model_spec = 1; map<string, .tensorflow.TensorProto> inputs = 2",
     "PredictLog": "PredictRequest request = 1",
-    "PredictionLog": "PredictLog predict_log = 6",
+    "LogMetadata": "ModelSpec model_spec = 1; int64 timestamp_secs = 4",
+    "PredictionLog": "LogMetadata log_metadata = 1; bytes classify_log = 2; bytes regress_log = 3; "
+    "bytes multi_inference_log = 4; bytes session_run_log = 5; PredictLog predict_log = 6; "
+    "bytes predict_streamed_log = 7",
 }
 
 
@@ -67,10 +70,19 @@ def read_requests(folder: Path) -> Iterator[Batch]:
     import tensorflow as tf
 
     for record in tf.data.TFRecordDataset(str(folder / FILE)).as_numpy_iterator():
-        log = _classes()["PredictionLog"]()
-        log.ParseFromString(record)
-        request = log.predict_log.request
-        yield {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
+        yield request_inputs(parse_log(record).predict_log.request)
+
+
+def parse_log(record: bytes) -> Any:
+    """Parse a ``PredictionLog``, also of TensorFlow Serving's request logger."""
+    return _classes()["PredictionLog"].FromString(record)
+
+
+def request_inputs(request: Any) -> Batch:
+    """Return the inputs of a ``PredictRequest``."""
+    import tensorflow as tf
+
+    return {name: tf.make_ndarray(tensor) for name, tensor in request.inputs.items()}
 
 
 def predict_request(batch: Batch, model: str = "", signature: str = SERVING_DEFAULT) -> Any:

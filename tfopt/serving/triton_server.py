@@ -19,14 +19,12 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts import Model
 from tfopt.artifacts.formats import FORMATS
-from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.validate_serving.parameters import ServingTest
-from tfopt.components.validate_serving.server_check import are_compatible
-from tfopt.components.validate_serving.servers import Client, Server, ServerProgram, free_port, start_server
+from tfopt.artifacts.tensor_spec import TensorSpec, are_compatible
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.serving import triton_config
+from tfopt.serving.servers import Client, FolderSettings, Server, ServerProgram, free_port, start_server
 from tfopt.serving.triton_config import TYPES
 from tfopt.serving.triton_scheduler import Scheduling
 from tfopt.storage.protobuf_messages import message_classes
@@ -139,7 +137,7 @@ def _dtype(tensor: Any) -> str:
     return str(DataType.Name(tensor.data_type)).removeprefix("TYPE_")
 
 
-def check_folder(model: Model, root: Path, expected: Runtime, test: ServingTest) -> list[str]:
+def check_folder(model: Model, root: Path, expected: Runtime, test: FolderSettings) -> list[str]:
     """Write the configuration that `push_model` would write, or the user's at the destination, and check it."""
     file = root / triton_config.FILE
     own = Path(test.destination, file.name) if test.destination else None

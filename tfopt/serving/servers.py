@@ -12,20 +12,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
 from tfopt import runtimes
 from tfopt.artifacts import Model
 from tfopt.artifacts.formats import FORMATS
-from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.validate_serving.parameters import ServingTest
+from tfopt.artifacts.tensor_spec import TensorSpec, are_compatible
 from tfopt.data.text_inputs import tensor_specs
 from tfopt.declaration.extensions import Extensions
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.processes.exit_status import last_lines
+from tfopt.processes.isolation import Limits, limited_children, limits_of_children
 from tfopt.processes.parent_death import bound_command
 from tfopt.runtimes import Arrays, Runtime
 from tfopt.serving.layouts import open_version
@@ -43,6 +43,17 @@ class Server:
     client: Callable[[], Client]
 
 
+class FolderSettings(Protocol):
+    """Settings that the files next to the versions depend on: the parameters of `validate_serving` with these names."""
+
+    @property
+    def destination(self) -> str | None: ...  # noqa: D102
+    @property
+    def batch_size(self) -> int: ...  # noqa: D102
+    @property
+    def max_batch_size(self) -> int: ...  # noqa: D102
+
+
 @dataclass(frozen=True)
 class ServerProgram:
     """A model server that runs as a process of its own, as an entry point names it."""
@@ -53,7 +64,7 @@ class ServerProgram:
     # ready at a time of `time.monotonic` at the latest, and stopped at the end.
     run: Callable[[str, Path, str, float], AbstractContextManager[Server]]
     # Writes what the server reads next to the versions, and returns what is wrong with it; also without the program.
-    check_folder: Callable[[Model, Path, Runtime, ServingTest], list[str]] = lambda model, root, expected, test: []
+    check_folder: Callable[[Model, Path, Runtime, FolderSettings], list[str]] = lambda model, root, expected, test: []
 
 
 # By LAYOUT.FORMAT, or by layout.
@@ -61,8 +72,8 @@ PROGRAMS = Extensions(
     "tfopt.servers",
     ServerProgram,
     {
-        "tf_serving": "tfopt.components.validate_serving.model_server.PROGRAM",
-        "triton": "tfopt.components.validate_serving.triton_server.PROGRAM",
+        "tf_serving": "tfopt.serving.model_server.PROGRAM",
+        "triton": "tfopt.serving.triton_server.PROGRAM",
     },
 )
 
@@ -71,6 +82,17 @@ def find_server(layout: str, format: str) -> ServerProgram | None:
     """Return the server of a layout and format; None if none is known."""
     name = next((name for name in (f"{layout}.{format}", layout) if name in PROGRAMS), None)
     return PROGRAMS[name] if name else None
+
+
+def limit_served_models(*served: tuple[str, str]) -> AbstractContextManager[None]:
+    """Let child processes write to no output, as a model could bless itself, and connect if a server runs.
+
+    ``served`` are the layout and format of each model.
+    """
+    limits = limits_of_children()
+    servers = [(find_server(layout, format), format) for layout, format in served]
+    has_server = any(server is not None and server.find_program(format) is not None for server, format in servers)
+    return limited_children(limits and Limits((), tcp=has_server))
 
 
 @contextlib.contextmanager
@@ -98,6 +120,23 @@ def serve(model: Model, layout: str, root: Path, deadline: float) -> Iterator[Se
                 first.outputs,
                 lambda: first.call if format.concurrent else runtimes.load(version).run,
             )
+
+
+def compare_signatures(
+    expected: Runtime | Server, inputs: Mapping[str, TensorSpec], outputs: Mapping[str, TensorSpec]
+) -> list[str]:
+    """Return the differences between the signature of a model and another one as it is served, one line each."""
+    differences = []
+    for side, ours, theirs in (("input", expected.inputs, inputs), ("output", expected.outputs, outputs)):
+        if set(ours) != set(theirs):
+            differences.append(f"{side}s {', '.join(sorted(theirs))} are served, not {', '.join(sorted(ours))}")
+            continue
+        differences += [
+            f"{side} {name!r} is served as {theirs[name]}, not {spec}"
+            for name, spec in ours.items()
+            if not are_compatible(spec, theirs[name])
+        ]
+    return differences
 
 
 @contextlib.contextmanager

@@ -14,9 +14,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.validate_serving.servers import Server, ServerProgram, free_port, start_server
 from tfopt.data.text_inputs import tensor_specs
 from tfopt.runtimes import Arrays
+from tfopt.serving.servers import Server, ServerProgram, free_port, start_server
 from tfopt.serving.warm_up import predict_request
 
 NAME = "tensorflow_model_server"

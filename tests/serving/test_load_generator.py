@@ -1,0 +1,105 @@
+"""Test the load generator: queues as theory has them, errors, and the search of replicas."""
+
+import time
+
+import numpy as np
+import pytest
+
+from tfopt.serving import load_generator
+from tfopt.serving.load_generator import arrival_times, replicas_needed, send_open_loop
+
+
+class Server:
+    """A worker that takes the same time for each request, and records how long it really took."""
+
+    def __init__(self, seconds: float, count: int):
+        self.seconds, self.times = seconds, np.zeros(count)
+
+    def __call__(self, number: int) -> None:
+        """Serve a request."""
+        start = time.perf_counter()
+        time.sleep(self.seconds)
+        self.times[number] = time.perf_counter() - start
+
+
+def lindley(arrivals: np.ndarray, services: np.ndarray) -> np.ndarray:
+    """Return the latencies in the queue of one worker (Lindley's recursion)."""
+    free, latencies = 0.0, []
+    for arrival, service in zip(arrivals, services, strict=True):
+        free = max(free, arrival) + service
+        latencies.append(free - arrival)
+    return np.array(latencies)
+
+
+class SimulatedClock:
+    """A clock that only sleeping moves, so that an hour of load takes a second."""
+
+    def __init__(self):
+        self.now = 0.0
+
+    def perf_counter(self) -> float:
+        """Return the simulated time."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Move the clock."""
+        self.now += seconds
+
+
+@pytest.mark.parametrize("rate", [50, 80])
+def test_poisson_load_on_one_worker_waits_as_pollaczek_and_khinchin_say(rate: int, monkeypatch):
+    """M/D/1: a service of 10 ms, 17 and 10 minutes of load on a simulated clock."""
+    clock, service = SimulatedClock(), 0.01
+    monkeypatch.setattr(load_generator, "time", clock)
+    arrivals = arrival_times("poisson", rate, 50_000, seed=1)
+    assert np.diff(arrivals).mean() == pytest.approx(1 / rate, rel=0.02)
+    result = send_open_loop([lambda number: clock.sleep(service)], arrivals)
+    load = rate * service
+    assert (result.latencies - service).mean() == pytest.approx(load * service / (2 * (1 - load)), rel=0.05)
+    assert len(result.delays) / len(arrivals) == pytest.approx(1 - load, abs=0.01)  # the share of idle time (PASTA)
+
+
+@pytest.mark.parametrize("arrivals", ["poisson", "constant"])
+def test_latencies_are_those_of_the_queue_of_one_worker(arrivals: str):
+    times, server = arrival_times(arrivals, 300, 150), Server(0.0028, 150)
+    result = send_open_loop([server], times)
+    expected = lindley(times, server.times)
+    assert expected.max() > 2 * server.times.max() or arrivals == "constant"  # there was a queue
+    assert np.median(np.abs(result.latencies - expected)) < 0.001
+    assert (result.latencies >= server.times).all()
+
+
+def test_a_rate_above_the_capacity_has_a_growing_queue():
+    """D/D/1: each request waits longer than the one before by what the service takes more than the distance."""
+    server = Server(0.004, 50)
+    latencies = send_open_loop([server], arrival_times("constant", 500, 50)).latencies
+    assert latencies[-1] == pytest.approx(server.times.sum() - 49 / 500, abs=0.005)
+    assert (np.diff(latencies) > 0).all()
+    two = Server(0.004, 50)
+    assert send_open_loop([two, two], arrival_times("constant", 400, 50)).latencies[-1] < latencies[-1] / 3
+
+
+def test_the_first_failure_of_a_client_ends_the_load():
+    sent = []
+
+    def fail(number: int) -> None:
+        sent.append(number)
+        if number == 3:
+            raise ValueError("no answer")
+
+    with pytest.raises(ValueError, match="no answer"):
+        send_open_loop([fail, fail], arrival_times("constant", 1000, 500))
+    assert len(sent) < 20
+
+
+def test_replicas_are_found_with_few_measurements_or_not_at_all():
+    tried = []
+
+    def meets(replicas: int) -> bool:
+        tried.append(replicas)
+        return replicas >= 23
+
+    assert replicas_needed(meets, 1, 1000) == 23
+    assert len(tried) == len(set(tried)) < 12
+    assert replicas_needed(lambda _: True, 4, 9) == 4
+    assert replicas_needed(lambda _: False, 1, 6) is None
