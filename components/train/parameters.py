@@ -20,7 +20,15 @@ from tfopt.value_types import JsonObject
 BALANCED = "balanced"
 TEMPERATURE, ALPHA = 4.0, 0.7  # defaults of distillation
 # settings that do not influence the weights of a training
-WITHOUT_EFFECT = ("batch_search", "checkpoints", "checkpoint_s", "min_change", "destination", "warm_start")
+WITHOUT_EFFECT = (
+    "model_parallel",
+    "batch_search",
+    "checkpoints",
+    "checkpoint_s",
+    "min_change",
+    "destination",
+    "warm_start",
+)
 
 log = logging.getLogger(__name__)
 

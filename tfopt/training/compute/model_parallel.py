@@ -50,7 +50,9 @@ def placeable_layers(model: Any) -> list[Any]:
         raise ComponentError(received, expected, "build it so, or leave model_parallel out")
     if model.run_eagerly:
         received = "model_parallel for a model that is compiled with run_eagerly=True"
-        raise ComponentError(received, "steps that are traced, so that gradients can be placed", "leave run_eagerly out")
+        raise ComponentError(
+            received, "steps that are traced, so that gradients can be placed", "leave run_eagerly out"
+        )
     return list({id(layer): layer for layer in _leaves(model)}.values())
 
 
@@ -177,7 +179,9 @@ class _OperationPlacer:
         graph = tensor.graph
         captured = self._captured.get(id(graph), {})
         if tensor.name not in captured:
-            captured = self._captured[id(graph)] = {inner.name: outer for outer, inner in getattr(graph, "captures", ())}
+            captured = self._captured[id(graph)] = {
+                inner.name: outer for outer, inner in getattr(graph, "captures", ())
+            }
         outer = captured.get(tensor.name)
         if outer is None:
             return str(tensor.device)
