@@ -45,7 +45,7 @@ class LayerPlacement:
         with recorded_variables() as variables:
             first = build()
         layers = placeable_layers(first.parts.model)
-        _check_model(first.parts.model, layers, devices)
+        check_model(first.parts.model, layers, devices)
 
         def build_on(placement: Placement) -> TrainingSetup:
             keras_models.library(first.parts.model).backend.clear_session()  # otherwise layers would get other names
@@ -75,7 +75,8 @@ def _is_cut(placement: Placement, at: int) -> bool:
     return placement.numbers[at] != placement.numbers[at - 1]
 
 
-def _check_model(model: Any, layers: list[Any], devices: int) -> None:
+def check_model(model: Any, layers: list[Any], devices: int) -> None:
+    """Raise ComponentError if there are fewer layers than devices, or the model is compiled for XLA."""
     if len(layers) < devices:
         received = f"model_parallel={devices} for {len(layers)} layers"
         raise ComponentError(received, "a layer for each device", "pass a smaller number, or leave model_parallel out")

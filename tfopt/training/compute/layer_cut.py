@@ -65,7 +65,7 @@ def _best_cut(
     The cut has the least of these, compared in this order. Shares below their limit count as the limit, so that what
     follows in the order decides between these cuts.
     """
-    memory, time = (_cumulative([*values]) for values in zip(*((each.step_bytes, each.seconds) for each in costs)))
+    memory, time = _cumulative([each.step_bytes for each in costs]), _cumulative([each.seconds for each in costs])
     # of the first layers, by their number, in one part
     best = {end: (max(memory[end], limits[0]), max(time[end], limits[1]), 0, (0,)) for end in range(1, len(costs) + 1)}
     for count in range(2, parts + 1):

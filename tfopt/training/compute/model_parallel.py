@@ -45,7 +45,7 @@ def placeable_layers(model: Any) -> list[Any]:
         ComponentError: If the model is a subclass with a call of its own, or runs eagerly.
     """
     if not is_graph(model):
-        received = f"model_parallel for {model.name}, a {type(model).__name__} with a call() of its own"
+        received = f"model_parallel for {model.name}, and {type(model).__name__} has a call() of its own"
         expected = "a functional or sequential model, whose layers are known before it runs"
         raise ComponentError(received, expected, "build it so, or leave model_parallel out")
     if model.run_eagerly:
@@ -161,18 +161,24 @@ class _OperationPlacer:
     def place(self, operation: Any) -> str:
         """Return the device of a new operation.
 
-        It is that of the variable that the operation reads or assigns; of the layer in whose scope it is, or the
-        operation that it is a gradient of; else of its first input that is no scalar (loss, sums of gradients, updates).
+        It is that of the variable that the operation reads or assigns, or of the layer in whose scope it is, or the
+        operation that it is a gradient of. Otherwise (loss, sums of gradients, updates of weights) it is that of the
+        first input with a device, scalars last.
         """
-        resources = [self._resource_device(each) for each in operation.inputs if each.dtype == tf.resource]
-        if len({*resources} - {""}) == 1:
-            return max(resources)
+        resources = [each for each in operation.inputs if each.dtype == tf.resource]
+        if len(devices := {*map(self._resource_device, resources)} - {""}) == 1:
+            return devices.pop()
         for text in (operation.name, *_scopes(operation.graph)):
             if numbers := IN_SCOPE.findall(text):
                 return self._devices[int(numbers[-1])]
-        placed_inputs = [] if resources else [each for each in operation.inputs if each.op.device]
-        placed_inputs.sort(key=lambda each: each.shape.rank == 0)
-        return str(placed_inputs[0].op.device if placed_inputs else operation.device)
+        inputs = [] if resources else sorted(operation.inputs, key=lambda each: each.shape.rank == 0)
+        return next(filter(None, map(self._device, inputs)), str(operation.device))
+
+    def _device(self, tensor: Any) -> str:
+        """Return the device of a tensor; TensorFlow does not pass reads of variables to device functions."""
+        if tensor.op.type == "ReadVariableOp":
+            return self._resource_device(tensor.op.inputs[0])
+        return str(tensor.op.device)
 
     def _resource_device(self, tensor: Any) -> str:
         """Return the device of a variable from its tensor in a graph, which is captured from outer graphs."""
