@@ -43,8 +43,11 @@ def test_a_thousand_layers_are_cut_for_eight_devices_within_seconds():
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ((20, 25), "a step needs about 45 MB; the cut would copy 3 MB .* more than half of the 100 MB of one device"),
-        ((460, 40), "460 MB of 500 MB stay on one device .*dense_0.* copy 3 MB"),
+        (
+            (20, 25),
+            r"a step needs about 45.0 MB; the cut would copy 3.00 MB .* more than half of the 100 MB of one device",
+        ),
+        ((460, 40), r"460 MB of 500 MB stay on one device .*dense_0.* copy 3.00 MB"),
     ],
 )
 def test_a_cut_that_gains_nothing_is_refused_with_the_numbers(sizes, message):
