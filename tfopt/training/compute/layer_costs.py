@@ -37,8 +37,8 @@ def measure_layers(model: Any, placement: Placement, inputs: Any) -> tuple[list[
         try:
             model(inputs, training=True)
         except Exception as error:
-            at = layers[measurement.last].name
-            received = f"model_parallel: the layers cannot be measured one by one, at {at}: {first_line(error)}"
+            at, reason = layers[measurement.last].name, measurement.failure or first_line(error)
+            received = f"model_parallel: the layers cannot be measured one by one, at {at}: {reason}"
             fix = "leave model_parallel out, or pass a smaller batch_size if memory ran out"
             raise ComponentError(received, "layers that run on a batch of the examples", fix) from error
     factor = 2 + _optimizer_variables(model)
@@ -60,7 +60,7 @@ class _Measurement:
 
     def __init__(self, count: int, *, autograph: bool) -> None:
         self.seconds, self.output_bytes, self.copied = [0.0] * count, [0] * count, [0] * count
-        self.last = 0  # the number of the layer that was called last
+        self.last, self.failure = 0, ""  # the number of the layer that was called last, and why it failed
         self._autograph = autograph
         self._producers: dict[int, tuple[int, Any]] = {}  # by identity: the number of a tensor's layer, and the tensor
         self._overhead = _median_time(tf.function(lambda: tf.zeros(())))
@@ -75,10 +75,14 @@ class _Measurement:
             producer = self._producers.get(id(tensor), (number, None))[0]
             for cut in range(min(producer, number) + 1, max(producer, number) + 1):
                 self.copied[cut] += _size(tensor)
-        with tf.device(device):
-            step = tf.function(_gradient_step(layer, call, used, arguments, options), autograph=self._autograph)
-            self.seconds[number] += max(0.0, _median_time(step) - self._overhead)
-            outputs = call(*arguments, **options)
+        try:
+            with tf.device(device):
+                step = tf.function(_gradient_step(layer, call, used, arguments, options), autograph=self._autograph)
+                self.seconds[number] += max(0.0, _median_time(step) - self._overhead)
+                outputs = call(*arguments, **options)
+        except Exception as error:
+            self.failure = first_line(error)  # the error that Keras raises from it begins with the name of a method
+            raise
         for tensor in tf.nest.flatten(outputs):
             if isinstance(tensor, tf.Tensor):
                 self._producers[id(tensor)] = number, tensor  # the tensor is kept, so that no other gets its identity

@@ -122,6 +122,10 @@ def placed(model: Any, placement: Placement | None) -> Iterator[None]:
         for name in ("train_step", "test_step"):
             step = functools.partial(_run_step, placement.devices, getattr(model, name))
             stack.enter_context(replaced(model, name, step))
+        optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
+        for name in ("_all_reduce_sum_gradients", "aggregate_gradients"):  # of Keras 3 and of Keras 2
+            if hasattr(optimizer, name):  # the sum over one replica is an operation with all gradients on one device
+                stack.enter_context(replaced(optimizer, name, list))
         model.train_function = model.test_function = None
         yield
     model.train_function = model.test_function = None
