@@ -103,7 +103,7 @@ def test_a_training_on_four_devices_resumed_on_two_has_losses_and_weights_of_one
         on_device = collections.defaultdict(set)
         for _, device, shape in rows:
             on_device[shape].add(device[-5:])
-        assert len({device for found in on_device.values() for device in found}) == count
+        assert len(set.union(*on_device.values())) == count
         assert len(on_device[str(rows[4][2])]) == 1, rows  # kernel of 64 x 128, and Adam's variables for it
 
 
@@ -131,12 +131,12 @@ def trace(library: str) -> tuple[dict[str, dict[str, int]], list[float], list[fl
     with placed(divided, placement):
         step = tf.function(lambda *data: divided.train_step(data)).get_concrete_function(inputs, labels)
         same = [float(divided.train_on_batch(inputs, labels)) for _ in range(2)]
-    found: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    operations: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     inner = [function.graph for function in step.graph._functions.values() if hasattr(function, "graph")]
     for graph in (step.graph, *inner):
         for operation in graph.get_operations():
-            found[operation.type][operation.device[-5:]] += 1
-    return {kind: dict(counts) for kind, counts in found.items()}, plain, same
+            operations[operation.type][operation.device[-5:]] += 1
+    return {kind: dict(counts) for kind, counts in operations.items()}, plain, same
 
 
 @pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)])

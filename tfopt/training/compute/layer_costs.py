@@ -85,7 +85,7 @@ class _Measurement:
             raise
         for tensor in tf.nest.flatten(outputs):
             if isinstance(tensor, tf.Tensor):
-                self._producers[id(tensor)] = number, tensor  # the tensor is kept, so that no other gets its identity
+                self._producers[id(tensor)] = number, tensor  # the tensor lives on, so that no other gets its identity
                 self.output_bytes[number] += _size(tensor)
         return outputs
 

@@ -11,6 +11,8 @@ from itertools import accumulate, pairwise
 from tfopt.errors import ComponentError
 from tfopt.formatting import data_size
 
+# the largest share of a part in memory and in time, the bytes that are copied, and the first layer of each part
+Cut = tuple[float, float, int, tuple[int, ...]]
 BALANCE_SLACK = 1.05  # cuts within this of the best balance are compared by the bytes that they copy
 EASY = 0.5  # a step that needs less than this share of one device's memory is not divided
 LEAST_GAIN = 0.9  # the largest part must need less than this share of the whole
@@ -57,30 +59,30 @@ def cut_layers(costs: Sequence[LayerCost], copied: Sequence[int], parts: int) ->
     return [number for number, (start, end) in enumerate(bounds) for _ in range(start, end)]
 
 
-def _best_cut(
-    costs: Sequence[LayerCost], copied: Sequence[int], parts: int, limits: tuple[float, float]
-) -> tuple[float, float, int, tuple[int, ...]]:
-    """Return the largest share of a part in memory and in time, the bytes that are copied, and each part's first layer.
+def _best_cut(costs: Sequence[LayerCost], copied: Sequence[int], parts: int, limits: tuple[float, float]) -> Cut:
+    """Return the cut whose numbers are least, compared in their order.
 
-    The cut has the least of these, compared in this order. Shares below their limit count as the limit, so that what
+    Shares below their limit count as the limit, so that what
     follows in the order decides between these cuts.
     """
     memory, time = _cumulative([each.step_bytes for each in costs]), _cumulative([each.seconds for each in costs])
     # of the first layers, by their number, in one part
-    best = {end: (max(memory[end], limits[0]), max(time[end], limits[1]), 0, (0,)) for end in range(1, len(costs) + 1)}
+    best: dict[int, Cut] = {
+        end: (max(memory[end], limits[0]), max(time[end], limits[1]), 0, (0,)) for end in range(1, len(costs) + 1)
+    }
     for count in range(2, parts + 1):
-        following = {}
+        following: dict[int, Cut] = {}
         for end in range(count, len(costs) + 1):
-            least = None
+            least: Cut | None = None
             for start in range(end - 1, count - 2, -1):
                 share = memory[end] - memory[start]
                 if least and share > least[0]:  # an earlier start makes the last part larger still
                     break
                 before = best[start]
                 largest = max(before[0], share), max(before[1], time[end] - time[start])
-                option = *largest, before[2] + copied[start], (*before[3], start)
+                option: Cut = *largest, before[2] + copied[start], (*before[3], start)
                 least = min(least or option, option)
-            following[end] = least
+                following[end] = least
         best = following
     return best[len(costs)]
 
@@ -125,5 +127,5 @@ def check_gain(parts: Sequence[Part], copied: int, memory: int) -> None:
         part = max(parts, key=lambda part: part.step_bytes)
         received = f"model_parallel={len(parts)}, and {data_size(largest)} of {data_size(whole)} stay on one device"
         received += f" ({', '.join(part.layers[:3])}{' …' if part.layers[3:] else ''}); {price}"
-        expected = "layers of which no single one has almost all weights and outputs"
+        expected = "layers, none with almost all weights and outputs"
         raise ComponentError(received, expected, "leave model_parallel out, or divide that layer in the module")
