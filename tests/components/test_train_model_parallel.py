@@ -119,7 +119,7 @@ def trace(library: str) -> tuple[dict[str, dict[str, int]], list[float], list[fl
         model = library_module.Sequential(
             [layers.Input((4, 3)), layers.Conv1D(4, 2), layers.SimpleRNN(4), layers.Dense(2)]
         )
-        model.compile(library_module.optimizers.SGD(0.1), "mse")
+        model.compile(library_module.optimizers.Adam(0.1), "mse")
         return model
 
     with recorded_variables() as variables:
@@ -148,7 +148,7 @@ def test_layers_loops_and_gradients_are_computed_on_the_device_of_the_layer(libr
     assert {*operations["MatMul"]} == {"CPU:1", "CPU:2"}
     assert {*operations["SquaredDifference" if library == "tf_keras" else "Square"]} == {"CPU:1"}  # the loss
     assert "IdentityN" not in operations  # it would have all gradients as inputs
-    assert {*operations["Mul"]} - {""} == {"CPU:1", "CPU:2"}  # updates of weights by the learning rate
+    assert {*operations["Sqrt"]} >= {"CPU:1", "CPU:2"}  # updates of weights, from a variable of the optimizer
 
 
 @pytest.mark.parametrize(
