@@ -62,10 +62,7 @@ def build_model():
 def train_interrupted(examples: str, module: str, folder: str) -> list[Any]:
     """Train on one device; and on four, until it is stopped, and then on two."""
     divide_cpu(4)
-    stop, parameters = Path(folder, "stop"), {"epochs": 3, "batch_size": 350}
-    with pytest.raises(ComponentError, match=r"(?s)a step needs about .* MB; .* more than half of the .* GB"):
-        train(examples, module, f"{folder}/one", model_parallel=2, **parameters)
-    parameters |= {"gpu_memory_mb": 1}
+    stop, parameters = Path(folder, "stop"), {"epochs": 3, "batch_size": 350, "gpu_memory_mb": 1}
     train(examples, module, f"{folder}/one", **parameters)
     stop.touch()
     parameters |= {"checkpoints": f"{folder}/checkpoints"}
@@ -146,7 +143,7 @@ def test_layers_loops_and_gradients_are_computed_on_the_device_of_the_layer(libr
     assert {*operations["Conv2D"], *operations["Conv2DBackpropFilter"]} == {"CPU:1"}
     assert {*operations["Tanh"], *operations["TanhGrad"]} == {"CPU:2"}
     assert {*operations["MatMul"]} == {"CPU:1", "CPU:2"}
-    assert {*operations["SquaredDifference" if library == "tf_keras" else "Square"]} == {"CPU:1"}  # the loss
+    assert {*operations["Mean"]} == {"CPU:1"}  # the loss
     assert "IdentityN" not in operations  # it would have all gradients as inputs
     assert {*operations["Sqrt"]} >= {"CPU:1", "CPU:2"}  # updates of weights, from a variable of the optimizer
 
