@@ -126,6 +126,9 @@ def placed(model: Any, placement: Placement | None) -> Iterator[None]:
         for name in ("_all_reduce_sum_gradients", "aggregate_gradients"):  # of Keras 3 and of Keras 2
             if hasattr(optimizer, name):  # the sum over one replica is an operation with all gradients on one device
                 stack.enter_context(replaced(optimizer, name, list))
+        is_built = getattr(optimizer, "built", getattr(optimizer, "_built", False))
+        if hasattr(optimizer, "build") and not is_built:  # else created in a traced step, and not with the weights
+            model.optimizer.build(model.trainable_variables)
         model.train_function = model.test_function = None
         yield
     model.train_function = model.test_function = None
