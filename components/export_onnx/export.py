@@ -45,6 +45,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
                 converted = onnx.load(scratch / "int8.onnx")
             else:
                 assert examples
+                facts["float32_bytes"] = converted.ByteSize()
                 sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
                 reduced = is_range_reduced(parameters.reduce_range)
                 mixed, limit = parameters.precision == "auto", parameters.max_degradation

@@ -1,6 +1,7 @@
 """Export of a model to OpenVINO, as a child process runs it: convert, quantize, verify."""
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
             openvino_graph.keep_reduced_axes(converted)
         if parameters.precision == "int8" and examples and not trained:
             sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
+            facts["float32_bytes"] = _written_size(converted, openvino.save_model)
             converted, quantization_facts = _quantize(converted, parent, examples, sampled, parameters)
             facts |= quantization_facts
         if parameters.precision == "int8":
@@ -54,6 +56,13 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: Op
         with runtimes.load(OpenVINOModel(target)) as child:
             facts["verified"] = verify(parent, child, examples, sampled, parameters, parameters.precision)
     return {"precision": parameters.precision, **facts}
+
+
+def _written_size(converted: Any, save: Callable[..., None]) -> int:
+    """Return the size of the files of a model, as they are written."""
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        save(converted, Path(folder, "model.xml"), compress_to_fp16=False)
+        return sum(file.stat().st_size for file in Path(folder).iterdir())
 
 
 def _quantize(

@@ -1,5 +1,6 @@
 """The operations of a LiteRT file that 8 bits break."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -8,7 +9,8 @@ from ai_edge_litert import schema_py_generated as schema
 from numpy.typing import NDArray
 
 from tfopt.components.export_tflite import flatbuffer
-from tfopt.conversion.exact_values import FloatPart, Operation, Role, find_float_part
+from tfopt.conversion.activation_ranges import Range
+from tfopt.conversion.exact_values import FloatPart, Operation, Role, find_float_part, with_few_levels
 
 PRODUCTS = {"FULLY_CONNECTED", "BATCH_MATMUL", "CONV_2D", "CONV_3D", "DEPTHWISE_CONV_2D", "TRANSPOSE_CONV", "SVDF"}
 RECURRENT = {"LSTM", "RNN", "UNIDIRECTIONAL_SEQUENCE_LSTM", "UNIDIRECTIONAL_SEQUENCE_RNN"}
@@ -18,6 +20,8 @@ COMPARISONS = {"EQUAL", "NOT_EQUAL", "GREATER", "GREATER_EQUAL", "LESS", "LESS_E
 ROUNDINGS = {"FLOOR", "CEIL", "ROUND", "FLOOR_DIV", "FLOOR_MOD"}
 EXACT = COMPARISONS | ROUNDINGS | {"ONE_HOT", "ARG_MAX", "ARG_MIN", "TOPK_V2", "UNIQUE", "WHERE"}
 SCALING = ("ADD", "SUB", "MUL", "DIV")
+FIXED = {"SOFTMAX", "LOGISTIC", "TANH", "L2_NORMALIZATION"}  # LiteRT's 8-bit kernels have a range up to 1 for results
+MOVES = {"RESHAPE", "TRANSPOSE", "SQUEEZE", "EXPAND_DIMS", "SLICE", "STRIDED_SLICE", "SPLIT", "GATHER", "TILE"}
 SCALES_APART = 100  # of weights, from which on 8 bits of a common scale lose the smaller inputs
 FLOATS = (schema.TensorType.FLOAT32, schema.TensorType.FLOAT16, schema.TensorType.FLOAT64)
 
@@ -44,6 +48,22 @@ def find(content: bytes) -> FloatPart:
         operations.append(Operation(writes[0], kind, role, reads, writes))
     floating = find_float_part(operations, {names[index] for index in graph.inputs})
     return _with_one_hots(floating, operations)
+
+
+def add_few_levels(part: FloatPart, content: bytes, ranges: Mapping[str, Range]) -> FloatPart:
+    """Add the ops whose results take few levels in 8 bits, and what reads them: LiteRT has no other range for them."""
+    file = schema.ModelT.InitFromPackedBuf(content, 0)
+    names = [tensor.name.decode() for tensor in file.subgraphs[0].tensors]
+    kinds = [flatbuffer.op_name(code) for code in file.operatorCodes]
+    operators = [op for op in file.subgraphs[0].operators if _count(op.outputs)]
+    results = {names[op.outputs[0]]: (names[op.outputs[0]], kinds[op.opcodeIndex]) for op in operators}
+    part = with_few_levels(part, results, ranges, FIXED)
+    read, readers = set(part.fixed), []
+    for op in operators:
+        if _count(op.inputs) and read.intersection(names[index] for index in op.inputs if index >= 0):
+            readers.append(names[op.outputs[0]])
+            read |= {names[index] for index in op.outputs} if kinds[op.opcodeIndex] in MOVES else set()
+    return replace(part, operations=list(dict.fromkeys([*part.operations, *readers])))
 
 
 def _with_one_hots(floating: FloatPart, operations: list[Operation]) -> FloatPart:

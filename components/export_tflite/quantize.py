@@ -47,7 +47,8 @@ def quantize(
     quantization = _Quantization(serving, parameters, feed or [], calibrated, compare, parameters.calibration)
     quantization.inspect_activations()
     whole = quantization.quantize_whole() if quantization.is_whole() else None
-    return whole or quantization.quantize_by_layer()
+    content, facts = whole or quantization.quantize_by_layer()
+    return content, facts | {"float32_bytes": len(quantization.floats)} if quantization.floats else facts
 
 
 @dataclass
@@ -224,6 +225,8 @@ def _inspect(
             raise
         except Exception as error:  # LiteRT's own converter calibrates this file
             facts["stability"] = {"not_measured": first_line(error)}
+    if parameters.precision == "int8" and not parameters.integer_io:  # a device without floats has no other range
+        floating = float_part.add_few_levels(floating, content, select_ranges(histograms, "min_max"))
     for name in _tensors_of(content, floating.operations) & set(histograms):
         histograms[name].is_exact = True
     if not parameters.integer_io:

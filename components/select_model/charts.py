@@ -64,10 +64,15 @@ class ChartData:
 
 
 def draw_choice(data: ChartData) -> list[str]:
-    """Draw quality over latency, with size as the area of a bubble, in both widths."""
+    """Draw quality over latency in both widths."""
+    return draw_both_widths(choice_chart(data), "bubbles")
+
+
+def choice_chart(data: ChartData) -> BubbleChart:
+    """Return a chart of quality over latency, with size as the area of a bubble."""
     metric, title = data.metric, formatting.title(data.metric)
     largest = max(abs(model.value(metric)) for model in data.models)
-    chart = BubbleChart(
+    return BubbleChart(
         bubbles=[_bubble(model, data) for model in data.models],
         title=f"{title.capitalize()}, latency and size of {len(data.models)} models",
         description=_describe_choice(data),
@@ -78,7 +83,6 @@ def draw_choice(data: ChartData) -> list[str]:
         least=0.01 if formatting.is_share(metric) else 0.1 * largest,
         limits={formatting.amount(metric, value): value for value in data.limits.values()},
     )
-    return draw_both_widths(chart, "bubbles")
 
 
 def _bubble(model: ModelMeasurements, data: ChartData) -> Bubble:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tfopt import formatting
 from tfopt.artifacts import Benchmark, Decision, Evaluation, Model
+from tfopt.charts.bubble_chart import best_by_speed
 from tfopt.charts.figure import WIDTHS, draw_safely
 from tfopt.charts.page_templates import report_template
 from tfopt.components.select_model import charts, provenance
@@ -64,6 +65,7 @@ def _draw_charts(
     choice = draw_safely("the chart of all models", lambda: charts.draw_choice(data))
     return {
         "choice": choice,
+        "joined": "<svg" in choice and len(best_by_speed(charts.choice_chart(data))) > 1,
         "unnamed": [width for width in WIDTHS if "<svg" in choice and _count_names(choice, width) < len(complete)],
         "latency": draw_safely("the chart of latency", lambda: charts.draw_latencies(data, samples)),
         "goal_lines": [f"{goal} ({formatting.amount(metric, value)})" for goal, value in data.limits.items()],

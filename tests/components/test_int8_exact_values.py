@@ -7,9 +7,10 @@ import pytest
 import tensorflow as tf
 from ai_edge_litert import schema_py_generated as schema
 
-from tests.components.exporters import EXPORTERS, OPENVINO, TFLITE, write_split
+from tests.components.exporters import EXPORTERS, ONNX, OPENVINO, TFLITE, write_split
 from tests.runtimes.formulas import saved
 from tfopt.artifacts import Examples, Model
+from tfopt.conversion.convert import summarize
 from tfopt.conversion.core_model import convert_model
 from tfopt.errors import ComponentError
 
@@ -136,6 +137,44 @@ def test_int8_keeps_exact_values_and_scales_of_columns_in_float(exporter, make, 
     parity = facts["verified"]["outputs"]["y"]
     assert parity["agreement"] > 0.93 and parity["relative_error"] < 0.05
     assert facts["float_part"][reason] and "warnings" not in facts["verified"]
+
+
+@pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
+def test_the_weights_of_an_attention_over_many_steps_are_no_zeros_in_int8(exporter, tmp_path):
+    """8 bits of a softmax are steps of 1/256 in ONNX Runtime's quantizer and LiteRT."""
+    draw = np.random.default_rng(1)
+    rows = (draw.normal(size=(RECORDS, 600, 4)) + draw.normal(size=(RECORDS, 1, 4))).astype(np.float32)
+    score, values, kernel = (tf.constant(draw.normal(size=size), tf.float32) for size in ((4, 1), (4, 8), (8, 4)))
+
+    def serve(x):
+        weights = tf.nn.softmax(tf.transpose(0.1 * x @ score, [0, 2, 1]))
+        return {"y": tf.squeeze(weights @ (x @ values), 1) @ kernel}
+
+    model = saved(tmp_path / "model", serve, x=([None, 600, 4], tf.float32))
+    examples = write_split(tmp_path / "examples", {"x": rows[:64].reshape(64, -1)})
+    write_split(examples, {"x": rows[64:].reshape(32, -1)}, "eval")
+    facts = exporter.export(model, examples, tmp_path / "out", "int8")
+    assert facts["verified"]["outputs"]["y"]["agreement"] > 0.9
+    assert (
+        facts["verified"]["outputs"]["y"]["mean_abs_error"] < 0.01 * facts["verified"]["outputs"]["y"]["output_range"]
+    )
+    converted = Model.open(tmp_path / "out")
+    converted.metadata |= {"name": "int8", **facts}
+    assert "larger than in float32: " in summarize(converted)  # 8 bits of 48 weights save less than the scales take
+    if exporter is not OPENVINO:
+        assert [kind.upper() for kind in facts["float_part"]["fixed"].values()] == ["SOFTMAX"]
+
+
+def test_rare_probabilities_beyond_those_of_the_calibration_are_not_cut_off_in_onnx(tmp_path):
+    draw = np.random.default_rng(1)
+    rows = draw.uniform(-1, 1, size=(RECORDS, 4)).astype(np.float32)
+    rows[64:] = np.abs(rows[64:]) * np.float32([1, 1, -1, 1])  # in the range of the others, with higher probabilities
+    kernel = tf.constant([[1.5], [1.0], [-1.0], [0.5]])
+    model = saved(tmp_path / "model", lambda x: {"y": tf.sigmoid(x @ kernel - 6)}, x=([None, 4], tf.float32))
+    examples = write_split(tmp_path / "examples", {"x": rows[:64]})
+    write_split(examples, {"x": rows[64:]}, "eval")
+    facts = ONNX.export(model, examples, tmp_path / "out", "int8", calibration_count=64)
+    assert facts["verified"]["outputs"]["y"]["relative_error"] < 0.05
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.components.decisions import decide
 from tests.components.test_select_model_report import report
 from tests.reports import DIGITS, make_models, write_reports
@@ -27,6 +29,15 @@ def test_the_chart_of_many_models_labels_only_the_important_ones(tmp_path):
     assert {"trained", "tflite float32"} <= set(named)
     assert wide.count("<circle") == wide.count("</circle>") == len(MANY)  # each has a tooltip
     assert '<span class=""> Not all models have labels' in page
+
+
+@pytest.mark.parametrize("count", [5, 3], ids=["joined", "the fastest is the best"])
+def test_the_line_of_the_best_models_is_explained_where_it_is_drawn(tmp_path, count):
+    page = report(DIGITS[:count], tmp_path, samples=False, slices=False).read_text()
+    picture = page.split('class="picture bubbles wide"')[1].split("</svg>")[0]
+    assert (
+        ("stroke-dasharray" in picture.partition("clip-path")[2]) == ("The dotted line joins" in page) == (count == 5)
+    )
 
 
 def test_labels_that_only_the_narrow_chart_lacks_are_missed_in_it_only(tmp_path, monkeypatch):

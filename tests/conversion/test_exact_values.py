@@ -1,6 +1,6 @@
 """Test which operations stay in float: around exact values and scales of columns before the first layers."""
 
-from tfopt.conversion.exact_values import Operation, describe, find_float_part
+from tfopt.conversion.exact_values import FloatPart, Operation, describe, find_float_part, with_few_levels
 
 
 def op(name: str, role: str, *reads: str) -> Operation:
@@ -62,3 +62,13 @@ def test_the_model_card_and_the_log_name_the_reasons():
     entry = part.facts()["float_part"]
     assert entry == {"exact": {"floor": "FLOOR"}, "scaling": {"mul": "MUL"}, "operations": ["floor", "mul"]}
     assert describe(entry).endswith("exact values for FLOOR, scales of columns by MUL")
+
+
+def test_results_far_below_their_fixed_range_stay_in_float():
+    results = {name: (f"node {name}", "SOFTMAX") for name in ("weights", "classes", "unknown", "zeros")} | {
+        "x": ("x", "ADD")
+    }
+    ranges = {"weights": (0.001, 0.01), "classes": (0.0, 0.9), "zeros": (0.0, 0.0), "x": (0.0, 0.1)}
+    part = with_few_levels(FloatPart(["before"]), results, ranges, {"SOFTMAX"})
+    assert part.fixed == {"node weights": "SOFTMAX"} and part.operations == ["before", "node weights"]
+    assert describe(part.facts()["float_part"]) == "in float: values far below the fixed range of SOFTMAX"

@@ -89,7 +89,10 @@ def draw_bubbles(chart: BubbleChart, width: int, height: int, key: str) -> str:
     important = _most_important(bubbles)
     across, (up, distant) = _horizontal_axis(chart), _vertical_axis(chart, height - FRAME)
     plot = lp.ggplot()
-    for layer in (*_front_line(bubbles, across, up), *_bars([bubbles[index] for index in important], across, up)):
+    for layer in (
+        *_front_line(best_by_speed(chart), across, up),
+        *_bars([bubbles[index] for index in important], across, up),
+    ):
         plot += layer
     for text, value in chart.limits.items():
         if text not in distant:
@@ -156,13 +159,17 @@ def _goals(chart: BubbleChart, up: Axis, distant: Mapping[str, bool]) -> list[_G
     return goals
 
 
-def _front_line(bubbles: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
-    """Return a step line through the bubbles that no faster one exceeds, if there are several."""
+def best_by_speed(chart: BubbleChart) -> list[Bubble]:
+    """Return the bubbles that no faster one exceeds; a line joins them if there are several."""
     best: list[Bubble] = []
-    sign = -1 if up.is_reversed else 1
-    for bubble in sorted(bubbles, key=lambda one: (one.across, -sign * one.up)):
+    sign = 1 if chart.more_is_better else -1
+    for bubble in sorted(chart.bubbles, key=lambda one: (one.across, -sign * one.up)):
         if not best or sign * bubble.up > sign * best[-1].up:
             best.append(bubble)
+    return best
+
+
+def _front_line(best: Sequence[Bubble], across: Axis, up: Axis) -> list[Any]:
     line = {"x": [across(bubble.across) for bubble in best], "y": [up(bubble.up) for bubble in best]}
     step = lp.geom_step(lp.aes("x", "y"), data=line, color=COLORS["soft"], size=0.5, linetype="dotted")
     return [step] if len(best) > 1 else []

@@ -1,7 +1,7 @@
 """Entries of a model card that conversions to other formats write."""
 
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from tfopt.artifacts.model_card import Verification
 from tfopt.value_types import JsonObject
@@ -24,6 +24,7 @@ class FloatPartFacts(TypedDict):
 
     exact: dict[str, str]
     scaling: dict[str, str]
+    fixed: NotRequired[dict[str, str]]
     operations: list[str]
 
 
@@ -39,6 +40,7 @@ class ConversionFacts(TypedDict, total=False):
     ops: Mapping[str, object]
     verified: Verification
     reduce_range: bool
+    float32_bytes: int
     degradation: float
     degradation_interval: list[float]
     degradation_note: str

@@ -10,7 +10,7 @@ from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import describe
 from tfopt.conversion.parameters import Calibration, Conversion
 from tfopt.errors import ComponentError
-from tfopt.formatting import data_size
+from tfopt.formatting import data_size, relative_size
 from tfopt.keras_models.quantization_aware import has_trained_ranges
 from tfopt.processes.call_limit import CONVERSION, limit_seconds
 from tfopt.processes.subprocess_call import run_in_child
@@ -115,13 +115,18 @@ def convert_in_child(
 
 
 def summarize(converted: Model) -> str:
-    """Return one line with name, size and parity of a converted model."""
+    """Return one line with name, size and parity of a converted model; if it grew, its size in float32."""
     from tfopt.measurement.parity import describe_parity  # imports NumPy
 
     facts, files = cast(ConversionFacts, converted.metadata), type(converted)(converted.path).payload()
-    verified, size = facts["verified"], data_size(sum(file.stat().st_size for file in files))
+    verified, size = facts["verified"], sum(file.stat().st_size for file in files)
+    float32, growth = facts.get("float32_bytes", size), ""
+    if size > 1.005 * float32:  # as `relative_size` rounds; loops stay in float, and scales take place
+        growth = f" ({relative_size(size, float32)} than in float32: {data_size(float32)})"
     parity = describe_parity(verified["outputs"]) if verified["run"] else f"not run: {verified['reason']}"
     stability: Mapping[str, Any] = facts.get("stability") or {}
     name, difference = stability.get("least_stable"), stability.get("largest_difference", 0.0)
     warning = f"; the range of {name} differs by {difference:.0%} on half of the examples: calibrate on more"
-    return f"{converted.metadata['name']}: {size}, {parity}{warning if difference > UNSTABLE else ''}"
+    return (
+        f"{converted.metadata['name']}: {data_size(size)}{growth}, {parity}{warning if difference > UNSTABLE else ''}"
+    )

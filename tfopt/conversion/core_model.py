@@ -18,6 +18,7 @@ import numpy as np
 from tfopt import keras_models, runtimes
 from tfopt.artifacts import Examples, Model
 from tfopt.artifacts.models import PREPROCESSING, SERVING_DEFAULT
+from tfopt.artifacts.saved_model_proto import read_meta_graph
 from tfopt.artifacts.tensor_spec import RecordSpec, describe_specs, fixed_batch
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import CalibrationFacts, ConversionFacts
@@ -34,6 +35,7 @@ from tfopt.runtimes.preprocessed import RecordParser, core_inputs
 from tfopt.runtimes.runtime import signature_error
 from tfopt.saved_models import saved_model
 from tfopt.saved_models.numeric_tables import has_numeric_tables, replace_numeric_tables
+from tfopt.saved_models.sign_bits import has_sign_bits, replace_sign_bits
 from tfopt.saved_models.text_cut import Cut, cut_text, has_preprocessing
 from tfopt.storage.staging import link_tree
 
@@ -80,7 +82,7 @@ class _Converter:
     parameters: Conversion
 
     def convert_any(self, model: Model) -> ConversionFacts:
-        if model.saved_model and (model.signature != SERVING_DEFAULT or has_numeric_tables(model.saved_model)):
+        if model.saved_model and (model.signature != SERVING_DEFAULT or _needs_rewrite(model.saved_model)):
             return self.convert_signature(model)
         return self.convert_default(model)
 
@@ -104,7 +106,7 @@ class _Converter:
         try:
             return self.convert_exported(model) if refusal and model.saved_model is None else self.convert_core(model)
         except ComponentError as error:
-            if refusal is None:
+            if refusal is None or "is text; " in error.received:  # by the call for the SavedModel of a Keras file
                 raise
             if error.received.endswith("is text"):  # no other op, precision or opset helps
                 raise ComponentError(f"{error.received}; {refusal.received}", error.expected, error.fix) from error
@@ -112,13 +114,13 @@ class _Converter:
             raise ComponentError(received, refusal.expected, f"{refusal.fix}; or {CUT}") from error
 
     def convert_exported(self, model: Model) -> ConversionFacts:
-        """Convert the SavedModel of a Keras file: without its numeric tables if it has any, or its core."""
+        """Convert the SavedModel of a Keras file: without numeric tables and sign bits if it has any, or its core."""
         with tempfile.TemporaryDirectory(dir=self.target, prefix=".exported-") as folder:
             exported = Model(Path(folder, "model"))
             exported.path.mkdir()
             keras_models.place_saved_model(model, exported.path / "Format-Serving")
-            has_tables = has_numeric_tables(exported.path / "Format-Serving")
-            return self.convert_any(exported) if has_tables else self.convert_core(exported)
+            is_rewritten = _needs_rewrite(exported.path / "Format-Serving")
+            return self.convert_any(exported) if is_rewritten else self.convert_core(exported)
 
     def convert_signature(self, model: Model) -> ConversionFacts:
         """Convert a SavedModel of the requested signature only, the converters' default, without numeric tables."""
@@ -128,6 +130,7 @@ class _Converter:
             raise signature_error(model, model.signature, frozen.signatures)
         signatures = {SERVING_DEFAULT: frozen.signatures[model.signature]}
         requested = replace_numeric_tables(replace(frozen, signatures=signatures), self.parameters.integer_bits)
+        requested = replace(requested, graph=replace_sign_bits(requested.graph))
         if requested.initializer and model.signature == SERVING_DEFAULT:  # other tables remain
             return self.convert_default(model)
         with tempfile.TemporaryDirectory(dir=self.target, prefix=".signature-") as folder:
@@ -205,9 +208,14 @@ def _load_preprocessing(whole: Runtime, cut: Cut, folder: Path) -> Runtime:
     return RecordParser(name, RecordSpec(spec.dtype, spec.shape, spec.ranked, features=cut.features))
 
 
+def _needs_rewrite(folder: Path) -> bool:
+    """Return True if a SavedModel has numeric tables or sign bits, which other operations can replace."""
+    return has_numeric_tables(folder) or has_sign_bits(read_meta_graph(folder).graph_def)
+
+
 def _needs_cut(model: Model) -> bool:
     try:
         with saved_model.opened(model) as frozen:
-            return has_preprocessing(frozen)
+            return has_preprocessing(frozen) or has_sign_bits(frozen.graph)
     except ComponentError:  # the refusal of the converter says more
         return False

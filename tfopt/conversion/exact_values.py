@@ -1,13 +1,15 @@
-"""Find the operations that 8 bits break: before the first layers, on exact values or on columns of different scales.
+"""Find the operations that 8 bits break: on exact values, on columns of different scales, or in few levels.
 
 A tensor in 8 bits has 256 values on one scale. A category code, a sentinel such as -999 or a day of the year is another
 number then, so that a comparison, a cast to integers or a lookup behind it returns something else. A normalization by
-columns multiplies the rounding errors of small columns. Exporters leave these operations in float.
+columns multiplies the rounding errors of small columns. Exporters leave these operations in float. So do they if a
+result has a fixed range that is far too wide: 8 bits of a softmax are steps of 1/256, in which the weights of an
+attention over 500 steps are zeros.
 """
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from tfopt.conversion.conversion_facts import ConversionFacts, FloatPartFacts
@@ -16,6 +18,7 @@ from tfopt.conversion.conversion_facts import ConversionFacts, FloatPartFacts
 # ``scaling`` ones add or multiply a number for each column. The results of a ``layer`` are sums over weights, which
 # have rounding errors in 8 bits anyway, or it has a graph of its own.
 Role = Literal["layer", "exact", "scaling", "plain"]
+FEW = 0.25  # of a fixed range
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class FloatPart:
     exact: dict[str, str] = field(default_factory=dict)  # names and types of those that need exact values
     scaling: dict[str, str] = field(default_factory=dict)  # names and types of those that scale columns
     shared: bool = False  # True if another operation reads a tensor that one of them reads
+    fixed: dict[str, str] = field(default_factory=dict)  # names and types of those whose fixed range is too wide
 
     def __bool__(self) -> bool:
         """Return True if an operation has to stay in float."""
@@ -46,7 +50,8 @@ class FloatPart:
         """Return the entry of the model card; empty if nothing stays in float."""
         if not self:
             return {}
-        return {"float_part": {"exact": self.exact, "scaling": self.scaling, "operations": self.operations}}
+        kinds: FloatPartFacts = {"exact": self.exact, "scaling": self.scaling, "operations": self.operations}
+        return {"float_part": {**kinds, "fixed": self.fixed} if self.fixed else kinds}
 
 
 def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) -> FloatPart:
@@ -75,15 +80,34 @@ def find_float_part(operations: Sequence[Operation], inputs: Collection[str]) ->
     return FloatPart(in_float, exact, scaling, not here.isdisjoint(elsewhere))
 
 
+def with_few_levels(
+    part: FloatPart,
+    results: Mapping[str, tuple[str, str]],
+    ranges: Mapping[str, tuple[float, float]],
+    kinds: Collection[str],
+) -> FloatPart:
+    """Add the operations of some types, whose results have a fixed range up to 1 in 8 bits, if they are far below.
+
+    ``results`` has the name and type of the operation of each result.
+    """
+    fixed = {
+        name: kind
+        for result, (name, kind) in results.items()
+        if kind in kinds and name not in part.operations and 0 < max(map(abs, ranges.get(result, (1, 1)))) < FEW
+    }
+    return replace(part, operations=[*part.operations, *fixed], fixed=fixed)
+
+
 def describe(entry: FloatPartFacts) -> str:
     """Describe in a few words what stays in float.
 
     >>> describe({"exact": {"a": "Equal", "b": "Equal"}, "scaling": {"c": "Mul"}})
-    'in float before the first layers: exact values for Equal (2), scales of columns by Mul'
+    'in float: exact values for Equal (2), scales of columns by Mul'
     """
     titles = {"exact values for": entry["exact"], "scales of columns by": entry["scaling"]}
+    titles["values far below the fixed range of"] = entry.get("fixed", {})
     parts = [f"{title} {count_kinds(kinds)}" for title, kinds in titles.items() if kinds]
-    return f"in float before the first layers: {', '.join(parts)}"
+    return f"in float: {', '.join(parts)}"
 
 
 def count_kinds(kinds: Mapping[str, str]) -> str:

@@ -1,7 +1,7 @@
 """The operations of an ONNX file that 8 bits break, and their inputs in the quantized file."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -9,13 +9,15 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, numpy_helper
 
-from tfopt.conversion.exact_values import FloatPart, Operation, Role, find_float_part
+from tfopt.conversion.activation_ranges import Range
+from tfopt.conversion.exact_values import FloatPart, Operation, Role, find_float_part, with_few_levels
 
 LAYERS = {"Conv", "ConvTranspose", "Gemm", "MatMul", "Einsum", "LSTM", "GRU", "RNN", "Loop", "If", "Scan"}
 LOOKUPS = {"Gather", "GatherND", "GatherElements"}  # in stored weights they are layers; their indices are integers
 COMPARISONS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsNaN", "IsInf", "Sign"}
 EXACT = COMPARISONS | {"Floor", "Ceil", "Round", "Mod", "OneHot", "ArgMax", "ArgMin", "TopK", "Unique", "NonZero"}
 SCALING = {"Add", "Sub", "Mul", "Div"}
+FIXED = {"Softmax"}  # ONNX Runtime's quantizer gives their results the range from 0 to 1
 FLOATS = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProto.BFLOAT16}
 
 
@@ -33,6 +35,13 @@ def find(model: onnx.ModelProto) -> FloatPart:
             writes = tuple(name for name in node.output if name)
             operations.append(Operation(node.name, node.op_type, _role(node, constants, types), reads, writes))
     return find_float_part(operations, {value.name for value in graph.input} - set(constants))
+
+
+def add_few_levels(part: FloatPart, model: onnx.ModelProto, ranges: Mapping[str, Range]) -> FloatPart:
+    """Add the nodes whose results take few levels in 8 bits."""
+    return with_few_levels(
+        part, {node.output[0]: (node.name, node.op_type) for node in model.graph.node}, ranges, FIXED
+    )
 
 
 def read_constants(graph: onnx.GraphProto) -> dict[str, NDArray[Any]]:

@@ -39,6 +39,7 @@ SYMMETRIC = {
 MOVES = {"Reshape", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Split", "Gather", "Expand", "Identity", "Tile"}
 MOVES |= {"Relu", "Clip"}
 BLOCK_BITS = {"int4": 4, "dynamic": 8}  # kinds of weights with a scale for each block
+LAST = {"Sigmoid", "Softmax", "Tanh", "Softplus", "Add", "Sub"}  # activations of outputs, and biases
 LEVELS = 127  # on either side of zero
 EXACT = 1e-3  # of a scale: rounding errors of two float multiplications are smaller
 AXES = {"Conv": 0, "ConvTranspose": 1, "MatMul": 1, "Gemm": 1}  # of the output channels of a kernel
@@ -69,11 +70,13 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
             quant_pre_process(source, self._prepared, skip_symbolic_shape=True)
             self._float = onnx.load(self._prepared)
             self._floating = onnx_float_part.find(self._float)
-            self._excluded = [*self._floating.operations, *_read_for_shapes(self._float.graph)]
             onnx.save(self._float, self._prepared)  # with the names of its nodes
             self._histograms = _histograms(self._prepared, self._feed)
             halves = (_histograms(self._prepared, half) for half in calibration.split_halves(self._feed))
             stable = calibration.compare_ranges(*(select_ranges(half, "min_max") for half in halves))
+        ranges = select_ranges(self._histograms, "min_max")
+        self._floating = onnx_float_part.add_few_levels(self._floating, self._float, ranges)
+        self._excluded = [*self._floating.operations, *_read_for_shapes(self._float.graph)]
         floating = [node for node in self._float.graph.node if node.name in self._floating.operations]
         for name in {name for node in floating for name in (*node.input, *node.output)} & self._histograms.keys():
             self._histograms[name].is_exact = True
@@ -213,24 +216,37 @@ def _readable_errors() -> Iterator[None]:
 
 
 def _leave_outputs(graph: onnx.GraphProto) -> None:
-    """Leave the outputs of the model in float if they are matrix products, whose 8-bit kernels can return floats.
+    """Leave the outputs of the model in float if they are activations or products, whose kernels can return floats.
 
-    The range of an output, as of logits, cuts off what exceeds it in records that were not calibrated on.
+    The range of an output, as of logits or rare probabilities, cuts off what exceeds it in records that were not
+    calibrated on. So does the range of what the last activation or bias reads.
     """
+    constants = {tensor.name for tensor in graph.initializer}
+    constants |= {
+        node.output[0] for node in graph.node if node.op_type == "DequantizeLinear" and node.input[0] in constants
+    }
     producers = {name: node for node in graph.node for name in node.output}
     read = Counter(name for node in graph.node for name in _names_read(node))
-    for output in graph.output:
-        dequantizer = producers.get(output.name)
-        if dequantizer is None or dequantizer.op_type != "DequantizeLinear":
+    read.update(output.name for output in graph.output)
+    names = [output.name for output in graph.output]
+    for name in names:
+        dequantizer = producers.get(name)
+        if dequantizer is not None and dequantizer.op_type == "Softmax":  # it was left in float itself
+            names.append(dequantizer.input[0])
+        if dequantizer is None or dequantizer.op_type != "DequantizeLinear" or read[name] > 1:
             continue
         quantizer = producers.get(dequantizer.input[0])
-        product = producers.get(quantizer.input[0]) if quantizer is not None else None
-        if quantizer is None or product is None or product.op_type not in ("MatMul", "Gemm"):  # others need 8 bits
+        last = producers.get(quantizer.input[0]) if quantizer is not None else None
+        if quantizer is None or last is None or last.op_type not in {"MatMul", "Gemm", *LAST}:  # others need 8 bits
             continue
-        if read[output.name] == 0 and read[quantizer.output[0]] == read[product.output[0]] == 1:
+        computed = [tensor for tensor in last.input if tensor not in constants]
+        if last.op_type in LAST and len(computed) > 1:
+            continue
+        if read[quantizer.output[0]] == read[last.output[0]] == 1:
             graph.node.remove(dequantizer)
             graph.node.remove(quantizer)
-            product.output[0] = output.name
+            last.output[0] = name
+            names += computed if last.op_type in LAST else []
 
 
 def leave_inputs_of_bodies(graph: onnx.GraphProto) -> None:
