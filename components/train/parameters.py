@@ -13,14 +13,22 @@ from tfopt.measurement.machine_fingerprint import describe_differences, fingerpr
 from tfopt.model_store.warm_start import Destination
 from tfopt.reports import report_schema
 from tfopt.reports.training_plan import PlannedSettings
-from tfopt.training.compute.distribution import ONE, check_distribution
+from tfopt.training.compute.distribution import ONE, check_distribution, check_model_parallel
 from tfopt.training.datasets.input_settings import InputSettings
 from tfopt.value_types import JsonObject
 
 BALANCED = "balanced"
 TEMPERATURE, ALPHA = 4.0, 0.7  # defaults of distillation
 # settings that do not influence the weights of a training
-WITHOUT_EFFECT = ("batch_search", "checkpoints", "checkpoint_s", "min_change", "destination", "warm_start")
+WITHOUT_EFFECT = (
+    "model_parallel",
+    "batch_search",
+    "checkpoints",
+    "checkpoint_s",
+    "min_change",
+    "destination",
+    "warm_start",
+)
 
 log = logging.getLogger(__name__)
 
@@ -71,6 +79,8 @@ class OptimizationSettings:
             and the same weights except for rounding (Keras 3; docs/training.md).
         distribution: The devices that train together: ``mirrored`` is all GPUs of this machine, ``multi_worker`` the
             machines of the cluster in TF_CONFIG; ``parameter_server`` and ``tpu`` were never run (docs/training.md).
+        model_parallel: The number of devices that the layers of one model are divided among, by their measured time and
+            memory, for a model that one device has no memory for (docs/training.md). When 1: not divided.
         learning_rate_scaling: Factor of the learning rate for R devices: R, its square root, or 1.
         class_weights: Weight of an example of each class in the loss: ``CLASS=WEIGHT,…``, or ``balanced`` for the same
             total weight of each class. When not given: 1.
@@ -88,6 +98,7 @@ class OptimizationSettings:
     gradient_accumulation: Annotated[int, Between(1, None)] = 1
     rematerialize: bool = False
     distribution: Literal["one", "mirrored", "multi_worker", "parameter_server", "tpu"] = "one"
+    model_parallel: Annotated[int, Between(1, None)] = 1
     learning_rate_scaling: Literal["linear", "sqrt", "off"] = "linear"
     class_weights: Annotated[str, Reads(read_class_weights, "0=1,1=2.5")] | None = None
 
@@ -147,13 +158,26 @@ class Settings(InputSettings, OptimizationSettings):  # the fields of the last b
 
     def _check_devices(self, has_teacher: bool) -> None:
         check_distribution(self.distribution)
+        check_model_parallel(self.model_parallel)
+        unknown = "auto" in (self.precision, self.jit_compile) or not self.batch_size
+        undivided = {
+            f"distribution={self.distribution}": self.distribution != ONE,
+            "rematerialize": self.rematerialize,
+            f"jit_compile={self.jit_compile}": self.jit_compile not in ("module", "off"),
+            "auto": unknown,
+        }
+        used = [name for name, is_used in undivided.items() if is_used]
+        if self.model_parallel > 1 and used:
+            received = f"model_parallel={self.model_parallel} with {', '.join(used)}"
+            fix = "name batch_size and precision, leave the others out, or leave model_parallel out"
+            raise ComponentError(received, "the layers on one device for these", fix)
         single_device = {
             "checkpoints": bool(self.checkpoints),
             "gradient_accumulation": self.gradient_accumulation > 1,
             "rematerialize": self.rematerialize,
             "a teacher": has_teacher,
             "min_change": self.min_change > 0,
-            "auto": "auto" in (self.precision, self.jit_compile) or not self.batch_size,
+            "auto": unknown,
         }
         used = [name for name, is_used in single_device.items() if is_used]
         if self.distribution != ONE and used:

@@ -4,8 +4,9 @@ import logging
 import math
 import tempfile
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
-from dataclasses import replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, replace
+from functools import partial
 from importlib.metadata import version
 from itertools import islice
 from pathlib import Path
@@ -16,6 +17,7 @@ from tfopt.artifacts import Examples, KerasModel, Model
 from tfopt.artifacts.model_card import TRAINED_ON, ParityFacts
 from tfopt.components.train.auto_settings import choose_auto_settings, choose_batch_size
 from tfopt.components.train.class_weights import compute_class_weights
+from tfopt.components.train.layer_placement import LayerPlacement
 from tfopt.components.train.parameters import Settings
 from tfopt.components.train.teacher_predictions import prepare_distillation
 from tfopt.components.train.warm_start import find_loss_increase, load_start_weights, module_digest, pass_through
@@ -31,6 +33,7 @@ from tfopt.training import user_module
 from tfopt.training.checkpointing.checkpoints import Checkpoints, savable_generators
 from tfopt.training.compute.device_memory import configure_gpu_memory
 from tfopt.training.compute.distribution import TPU, build_with_whole_batch, create_strategy, scale_learning_rate
+from tfopt.training.compute.model_parallel import placed, recorded_variables
 from tfopt.training.compute.precision import AS_BUILT, FLOAT32, MULTIPLE, unaligned_layers, xla_clusters
 from tfopt.training.compute.rematerialization import rematerialized
 from tfopt.training.datasets.dataset import Source
@@ -76,7 +79,8 @@ def train_module(
         training.read_examples()
         before: dict[str, float] = {}
         if start and not strategy:
-            metrics = evaluate_model(training.setup.parts.model, training.sources)
+            with training.placed():
+                metrics = evaluate_model(training.setup.parts.model, training.sources)
             before = {name: value for name, value in metrics.items() if math.isfinite(value)}
             start_facts["metrics"] = before
         if start:
@@ -117,7 +121,10 @@ class Training:
         self.user = user_module.UserModule(module)
         with strategy.scope() if strategy else nullcontext():
             modes = {name: getattr(settings, name) for name in MODEL_SETTINGS}
-            self.setup = prepare_training(self.user, examples, **modes, splits=("train", "eval"))
+            build = partial(prepare_training, self.user, examples, **modes, splits=("train", "eval"))
+            sizes = settings.model_parallel, settings.batch_size, settings.gpu_memory_mb
+            self.layers = LayerPlacement(build, *sizes) if settings.model_parallel > 1 else None
+            self.setup = self.layers.setup if self.layers else build()
             model = self.setup.parts.model
             _accumulate_gradients(model, self.user, settings.gradient_accumulation)
             self.learning_rate = scale_learning_rate(model, self.replicas, settings.learning_rate_scaling)
@@ -128,11 +135,15 @@ class Training:
             names = ", ".join(unaligned[:8])
             log.warning("sizes that are not multiples of 8, with which %s is fastest: %s", settings.precision, names)
 
+    def placed(self) -> AbstractContextManager[None]:
+        """Return the context in which the layers compute on their devices."""
+        return placed(self.setup.parts.model, self.layers.placement if self.layers else None)
+
     def read_examples(self) -> None:
         """Compute class weights, and check the splits; raise ComponentError if the model does not fit them."""
         setup = self.setup
         self.class_weight = compute_class_weights(self.settings.class_weights, setup)
-        self.sources = setup.read_sources()
+        self.sources = setup.read_sources(self.layers.counts if self.layers else None)
         check_padding(setup.parts.saved, self.sources["train"], self.user)
         self.notes = rounding_notes(read_manifest(self.examples.path), setup.stored, setup.parts.inputs)
         for note in self.notes:
@@ -155,7 +166,7 @@ class Training:
             build_with_whole_batch(self.strategy, model, self.sources["train"].first_batch(settings.batch_size))
         sizes = self.setup.parts.saved.count_params(), self.sources["train"].count, self.sources["eval"].count
         log.info("training %s: %d parameters, %d examples, %d for validation", model.name, *sizes)
-        with distillation, rematerialized(model, settings.rematerialize):
+        with distillation, rematerialized(model, settings.rematerialize), self.placed():
             self.history = fit_model(
                 model,
                 self.user,
@@ -185,7 +196,8 @@ class Training:
         keras_models.library(trained.model).backend.clear_session()  # otherwise its layers would get other names
         set_seeds(self.settings.seed)
         precision = FLOAT32 if is_mixed else self.settings.precision
-        parts = assemble(self.user, self.setup.stored, self.examples, self.settings.label, precision)
+        with recorded_variables() if self.layers else nullcontext():  # in main memory
+            parts = assemble(self.user, self.setup.stored, self.examples, self.settings.label, precision)
         parts.saved.set_weights(trained.saved.get_weights())
         self.setup = replace(self.setup, parts=parts)
         counts = {split: source.count for split, source in self.sources.items()}
@@ -217,6 +229,8 @@ class Training:
             **({"notes": self.notes} if self.notes else {}),
             **{name: value for name, value in modes.items() if value != AS_BUILT},
         }
+        if self.layers:
+            trained.metadata["model_parallel"] = [asdict(part) for part in self.layers.parts]
         if self.strategy:
             facts = {"kind": settings.distribution, "replicas": self.replicas}
             facts["batch_size"] = settings.batch_size * self.replicas

@@ -10,11 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.components.train_modules import write
+from tests.components.train_modules import divide_cpu, write
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel
 from tfopt.components.train.component import train
 from tfopt.errors import ComponentError
+from tfopt.processes.subprocess_call import run_in_child
 from tfopt.training.compute.distribution import check_distribution, scale_learning_rate
 
 TWO_LAYERS = """
@@ -27,14 +28,6 @@ def build_model():
     model = keras.Model(image, layers.Dense(10, activation="softmax", name="digit")(flow))
     model.compile(keras.optimizers.SGD(RATE), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
-"""
-HALVES = """
-import json, sys
-import tensorflow as tf
-(cpu,) = tf.config.list_physical_devices("CPU")
-tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-from tfopt.components.train.component import train
-train(**json.loads(sys.argv[1]))
 """
 CLUSTER = {"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 0}}
 
@@ -130,17 +123,20 @@ def test_two_processes_give_the_weights_of_one_with_the_same_batch(tmp_path, dig
         processes.append(subprocess.Popen([sys.executable, "-m", "tfopt.run", "train", *arguments], env=environment))
     assert [process.wait(400) for process in processes] == [0, 0]
     for index in range(2):
-        assert_same_except_rounding(tmp_path / f"two-{index}", single)
+        assert_same_except_rounding(tmp_path / f"two-{index}", single, batch_size=70)
 
 
-@pytest.mark.nightly
-def test_two_halves_of_a_cpu_give_the_weights_of_one_device_with_the_same_batch(tmp_path, digits_examples):
+def test_two_virtual_devices_give_the_weights_of_one_device_with_the_same_batch(tmp_path, digits_examples):
     whole, part = modules(tmp_path, "keras")
-    single = train(digits_examples, whole, tmp_path / "one", epochs=3, batch_size=70)["trained"]
-    parameters = {"examples": digits_examples, "module": part, "trained": tmp_path / "two"}
-    parameters |= {"epochs": 3, "batch_size": 35, "distribution": "mirrored"}
-    subprocess.run([sys.executable, "-c", HALVES, json.dumps(parameters, default=str)], check=True)
-    assert_same_except_rounding(tmp_path / "two", single)
+    single = train(digits_examples, whole, tmp_path / "one", epochs=1, batch_size=350)["trained"]
+    parameters = {"examples": str(digits_examples), "module": str(part), "trained": str(tmp_path / "two")}
+    run_in_child(train_mirrored, parameters, doing="training on virtual devices")
+    assert_same_except_rounding(tmp_path / "two", single, batch_size=350)
+
+
+def train_mirrored(parameters: dict[str, str]) -> None:
+    divide_cpu(2)
+    train(**parameters, epochs=1, batch_size=175, distribution="mirrored")
 
 
 def modules(folder: Path, keras: str) -> tuple[Path, Path]:
@@ -149,7 +145,7 @@ def modules(folder: Path, keras: str) -> tuple[Path, Path]:
     return write(folder / "one.py", text.replace("RATE", "0.2")), write(folder / "two.py", text.replace("RATE", "0.1"))
 
 
-def assert_same_except_rounding(folder: Path, single) -> None:
+def assert_same_except_rounding(folder: Path, single, batch_size: int) -> None:
     two = KerasModel.open(folder)
     for weight, expected in zip(
         keras_models.load(two).get_weights(), keras_models.load(single).get_weights(), strict=True
@@ -158,7 +154,7 @@ def assert_same_except_rounding(folder: Path, single) -> None:
         assert weight.ndim == 1 or np.abs(expected).max() > 0.1
     card = json.loads((folder / "model_card.json").read_text())
     assert card["distribution"]["replicas"] == 2
-    assert card["distribution"]["batch_size"] == 70
+    assert card["distribution"]["batch_size"] == batch_size
     assert card["distribution"]["learning_rate"] == pytest.approx(0.2)
     losses = [
         json.loads((path / "history.json").read_text())["epochs"][-1]["val_loss"] for path in (folder, single.path)

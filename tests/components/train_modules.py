@@ -147,6 +147,15 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
+def divide_cpu(count: int) -> list[str]:
+    """Divide the CPU of a process that has not used TensorFlow yet, and return the names of the virtual devices."""
+    import tensorflow as tf
+
+    (cpu,) = tf.config.list_physical_devices("CPU")
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * count)
+    return [device.name for device in tf.config.list_logical_devices("CPU")]
+
+
 # A model whose third validation fails as long as a file is there, or its training as soon as it begins.
 STOPS = """
 import pathlib

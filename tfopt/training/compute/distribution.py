@@ -24,7 +24,7 @@ EXAMPLE = '{"cluster": {"worker": ["host-a:2222", "host-b:2222"]}, "task": {"typ
 
 def check_distribution(kind: str) -> None:
     """Raise ComponentError without a second GPU, a cluster in TF_CONFIG, or a TPU; TensorFlow is not imported."""
-    if kind == MIRRORED and (devices := max(gpu_count(), _logical_device_count())) < 2:
+    if kind == MIRRORED and (devices := _count_devices()) < 2:
         received = f"distribution=mirrored with {devices} GPU{'' if devices == 1 else 's'}"
         expected = "two GPUs or more on this machine"
         raise ComponentError(received, expected, "pass distribution=one, or multi_worker for several machines")
@@ -36,6 +36,14 @@ def check_distribution(kind: str) -> None:
     if kind == TPU and not has_tpu:
         received = "distribution=tpu without a TPU"
         raise ComponentError(received, "TPU_NAME, or a TPU in this machine", "pass distribution=one")
+
+
+def check_model_parallel(count: int) -> None:
+    """Raise ComponentError if this machine has fewer devices for the parts of a model; TensorFlow is not imported."""
+    if count > 1 and (devices := _count_devices()) < count:
+        received = f"model_parallel={count} with {devices} GPU{'' if devices == 1 else 's'}"
+        fix = "leave model_parallel out, or pass the number of GPUs; for less memory pass rematerialize or a batch_size"
+        raise ComponentError(received, "a GPU of this machine for each part of the model", fix)
 
 
 def create_strategy(kind: str) -> Any:
@@ -149,11 +157,11 @@ def _check_cluster(kind: str, types: tuple[str, ...], required: tuple[str, ...])
         raise ComponentError(f"distribution={kind} with TF_CONFIG={text or 'unset'}", expected, fix)
 
 
-def _logical_device_count() -> int:
-    """Count the logical devices that this process has divided its CPU into, as is done to try out a strategy."""
+def _count_devices() -> int:
+    """Count the GPUs, or the logical devices that this process has divided its CPU into to try out several devices."""
     if "tensorflow" not in sys.modules:
-        return 0
+        return gpu_count()
     import tensorflow as tf
 
     configurations = [tf.config.get_logical_device_configuration(cpu) for cpu in tf.config.list_physical_devices("CPU")]
-    return sum(len(each or ()) for each in configurations)
+    return max(gpu_count(), sum(len(each or ()) for each in configurations))
