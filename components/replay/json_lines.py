@@ -99,7 +99,7 @@ def _inputs(body: JsonObject, specs: Specs) -> Batch:
     return {name: _array(value, specs, name) for name, value in named.items()}
 
 
-def _columns(instances: JsonValue, specs: Specs) -> dict[str, Any]:
+def _columns(instances: JsonValue, specs: Specs) -> JsonObject:
     if not isinstance(instances, list) or not instances:
         raise ComponentError("instances without a record", "a list of records", FIX)
     if not all(isinstance(row, dict) and not _is_bytes(row) for row in instances):

@@ -9,6 +9,7 @@ import itertools
 import os
 import random
 import re
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,8 @@ def main() -> int:
     parser.add_argument("--results", type=Path, help="a file with the results, from which the trials are continued")
     options = parser.parse_args()
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in background jobs; the killed commands would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     begun = time.monotonic()
     log = TrialLog(options.results, (KILLED, ENDED, GOOD))
     with tempfile.TemporaryDirectory(prefix="tfopt-kill-") as name:
