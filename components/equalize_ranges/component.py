@@ -37,7 +37,8 @@ def equalize_ranges(
     The factors are powers of two, so floats have the same digits as before. Those of a group of tensors are
     ``(largest value) ^ alpha / (largest weight) ^ (1 - alpha)`` for each channel. Of five values of alpha, the one is
     used for which the rounding of activations and weights adds least noise, as estimated for one scale for each
-    activation and each output channel of the weights. Groups without an estimated gain stay as they are.
+    activation and each output channel of the weights, and neither of them adds more than before. Groups without an
+    estimated gain of a tenth stay as they are.
 
     The model card lists under ``report`` each group, the spread of its ranges and the estimated noise before and after,
     and why others stay. Batch norms and constants are folded first. The result has no variables and no Keras form; run

@@ -62,7 +62,11 @@ def reading_of(
 
 
 def choose_factors(readings: Sequence[Reading], channels: int) -> Factors | str:
-    """Return the factors with the least estimated noise, or why none is used."""
+    """Return the factors with the least estimated noise, or why none is used.
+
+    Neither the noise of activations nor that of weights may grow: the former differs from one value to the next, so
+    that later layers average it, and the latter does not. How much they average is not known here.
+    """
     largest = _over_repeats(channels, [np.maximum(-reading.low, reading.high) for reading in readings], readings)
     weights = _over_repeats(channels, [reading.largest.max(axis=1) for reading in readings], readings)
     if not largest.any() or not weights.any():
@@ -74,27 +78,28 @@ def choose_factors(readings: Sequence[Reading], channels: int) -> Factors | str:
         exact = alpha * np.log2(peaks) - (1 - alpha) * np.log2(weights)
         exponents = np.rint(exact - exact.mean()).astype(np.int64)
         noise = estimate_noise(readings, exponents)
-        if best is None or noise < best.noise[1]:
+        grows = any(new > 1.01 * old for old, new in zip(before, noise, strict=True))
+        if not grows and (best is None or sum(noise) < best.noise[1]):
             spread = _spread(largest), _spread(largest / 2.0**exponents)
-            best = Factors(exponents, alpha, (before, noise), spread)
-    assert best is not None
-    return best if best.noise[1] < GAIN * before else SIMILAR
+            best = Factors(exponents, alpha, (sum(before), sum(noise)), spread)
+    return best if best and best.noise[1] < GAIN * sum(before) else SIMILAR
 
 
-def estimate_noise(readings: Sequence[Reading], exponents: NDArray[np.generic]) -> float:
-    """Return the mean noise-to-signal ratio of the kernels that read channels divided by factors."""
+def estimate_noise(readings: Sequence[Reading], exponents: NDArray[np.generic]) -> tuple[float, float]:
+    """Return the mean noise-to-signal ratios that rounding activations and weights adds, for channels with factors."""
     ratios = []
     for reading in readings:
         scale = np.tile(2.0**exponents, reading.repeats)[:, None]
-        window = reading.window
         low, high = (values / scale[:, 0] for values in (reading.low, reading.high))
         step = (max(high.max(), 0) - min(low.min(), 0)) / 255
         steps = (scale * reading.largest).max(axis=0) / 127
         squares, energy = reading.squares[:, None] / scale**2, reading.energy * scale**2
-        noise = np.minimum(step**2 / 12, squares) * energy + np.minimum(window * steps**2 / 12, energy) * squares
-        signal = (reading.energy * reading.squares[:, None]).sum()
-        ratios.append(noise.sum() / signal if signal else 0.0)
-    return float(np.mean(ratios))
+        activations = np.minimum(step**2 / 12, squares) * energy
+        weights = np.minimum(reading.window * steps**2 / 12, energy) * squares
+        signal = (squares * energy).sum() or np.inf
+        ratios.append((activations.sum() / signal, weights.sum() / signal))
+    activations, weights = np.mean(ratios, axis=0)
+    return float(activations), float(weights)
 
 
 def _over_repeats(channels: int, values: Sequence[Floats], readings: Sequence[Reading]) -> Floats:
