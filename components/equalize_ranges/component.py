@@ -56,8 +56,7 @@ def equalize_ranges(
             the graph computes in float16, or 0.05 if it computes in bfloat16.
 
     Raises:
-        ComponentError: If the model cannot be frozen, no group of channels can be equalized or gains by it, or the
-            outputs differ.
+        ComponentError: If the model cannot be frozen, has no group of channels, or the outputs differ.
 
     Reference:
         Nagel et al., "Data-Free Quantization Through Weight Equalization and Bias Correction", ICCV 2019; Xiao et al.,

@@ -52,7 +52,7 @@ def equalize_frozen(frozen: Frozen, key: str, batches: list[Batch]) -> tuple[Fro
     """Return a model with equalized channels, measured on batches of the signature ``key``, and the report.
 
     Raises:
-        ComponentError: If there is no group of channels that gains by it.
+        ComponentError: If there is no group of channels.
     """
     folded = optimize(frozen, PASSES, Report())
     graph = graph_of(folded)
@@ -69,6 +69,11 @@ def equalize_frozen(frozen: Frozen, key: str, batches: list[Batch]) -> tuple[Fro
             groups.append(group)
         else:
             stays["the examples do not reach it"] += 1
+    if not groups:
+        reasons = "; ".join(f"{reason}: {number}" for reason, number in stays.most_common())
+        received = f"nothing to equalize: {reasons or 'no operation that produces channels'}"
+        expected = "two layers with ReLU, pooling, a residual or nothing in between"
+        raise ComponentError(received, expected, "quantize the model as it is")
     read = [reader for group in groups for reader in group.readers if reader.node in nodes]
     statistics = _measure(folded, key, graph, read, batches)
     rows: list[JsonObject] = []
@@ -79,13 +84,8 @@ def equalize_frozen(frozen: Frozen, key: str, batches: list[Batch]) -> tuple[Fro
             continue
         divide_channels(graph, group, 2.0**factors.exponents)
         rows.append(_row(group, factors))
-    if not rows:
-        reasons = "; ".join(f"{reason}: {number}" for reason, number in stays.most_common())
-        received = f"nothing to equalize: {reasons or 'no operation that produces channels'}"
-        expected = "channels of different ranges between layers, with ReLU, pooling or nothing in between"
-        raise ComponentError(received, expected, "quantize the model as it is")
     child = optimize(replace(folded, graph=graph.to_graph_def()), ("strip_unused",), Report())
-    return child, {"summary": _summarize(rows), "groups": rows, "stays": dict(stays.most_common())}
+    return child, {"summary": _summarize(rows, len(groups)), "groups": rows, "stays": dict(stays.most_common())}
 
 
 def _choose(graph: Graph, group: ChannelGroup, statistics: Statistics) -> Factors | str:
@@ -110,12 +110,14 @@ def _row(group: ChannelGroup, factors: Factors) -> JsonObject:
     }
 
 
-def _summarize(rows: list[JsonObject]) -> str:
+def _summarize(rows: list[JsonObject], found: int) -> str:
+    summary = f"{len(rows)} of {found} groups of channels equalized"
+    if not rows:
+        return f"{summary}: none would gain a tenth"
     spreads, noises = (np.median([row[name] for row in rows], axis=0) for name in ("spread", "noise"))
     return (
-        f"{len(rows)} groups of channels equalized; in the median, the largest range is {spreads[1]:.1f} times "
-        f"the geometric mean of the ranges (before: {spreads[0]:.1f}), and the estimated noise {noises[1]:.2g} of the "
-        f"signal (before: {noises[0]:.2g})"
+        f"{summary}; in the median, the largest range is {spreads[1]:.1f} times the geometric mean of the ranges "
+        f"(before: {spreads[0]:.1f}), and the estimated noise {noises[1]:.2g} of the signal (before: {noises[0]:.2g})"
     )
 
 

@@ -61,7 +61,7 @@ def test_the_report_has_each_group_with_its_ranges(equalized):
         assert group["noise"][1] < 0.5 * group["noise"][0]
     assert facts["calibration"]["used"] == 60 and len(facts["calibration"]["records"]) == 60
     assert facts["report"]["stays"] == {"IdentityN is in between": 1}
-    assert "2 groups of channels equalized" in facts["report"]["summary"]
+    assert "2 of 2 groups of channels equalized" in facts["report"]["summary"]
 
 
 @pytest.mark.parametrize("exporter", EXPORTERS, ids=str)
