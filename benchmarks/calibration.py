@@ -138,7 +138,7 @@ def compare_equalized(
     """Print the noise of int8 files of a model and of the equalized one, with the changed classes."""
     start, records = time.perf_counter(), Examples(examples)
     try:
-        facts = equalize(SavedModel(model), folder / "out", records, Calibration(calibration_count=count))
+        facts: Any = equalize(SavedModel(model), folder / "out", records, Calibration(calibration_count=count))
     except ComponentError as error:
         print(f"| {name} | {error.received} |", flush=True)
         return

@@ -75,14 +75,14 @@ def equalize_frozen(frozen: Frozen, key: str, batches: list[Batch]) -> tuple[Fro
         expected = "two layers with ReLU, pooling, a residual or nothing in between"
         raise ComponentError(received, expected, "quantize the model as it is")
     read = [reader for group in groups for reader in group.readers if reader.node in nodes]
-    statistics = _measure(folded, key, graph, read, batches)
+    statistics = _measure(folded, key, read, batches)
     rows: list[JsonObject] = []
     for group in groups:
         factors = _choose(graph, group, statistics)
         if isinstance(factors, str):
             stays[factors] += 1
             continue
-        divide_channels(graph, group, 2.0**factors.exponents)
+        divide_channels(graph, group, np.ldexp(1.0, factors.exponents))
         rows.append(_row(group, factors))
     child = optimize(replace(folded, graph=graph.to_graph_def()), ("strip_unused",), Report())
     return child, {"summary": _summarize(rows, len(groups)), "groups": rows, "stays": dict(stays.most_common())}
@@ -121,9 +121,9 @@ def _summarize(rows: list[JsonObject], found: int) -> str:
     )
 
 
-def _measure(frozen: Frozen, key: str, graph: Graph, readers: Iterable[Reader], batches: Iterable[Batch]) -> Statistics:
+def _measure(frozen: Frozen, key: str, readers: Iterable[Reader], batches: Iterable[Batch]) -> Statistics:
     """Return the statistics of each channel, the last axis, of the tensors that kernels read."""
-    sizes = {reader.data: (graph.shape(reader.data) or ())[-1] for reader in readers}
+    sizes = {reader.data: reader.channels for reader in readers}
     records: dict[Tensor, list[Floats]] = {tensor: [] for tensor in sizes}
     for values in read_tensors(frozen, key, list(sizes), batches):
         for tensor, size in sizes.items():

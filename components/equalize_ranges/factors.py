@@ -72,7 +72,7 @@ def choose_factors(readings: Sequence[Reading], channels: int) -> Factors | str:
     if not largest.any() or not weights.any():
         return "its values or the weights that read it are zero"
     peaks, weights = (np.maximum(values, values.max() / 2**OCTAVES) for values in (largest, weights))
-    before = estimate_noise(readings, np.zeros(channels))
+    before = estimate_noise(readings, np.zeros(channels, np.int64))
     best = None
     for alpha in ALPHAS:
         exact = alpha * np.log2(peaks) - (1 - alpha) * np.log2(weights)
@@ -80,16 +80,16 @@ def choose_factors(readings: Sequence[Reading], channels: int) -> Factors | str:
         noise = estimate_noise(readings, exponents)
         grows = any(new > 1.01 * old for old, new in zip(before, noise, strict=True))
         if not grows and (best is None or sum(noise) < best.noise[1]):
-            spread = _spread(largest), _spread(largest / 2.0**exponents)
+            spread = _spread(largest), _spread(largest / np.ldexp(1.0, exponents))
             best = Factors(exponents, alpha, (sum(before), sum(noise)), spread)
     return best if best and best.noise[1] < GAIN * sum(before) else SIMILAR
 
 
-def estimate_noise(readings: Sequence[Reading], exponents: NDArray[np.generic]) -> tuple[float, float]:
+def estimate_noise(readings: Sequence[Reading], exponents: NDArray[np.int64]) -> tuple[float, float]:
     """Return the mean noise-to-signal ratios that rounding activations and weights adds, for channels with factors."""
     ratios = []
     for reading in readings:
-        scale = np.tile(2.0**exponents, reading.repeats)[:, None]
+        scale = np.tile(np.ldexp(1.0, exponents), reading.repeats)[:, None]
         low, high = (values / scale[:, 0] for values in (reading.low, reading.high))
         step = (max(high.max(), 0) - min(low.min(), 0)) / 255
         steps = (scale * reading.largest).max(axis=0) / 127
@@ -105,7 +105,9 @@ def estimate_noise(readings: Sequence[Reading], exponents: NDArray[np.generic]) 
 def _over_repeats(channels: int, values: Sequence[Floats], readings: Sequence[Reading]) -> Floats:
     """Return the largest value of each channel over all readings."""
     pairs = zip(values, readings, strict=True)
-    return np.max([value.reshape(reading.repeats, channels).max(axis=0) for value, reading in pairs], axis=0)
+    return np.asarray(
+        np.max([value.reshape(reading.repeats, channels).max(axis=0) for value, reading in pairs], axis=0)
+    )
 
 
 def _spread(peaks: Floats) -> float:

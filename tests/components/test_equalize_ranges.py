@@ -104,7 +104,7 @@ def test_the_estimate_is_the_noise_of_rounded_numbers(op):
     statistics = x.min(axis=(0, 1)), x.max(axis=(0, 1)), (x**2).mean(axis=(0, 1))
     readings = [reading_of(op, kernel, -2, statistics, 1)]
     factors = choose_factors(readings, 16)
-    for exponents in (np.zeros(16), factors.exponents):
+    for exponents in (np.zeros(16, int), factors.exponents):
         inputs, weights = x / 2.0**exponents, kernel[:, 0] * (2.0**exponents)[:, None]
         steps = np.abs(weights).max(axis=(0, 1) if op == "Conv2D" else 0) / 127
         exact = np.einsum(sums, inputs, weights)

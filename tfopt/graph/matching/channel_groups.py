@@ -25,8 +25,8 @@ from tfopt.graph.law import Graph, Maker, Node, Refusal, Tensor, attr
 from tfopt.graph.matching.affine_ops import FUSED
 from tfopt.graph.matching.linear_ops import ADDING, PLAIN, TRANSPOSED, input_axis, output_axes
 
-SAME_CHANNELS = ("Relu", "LeakyRelu", "Identity", "ResizeBilinear", "ResizeNearestNeighbor", "SpaceToBatchND")
-SAME_CHANNELS += ("BatchToSpaceND",)
+SAME_CHANNELS = {"Relu", "LeakyRelu", "Identity", "ResizeBilinear", "ResizeNearestNeighbor"}
+SAME_CHANNELS |= {"SpaceToBatchND", "BatchToSpaceND"}
 POOLING, REDUCTIONS, RESHAPING = ("MaxPool", "AvgPool"), ("Mean", "Sum", "Max"), ("Reshape", "Squeeze", "ExpandDims")
 SIZES = ("Shape", "Size", "Rank")  # they do not read values
 PRODUCTS = ("BatchMatMulV2", "Einsum")  # with a constant
@@ -42,6 +42,7 @@ class Reader:
     kernel: int  # the number of the input
     axis: int
     data: Tensor
+    channels: int  # with the repeated ones
     repeats: int
 
 
@@ -115,7 +116,7 @@ def _produced(graph: Graph, node: Node) -> int | None:
     """Return how many channels a node produces; None if it is none of the operations that produce them."""
     if node.op in (*PLAIN, *TRANSPOSED) and graph.is_constant(node.inputs[KERNEL]):
         kernel = graph.array(node.inputs[KERNEL])
-        return math.prod(kernel.shape[axis] for axis in output_axes(node))
+        return int(np.prod([kernel.shape[axis] for axis in output_axes(node)]))
     if node.op in FUSED and all(map(graph.is_constant, node.inputs[1:3])):
         return int(graph.array(node.inputs[1]).size)
     factor = _factor(graph, node)
@@ -203,7 +204,7 @@ def _after(graph: Graph, group: ChannelGroup, tensor: Tensor, repeats: int, node
         axis = _kernel_axis(graph, node, group.channels * repeats)
         if isinstance(axis, str) or node.inputs.index(tensor) != data or node.inputs.count(tensor) > 1:
             raise Refusal(axis if isinstance(axis, str) else f"{node.op} reads it as its kernel")
-        group.readers.append(Reader(node.name, KERNEL, axis, tensor, repeats))
+        group.readers.append(Reader(node.name, KERNEL, axis, tensor, group.channels * repeats, repeats))
         yield from ((other.inputs[data], repeats) for other in _sharing(graph, node, KERNEL))
     elif node.op in ADDING:
         yield Tensor(node.name), repeats
@@ -280,4 +281,4 @@ def _times(graph: Graph, node: Node) -> int:
 
 def _spatial(node: Node) -> bool:
     """Return True if a pooling has windows along the axes between the first and the last only."""
-    return list(attr(node, "ksize"))[-1] == 1
+    return bool(attr(node, "ksize")[-1] == 1)
