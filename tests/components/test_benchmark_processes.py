@@ -35,6 +35,7 @@ def _own_runtimes(shared_runtimes, monkeypatch) -> None:
     monkeypatch.setattr(measurement, "RuntimeProcesses", RuntimeProcesses)
 
 
+@pytest.mark.nightly  # daily: tests/measurement
 def test_a_busy_process_on_the_core_adds_a_note_and_gives_no_verdict(models, tmp_path, monkeypatch):
     monkeypatch.setattr(measured_model, "MOST_WAITED", 0.05)
     with busy_process(choose_cores(1)[0]):
@@ -143,6 +144,7 @@ def test_variables_that_no_import_reads_are_set_in_the_fork_of_their_model(model
     assert "Unknown flag in TF_XLA_FLAGS: --no_flag" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.nightly  # daily: tests/kill
 @pytest.mark.parametrize("kind", [pytest.param(signal.SIGINT, marks=pytest.mark.nightly), signal.SIGKILL])
 def test_an_interrupted_benchmark_leaves_no_process_and_no_output(models, tmp_path, kind):
     words = ["--baseline", models["small"], "--candidates", models["large"], "--benchmark", tmp_path / "out"]

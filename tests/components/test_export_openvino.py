@@ -96,6 +96,7 @@ def test_the_stability_compares_the_mean_ends_of_each_activation_on_both_halves(
     assert stability["median_difference"] == pytest.approx((of_x + of_relu) / 2)
 
 
+@pytest.mark.nightly  # daily: the mixes of ONNX and LiteRT
 def test_the_worst_layer_stays_in_float_with_max_degradation(digits_examples, tmp_path):
     """Export two products: 8 bits lose the small columns of the second one; the first is harmless."""
     draw = np.random.default_rng(0)

@@ -28,6 +28,7 @@ KINDS = {
 }
 
 
+@pytest.mark.nightly  # daily: the counts below, and test_batch_norm_positions.py
 @pytest.mark.parametrize("library", ["keras", pytest.param("tf_keras", marks=pytest.mark.nightly)])
 @pytest.mark.parametrize("rank", KINDS)
 def test_the_norm_after_each_kind_is_folded_once_in_both_forms(rank, library, tmp_path):

@@ -282,6 +282,7 @@ def parent(request, tmp_path_factory, digits_examples) -> KerasModel:
     return train(digits_examples, module, folder / "trained", epochs=4, batch_size=64)["trained"]
 
 
+@pytest.mark.nightly  # daily: test_prune_channels_properties.py
 def test_half_of_the_flops_are_removed_and_fine_tuning_recovers_the_accuracy(parent, digits_examples, tmp_path):
     options = {"pattern": "channel", "sparsity": 0.5, "importance": "taylor", "epochs": 3, "batch_size": 64}
     module = parent.path.parent / "module.py"

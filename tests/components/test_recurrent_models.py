@@ -63,6 +63,7 @@ def test_lists_that_loops_read_stay_in_float32(model, tmp_path):
     assert cast.card.facts["report"]["cast"] > 2
 
 
+@pytest.mark.nightly  # daily: test_compile_xla.py
 def test_loops_are_compiled_next_to_the_loops_of_the_parent(model, tmp_path):
     compiled = compile_xla(model, tmp_path / "compiled", batch_sizes=["1"], warm_up=False)["compiled"]
     np.testing.assert_allclose(outputs(compiled), outputs(model), atol=1e-5)

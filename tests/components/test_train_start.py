@@ -94,6 +94,7 @@ def adapted(layer, numbers):
 """
 
 
+@pytest.mark.nightly
 def test_preprocessing_layers_are_adapted_to_the_new_examples(tmp_path, digits_examples, destination, caplog):
     """Test that new means are used, and that weights trained with the old ones cause a warning.
 

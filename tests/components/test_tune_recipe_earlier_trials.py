@@ -7,15 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.components.test_push_model import changed, push
-from tests.reports import DIGITS, TRAINED, Row, make_models, parsed_reports
+from tests.reports import DIGITS, baseline_metrics, make_models, recipe_report
 from tfopt.artifacts import Model, Recipe
 from tfopt.components.tune_recipe.component import tune_recipe
 from tfopt.components.tune_recipe.earlier_runs import add_earlier_trials, first_trial, read_previous
 from tfopt.components.tune_recipe.report import render_report
 from tfopt.errors import ComponentError
-from tfopt.model_store.run_history import measurement_conditions
 from tfopt.model_store.warm_start import load_recipe, store_recipe
-from tfopt.reports.decision_report import DecisionReport, HistoryComparison, ModelDecision
 from tfopt.reports.recipe_report import RecipeReport, RelativeMetrics, TrialReport, WinningRecipe
 
 CHOICES = {"graph": "as it is", "format": "tflite", "tflite": "int8"}
@@ -36,23 +34,8 @@ def run(
     size=186_400,
 ) -> RecipeReport:
     """Return the report of a run with these trials; None is a recipe that could not be made."""
-    metrics = {"accuracy": 0.981, "latency": 0.4, "size": float(size)}
-    conditions = measurement_conditions(*parsed_reports([TRAINED, Row("child")], [parent, "c"]))
-    decided = ModelDecision(
-        "trained", parent, "saved_model", parent=True, passed=True, pareto=True, chosen=True, reasons=["chosen"],
-        metrics=metrics,
-    )  # fmt: skip
-    decision = DecisionReport(
-        "trained", blessed=True, reason="the model stays", objective="latency", goals=[], confidence="interval",
-        layout="auto", watch=[], models=[decided], conditions=conditions,
-        history=HistoryComparison([], 3, [], []), selected_digest=parent,
-    )  # fmt: skip
-    report = RecipeReport(
-        reason="the model itself stays", winner=None, blessed=True, reused=False, stopped="enough", goals=[],
-        objective="latency", formats=["tflite"], seed=0, examples=examples, minutes=1.0,
-        time=f"2026-10-{day:02}T03:00:00+00:00", trials=[_trial(name, m, metrics) for name, m in measured.items()],
-        decision=decision, earlier=[], left_out="",
-    )  # fmt: skip
+    trials = [_trial(name, relative, baseline_metrics(size)) for name, relative in measured.items()]
+    report = recipe_report(trials, parent=parent, examples=examples, day=day, size=size)
     return add_earlier_trials(report, previous)
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from tests.contract.three_layers import build_model
+from tests.reports import recipe_report
 from tfopt import keras_models
 from tfopt.artifacts import KerasModel, Model, Recipe, TrainingPlan
 from tfopt.component import Component, components
@@ -78,7 +79,7 @@ def write_sources(folder: Path) -> dict[str, Path]:
     np.savez(folder / "digits.npz", image=images[:80].reshape(-1, 8, 8, 1).astype(np.float32), label=labels[:80])
     paths = {"data": folder / "digits.npz", "module": Path(__file__).with_name("three_layers.py")}
     paths["previous"] = folder / "previous"
-    Recipe(paths["previous"]).write({"winner": None, "decision": {"selected_digest": ""}})
+    Recipe(paths["previous"]).write(recipe_report())
     paths["plan"] = folder / "plan"
     TrainingPlan(paths["plan"]).write({"settings": {"prefetch": 4}})
     paths["anomalies"] = folder / "anomalies"

@@ -117,6 +117,7 @@ def test_convolution_that_keras_compiles_is_exported_and_optimized(build, shape,
     assert bool(functions) == (shape == THREE)  # TensorFlow runs groups in 3-D by XLA only
 
 
+@pytest.mark.nightly  # daily: a convolution that Keras compiles
 def test_model_that_was_compiled_stays_compiled_and_is_exported(nested, tmp_path):
     compiled = compile_xla(nested, tmp_path / "compiled")["compiled"]
     made = optimize_graph(compiled.path, tmp_path / "made")["optimized"]

@@ -37,6 +37,7 @@ def program(tmp_path_factory) -> str:
     return str(file)
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_an_engine_runs_a_pipeline_in_it(program, tmp_path):
     address, server = BeamFnExternalWorkerPoolServicer.start(use_process=True, container_executable=program)

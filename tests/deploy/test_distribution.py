@@ -84,6 +84,7 @@ def test_only_relative_links_are_changed():
     )
 
 
+@pytest.mark.nightly  # daily: the files of both distributions
 def test_the_wheel_runs_from_another_folder(files, tmp_path):
     """Run the wheel's own files: declarations, and templates that are read when they are needed."""
     target = tmp_path / "site"

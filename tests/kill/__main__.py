@@ -63,7 +63,9 @@ def _trials(options: argparse.Namespace, folder: Path, log: TrialLog) -> Iterato
         if not (inputs / "inputs.json").is_file():
             inputs.mkdir(parents=True, exist_ok=True)
             words = [sys.executable, "-m", "tests.kill.cases", str(inputs), "every" if options.every else "quick"]
-            subprocess.run(words, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            made = subprocess.run(words, check=False, capture_output=True, text=True)
+            if made.returncode:
+                sys.exit(f"the inputs were not made: {made.stderr[-2_000:]}")
         from tests.kill.cases import make_cases
 
         cases = [case for case in make_cases(inputs, every=options.every) if re.search(options.pattern, case.name)]

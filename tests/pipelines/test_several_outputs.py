@@ -65,6 +65,7 @@ def test_every_pipeline_passes_output_and_batch_sizes_to_its_steps(name):
             assert step.parameters[parameter].parameter is dag.parameters[parameter]
 
 
+@pytest.mark.nightly  # daily: the parameters of every pipeline
 def test_the_named_output_is_evaluated_and_the_requested_batch_sizes_are_measured(sources, tmp_path):
     values = {**sources, "seconds": 0.1, "goals": [], "destination": str(tmp_path / "pushed")}
 
