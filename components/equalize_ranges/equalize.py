@@ -110,8 +110,8 @@ def _row(group: ChannelGroup, factors: Factors) -> JsonObject:
     }
 
 
-def _summarize(rows: list[JsonObject], found: int) -> str:
-    summary = f"{len(rows)} of {found} groups of channels equalized"
+def _summarize(rows: list[JsonObject], of_groups: int) -> str:
+    summary = f"{len(rows)} of {of_groups} groups of channels equalized"
     if not rows:
         return f"{summary}: none would gain a tenth"
     spreads, noises = (np.median([row[name] for row in rows], axis=0) for name in ("spread", "noise"))

@@ -113,11 +113,11 @@ TABLE = [
 def test_a_division_by_powers_of_two_changes_no_digit(row):
     before = row.graph_def()
     graph = view(before, outputs=("y", *row.outputs))
-    found = [group for _, group in channel_groups(graph)]
-    groups = [group for group in found if not isinstance(group, str)]
+    results = [group for _, group in channel_groups(graph)]
+    groups = [group for group in results if not isinstance(group, str)]
     if row.because:
-        assert any(row.because in reason for reason in found if isinstance(reason, str)), found
-    assert len(groups) == row.fires, found
+        assert any(row.because in reason for reason in results if isinstance(reason, str)), results
+    assert len(groups) == row.fires, results
     draw = np.random.default_rng(0)
     for group in groups:
         divide_channels(graph, group, 2.0 ** draw.integers(-5, 6, group.channels))
