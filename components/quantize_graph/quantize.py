@@ -18,14 +18,14 @@ from tfopt.conversion.verification import compare_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
 from tfopt.errors import ComponentError
-from tfopt.graph.frozen_model import Endpoint, Frozen, Signature
-from tfopt.graph.graph_def import FLOAT, reach
-from tfopt.graph.law import Maker
+from tfopt.graph.frozen_model import Frozen
+from tfopt.graph.graph_def import reach
 from tfopt.graph.law_order import FOLDING
 from tfopt.graph.law_runner import graph_of, optimize
 from tfopt.graph.mutable_graph import Graph, Tensor
 from tfopt.graph.report import Report
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
+from tfopt.graph_checks.tensor_values import read_tensors
 from tfopt.measurement.parity import describe_parity, noise
 from tfopt.saved_models.saved_model import opened, write
 from tfopt.serving.verified_write import copy_assets
@@ -145,16 +145,7 @@ def _measure_histograms(
 ) -> dict[Tensor, Histogram]:
     """Return the histogram of each tensor of floats that a signature computes."""
     histograms = {tensor: Histogram(str(tensor)) for tensor in tensors}
-    graph, outputs = Graph.of(frozen.graph), {}
-    for number, tensor in enumerate(histograms):
-        node = graph.nodes[tensor.node]
-        flat = Maker(graph, node, []).reshape(tensor, [-1], like=node, T=FLOAT)
-        outputs[f"flat_{number}"] = Endpoint(f"{flat.node}:0", "float32", (None,))
-    signature = Signature(frozen.signatures[key].inputs, outputs)
-    probed = replace(frozen, graph=graph.to_graph_def(), signatures={key: signature})
-    with FrozenRuntime(probed, key) as runtime:
-        for batch in batches:
-            values = runtime.run(batch)
-            for number, histogram in enumerate(histograms.values()):
-                histogram.add(values[f"flat_{number}"])
+    for values in read_tensors(frozen, key, histograms, batches):
+        for tensor, histogram in histograms.items():
+            histogram.add(values[tensor])
     return histograms

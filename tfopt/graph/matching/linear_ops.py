@@ -91,12 +91,12 @@ def channel_axis(linear: Node) -> int:
 
 def channels(match: Match) -> int:
     """Return the number of output channels of the linear operation."""
-    return int(np.prod([match.array("kernel").shape[axis] for axis in _axes(match.node("linear"))]))
+    return int(np.prod([match.array("kernel").shape[axis] for axis in output_axes(match.node("linear"))]))
 
 
 def scaled(match: Match, scale: Vector) -> NDArray[np.float64]:
     """Return the kernel with the part of each output channel multiplied by its scale."""
-    kernel, axes = match.array("kernel"), _axes(match.node("linear"))
+    kernel, axes = match.array("kernel"), output_axes(match.node("linear"))
     sizes = [size if axis - kernel.ndim in axes or axis in axes else 1 for axis, size in enumerate(kernel.shape)]
     return kernel.astype(np.float64) * scale.reshape(sizes)
 
@@ -114,7 +114,7 @@ def range_refusal(match: Match, *arrays: NDArray[Any] | None) -> str | None:
 
 def input_channels(match: Match, data: str = "x") -> int | None:
     """Return the number of input channels of the root of a match; None if it or their axis is unknown."""
-    linear, axis = match.node(), _input_axis(match)
+    linear, axis = match.node(), input_axis(match.node())
     if linear.op == "MatMul" and match.attr("transpose_a"):
         return None
     if axis is not None:
@@ -138,7 +138,7 @@ def vector_before(match: Match, role: str) -> Vector | None:
 
 def times_inputs(match: Match, vector: Vector) -> NDArray[np.float64]:
     """Return the kernel of the root with the part that reads each input channel multiplied by the channel's number."""
-    kernel, axis = match.array("kernel").astype(np.float64), _input_axis(match)
+    kernel, axis = match.array("kernel").astype(np.float64), input_axis(match.node())
     if axis is not None:
         return kernel * (vector if axis == -1 else vector[:, None])
     *_, group_size, out = kernel.shape
@@ -159,7 +159,7 @@ def bias_of(match: Match, vector: Vector) -> Vector:
     """Return the output of the root, one number per channel, for a constant number per input channel."""
     products = times_inputs(match, vector)
     if match.node().op == "MatMul":
-        return np.asarray(products.sum(_input_axis(match)))
+        return np.asarray(products.sum(input_axis(match.node())))
     if match.node().op == "DepthwiseConv2dNative":
         return np.asarray(products.sum((0, 1)).ravel())
     return np.asarray(products.sum(tuple(range(products.ndim - 1))))
@@ -177,14 +177,15 @@ def _with_weights(match: Match, make: Maker, weights: Weights) -> Tensor:
     return make.node("BiasAdd", product, make.constant("bias", weights.bias, like), like=linear, data_format=layout)
 
 
-def _input_axis(match: Match) -> int | None:
-    """Return the kernel axis of the input channels of the root; None for groups of a convolution."""
-    if match.node().op == "MatMul":
-        return -1 if match.attr("transpose_b") else -2
-    return {"DepthwiseConv2dNative": -2, **dict.fromkeys(TRANSPOSED, -1)}.get(match.node().op)
+def input_axis(linear: Node) -> int | None:
+    """Return the kernel axis of the input channels; None for a convolution, which may have groups."""
+    if linear.op == "MatMul":
+        return -1 if attr(linear, "transpose_b") else -2
+    return {"DepthwiseConv2dNative": -2, **dict.fromkeys(TRANSPOSED, -1)}.get(linear.op)
 
 
-def _axes(linear: Node) -> tuple[int, ...]:
+def output_axes(linear: Node) -> tuple[int, ...]:
+    """Return the kernel axes of the output channels."""
     if linear.op == "MatMul":
         return (0,) if attr(linear, "transpose_b") else (-1,)
     if linear.op == "DepthwiseConv2dNative":
