@@ -26,7 +26,7 @@ test: check chromium  ## all checks and tests, each test file in one of WORKERS 
 nightly: $(READY)  ## tests that take too long for every change
 	$(BIN)/pytest -m nightly
 
-fuzz: $(READY)  ## 2,300 damaged and hostile inputs of all formats; also part of `make nightly`
+fuzz: $(READY)  ## 2,577 damaged and hostile inputs of all formats; also part of `make nightly`
 	$(BIN)/python -m tests.fuzz
 
 kill: $(READY)  ## kill commands, send signals, and let calls of the file system fail; also part of `make nightly`
