@@ -38,6 +38,7 @@ _DISK_ERRORS = (  # numbers, texts, what is expected, how to fix it
         "change its permissions, or name another folder",
     ),
 )
+_HEADINGS = ("Graph execution error", "Detected at node", "<stack traces")  # of TensorFlow's errors
 _UNSUPPORTED = (errno.EINVAL, errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS)  # of file systems
 _PATH_ERRORS = {*_UNSUPPORTED, errno.EACCES, errno.EPERM, errno.EROFS}  # also without the name of a file
 # Modules whose package has another name, or which a package of an extra brings.
@@ -147,12 +148,15 @@ def path_error(error: BaseException) -> ComponentError | None:
 
 
 def first_line(error: BaseException) -> str:
-    r"""Return the first line of an exception's text, or its type if the text is empty.
+    r"""Return the first line of an exception's text that is no heading of TensorFlow, or its type if there is none.
 
     >>> first_line(ValueError("no such op\n  at node 3")), first_line(KeyError())
     ('no such op', 'KeyError')
+    >>> first_line(ValueError("Graph execution error:\n\nDetected at node a\n3 biases for 8 channels"))
+    '3 biases for 8 channels'
     """
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+    lines = str(error).strip().splitlines()
+    return next((line for line in lines if line and not line.startswith(_HEADINGS)), type(error).__name__)
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

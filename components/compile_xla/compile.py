@@ -20,6 +20,7 @@ from tfopt.components.compile_xla.sequence_buckets import check_lengths, draw_le
 from tfopt.components.compile_xla.unsupported_ops import find_unsupported_ops
 from tfopt.data.batches import Batch, resize_batch
 from tfopt.data.sample_inputs import draw_inputs, split_batches
+from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.graph import grappler
 from tfopt.graph.frozen_model import Frozen
@@ -36,9 +37,6 @@ from tfopt.saved_models.saved_model import opened
 from tfopt.serving.verified_write import copy_assets
 from tfopt.serving.warm_up import write_requests
 from tfopt.value_types import JsonObject
-
-# lines of TensorFlow's error message before the reason
-ERROR_HEADINGS = ("Graph execution error", "Detected at node", "<stack traces")
 
 log = logging.getLogger(__name__)
 
@@ -160,9 +158,7 @@ def _compare_outputs(comparison: Comparison, child: Loader, tolerance: float) ->
     except ComponentError:
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = next((line for line in lines if not line.startswith(ERROR_HEADINGS)), lines[0])
-        received = f"XLA: {reason[:300]}"
+        received = f"XLA: {first_line(error)[:300]}"
         fix = "pass mode='clusters', or give what it names the same size in every step and call of the model"
         raise ComponentError(received, "operations with sizes that are known when XLA compiles", fix) from error
 

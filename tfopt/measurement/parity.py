@@ -16,6 +16,7 @@ from tfopt.artifacts.model_card import ParityFacts, Verification
 from tfopt.artifacts.tensor_spec import TensorSpec, describe_specs, dtype_name, same_shape
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import compared_records, draw_inputs, split_batches
+from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.formatting import distance
 from tfopt.measurement.comparison_budget import ComparisonBudget
@@ -144,10 +145,11 @@ def _run_parent(parent: Runtime, batch: Arrays, source: str) -> Mapping[str, NDA
     except ComponentError:
         raise
     except Exception as error:
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         node = next((line for line in lines if "{{node" in line), "")
+        reason = lines[-1] if len(lines) > 1 and not node else first_line(error)
         raise ComponentError(
-            f"the model fails on {source}: {lines[-1] if len(lines) > 1 and not node else lines[0]} {node}".strip(),
+            f"the model fails on {source}: {reason} {node}".strip(),
             "a model that runs on this machine",
             "pass examples=PATH with real inputs; a model that calls Python code runs only where that code is defined, "
             "and a model made for another device on that device",
