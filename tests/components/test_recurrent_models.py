@@ -19,10 +19,13 @@ KINDS = {
     "lstm by parts": lambda layers: layers.LSTM(96, implementation=1, recurrent_activation="hard_sigmoid"),
     "gru by parts": lambda layers: layers.GRU(96, implementation=1, reset_after=False),
     "bidirectional": lambda layers: layers.Bidirectional(layers.LSTM(48, implementation=1)),
+    "convolutional": lambda layers: (
+        lambda x: layers.Flatten()(layers.ConvLSTM1D(16, 3, padding="same")(layers.Reshape((10, 4, 4))(x)))
+    ),
 }
 
 
-NIGHTLY = {"lstm by default", "gru by parts", "bidirectional"}
+NIGHTLY = {"lstm by default", "gru by parts", "bidirectional", "convolutional"}
 
 
 @pytest.fixture(
