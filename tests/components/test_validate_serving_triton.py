@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from tests import triton
 from tests.components.test_validate_serving import product, reason_of, validate
 from tfopt.components.export_openvino.component import export_openvino
-from tfopt.components.validate_serving import triton_server
+from tfopt.serving import triton_server
 
 
 @pytest.mark.parametrize("backend", ["onnxruntime", None])

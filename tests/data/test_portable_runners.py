@@ -74,8 +74,9 @@ def test_a_job_server_that_ends_at_once_is_an_error_with_the_command_to_run_it(r
 
 @pytest.mark.parametrize(
     ("runner", "jar"),
-    [("FlinkRunner", "flink"), pytest.param("SparkRunner", "spark", marks=pytest.mark.nightly)],
+    [("FlinkRunner", "flink"), ("SparkRunner", "spark")],
 )
+@pytest.mark.nightly  # daily: what a job server is refused for
 def test_a_job_server_runs_the_pipeline_and_ends_with_it(runner, jar, tmp_path):
     """Run with Beam's own local job server in place of Java."""
     java, server, log = tmp_path / "java", tmp_path / "server.jar", tmp_path / "commands"

@@ -75,7 +75,8 @@ def test_the_guide_gives_engines_and_their_measurement_a_gpu(tmp_path):
     @dsl.pipeline(name="own")
     def own(model_uri: str) -> None:
         model = dsl.importer(artifact_uri=model_uri, artifact_class=dsl.Model).output
-        exec(block, {"steps": steps, "model": model})
+        ours = Steps(f"registry.example/tfopt-{{kind}}:{tfopt.__version__}")
+        exec(block, {"steps": ours, "model": model})
 
     executors = compiled(own, tmp_path)["deploymentSpec"]["executors"]
     for name in ("exec-convert-tensorrt", "exec-benchmark"):

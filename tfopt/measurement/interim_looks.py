@@ -46,8 +46,8 @@ class LookSchedule:
     def doubling(cls, first: int, last: int, error: float) -> "LookSchedule":
         """Return looks at a number of records, twice as many, and so on; half of the error is that of the last look.
 
-        >>> LookSchedule.doubling(64, 400, 0.04).errors
-        {64: 0.01, 128: 0.01, 400: 0.02}
+        >>> LookSchedule.doubling(64, 200, 0.04).errors
+        {64: 0.01, 128: 0.01, 200: 0.02}
         """
         numbers = [first << power for power in range(max(last, 1).bit_length())]
         interim = [number for number in numbers if number <= LATEST_INTERIM * last]
