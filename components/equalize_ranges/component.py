@@ -41,9 +41,9 @@ def equalize_ranges(
     estimated gain of a tenth stay as they are.
 
     The model card lists under ``report`` each group, the spread of its ranges and the estimated noise before and after,
-    and why others stay. Batch norms and constants are folded first. The result has no variables and no Keras form; run
-    it before `export_tflite`, `export_onnx`, `export_openvino` or `quantize_graph`, and compare both files: the gain
-    depends on the network (docs/benchmarks.md).
+    and why others stay. Batch norms and constants are folded first, unless no group gains: then the graph stays as it
+    is. The result has no variables and no Keras form; run it before `export_tflite`, `export_onnx`, `export_openvino`
+    or `quantize_graph`, and compare both files: the gain depends on the network (docs/benchmarks.md).
 
     Args:
         model: A SavedModel or a Keras model.

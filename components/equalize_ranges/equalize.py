@@ -84,7 +84,9 @@ def equalize_frozen(frozen: Frozen, key: str, batches: list[Batch]) -> tuple[Fro
             continue
         divide_channels(graph, group, np.ldexp(1.0, factors.exponents))
         rows.append(_row(group, factors))
-    child = optimize(replace(folded, graph=graph.to_graph_def()), ("strip_unused",), Report())
+    child = frozen  # without the folding: the rounding of another graph is another one, not a smaller one
+    if rows:
+        child = optimize(replace(folded, graph=graph.to_graph_def()), ("strip_unused",), Report())
     return child, {"summary": _summarize(rows, len(groups)), "groups": rows, "stays": dict(stays.most_common())}
 
 
@@ -113,7 +115,7 @@ def _row(group: ChannelGroup, factors: Factors) -> JsonObject:
 def _summarize(rows: list[JsonObject], of_groups: int) -> str:
     summary = f"{len(rows)} of {of_groups} groups of channels equalized"
     if not rows:
-        return f"{summary}: none would gain a tenth"
+        return f"{summary}: none would gain a tenth, and the graph stays as it is"
     spreads, noises = (np.median([row[name] for row in rows], axis=0) for name in ("spread", "noise"))
     return (
         f"{summary}; in the median, the largest range is {spreads[1]:.1f} times the geometric mean of the ranges "

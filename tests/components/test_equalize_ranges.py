@@ -9,8 +9,10 @@ from tests.runtimes.formulas import saved
 from tfopt import runtimes
 from tfopt.artifacts import SavedModel
 from tfopt.components.equalize_ranges.component import equalize_ranges
+from tfopt.components.equalize_ranges.equalize import equalize_frozen
 from tfopt.components.equalize_ranges.factors import SIMILAR, choose_factors, estimate_noise, reading_of
 from tfopt.errors import ComponentError
+from tfopt.saved_models.saved_model import opened
 
 
 def write_model(folder, activation):
@@ -79,6 +81,19 @@ def test_a_model_without_a_group_is_refused(equalized, tmp_path):
     with pytest.raises(ComponentError, match=r"nothing to equalize: Mul is in between: 2") as error:
         equalize_ranges(model=model, examples=equalized[1], equalized=tmp_path / "out")
     assert "quantize the model as it is" in str(error.value) and not (tmp_path / "out").exists()
+
+
+def test_a_graph_whose_groups_gain_nothing_stays(tmp_path):
+    def serve(x):
+        flow = tf.nn.relu(tf.nn.conv2d(x, tf.ones((1, 1, 3, 16)), 1, "SAME"))
+        return {"y": tf.reduce_mean(flow, [1, 2]) @ tf.ones((16, 4))}
+
+    model = saved(tmp_path / "model", serve, x=([None, 6, 6, 3], tf.float32))
+    batch = {"x": np.random.default_rng(1).normal(size=(20, 6, 6, 3)).astype(np.float32)}
+    with opened(SavedModel(model), state=True) as frozen:
+        child, report = equalize_frozen(frozen, "serving_default", [batch])
+    assert report["summary"].startswith("0 of 1 groups of channels equalized: none would gain a tenth")
+    assert child is frozen
 
 
 def test_channels_of_similar_ranges_stay_and_zeros_are_no_division_by_zero():
