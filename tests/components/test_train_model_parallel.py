@@ -63,7 +63,8 @@ def train_interrupted(examples: str, module: str, folder: str) -> list[Any]:
     """Train on one device; and on four, until it is stopped, and then on two."""
     divide_cpu(4)
     stop, parameters = Path(folder, "stop"), {"epochs": 3, "batch_size": 350, "gpu_memory_mb": 1}
-    train(examples, module, f"{folder}/one", **parameters)
+    # Checkpoints also here: with them, dropout of Keras 2 has random numbers whose state can be saved.
+    train(examples, module, f"{folder}/one", checkpoints=f"{folder}/one_checkpoints", **parameters)
     stop.touch()
     parameters |= {"checkpoints": f"{folder}/checkpoints"}
     devices = Path(folder, "devices")
