@@ -58,6 +58,7 @@ def _open_tflite(model: Model, folder: Path) -> Callable[[Batch], Shares] | None
     from ai_edge_litert import schema_py_generated as schema
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
+    assert model.tflite
     content = model.tflite.read_bytes()
     levels = _tflite_levels(schema.ModelT.InitFromPackedBuf(content, 0), schema)
     if not levels:

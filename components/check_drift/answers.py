@@ -46,7 +46,10 @@ def compare_answers(reference: Answers, served: Answers) -> Iterator[Comparison]
     for name in served.names():
         before, now = reference.classes(name), served.classes(name)
         if before is None or now is None:
-            yield Comparison(name, "answers", reference.numbers(name), served.numbers(name))
+            numbers = [each.numbers(name) for each in (reference, served)]
+            numbers = [each[np.isfinite(each)] for each in numbers]
+            if all(map(len, numbers)):
+                yield Comparison(name, "answers", numbers[0], numbers[1])
             continue
         values, counts = np.unique(np.concatenate([before, now]), return_counts=True)
         for value in values[np.argsort(-counts)][:MOST_CLASSES]:

@@ -61,7 +61,7 @@ def compare_columns(name: str, reference: Rows, served: Rows) -> Iterator[Compar
         before, now = (np.stack(rows).astype(np.float64) for rows in (reference, served))
         for index in range(before.shape[1]):
             column = name if before.shape[1] == 1 else f"{name}[{index}]"
-            yield from _numbers(column, before[:, index, None], now[:, index, None])
+            yield from _numbers(column, list(before[:, index, None]), list(now[:, index, None]))
         return
     yield from _numbers(name, reference, served)
 
@@ -105,7 +105,7 @@ def _numbers(name: str, reference: Rows, served: Rows) -> Iterator[Comparison]:
         return
     for summary, compute in SUMMARIES.items():
         each = [np.array([compute(row) for row in rows if np.isfinite(row).any()]) for rows in (reference, served)]
-        yield Comparison(f"{summary} of {name}", "distribution", *each)
+        yield Comparison(f"{summary} of {name}", "distribution", each[0], each[1])
 
 
 def _repeated(name: str, value: float, before: NDArray[Any], reference: Rows, served: Rows) -> Comparison:
@@ -117,4 +117,4 @@ def _repeated(name: str, value: float, before: NDArray[Any], reference: Rows, se
     known = max(candidates, key=lambda one: float(np.mean(before == one)))
     known = value if np.mean(before == value) >= np.mean(before == known) else known
     shares = [np.array([np.mean(row == one) for row in rows]) for rows, one in ((reference, known), (served, value))]
-    return Comparison(name, "repeated", *shares, note=f"value {value:g}")
+    return Comparison(name, "repeated", shares[0], shares[1], note=f"value {value:g}")

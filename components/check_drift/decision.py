@@ -90,8 +90,8 @@ def _comparisons(samples: Samples, *, has_parent: bool) -> Iterator[Comparison]:
     )
     if has_parent:
         usual = reference.parent_answers
-        each = (disagreement(sample.answers, sample.parent_answers, usual) for sample in (reference, served))
-        yield Comparison("all outputs", "disagreement", *each)
+        each = [disagreement(sample.answers, sample.parent_answers, usual) for sample in (reference, served)]
+        yield Comparison("all outputs", "disagreement", each[0], each[1])
 
 
 def _measure(comparison: Comparison, error: float, test: DriftTest) -> Change:
@@ -100,11 +100,9 @@ def _measure(comparison: Comparison, error: float, test: DriftTest) -> Change:
     change, low, high = measure(comparison.reference, comparison.served, error)
     limit = None if kind.limit is None else float(getattr(test, kind.limit))
     is_exceeded = limit is not None and (low > limit or (comparison.kind in TWO_SIDED and high < -limit))
-    means = [None if is_distance else float(rows.mean()) for rows in (comparison.reference, comparison.served)]
-    note = comparison.note
-    if comparison.kind == "distribution":
-        note = _distance_in_deviations(comparison)
-    return Change(comparison.subject, comparison.kind, *means, change, low, high, limit, is_exceeded, note)
+    before, now = (None if is_distance else float(rows.mean()) for rows in (comparison.reference, comparison.served))
+    note = _distance_in_deviations(comparison) if comparison.kind == "distribution" else comparison.note
+    return Change(comparison.subject, comparison.kind, before, now, change, low, high, limit, is_exceeded, note)
 
 
 def _distance_in_deviations(comparison: Comparison) -> str:

@@ -31,6 +31,8 @@ def share_change(reference: Floats, served: Floats, error: float) -> Interval:
         high = change + math.hypot(now[1] - served.mean(), reference.mean() - before[0])
         return change, max(low, -1.0), min(high, 1.0)
     ends = (min(reference.min(), served.min()), max(reference.max(), served.max()))
+    if ends[0] == ends[1]:  # no record differs
+        return change, change, change
     low = _welch(np.append(served, ends[0]), np.append(reference, ends[1]), error)[0]
     high = _welch(np.append(served, ends[1]), np.append(reference, ends[0]), error)[1]
     return change, max(low, -1.0), min(high, 1.0)

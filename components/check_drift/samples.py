@@ -73,17 +73,18 @@ def compare_samples(
             _check_count(sample.facts.records + sum(lacking.values()) * (sample is samples[1]), where)
             sample.rows, sample.answers = input_rows(read, specs), _answer(served, read)
         with open_levels(model) as count:
-            for sample, read in zip(samples, batches, strict=True) if count else ():
+            for sample, read in zip(samples, batches, strict=True):
+                if count is None:
+                    break
                 records = [record for batch in read for record in split_batches(batch, specs, 1)]
                 shares = [count(_core_inputs(served, record)) for record in records]
-                sample.levels = {
-                    name: np.array([row[name] for row in shares]) for name in (shares[0] if shares else ())
-                }
+                names = shares[0] if shares else ()
+                sample.levels = {name: np.array([row[name] for row in shares]) for name in names}
     if parent is not None:
         with runtimes.load(parent) as loaded:
             for sample, read in zip(samples, batches, strict=True):
                 sample.parent_answers = _answer(loaded, read)
-    return Samples(*samples, has_levels=count is not None)
+    return Samples(samples[0], samples[1], has_levels=count is not None)
 
 
 def _check_count(records: int, where: str) -> None:
