@@ -8,7 +8,7 @@ Four networks are trained on tables that packages contain, and exported to int8:
 (at most 600), and 20 % are labelled records to calibrate on. Drifts:
 
 - scale: all inputs become so many times as large, within the same relation: recalibrate
-- sensor saturation: values above a quantile become that quantile: retrain
+- sensor saturation: values above the middle one become that value: retrain
 - class balance: a class becomes more frequent: retrain
 - new category: 5 % of a column are words that the training did not have: retrain
 - missing column: requests do not have the input, or have no words in it: retrain
@@ -196,9 +196,9 @@ def plant_scale(table: Table, columns: Columns, labels: NDArray[Any], draw: Any)
 
 
 def plant_saturation(table: Table, columns: Columns, labels: NDArray[Any], draw: Any) -> Columns:
-    """Cut off the values of an input above its median."""
+    """Cut off the values of an input above the median of its different values."""
     name = next(iter(columns))
-    cap = np.quantile(table.columns[name], 0.5).astype("f4")
+    cap = np.median(np.unique(table.columns[name])).astype("f4")
     return {**columns, name: np.minimum(columns[name], cap)}
 
 

@@ -96,7 +96,8 @@ def _tflite_levels(model: Any, schema: Any) -> dict[int, Levels]:
             if any(_same_range(graph.tensors[one], tensor) for one in operator.inputs if one >= 0):
                 continue  # it only moves values, as a Reshape does
             named = graph.tensors[operator.inputs[0]] if kind == "QUANTIZE" else tensor
-            levels[int(index)] = Levels.of(named.name.decode(), integers[tensor.type], int(facts.zeroPoint[0]))
+            name = named.name.decode().removeprefix(f"{SERVING_DEFAULT}_").removesuffix(":0")
+            levels[int(index)] = Levels.of(name, integers[tensor.type], int(facts.zeroPoint[0]))
     return levels
 
 

@@ -41,7 +41,7 @@ def check_drift(
 
     Raises:
         ComponentError: If the recording or the reference cannot be read, do not have the inputs of the model, or have
-            fewer than 100 records; or if a model cannot be run.
+            fewer than ``min_records``; or if a model cannot be run.
     """
     from tfopt.components.check_drift.decision import decide  # imports NumPy
     from tfopt.components.check_drift.report import render_report  # imports lets-plot

@@ -13,6 +13,7 @@ class DriftTest:
     Attributes:
         limit: Largest number of requests that are read, the first ones of the recording, and of records that are drawn
             from the reference.
+        min_records: Smallest number of records in each sample; with fewer only the largest changes could be found.
         split: The split of the reference: the one that the model was trained and calibrated on.
         seed: Seed of the draw from the reference.
         max_unknown: Largest additional share of missing values, and of categories that the reference does not have, in
@@ -23,7 +24,8 @@ class DriftTest:
         max_disagreement: Largest additional share of records to which model and parent give different answers.
     """
 
-    limit: Annotated[int, Between(100)] = 2000
+    limit: Annotated[int, Between(1)] = 2000
+    min_records: Annotated[int, Between(2)] = 100
     split: str = "train"
     seed: int = 0
     max_unknown: Annotated[float, Between(0, 1)] = 0.01

@@ -22,8 +22,6 @@ from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import PreprocessedRuntime
 from tfopt.serving.recordings.recording import Selection, read_recording
 
-FEWEST = 100  # records of a sample: with fewer, nothing but the largest changes is found
-
 
 @dataclass
 class Sample:
@@ -70,7 +68,7 @@ def compare_samples(
             Sample(facts, lacking=lacking),
         ]
         for sample, read, where in zip(samples, batches, ("the reference", "the recording"), strict=True):
-            _check_count(sample.facts.records + sum(lacking.values()) * (sample is samples[1]), where)
+            _check_count(sample.facts.records + max(sample.lacking.values(), default=0), test.min_records, where)
             sample.rows, sample.answers = input_rows(read, specs), _answer(served, read)
         with open_levels(model) as count:
             for sample, read in zip(samples, batches, strict=True):
@@ -87,10 +85,10 @@ def compare_samples(
     return Samples(samples[0], samples[1], has_levels=count is not None)
 
 
-def _check_count(records: int, where: str) -> None:
-    if records < FEWEST:
-        fix = "record more requests, such as those of a day or a week; or pass a larger split"
-        raise ComponentError(f"{where}: {records} records", f"at least {FEWEST} to compare", fix)
+def _check_count(records: int, fewest: int, where: str) -> None:
+    if records < fewest:
+        fix = "record more requests, such as those of a day or a week; pass a larger split; or lower min_records"
+        raise ComponentError(f"{where}: {records} records", f"at least min_records={fewest} to compare", fix)
 
 
 def _read_reference(reference: Examples, specs: Mapping[str, TensorSpec], test: DriftTest) -> list[Batch]:
