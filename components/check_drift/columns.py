@@ -13,6 +13,7 @@ from tfopt.data.batches import Batch, parse_features
 
 MOST_COLUMNS = 64  # values of an input that are compared one by one; of larger inputs, a mean and a spread
 MOST_CATEGORIES = 0.1  # of the records: integers with more values are no categories
+EMPTY = {b"", ""}
 SUMMARIES: Mapping[str, Callable[..., Any]] = {"mean": np.nanmean, "spread": np.nanstd}
 
 Rows = Sequence[NDArray[Any]]  # the values of an input, flat, for each record
@@ -49,7 +50,7 @@ def compare_columns(name: str, reference: Rows, served: Rows) -> Iterator[Compar
     """Yield the comparisons of an input."""
     kind = reference[0].dtype.kind
     if kind in "OSU":
-        yield _means(name, "missing", reference, served, lambda row: np.isin(row, (b"", "")))
+        yield _means(name, "missing", reference, served, lambda row: [value in EMPTY for value in row])
         yield _unknown(name, reference, served)
         return
     if kind in "iub" and len({value for row in reference for value in row}) <= MOST_CATEGORIES * len(reference):
@@ -83,9 +84,8 @@ def _unknown(name: str, reference: Rows, served: Rows) -> Comparison:
     new = {value for row in served for value in row} - known - {value for row in reference for value in row}
     shown = ", ".join(sorted(_text(value) for value in new)[:5])
     note = f"such as {shown}" if shown else ""
-    known |= {b"", ""}  # they are missing values
-    is_unknown = np.vectorize(lambda value: value not in known, otypes=[bool])
-    return _means(name, "unknown", reference[1::2], served, is_unknown, note)
+    known |= EMPTY  # they are missing values
+    return _means(*(name, "unknown", reference[1::2], served), lambda row: [value not in known for value in row], note)
 
 
 def _text(value: Any) -> str:

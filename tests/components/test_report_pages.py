@@ -146,20 +146,10 @@ def write_replay(_: int, folder: Path) -> Path:
 def write_drift(_: int, folder: Path) -> Path:
     subjects = [f"a_feature_with_a_long_name_{number}[{number}]" for number in range(30)]
     kinds = ["saturation", "unknown", "class", "distribution", "disagreement"]
+    limits = [0.01, 0.1, None] * 10
     changes = [
-        Change(
-            name,
-            kinds[n % 5],
-            0.01,
-            0.3,
-            0.29,
-            0.29 - n / 200,
-            0.31 + n / 200,
-            (0.01, None)[n % 4 == 3],
-            n < 3,
-            "such as a",
-        )
-        for n, name in enumerate(subjects)
+        Change(name, kinds[n % 5], 0.01, 0.3, 0.29, 0.29 - n / 200, 0.31 + n / 200, limit, n < 3, "such as a")
+        for n, (name, limit) in enumerate(zip(subjects, limits, strict=True))
     ]
     samples = ComparedSample("examples, split 'train'", 2000, 2000), ComparedSample("JSON lines", 1500, 1500)
     reason = f"{subjects[0]}: values at the ends of the 8-bit range, 30.00% instead of 1.00%"
