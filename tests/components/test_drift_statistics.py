@@ -19,7 +19,7 @@ def exceeded(reference, served, kind: str, error: float = 0.001) -> list[tuple[f
 
 @pytest.mark.parametrize("shape", ["zero or one", "few large shares"])
 def test_intervals_of_shares_hold(shape):
-    draw, missed, trials = np.random.default_rng(0), 0, 1000
+    draw, missed, trials = np.random.default_rng(0), 0, 300
 
     def sample(share: float, count: int) -> np.ndarray:
         hits = draw.random(count) < share

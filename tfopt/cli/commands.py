@@ -4,7 +4,6 @@ import argparse
 import contextlib
 import functools
 import json
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -298,9 +297,6 @@ def _run_component(component: Component, debug: bool, arguments: argparse.Namesp
         for name, output in outputs.items():
             print(indented(f"{name}: {output.uri}"))
     reports = [output for output in outputs.values() if isinstance(output, Drift)]
-    for report in reports:
-        content = report.load()
-        print(indented("\n".join([content.decision, *content.reasons])), file=sys.stderr)
     has_code = getattr(arguments, "detailed_exitcode", False)
     return max((report.exit_code() for report in reports), default=0) if has_code else 0
 
