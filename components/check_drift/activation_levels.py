@@ -55,7 +55,7 @@ def open_levels(model: Model) -> Iterator[Callable[[Batch], Shares] | None]:
 
 
 def _open_tflite(model: Model, folder: Path) -> Callable[[Batch], Shares] | None:
-    from ai_edge_litert import schema_py_generated as schema
+    from ai_edge_litert import schema_py_generated as schema  # only files of this format need LiteRT
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
 
     assert model.tflite
@@ -109,7 +109,7 @@ def _same_range(one: Any, other: Any) -> bool:
 
 
 def _open_onnx(model: Model, folder: Path) -> Callable[[Batch], Shares] | None:
-    import onnx
+    import onnx  # only files of this format need these packages
     from onnx import numpy_helper
 
     from tfopt.artifacts import OnnxModel

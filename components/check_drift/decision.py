@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import stats
 
 from tfopt.artifacts import Examples, Model
 from tfopt.components.check_drift.answers import compare_answers, disagreement
@@ -106,12 +107,10 @@ def _measure(comparison: Comparison, error: float, test: DriftTest) -> Change:
 
 
 def _distance_in_deviations(comparison: Comparison) -> str:
-    from scipy.stats import wasserstein_distance
-
     spread = float(comparison.reference.std())
     if not spread or not math.isfinite(spread):
         return "the reference has one value"
-    distance = float(wasserstein_distance(comparison.reference, comparison.served)) / spread
+    distance = float(stats.wasserstein_distance(comparison.reference, comparison.served)) / spread
     return f"moved by {distance:.2g} standard deviations on average"
 
 
