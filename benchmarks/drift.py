@@ -335,9 +335,9 @@ def measure(seeds: int, simulations: int) -> None:
                     result = regain(served, planted, seed) if planted.decision == "recalibrate" else ""
                     cells = [planted.name, table.name, table.format, str(seed), report.decision]
                     print("|", " | ".join([*cells, "" if is_right else "WRONG", reason, result]), "|", flush=True)
-                found = simulate(served, simulations, seed)
-                alarms, simulated = alarms + found, simulated + simulations
-                print(f"{table.name}, seed {seed}: {found} false alarms of {simulations}", flush=True)
+                wrong = simulate(served, simulations, seed)
+                alarms, simulated = alarms + wrong, simulated + simulations
+                print(f"{table.name}, seed {seed}: {wrong} false alarms of {simulations}", flush=True)
     print(f"{right} of {total} decisions are right; {alarms} false alarms in {simulated} samples without a drift")
 
 

@@ -80,12 +80,14 @@ def _unknown(name: str, reference: Rows, served: Rows) -> Comparison:
 
     The other half of the reference shows how many are new in any sample, as free texts and identifiers are.
     """
-    known = {value for row in reference[::2] for value in row}
-    new = {value for row in served for value in row} - known - {value for row in reference for value in row}
+    vocabulary = {value for row in reference[::2] for value in row}
+    new = {value for row in served for value in row} - vocabulary - {value for row in reference for value in row}
     shown = ", ".join(sorted(_text(value) for value in new)[:5])
     note = f"such as {shown}" if shown else ""
-    known |= EMPTY  # they are missing values
-    return _means(*(name, "unknown", reference[1::2], served), lambda row: [value not in known for value in row], note)
+    vocabulary |= EMPTY  # they are missing values
+    return _means(
+        *(name, "unknown", reference[1::2], served), lambda row: [value not in vocabulary for value in row], note
+    )
 
 
 def _text(value: Any) -> str:
@@ -113,8 +115,7 @@ def _repeated(name: str, value: float, before: NDArray[Any], reference: Rows, se
 
     The ends of the reference count as well: where values are scaled, each value becomes another one.
     """
-    candidates = {value, float(before.min()), float(before.max())}
-    known = max(candidates, key=lambda one: float(np.mean(before == one)))
-    known = value if np.mean(before == value) >= np.mean(before == known) else known
-    shares = [np.array([np.mean(row == one) for row in rows]) for rows, one in ((reference, known), (served, value))]
+    candidates = [value, float(before.min()), float(before.max())]
+    usual = max(candidates, key=lambda one: float(np.mean(before == one)))
+    shares = [np.array([np.mean(row == one) for row in rows]) for rows, one in ((reference, usual), (served, value))]
     return Comparison(name, "repeated", shares[0], shares[1], note=f"value {value:g}")

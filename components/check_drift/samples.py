@@ -20,12 +20,12 @@ from tfopt.errors import ComponentError
 from tfopt.reports.drift_report import ComparedSample
 from tfopt.runtimes import Runtime
 from tfopt.runtimes.preprocessed import PreprocessedRuntime
-from tfopt.serving.recordings.recording import Selection, read_recording
+from tfopt.serving.recordings.recorded_requests import Selection, read_recording
 
 
 @dataclass
 class Sample:
-    """What was read, and computed, of one of the samples."""
+    """Inputs, answers and 8-bit levels of the records of a sample."""
 
     facts: ComparedSample
     rows: dict[str, Rows] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Samples:
-    """Both samples, and the packed columns of inputs."""
+    """Both samples; ``has_levels`` is True if the served file has 8-bit ranges that are read."""
 
     reference: Sample
     served: Sample

@@ -23,7 +23,7 @@ from tfopt.errors import ComponentError
 from tfopt.measurement.goals import Goal
 from tfopt.serving.layouts import resolve_layout, write_version
 from tfopt.serving.load_generator import OpenLoop, Times, arrival_times, send_open_loop
-from tfopt.serving.recordings.recording import Recording, Request, Selection, read_recording
+from tfopt.serving.recordings.recorded_requests import Recording, Request, Selection, read_recording
 from tfopt.serving.servers import Client, Server, compare_signatures, serve
 
 LOADING = 0.9  # of the time limit, as in `validate_serving`

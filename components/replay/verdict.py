@@ -16,7 +16,7 @@ from tfopt.measurement.model_measurements import ModelMeasurements
 from tfopt.model_store.run_history import HistoricalMedian
 from tfopt.reports.evaluation_report import Difference, Estimate, Metric, SliceMetrics
 from tfopt.reports.replay_report import GoalResult, ReplayedLatency
-from tfopt.serving.recordings.recording import Recording
+from tfopt.serving.recordings.recorded_requests import Recording
 
 NOT_MEASURED = "not measured, because a goal on the answers is missed"
 

@@ -13,8 +13,8 @@ def rows(values) -> list[np.ndarray]:
 
 def exceeded(reference, served, kind: str, error: float = 0.001) -> list[tuple[float, str]]:
     """Return the lowest change, and the note, of each comparison of a kind."""
-    found = [one for one in compare_columns("x", rows(reference), rows(served)) if one.kind == kind]
-    return [(share_change(one.reference, one.served, error)[1], one.note) for one in found]
+    comparisons = [one for one in compare_columns("x", rows(reference), rows(served)) if one.kind == kind]
+    return [(share_change(one.reference, one.served, error)[1], one.note) for one in comparisons]
 
 
 @pytest.mark.parametrize("shape", ["zero or one", "few large shares"])

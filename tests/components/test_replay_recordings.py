@@ -14,7 +14,7 @@ from tests.conftest import write_examples
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.replay.replay_goals import read_replay_goals
 from tfopt.errors import ComponentError
-from tfopt.serving.recordings.recording import Recording, Selection, read_recording
+from tfopt.serving.recordings.recorded_requests import Recording, Selection, read_recording
 
 SPECS = {"x": TensorSpec("float32", (None, 2)), "name": TensorSpec("string", (None, 1))}
 X, NAMES = [[1.0, 2.0], [3.0, 4.5]], [["ann"], ["bob"]]

@@ -71,7 +71,7 @@ class Recording:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which requests are read: the first ones, up to a limit, with their values of these slices.
+    """Selection of the requests that are read: the first ones, up to a limit, with their values of these slices.
 
     With ``may_lack_inputs`` a request without an input of the model is no error.
     """
