@@ -274,10 +274,9 @@ def check(served: Served, columns: Columns, name: str) -> DriftReport:
     """Run the component."""
     inputs = {"model": "int8", "reference": "examples", "parent": "parent"}
     paths = {key: served.folder / path for key, path in inputs.items()}
-    drift: Drift = find("check_drift")(**paths, recording=served.record(columns, name), drift=served.folder / name)[
-        "drift"
-    ]
-    return drift.load()
+    recording = served.record(columns, name)
+    outputs = find("check_drift")(**paths, recording=recording, drift=served.folder / name)
+    return Drift(outputs["drift"].path).load()
 
 
 def simulate(served: Served, count: int, seed: int) -> int:
@@ -296,13 +295,15 @@ def simulate(served: Served, count: int, seed: int) -> int:
 
 def subset(sample: Sample, rows: NDArray[Any]) -> Sample:
     """Return some records of a sample."""
+    answers = [
+        Answers({name: array[rows] for name, array in one.outputs.items()})
+        for one in (sample.answers, sample.parent_answers)
+    ]
     return Sample(
         replace(sample.facts, requests=len(rows), records=len(rows)),
         {name: [values[row] for row in rows] for name, values in sample.rows.items()},
-        *(
-            Answers({name: array[rows] for name, array in answers.outputs.items()})
-            for answers in (sample.answers, sample.parent_answers)
-        ),
+        answers[0],
+        answers[1],
         {name: shares[rows] for name, shares in sample.levels.items()},
     )
 
