@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tfopt.artifacts import Model
+from tfopt.artifacts import Model, OnnxModel
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.data.batches import Batch
+from tfopt.runtimes.onnx import OnnxRuntime
 
 Shares = dict[str, float]
 # Operations with a range that is fixed: no data changes it.
@@ -111,9 +112,6 @@ def _same_range(one: Any, other: Any) -> bool:
 def _open_onnx(model: Model, folder: Path) -> Callable[[Batch], Shares] | None:
     import onnx  # only files of this format need these packages
     from onnx import numpy_helper
-
-    from tfopt.artifacts import OnnxModel
-    from tfopt.runtimes.onnx import OnnxRuntime
 
     proto = onnx.load(str(model.onnx))
     constants = {tensor.name: tensor for tensor in proto.graph.initializer}
