@@ -3,8 +3,14 @@
 import numpy as np
 import pytest
 
+from tests.components.exporters import write_split
+from tfopt.artifacts import Examples, Model
 from tfopt.components.check_drift.columns import compare_columns
+from tfopt.components.check_drift.decision import decide
 from tfopt.components.check_drift.intervals import distribution_distance, share_change
+from tfopt.components.check_drift.parameters import DriftTest
+from tfopt.components.check_drift.samples import Sample, Samples
+from tfopt.reports.drift_report import ComparedSample, DriftReport
 
 
 def rows(values) -> list[np.ndarray]:
@@ -66,3 +72,46 @@ def test_missing_numbers_are_found():
     values = np.random.default_rng(4).normal(size=1000).astype(np.float32)
     gaps = np.where(np.arange(1000) % 10 == 0, np.nan, values).astype(np.float32)
     assert exceeded(values, gaps, "missing")[0][0] > 0.05
+
+
+def judge(folder, reference: dict, served: dict, **levels) -> DriftReport:
+    """Return the report on columns of both samples, and shares at the ends of an activation."""
+    (folder / "model.tflite").write_bytes(b"content")
+    samples = [
+        Sample(ComparedSample("", *[len(columns["x"])] * 2), {name: rows(values) for name, values in columns.items()})
+        for columns in (reference, served)
+    ]
+    for sample, shares in zip(samples, levels.values(), strict=False):
+        sample.levels = {"relu": shares}
+    write_split(folder / "examples", {"x": np.zeros((2, 1))})
+    examples, model = Examples(folder / "examples"), Model(folder / "model.tflite")
+    return decide(Samples(samples[0], samples[1], has_levels=True), model, examples, None, DriftTest())
+
+
+def test_a_change_within_its_interval_is_none(tmp_path):
+    words = np.array([b"a", b"b"] * 60, object)
+    gaps = np.where(np.arange(120) < 3, b"", words)  # 2.5 % of them, and the limit is 1 %
+    report = judge(tmp_path, {"x": words}, {"x": gaps})
+    (change,) = [change for change in report.changes if change.kind == "missing"]
+    assert change.change > change.limit > change.low and report.decision == "nothing"
+
+
+def test_what_was_not_learned_comes_before_ranges(tmp_path):
+    words = np.array([b"a", b"b"] * 200, object)
+    new = np.where(np.arange(400) % 4 == 0, b"c", words)
+    shares = {"before": np.linspace(0, 0.01, 400), "now": np.linspace(0.2, 0.3, 400)}
+    assert judge(tmp_path, {"x": words}, {"x": words}, **shares).decision == "recalibrate"
+    report = judge(tmp_path, {"x": words}, {"x": new}, **shares)
+    assert report.decision == "retrain"
+    assert report.reasons == ["x: values that the reference does not have (such as c), 25.00% instead of 0.00%"]
+
+
+def test_samples_of_the_same_source_need_nothing(tmp_path):
+    draw = np.random.default_rng(5)
+
+    def sample() -> dict:
+        words = np.array([b"a", b"b", b"rare", b""], object)[draw.choice(4, 150, p=[0.5, 0.46, 0.01, 0.03])]
+        return {"x": words, "n": draw.exponential(size=150).astype(np.float32), "day": draw.integers(7, size=150)}
+
+    decisions = [judge(tmp_path, sample(), sample()).decision for _ in range(40)]
+    assert decisions.count("nothing") >= 39
