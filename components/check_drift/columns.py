@@ -76,18 +76,18 @@ def _means(
 
 
 def _unknown(name: str, reference: Rows, served: Rows) -> Comparison:
-    """Compare the shares of values that the first half of the reference does not have.
+    """Compare the shares of values that a random half of the reference does not have.
 
     The other half of the reference shows how many are new in any sample, as free texts and identifiers are.
     """
-    vocabulary = {value for row in reference[::2] for value in row}
-    new = {value for row in served for value in row} - vocabulary - {value for row in reference for value in row}
-    shown = ", ".join(sorted(_text(value) for value in new)[:5])
-    note = f"such as {shown}" if shown else ""
+    order = np.random.default_rng(0).permutation(len(reference))
+    vocabulary = {value for index in order[::2] for value in reference[index]}
+    others = [reference[index] for index in order[1::2]]
+    new = {value for row in served for value in row} - vocabulary - {value for row in others for value in row}
+    shown = ", ".join(sorted(_text(value) for value in new - EMPTY)[:5])
     vocabulary |= EMPTY  # they are missing values
-    return _means(
-        *(name, "unknown", reference[1::2], served), lambda row: [value not in vocabulary for value in row], note
-    )
+    note = f"such as {shown}" if shown else ""
+    return _means(name, "unknown", others, served, lambda row: [value not in vocabulary for value in row], note)
 
 
 def _text(value: Any) -> str:
