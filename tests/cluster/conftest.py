@@ -45,6 +45,11 @@ def servers(node: None) -> None:
 @pytest.fixture(scope="session")
 def store(servers: None) -> Any:
     """Return a client of the bucket that the runs use."""
+    return bucket()
+
+
+def bucket() -> Any:
+    """Create the bucket that the runs use, if it does not exist, and return a client."""
     keys = {"aws_access_key_id": KEYS["accesskey"], "aws_secret_access_key": KEYS["secretkey"]}
     client = boto3.client("s3", endpoint_url=f"http://{address_of('seaweedfs', 9000)}", region_name="us-east-1", **keys)
     client.create_bucket(Bucket="mlpipeline")

@@ -29,11 +29,12 @@ class Submission:
 
         Args:
             folder: For the file of the pipeline.
-            pipeline: Its source.
+            pipeline: Its source, or the name of a shipped one.
             words: Arguments of the command.
             options: Values of ``--kfp-option``, after those that make the pods small.
         """
-        command = [sys.executable, "-m", "tfopt.cli.main", "submit", write_pipeline(folder, pipeline), "--wait"]
+        named = pipeline if pipeline.isidentifier() else write_pipeline(folder, pipeline)
+        command = [sys.executable, "-m", "tfopt.cli.main", "submit", named, "--wait"]
         command += ["--endpoint", f"http://{address_of('ml-pipeline', 8888)}", "--image", IMAGE, *words]
         command += [word for option in (*SMALL, *options) for word in ("--kfp-option", option)]
         self.log = folder / "submit.log"
