@@ -18,7 +18,7 @@ from lets_plot import (
 from tfopt.charts.axis import create_axis
 from tfopt.charts.figure import COLORS, TEXT_SIZE, WIDTHS, draw_safely, page_theme, plain, render
 from tfopt.charts.page_templates import report_template
-from tfopt.components.check_drift.decision import DISTANCES, KINDS
+from tfopt.components.check_drift.decision import KINDS, TWO_SIDED
 from tfopt.reports.drift_report import Change, DriftReport
 
 DRAWN, ROW_HEIGHT = 10, 40  # rows of the chart, and their height in pixels
@@ -38,18 +38,18 @@ def render_report(report: DriftReport) -> str:
         title=TITLES[report.decision],
         rows=rows,
         kinds=KINDS,
-        distances=DISTANCES,
         chart=draw_safely("the chart of changes", lambda: [_draw(rows, name) for name in WIDTHS] if rows else []),
     )
 
 
 def sort_changes(changes: list[Change]) -> list[Change]:
     """Return the changes, those first that are furthest beyond their limit."""
-    return sorted(changes, key=lambda one: (one.limit is None, -_excess(one), -abs(one.change)))
+    return sorted(changes, key=lambda one: (one.limit is None, not one.is_exceeded, -_excess(one)))
 
 
 def _excess(change: Change) -> float:
-    return max(change.low, -change.high) - (change.limit or 0.0)
+    low = max(change.low, -change.high) if change.kind in TWO_SIDED else change.low
+    return low - (change.limit or 0.0)
 
 
 def _share(value: float | None) -> str:
