@@ -24,10 +24,10 @@ from tfopt.dag.run_events import listening
 from tfopt.dag.tracing import trace
 from tfopt.errors import ComponentError
 from tfopt.kfp.container_entry import run_step
-from tfopt.processes.memory import ProcessUsage
 from tfopt.reports import report_schema
 from tfopt.run_records.run_record import RunRecord
 from tfopt.telemetry import delivery
+from tfopt.telemetry.process_usage import ProcessUsage
 
 CALLER = "4bf92f3577b34da6a3ce929d0e0e4736"  # ID of a trace
 CALLING_RUN = str(uuid.uuid4())

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from tfopt.dag.run_events import RunEvent, listening
 from tfopt.error_messages import first_line
-from tfopt.processes.memory import ProcessUsage, measure_usage
+from tfopt.telemetry.process_usage import ProcessUsage, measure_usage
 
 LIMIT_S = 5.0  # after the run, for all receivers
 

@@ -33,9 +33,9 @@ import tfopt
 from tfopt.artifacts import Artifact, Model, Pushed
 from tfopt.dag import run_events
 from tfopt.dag.run_events import RunEnded, RunStarted, StepEnded, StepStarted
-from tfopt.processes.memory import ProcessUsage
 from tfopt.storage.remote_files import is_remote
 from tfopt.telemetry.delivery import LIMIT_S
+from tfopt.telemetry.process_usage import ProcessUsage
 
 PRODUCER = "urn:tfopt"
 INTEGRATION = "TFOPT"
@@ -62,6 +62,7 @@ class OpenLineageExporter:
         self._steps: dict[str, tuple[StepStarted, str]] = {}  # with the ID of its run
         self._read: dict[Place, InputDataset] = {}  # by all steps
         self._written: dict[Place, OutputDataset] = {}
+        self._digests: dict[str, str | None] = {}  # of outputs
 
     def add(self, event: run_events.RunEvent, _: ProcessUsage) -> None:
         """Convert an event."""
@@ -71,7 +72,8 @@ class OpenLineageExporter:
         elif isinstance(event, StepStarted):
             identifier = str(uuid.uuid5(uuid.UUID(self._run.id), event.step) if self._run else uuid.uuid4())
             self._steps[event.step] = event, identifier
-            self._put(RunState.START, event, identifier, self._job_of(event), self._facets(event), _inputs(event, {}))
+            inputs = self._inputs(event, {})
+            self._put(RunState.START, event, identifier, self._job_of(event), self._facets(event), inputs)
         elif isinstance(event, StepEnded):
             self._end_step(event)
         elif isinstance(event, RunEnded) and self._run:
@@ -86,8 +88,10 @@ class OpenLineageExporter:
     def _end_step(self, event: StepEnded) -> None:
         started, identifier = self._steps.pop(event.step)
         outcome = event.outcome
-        inputs = _inputs(started, outcome.inputs if outcome else {})
+        inputs = self._inputs(started, outcome.inputs if outcome else {})
         outputs = list(_outputs(outcome.outputs, outcome.digests)) if outcome else []
+        if outcome:
+            self._digests |= {output.uri: outcome.digests.get(name) for name, output in outcome.outputs.items()}
         self._read |= {(dataset.namespace, dataset.name): dataset for dataset in inputs}
         self._written |= {(dataset.namespace, dataset.name): dataset for dataset in outputs}
         facets = self._facets(started) | _failure(event.error)
@@ -122,6 +126,15 @@ class OpenLineageExporter:
                 eventType=state, eventTime=time, run=run, job=job, inputs=inputs, outputs=outputs, producer=PRODUCER
             )
         )
+
+    def _inputs(self, step: StepStarted, digests: Mapping[str, list[str | None]]) -> list[InputDataset]:
+        datasets = {}
+        for name, artifacts in step.inputs.items():
+            known = digests.get(name, [])
+            own = known if len(known) == len(artifacts) else [None] * len(artifacts)
+            for artifact, digest in zip(artifacts, own, strict=True):
+                datasets[_place(artifact.uri)] = _facets_of(artifact, self._digests.get(artifact.uri) or digest)
+        return [InputDataset(*place, facets=facets) for place, facets in datasets.items()]
 
     def _job(self, kind: str, name: str, description: str = "") -> Job:
         facets: dict[str, Any] = {"jobType": job_type_job.JobTypeJobFacet("BATCH", INTEGRATION, kind)}
@@ -183,15 +196,6 @@ def _facets_of(artifact: Artifact, digest: str | None) -> dict[str, Any]:
     return facets | ({"version": dataset_version_dataset.DatasetVersionDatasetFacet(digest)} if digest else {})
 
 
-def _inputs(step: StepStarted, digests: Mapping[str, list[str | None]]) -> list[InputDataset]:
-    datasets = {}
-    for name, artifacts in step.inputs.items():
-        known = digests.get(name) or [None] * len(artifacts)
-        for artifact, digest in zip(artifacts, known, strict=False):
-            datasets[_place(artifact.uri)] = _facets_of(artifact, digest)
-    return [InputDataset(*place, facets=facets) for place, facets in datasets.items()]
-
-
 def _outputs(outputs: Mapping[str, Artifact], digests: Mapping[str, str | None]) -> Iterable[OutputDataset]:
     for name, artifact in outputs.items():
         statistics = {}
@@ -203,5 +207,5 @@ def _outputs(outputs: Mapping[str, Artifact], digests: Mapping[str, str | None])
             statistics["outputStatistics"] = facet
         facets = _facets_of(artifact, digests.get(name))
         yield OutputDataset(*_place(artifact.uri), facets=facets, outputFacets=statistics)
-        if isinstance(artifact, Pushed) and (version := artifact.load()).pushed:
-            yield OutputDataset(*_place(version.path), facets=_facets_of(Model(version.path), None))
+        if isinstance(artifact, Pushed) and (version := artifact.load().path):
+            yield OutputDataset(*_place(version), facets=_facets_of(Model(version), None))

@@ -17,8 +17,8 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 import tfopt
 from tfopt.dag.run_events import RunEnded, RunEvent, RunStarted, StepEnded, StepStarted
 from tfopt.error_messages import first_line
-from tfopt.processes.memory import ProcessUsage
 from tfopt.telemetry.delivery import Sample, uses_otlp
+from tfopt.telemetry.process_usage import ProcessUsage
 
 PROTOCOL = "http/protobuf"
 
