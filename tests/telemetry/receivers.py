@@ -61,7 +61,9 @@ class Receiver:
         """Return all spans by name."""
         traces = [body for path, body in self.requests if path == "/v1/traces"]
         scopes = [scope for body in traces for resource in body.resource_spans for scope in resource.scope_spans]
-        return {span.name: span for scope in scopes for span in scope.spans}
+        spans = {span.name: span for scope in scopes for span in scope.spans}
+        assert len(spans) == sum(len(scope.spans) for scope in scopes)  # each came once
+        return spans
 
     def samples(self) -> dict[tuple[str, tuple[str, ...]], float]:
         """Return the values of all gauges by name and values of labels."""
