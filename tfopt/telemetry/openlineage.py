@@ -10,13 +10,15 @@ import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 from openlineage.client.client import OpenLineageClient
 from openlineage.client.constants import DEFAULT_NAMESPACE_NAME
 from openlineage.client.event_v2 import InputDataset, Job, OutputDataset, Run, RunEvent, RunState, set_producer
 from openlineage.client.facet_v2 import (
+    DatasetFacet,
+    JobFacet,
+    RunFacet,
     dataset_type_dataset,
     dataset_version_dataset,
     documentation_job,
@@ -114,7 +116,7 @@ class OpenLineageExporter:
         event: run_events.RunEvent,
         identifier: str,
         job: Job,
-        facets: Mapping[str, Any],
+        facets: Mapping[str, RunFacet],
         inputs: list[InputDataset] | None = None,
         outputs: list[OutputDataset] | None = None,
     ) -> None:
@@ -137,7 +139,7 @@ class OpenLineageExporter:
         return [InputDataset(*place, facets=facets) for place, facets in datasets.items()]
 
     def _job(self, kind: str, name: str, description: str = "") -> Job:
-        facets: dict[str, Any] = {"jobType": job_type_job.JobTypeJobFacet("BATCH", INTEGRATION, kind)}
+        facets: dict[str, JobFacet] = {"jobType": job_type_job.JobTypeJobFacet("BATCH", INTEGRATION, kind)}
         if description:
             facets["documentation"] = documentation_job.DocumentationJobFacet(description)
         return Job(self._namespace, name, facets)
@@ -146,7 +148,7 @@ class OpenLineageExporter:
         name = f"{self._run.pipeline}.{step.step}" if self._run else step.step
         return self._job("TASK", name, step.component.summary)
 
-    def _facets(self, step: StepStarted) -> dict[str, Any]:
+    def _facets(self, step: StepStarted) -> dict[str, RunFacet]:
         facets = _caller()
         if self._run:
             job = parent_run.Job(self._namespace, self._run.pipeline)
@@ -158,7 +160,7 @@ class OpenLineageExporter:
         return {**facets, "executionParameters": execution_parameters_run.ExecutionParametersRunFacet(values)}
 
 
-def _caller() -> dict[str, Any]:
+def _caller() -> dict[str, RunFacet]:
     """Return the facet of the run that started this process, if the variable names it."""
     namespace, _, rest = os.environ.get(PARENT, "").partition("/")
     name, _, identifier = rest.rpartition("/")
@@ -173,7 +175,7 @@ def _state(error: BaseException | None) -> RunState:
     return RunState.FAIL if error else RunState.COMPLETE
 
 
-def _failure(error: BaseException | None) -> dict[str, Any]:
+def _failure(error: BaseException | None) -> dict[str, RunFacet]:
     if error is None:
         return {}
     text = str(error) or type(error).__name__
@@ -188,9 +190,9 @@ def _place(uri: str) -> Place:
     return f"{parts.scheme}://{parts.netloc}", parts.path.strip("/") or "/"
 
 
-def _facets_of(artifact: Artifact, digest: str | None) -> dict[str, Any]:
+def _facets_of(artifact: Artifact, digest: str | None) -> dict[str, DatasetFacet]:
     kind = "MODEL" if isinstance(artifact, Model) else "FILE"
-    facets: dict[str, Any] = {
+    facets: dict[str, DatasetFacet] = {
         "datasetType": dataset_type_dataset.DatasetTypeDatasetFacet(kind, type(artifact).__name__)
     }
     return facets | ({"version": dataset_version_dataset.DatasetVersionDatasetFacet(digest)} if digest else {})
