@@ -103,14 +103,14 @@ def lines_of(text: bytes) -> list[dict]:
 
 def check(lines: list[dict]) -> None:
     """Check that everything that the step wrote is there, with its step."""
-    found = {line["message"]: (line["level"], line["logger"]) for line in lines if line["step"] == "write"}
-    assert found["native \ufffd \x1b[31m"] == ("INFO", "stderr")
-    assert found["without end"] == found[FORGED] == ("INFO", "stderr")
-    assert any(message.startswith("of a program") for message in found)  # without a line break
-    assert found["from the standard error of Python"] == ("INFO", "stderr")
-    assert any("a warning" in message for message in found)
-    assert found["of tfopt:\nin two lines"] == ("INFO", "tfopt.tests")
-    assert found["of a library"] == ("WARNING", "some.library")
+    messages = {line["message"]: (line["level"], line["logger"]) for line in lines if line["step"] == "write"}
+    assert messages["native \ufffd \x1b[31m"] == ("INFO", "stderr")
+    assert messages["without end"] == messages[FORGED] == ("INFO", "stderr")
+    assert any(message.startswith("of a program") for message in messages)  # without a line break
+    assert messages["from the standard error of Python"] == ("INFO", "stderr")
+    assert any("a warning" in message for message in messages)
+    assert messages["of tfopt:\nin two lines"] == ("INFO", "tfopt.tests")
+    assert messages["of a library"] == ("WARNING", "some.library")
     assert not [line for line in lines if line["step"] not in (None, "write")]
 
 

@@ -132,8 +132,8 @@ class OpenLineageExporter:
     def _inputs(self, step: StepStarted, digests: Mapping[str, list[str | None]]) -> list[InputDataset]:
         datasets = {}
         for name, artifacts in step.inputs.items():
-            known = digests.get(name, [])
-            own = known if len(known) == len(artifacts) else [None] * len(artifacts)
+            listed = digests.get(name, [])
+            own = listed if len(listed) == len(artifacts) else [None] * len(artifacts)
             for artifact, digest in zip(artifacts, own, strict=True):
                 datasets[_place(artifact.uri)] = _facets_of(artifact, self._digests.get(artifact.uri) or digest)
         return [InputDataset(*place, facets=facets) for place, facets in datasets.items()]

@@ -8,7 +8,7 @@ from tfopt.processes.memory import peak_memory
 
 @dataclass(frozen=True)
 class ProcessUsage:
-    """What this process and its children have used until now."""
+    """Usage of this process and its children until now."""
 
     cpu_seconds: float
     peak_memory: int  # bytes: the largest peak of one of the processes that live now

@@ -51,14 +51,14 @@ def log_format(words: Sequence[str], *, is_process: bool = False) -> Iterator[li
         FormatError: If there is no such format.
     """
     text = " ".join(words)
-    given, others = os.environ.get(VARIABLE, FORMATS[0]), list(words)
+    value, others = os.environ.get(VARIABLE, FORMATS[0]), list(words)
     while (index := next((at for at, word in enumerate(others) if word.partition("=")[0] == OPTION), None)) is not None:
-        _, equals, given = others.pop(index).partition("=")
-        given = given if equals else others.pop(index) if index < len(others) else ""
-    if given not in FORMATS:
-        raise FormatError(f"{VARIABLE if OPTION not in text else OPTION}: {given!r}, not one of {', '.join(FORMATS)}")
+        _, equals, value = others.pop(index).partition("=")
+        value = value if equals else others.pop(index) if index < len(others) else ""
+    if value not in FORMATS:
+        raise FormatError(f"{VARIABLE if OPTION not in text else OPTION}: {value!r}, not one of {', '.join(FORMATS)}")
     before = os.environ.get(VARIABLE)
-    os.environ[VARIABLE] = given
+    os.environ[VARIABLE] = value
     try:
         with _json_stderr() if is_process and is_json() else contextlib.nullcontext():
             yield others
@@ -156,6 +156,6 @@ def _write_lines(source: IO[bytes]) -> None:
         if fields:
             step = None if fields.get("event") == "step_ended" else fields["step"]
         output = f"{text if fields else _object('INFO', step, 'stderr', text)}\n".encode() if text else b""
-        with contextlib.suppress(OSError):  # nobody reads it: the command must not wait for it
+        with contextlib.suppress(OSError):  # it has no reader: the command must not wait for one
             while output:
                 output = output[os.write(2, output) :]
