@@ -17,6 +17,7 @@ from tfopt.reports.pushed_report import PushedReport
 from tfopt.reports.recipe_report import RecipeReport
 from tfopt.reports.replay_report import ReplayReport
 from tfopt.reports.report_schema import VersionedReport
+from tfopt.reports.sensitivity_report import SensitivityReport
 from tfopt.reports.serving_report import ServingReport
 from tfopt.reports.training_plan import TrainingPlanReport
 from tfopt.value_types import JsonObject
@@ -129,6 +130,10 @@ class Comparison(ReportWithPage[ComparisonReport], file="comparison.json", schem
 
 class Replay(ReportWithPage[ReplayReport], file="replay.json", schema=ReplayReport):
     """The output of `replay`: answers and latency next to the served version's, ``replay.json`` and ``report.html``."""
+
+
+class Sensitivities(ReportWithPage[SensitivityReport], file="sensitivities.json", schema=SensitivityReport):
+    """The output of `measure_sensitivities`: losses by layer and precision, ``sensitivities.json`` and a page."""
 
 
 class Blessing(
