@@ -44,8 +44,8 @@ def export_onnx(
         exported: The ONNX file.
         examples: Real inputs, matched by input name. Required to calibrate int8. For the other precisions they replace
             random inputs in the comparison with the parent.
-        sensitivities: The report of `measure_sensitivities` for this model. The search with max_degradation begins at the
-            mix that it predicts, instead of measuring the noise of layers in files of its own; fewer files are made.
+        sensitivities: The report of `measure_sensitivities` for this model. The search with max_degradation begins at
+            the mix that it predicts, instead of measuring the noise of layers in files of its own; fewer are made.
         conversion: Format, calibration and comparison.
 
     Raises:
@@ -58,7 +58,9 @@ def export_onnx(
         calibrated=("int8", "auto"),
         without_examples="float16",
     )
-    check_limit(conversion.precision, conversion.max_degradation, ("int8", "auto"), trained=trained, sensitivities=sensitivities)
+    check_limit(
+        conversion.precision, conversion.max_degradation, ("int8", "auto"), trained=trained, sensitivities=sensitivities
+    )
     if trained and conversion.reduce_range == "on":
         received = f"reduce_range='on' for {model.name}, whose 8-bit ranges were trained"
         fix = "leave reduce_range out, or pass the model from before it was quantized"

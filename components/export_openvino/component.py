@@ -34,8 +34,8 @@ def export_openvino(
         exported: The OpenVINO files.
         examples: Real inputs, matched by input name. Required to calibrate int8, unless `quantize` trained the ranges.
             For the other precisions they replace random inputs in the comparison with the parent.
-        sensitivities: The report of `measure_sensitivities` for this model. The search with max_degradation begins at the
-            mix that it predicts, instead of measuring the noise of layers in files of its own; fewer files are made.
+        sensitivities: The report of `measure_sensitivities` for this model. With max_degradation, NNCF then returns
+            layers to float32 in the order of their losses, instead of ranking them in a form for each.
         conversion: Format, calibration and comparison.
 
     Raises:
@@ -47,7 +47,9 @@ def export_openvino(
         *(model, examples, conversion.precision, conversion, ("saved_model", "keras", "onnx")),
         without_examples="float16",
     )
-    check_limit(conversion.precision, conversion.max_degradation, ("int8",), trained=trained, sensitivities=sensitivities)
+    check_limit(
+        conversion.precision, conversion.max_degradation, ("int8",), trained=trained, sensitivities=sensitivities
+    )
     from tfopt.components.export_openvino.export import export  # imports NumPy
 
     convert_in_child(export, model, examples, exported, conversion, sensitivities)

@@ -101,7 +101,7 @@ def _ranked_by(model: Any, sensitivities: SensitivityTable | None, facts: Conver
         ]
         others = [group for group, score in zip(groups, scores, strict=True) if not score]
         facts["sensitivities"] = {"groups": len(groups) - len(others), "of_groups": len(groups)}
-        ranked = sorted((pair for pair in zip(scores, range(len(groups)), strict=True) if pair[0]))
+        ranked = sorted(pair for pair in zip(scores, range(len(groups)), strict=True) if pair[0])
         first = rank(ranker, others, *arguments) if len(others) > 1 else others
         return first + [groups[index] for _, index in ranked]  # NNCF begins with the last one
 
@@ -222,9 +222,9 @@ def quantize_within_limit(
 ) -> tuple[Any, ConversionFacts]:
     """Return an int8 form that degrades by at most the limit, and metadata for the model card.
 
-    NNCF ranks the layers by the degradation that each of them alone causes, or by their sensitivities, and returns them to float32 one after
-    another until the degradation on the held-out records, one in each batch, meets the limit. The degradation is that
-    of `tfopt.measurement.parity.degradation`. ``quantized`` is the model entirely in int8.
+    NNCF ranks the layers by their sensitivities, or by the degradation that each of them alone causes, and returns them
+    to float32 one after another until the degradation on the held-out records, one in each batch, meets the limit. The
+    degradation is that of `tfopt.measurement.parity.degradation`. ``quantized`` is the model entirely in int8.
 
     Raises:
         ComponentError: If the limit is exceeded although half of the layers are left in float.

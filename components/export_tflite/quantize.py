@@ -46,7 +46,9 @@ def quantize(
     Raises:
         ComponentError: If an op cannot be converted, nothing is sparse, or the degradation exceeds the limit.
     """
-    quantization = _Quantization(serving, parameters, feed or [], sensitivities, calibrated, compare, parameters.calibration)
+    quantization = _Quantization(
+        serving, parameters, feed or [], sensitivities, calibrated, compare, parameters.calibration
+    )
     quantization.inspect_activations()
     whole = quantization.quantize_whole() if quantization.is_whole() else None
     content, facts = whole or quantization.quantize_by_layer()

@@ -65,14 +65,13 @@ class Layer:
     losses: dict[str, Loss] = field(default_factory=dict)  # by ``weights PRECISION`` or ``input PRECISION``
 
     def report(self) -> LayerSensitivity:
+        """Return the entry of the report."""
         mean, square = float(np.abs(self.weights).mean()), float(np.square(self.weights).mean())
         weights, inputs = (
             {name.split()[1]: loss for name, loss in self.losses.items() if name.startswith(part)}
             for part in ("weights", "input")
         )
-        return LayerSensitivity(
-            self.node.name, self.node.op, int(self.weights.size), mean, square, weights, inputs
-        )
+        return LayerSensitivity(self.node.name, self.node.op, int(self.weights.size), mean, square, weights, inputs)
 
 
 class _Progress:
@@ -116,7 +115,9 @@ def measure(model: Model, examples: Examples, settings: Settings) -> Sensitivity
         folded = optimize(frozen, FOLDING, Report())
         layers, loops = find_layers(graph_of(folded), folded, model.signature)
         if not layers:
-            received = f"{model.name}: no operation of its graph has float weights" + (" outside of loops" if loops else "")
+            received = f"{model.name}: no operation of its graph has float weights" + (
+                " outside of loops" if loops else ""
+            )
             raise ComponentError(received, "a float model with convolutions or matrix products", "pass another model")
         with FrozenRuntime(folded, model.signature) as runtime:
             batches, labels, source = _draw(runtime, examples, settings)
@@ -166,7 +167,8 @@ def find_layers(graph: Graph, frozen: Frozen, key: str) -> tuple[list[Layer], li
         for node in function.node_def
         if node.op in KERNELS and "Gather" not in node.op
     ]
-    return list(layers.values()), bodies
+    depths = {name: len(reach([layer.node.name], graph.sources)) for name, layer in layers.items()}
+    return [layers[name] for name in sorted(layers, key=depths.__getitem__)], bodies
 
 
 def _draw(
@@ -277,7 +279,11 @@ def _measure_mixes(
     values = {
         layer.kernel: [layer.losses[f"weights {kind}"].divergence for kind in kinds[:2]] + [0.0] for layer in measured
     }
-    steps = [(before - after, name, n) for name, each in values.items() for n, (before, after) in enumerate(pairwise(each), 1)]
+    steps = [
+        (before - after, name, n)
+        for name, each in values.items()
+        for n, (before, after) in enumerate(pairwise(each), 1)
+    ]
     steps.sort(key=lambda step: (-step[0], step[2]))
     level = dict.fromkeys(values, 0)
     forms = [dict(level)]
@@ -286,9 +292,11 @@ def _measure_mixes(
         forms.append(dict(level))
     sums = [sum(values[name][n] for name, n in form.items()) for form in forms]
     targets = np.geomspace(max(sums[0], TINY), max(sums[0], TINY) * SMALLEST_MIX, STEPS) if measured else []
-    chosen = sorted({next((n for n, total in enumerate(sums) if total <= target), 0) for target in targets}, reverse=True)
+    chosen = sorted(
+        {next((n for n, total in enumerate(sums) if total <= target), 0) for target in targets}, reverse=True
+    )
     mixes = []
-    for index in chosen:
+    for index in sorted(chosen, reverse=True):
         if time.monotonic() > deadline:
             break
         kernels = {

@@ -91,7 +91,5 @@ def _draw(report: SensitivityReport) -> list[str]:
             for layer in layers
         )
         height = 60 + 18 * len(layers)
-        pictures.append(
-            render(plot, pixels, height, f"losses-{width}", "Loss of each layer by precision", description)
-        )
+        pictures.append(render(plot, pixels, height, f"losses-{width}", "Loss of each layer by precision", description))
     return pictures

@@ -112,7 +112,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
     def layers(self) -> list[Layer]:
         """Return the nodes that the quantizer quantizes, without those that only move values."""
         graph = self.quantize({}, "int8").graph
-        kernels = _kernels(self._float.graph)
+        kernels = _describe_kernels(self._float.graph)
         origins: dict[str, str] = {}  # the tensor that was quantized; empty for constants
         layers = []
         for node in graph.node:
@@ -267,15 +267,11 @@ def leave_inputs_of_bodies(graph: onnx.GraphProto) -> None:
             moved.input[0] = quantizer.input[0]
 
 
-def _kernels(graph: onnx.GraphProto) -> dict[str, Kernel]:
-    """Return the stored kernel of each node that has one, by the node's output."""
+def _describe_kernels(graph: onnx.GraphProto) -> dict[str, Kernel]:
+    """Return the stored kernels of convolutions and products, by the node's output."""
     stored = {tensor.name: tensor for tensor in graph.initializer}
-    pairs = [(node.output[0], stored[name]) for node in graph.node for name in node.input if name in stored]
-    return {
-        output: describe_kernel(numpy_helper.to_array(tensor))
-        for output, tensor in pairs
-        if len(tensor.dims) > 1 and tensor.data_type == onnx.TensorProto.FLOAT
-    }
+    nodes = [node for node in graph.node if node.op_type in AXES and node.input[1] in stored]
+    return {node.output[0]: describe_kernel(numpy_helper.to_array(stored[node.input[1]])) for node in nodes}
 
 
 def _read_for_shapes(graph: onnx.GraphProto) -> list[str]:
