@@ -1,4 +1,4 @@
-from tfopt.artifacts import Examples, Model, OpenVINOModel, Sensitivities
+from tfopt.artifacts import Examples, Model, OpenVINOModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion.convert import check_conversion, check_limit, convert_in_child
@@ -9,7 +9,6 @@ def export_openvino(
     model: Input[Model],
     exported: Output[OpenVINOModel],
     examples: Input[Examples] | None = None,
-    sensitivities: Input[Sensitivities] | None = None,
     *,
     conversion: Group[OpenVINOConversion],
 ) -> None:
@@ -34,8 +33,6 @@ def export_openvino(
         exported: The OpenVINO files.
         examples: Real inputs, matched by input name. Required to calibrate int8, unless `quantize` trained the ranges.
             For the other precisions they replace random inputs in the comparison with the parent.
-        sensitivities: The report of `measure_sensitivities` for this model. With max_degradation, NNCF then returns
-            layers to float32 in the order of their losses, instead of ranking them in a form for each.
         conversion: Format, calibration and comparison.
 
     Raises:
@@ -47,9 +44,7 @@ def export_openvino(
         *(model, examples, conversion.precision, conversion, ("saved_model", "keras", "onnx")),
         without_examples="float16",
     )
-    check_limit(
-        conversion.precision, conversion.max_degradation, ("int8",), trained=trained, sensitivities=sensitivities
-    )
+    check_limit(conversion.precision, conversion.max_degradation, ("int8",), trained=trained)
     from tfopt.components.export_openvino.export import export  # imports NumPy
 
-    convert_in_child(export, model, examples, exported, conversion, sensitivities)
+    convert_in_child(export, model, examples, exported, conversion)

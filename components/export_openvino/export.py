@@ -10,7 +10,6 @@ from tfopt.artifacts import Examples, Model, OpenVINOModel
 from tfopt.components.export_openvino.parameters import OpenVINOConversion
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
-from tfopt.conversion.sensitivity_table import SensitivityTable
 from tfopt.conversion.verification import check_whole_inputs, draw_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
@@ -22,13 +21,7 @@ from tfopt.saved_models.state import check_stateless
 BATCH = 32
 
 
-def export(
-    model: Model,
-    examples: Examples | None,
-    target: Path,
-    parameters: OpenVINOConversion,
-    sensitivities: SensitivityTable | None = None,
-) -> ConversionFacts:
+def export(model: Model, examples: Examples | None, target: Path, parameters: OpenVINOConversion) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     from tfopt.components.export_openvino import openvino_graph  # imports OpenVINO, only in the child process
     from tfopt.runtimes.openvino_import import openvino
@@ -53,7 +46,7 @@ def export(
         if parameters.precision == "int8" and examples and not trained:
             sampled, facts["calibration"] = calibration.sample_inputs(examples, parent.inputs, parameters)
             facts["float32_bytes"] = _written_size(converted, openvino.save_model)
-            converted, quantization_facts = _quantize(converted, parent, examples, sampled, parameters, sensitivities)
+            converted, quantization_facts = _quantize(converted, parent, examples, sampled, parameters)
             facts |= quantization_facts
         if parameters.precision == "int8":
             facts |= {"computed_in": "int8 and float32", "layers_in_8_bits": openvino_graph.int8_layers(converted)}
@@ -73,12 +66,7 @@ def _written_size(converted: Any, save: Callable[..., None]) -> int:
 
 
 def _quantize(
-    converted: Any,
-    parent: runtimes.Runtime,
-    examples: Examples,
-    sampled: Batch,
-    parameters: OpenVINOConversion,
-    sensitivities: SensitivityTable | None,
+    converted: Any, parent: runtimes.Runtime, examples: Examples, sampled: Batch, parameters: OpenVINOConversion
 ) -> tuple[Any, ConversionFacts]:
     from tfopt.components.export_openvino import quantization  # imports NNCF
     from tfopt.runtimes.openvino import OpenVINORuntime, compile_model
@@ -100,6 +88,5 @@ def _quantize(
         limit=parameters.max_degradation,
         settings=settings,
         method=method,
-        sensitivities=sensitivities,
     )
     return controlled, facts | control_facts

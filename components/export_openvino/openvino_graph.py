@@ -6,8 +6,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -64,16 +62,6 @@ def count_ops(model: Any) -> dict[str, int]:
 def int8_layers(model: Any) -> list[str]:
     """Return the names of the convolutions and matrix products whose activations are quantized to 8 bits."""
     return [op.get_friendly_name() for op in model.get_ops() if op.get_type_name() in LAYERS and _is_quantized(op)]
-
-
-def kernels(model: Any) -> dict[str, NDArray[Any]]:
-    """Return the stored weights of the convolutions and matrix products that have some, by name."""
-    pairs = [(op, end.get_source_output().get_node()) for op in model.get_ops() for end in op.inputs()]
-    return {
-        op.get_friendly_name(): source.get_data()
-        for op, source in pairs
-        if op.get_type_name() in LAYERS and source.get_type_name() == "Constant"
-    }
 
 
 def keep_reduced_axes(model: Any) -> None:

@@ -16,7 +16,6 @@ from tfopt.conversion import calibration
 from tfopt.conversion.activation_ranges import Histogram, Method, choose_method
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
-from tfopt.conversion.sensitivity_table import SensitivityTable, describe_kernel
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -32,7 +31,6 @@ with without_telemetry():
     from nncf.common.tensor_statistics.collectors import AggregatorBase, TensorCollector
     from nncf.common.tensor_statistics.statistics import MinMaxTensorStatistic
     from nncf.quantization.advanced_parameters import OverflowFix
-    from nncf.quantization.algorithms.accuracy_control.ranker import Ranker
     from nncf.quantization.algorithms.min_max.algorithm import MinMaxQuantization
     from nncf.quantization.range_estimator import RangeEstimatorParametersSet, StatisticsType
     from nncf.tensor import Tensor
@@ -75,37 +73,6 @@ def _calibrated_by(method: Method) -> Iterator[None]:
 
     own = collect if method in ESTIMATORS else collect_histogram
     with mock.patch.object(MinMaxQuantization, "_get_stat_collector", own):
-        yield
-
-
-@contextlib.contextmanager
-def _ranked_by(model: Any, sensitivities: SensitivityTable | None, facts: ConversionFacts) -> Iterator[None]:
-    """Let NNCF rank groups of quantizers by our table, if there is one; it ranks those without kernels itself.
-
-    NNCF measures the model with one group in float after another, which takes most of its time. Groups that it ranked
-    are returned to float after the others.
-    """
-    if sensitivities is None:
-        yield
-        return
-    rank = Ranker.rank_groups_of_quantizers
-    losses = {
-        name: loss
-        for name, kernel in openvino_graph.kernels(model).items()
-        if (loss := sensitivities.loss(describe_kernel(kernel), "int8", "int8")) is not None
-    }
-
-    def rank_by_table(ranker: Any, groups: list[Any], *arguments: Any) -> list[Any]:
-        scores = [
-            sum(losses[node.node_name] for node in group.operations if node.node_name in losses) for group in groups
-        ]
-        others = [group for group, score in zip(groups, scores, strict=True) if not score]
-        facts["sensitivities"] = {"groups": len(groups) - len(others), "of_groups": len(groups)}
-        ranked = sorted(pair for pair in zip(scores, range(len(groups)), strict=True) if pair[0])
-        first = rank(ranker, others, *arguments) if len(others) > 1 else others
-        return first + [groups[index] for _, index in ranked]  # NNCF begins with the last one
-
-    with mock.patch.object(Ranker, "rank_groups_of_quantizers", rank_by_table):
         yield
 
 
@@ -218,20 +185,18 @@ def quantize_within_limit(
     limit: float,
     settings: Mapping[str, object],
     method: Method,
-    sensitivities: SensitivityTable | None,
 ) -> tuple[Any, ConversionFacts]:
     """Return an int8 form that degrades by at most the limit, and metadata for the model card.
 
-    NNCF ranks the layers by their sensitivities, or by the degradation that each of them alone causes, and returns them
-    to float32 one after another until the degradation on the held-out records, one in each batch, meets the limit. The
-    degradation is that of `tfopt.measurement.parity.degradation`. ``quantized`` is the model entirely in int8.
+    NNCF ranks the layers by the degradation that each of them alone causes, and returns them to float32 one after
+    another until the degradation on the held-out records, one in each batch, meets the limit. The degradation is that
+    of `tfopt.measurement.parity.degradation`. ``quantized`` is the model entirely in int8.
 
     Raises:
         ComponentError: If the limit is exceeded although half of the layers are left in float.
     """
     cached_parent = _CachedRuntime(parent)
-    facts: ConversionFacts = {}
-    with _calibrated_by(method), _ranked_by(model, sensitivities, facts):
+    with _calibrated_by(method):
         controlled = nncf.quantize_with_accuracy_control(
             model.clone(),
             nncf.Dataset(feed),
@@ -253,7 +218,7 @@ def quantize_within_limit(
         received = f"degradation {reached:.3g} with {len(in_float)} of {len(before)} layers left in float32"
         expected = f"at most max_degradation={limit:g} with at most half of them in float32"
         raise ComponentError(received, expected, "allow more, or choose a higher precision")
-    facts |= {"left_in_float": in_float, "degradation": reached}
+    facts: ConversionFacts = {"left_in_float": in_float, "degradation": reached}
     if in_float:
         facts[DEGRADATION_NOTE] = describe_first_form(len(in_float) + 1)
     return controlled, facts

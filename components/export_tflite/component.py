@@ -44,8 +44,8 @@ def export_tflite(
         exported: The LiteRT file.
         examples: Real inputs, matched by input name. Required to calibrate int8 and int16x8, unless `quantize` trained
             the ranges. For the other precisions they replace random inputs in the comparison with the parent.
-        sensitivities: The report of `measure_sensitivities` for this model. The search with max_degradation begins at
-            the mix that it predicts, instead of measuring the noise of layers in files of its own; fewer are made.
+        sensitivities: The report of `measure_sensitivities` for this model. A search with max_degradation then ranks
+            layers by it instead of by files of its own, and begins near the mix that it predicts.
         conversion: Format, calibration and comparison.
 
     Raises:

@@ -28,11 +28,12 @@ def measure_sensitivities(
     int4 and int8 (with a scale for each output channel), float16 and bfloat16, activations to int8 (one scale),
     dynamic (int8 with a scale for each record) and int16. The loss is the divergence of the outputs from those of the
     float model; with labels, also the increase of the task's loss, which is noisier. No runtime is involved, so the
-    same table serves `export_tflite`, `export_onnx` and `export_openvino` with ``max_degradation``: they begin their
-    search at the mix that it predicts.
+    same table serves `export_tflite` and `export_onnx` with ``max_degradation``: if the lowest precision misses the
+    limit, they continue with the mix that it predicts. `export_openvino` does not take it: NNCF's own ranking gave
+    better files (docs/benchmarks.md).
 
-    The precisions that matter most, and layers with many weights, are measured first. Layers in the bodies of
-    loops are not measured, and operations without weights neither; the exporters measure these in their own files.
+    The precisions that searches need most, and layers with many weights, are measured first. Layers in the bodies of
+    loops, and operations without weights, are not measured; the exporters measure these in their own files.
 
     Args:
         model: A SavedModel or a Keras model with float weights.

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tfopt.artifacts import Examples, Model
 from tfopt.components.measure_sensitivities.losses import LossMeasure
 from tfopt.components.measure_sensitivities.rounding import INPUTS, WEIGHTS, round_inputs, round_weights
+from tfopt.conversion.sensitivity_table import describe_kernel
 from tfopt.data.batches import Batch
 from tfopt.data.feature_schema import label_of, match_features, stored_features
 from tfopt.data.sample_inputs import compared_records, count_records, draw_inputs, split_batches
@@ -66,12 +67,11 @@ class Layer:
 
     def report(self) -> LayerSensitivity:
         """Return the entry of the report."""
-        mean, square = float(np.abs(self.weights).mean()), float(np.square(self.weights).mean())
         weights, inputs = (
             {name.split()[1]: loss for name, loss in self.losses.items() if name.startswith(part)}
             for part in ("weights", "input")
         )
-        return LayerSensitivity(self.node.name, self.node.op, int(self.weights.size), mean, square, weights, inputs)
+        return LayerSensitivity(self.node.name, self.node.op, *describe_kernel(self.weights), weights, inputs)
 
 
 class _Progress:

@@ -20,7 +20,6 @@ from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import simultaneous_error
 from tfopt.measurement.evidence import DEGRADATION_NOTE, describe_first_form
 from tfopt.measurement.exact_tests import least_share
-from tfopt.value_types import JsonObject
 
 # Bits of a weight; the first kinds of a mix come first. dynamic is int8 with ranges that are computed in each call.
 BITS = {"int4": 4, "int8": 8, "dynamic": 8, "float16": 16, "float32": 32}
@@ -142,7 +141,11 @@ def _rank_steps(model: MixedModel[File], table: Mapping[Promotion, float]) -> tu
 
 
 def look_up(model: MixedModel[File], sensitivities: SensitivityTable) -> dict[Promotion, float]:
-    """Return the losses of layers by kind, for the kinds that a layer may have and that were measured."""
+    """Return the losses of layers by kind, for the kinds that a layer may have and that were measured.
+
+    Raises:
+        ComponentError: If no layer has one.
+    """
     table = {}
     for layer in model.layers:
         for kind in layer.kinds[:-1]:
@@ -150,6 +153,10 @@ def look_up(model: MixedModel[File], sensitivities: SensitivityTable) -> dict[Pr
             loss = sensitivities.loss(layer.kernel, weights, inputs and (model.inputs or inputs))
             if loss is not None:
                 table[layer.output, kind] = loss
+    if not table:
+        received = "sensitivities that have none of the kernels of this model"
+        fix = "measure them again: tfopt measure_sensitivities --model PATH"
+        raise ComponentError(received, "those of this model, with these weights", fix)
     return table
 
 
@@ -163,9 +170,10 @@ def limit_degradation(
 ) -> tuple[File, ConversionFacts]:
     """Raise the precision of the layers that add most noise, one kind at a time, until the degradation meets the limit.
 
-    The search begins without a step, or with as many as the sensitivities predict. Their number is increased by 1, 2, 4
-    until the limit is met, or decreased until it is not; then the smallest one is searched between the last two. Unless
-    ``mixed``, at most half of the layers are left in float: a file with more is not of the requested precision.
+    If the limit is not met without a step, the search goes on with one, or with as many as the sensitivities predict.
+    Their number is increased by 1, 2, 4 until the limit is met, or decreased until it is not; then the smallest one is
+    searched between the last two. Unless ``mixed``, at most half of the layers are left in float: a file with more is
+    not of the requested precision.
     ``measure`` returns the degradation of a file on records that it was not calibrated on. Returned are the file and
     metadata for the model card.
 
@@ -181,22 +189,22 @@ def limit_degradation(
         tried.append({"steps": steps, "bytes": model.count_bytes(file), "degradation": measure(file)})
         return file, tried[-1]["degradation"] <= limit
 
-    steps = most = 0
-    if sensitivities:
-        promotions, steps, facts["sensitivities"] = _predict(model, limit, sensitivities)
-        most = _most_steps(promotions, mixed)
-        steps = min(steps, most)
-    start, failed, width = steps, -1, max(1, steps // FINEST)
-    file, met = attempt(steps)
-    while met and steps > 0 and failed < 0:
-        attempted, still_met = attempt(fewer := max(0, start - width))
-        failed, steps, file = (failed, fewer, attempted) if still_met else (fewer, steps, file)
+    failed = steps = most = 0
+    width = 1
+    file, met = attempt(0)
+    if not met:
+        promotions, start, facts = _plan_steps(model, limit, sensitivities)
+        half = len(dict(promotions)) // 2
+        allowed = (n for n in range(len(promotions), 0, -1) if mixed or len(_in_float(promotions[:n])) <= half)
+        most = next(allowed, 0)
+        steps, width = min(start, most), max(1, start // FINEST)
+        file, met = attempt(steps) if steps else (file, met)
+    while met and steps - width > failed:
+        attempted, still_met = attempt(steps - width)
+        failed, steps, file = (failed, steps - width, attempted) if still_met else (steps - width, steps, file)
         width *= 2
-    if not met and not sensitivities:
-        promotions = [(step.layer, step.kind) for step in _rank_steps(model, {})[0]]
-        most = _most_steps(promotions, mixed)
     while not met and steps < most:
-        failed, steps, width = steps, min(start + width, most), 2 * width
+        failed, steps, width = steps, min(steps + width, most), 2 * width
         file, met = attempt(steps)
     if not met:
         left = f"{len(_in_float(promotions[:steps]))} of {len(dict(promotions))} layers left in float"
@@ -216,33 +224,21 @@ def limit_degradation(
     return file, facts
 
 
-def _most_steps(promotions: Sequence[Promotion], mixed: bool) -> int:
-    """Return the largest number of steps that is allowed."""
-    half = len(dict(promotions)) // 2
-    allowed = (n for n in range(len(promotions), 0, -1) if mixed or len(_in_float(promotions[:n])) <= half)
-    return next(allowed, 0)
+def _plan_steps(
+    model: MixedModel[File], limit: float, sensitivities: SensitivityTable | None
+) -> tuple[list[Promotion], int, ConversionFacts]:
+    """Return the steps, best first, the number to try first, and metadata for the model card.
 
-
-def _predict(
-    model: MixedModel[File], limit: float, sensitivities: SensitivityTable
-) -> tuple[list[Promotion], int, JsonObject]:
-    """Return the steps by their sensitivities, the number that is predicted to meet the limit, and facts for the card.
-
-    Raises:
-        ComponentError: If no layer has one.
+    It is the number after which the sum of the losses is predicted to meet the limit, or one without sensitivities.
     """
-    table = look_up(model, sensitivities)
-    found, with_weights = {name for name, _ in table}, sum(layer.kernel is not None for layer in model.layers)
-    if not table:
-        received = f"sensitivities that have none of the {with_weights} layers with weights"
-        expected = "those of this model, with these weights"
-        raise ComponentError(received, expected, "measure them again: tfopt measure_sensitivities --model PATH")
+    table = look_up(model, sensitivities) if sensitivities else {}
     steps, total = _rank_steps(model, table)
     promotions = [(step.layer, step.kind) for step in steps]
-    left = total - np.cumsum([0.0, *(step.removed for step in steps)])
-    allowed = sensitivities.predict_sum(limit)
-    start = 0 if allowed is None else int(np.argmax(left <= allowed)) if (left <= allowed).any() else len(steps)
-    return promotions, start, {"layers": len(found), "with_weights": with_weights, "predicted_steps": start}
+    if not sensitivities:
+        return promotions, 1, {}
+    left, allowed = total - np.cumsum([step.removed for step in steps]), sensitivities.predict_sum(limit)
+    start = 1 if allowed is None else 1 + int(np.sum(left > allowed))
+    return promotions, start, {"sensitivities": {"layers": len({name for name, _ in table}), "first_steps": start}}
 
 
 def bound_degradation(facts: ConversionFacts) -> ConversionFacts:

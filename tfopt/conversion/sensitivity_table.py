@@ -8,21 +8,26 @@ from numpy.typing import NDArray
 
 from tfopt.reports.sensitivity_report import LayerSensitivity, SensitivityReport
 
-TOLERANCE = 1e-3  # of the means of weights: converters fold batch norms in another order of operations
+TOLERANCE = 1e-3  # of the shape of a distribution: converters fold batch norms in another order of operations
 
 
 class Kernel(NamedTuple):
-    """What identifies a kernel in any layout: its number of weights, and their mean absolute and squared values."""
+    """What identifies a kernel in any layout, and times any factor: number of weights, and shape of their distribution.
+
+    The shape is that of the absolute values: the mean of the squares divided by the square of the mean, and the
+    largest value divided by the mean.
+    """
 
     weights: int
-    mean: float
-    square: float
+    spread: float
+    peak: float
 
 
 def describe_kernel(array: NDArray[Any]) -> Kernel:
     """Return what identifies a kernel."""
-    values = array.astype(np.float64).ravel()
-    return Kernel(values.size, float(np.abs(values).mean()), float(np.square(values).mean()))
+    values = np.abs(array.astype(np.float64).ravel())
+    mean = float(values.mean()) or 1.0
+    return Kernel(values.size, float(np.square(values).mean()) / mean**2, float(values.max()) / mean)
 
 
 class SensitivityTable:
@@ -55,7 +60,7 @@ class SensitivityTable:
 
     def _find(self, kernel: Kernel) -> LayerSensitivity | None:
         def is_same(layer: LayerSensitivity) -> bool:
-            pairs = (layer.mean, kernel.mean), (layer.square, kernel.square)
+            pairs = (layer.spread, kernel.spread), (layer.peak, kernel.peak)
             return layer.weights == kernel.weights and all(math.isclose(*pair, rel_tol=TOLERANCE) for pair in pairs)
 
         return next(filter(is_same, self._report.layers), None)

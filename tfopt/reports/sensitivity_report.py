@@ -21,10 +21,10 @@ class LayerSensitivity:
     layer: str  # name of the node
     op: str
     weights: int  # number of weights
-    # The mean of the absolute and of the squared weights: with the number of weights, they identify the layer in a
-    # converted file, whatever its name and layout are there.
-    mean: float
-    square: float
+    # The shape of the distribution of the weights (`tfopt.conversion.sensitivity_table.Kernel`): with their number, it
+    # identifies the layer in a converted file, whatever its name and layout are there.
+    spread: float
+    peak: float
     rounded_weights: dict[str, Loss] = field(default_factory=dict)  # by precision of the weights alone
     rounded_inputs: dict[str, Loss] = field(default_factory=dict)  # by precision of the activation that it reads alone
 
