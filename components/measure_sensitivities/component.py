@@ -29,7 +29,8 @@ def measure_sensitivities(
     dynamic (int8 with a scale for each record) and int16. The loss is the divergence of the outputs from those of the
     float model; with labels, also the increase of the task's loss, which is noisier. No runtime is involved, so the
     same table serves `export_tflite` and `export_onnx` with ``max_degradation``: if the lowest precision misses the
-    limit, they continue with the mix that it predicts. `export_openvino` does not take it: NNCF's own ranking gave
+    limit, they continue with the mix that it predicts. It takes longer than one search saves, so it pays for a
+    smaller mix, or for several searches. `export_openvino` does not take it: NNCF's own ranking gave
     better files (docs/benchmarks.md).
 
     The precisions that searches need most, and layers with many weights, are measured first. Layers in the bodies of
