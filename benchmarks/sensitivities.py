@@ -16,12 +16,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest import mock
 
 import calibration
 
-from tfopt.artifacts import Sensitivities
+from tfopt.artifacts import Model, Sensitivities
 from tfopt.component import find
 from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import calls_in_this_process
@@ -83,11 +83,11 @@ def measure(runtime: str, model: Path, examples: Path, limit: float, target: Pat
             outputs = component(model=model, examples=examples, exported=target, **options)
         except ComponentError as error:
             return {"refused": error.received, "made": len(made), "seconds": time.process_time() - start}
-    exported = outputs["exported"]
+    exported = cast(Model, outputs["exported"])
     size = sum(file.stat().st_size for file in exported.payload())
     facts = exported.card.facts
-    found = {"made": len(made), "seconds": time.process_time() - start, "bytes": size}
-    return found | {"degradation": facts["degradation"], "predicted": facts.get("sensitivities")}
+    row = {"made": len(made), "seconds": time.process_time() - start, "bytes": size}
+    return row | {"degradation": facts["degradation"], "predicted": facts.get("sensitivities")}
 
 
 def by_task(layer: LayerSensitivity) -> LayerSensitivity:
@@ -133,8 +133,8 @@ def main() -> None:
                 calibration.prepare(name, folder)
             model, examples, table = folder / "model", folder / "examples", Path(scratch, "sensitivities")
             start = time.process_time()
-            report = find("measure_sensitivities")(model=model, examples=examples, sensitivities=table)["sensitivities"]
-            seconds, content = time.process_time() - start, report.load()
+            find("measure_sensitivities")(model=model, examples=examples, sensitivities=table)
+            seconds, content = time.process_time() - start, Sensitivities(table).load()
             print(
                 f"{name}: {len(content.layers)} layers on {content.records} records in {seconds:.1f} s of CPU",
                 flush=True,
@@ -145,9 +145,16 @@ def main() -> None:
                 for limit in options.limits:
                     targets = [Path(scratch, f"{runtime} {limit} {form}") for form in ("without", "with")]
                     without = measure(runtime, model, examples, limit, targets[0])
-                    given = measure(runtime, model, examples, limit, targets[1], sensitivities=table)
-                    cells = [name, runtime, f"{limit:.0%}", describe(without), describe(given), compare(without, given)]
-                    print("|", " | ".join([*cells, str(given.get("predicted"))]), "|", flush=True)
+                    informed = measure(runtime, model, examples, limit, targets[1], sensitivities=table)
+                    cells = [
+                        name,
+                        runtime,
+                        f"{limit:.0%}",
+                        describe(without),
+                        describe(informed),
+                        compare(without, informed),
+                    ]
+                    print("|", " | ".join([*cells, str(informed.get("predicted"))]), "|", flush=True)
 
 
 if __name__ == "__main__":

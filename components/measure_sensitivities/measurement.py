@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tfopt.artifacts import Examples, Model
+from tfopt.components.measure_sensitivities.fake_quantization import INPUTS, WEIGHTS, round_inputs, round_weights
 from tfopt.components.measure_sensitivities.losses import LossMeasure
-from tfopt.components.measure_sensitivities.rounding import INPUTS, WEIGHTS, round_inputs, round_weights
 from tfopt.conversion.sensitivity_table import describe_kernel
 from tfopt.data.batches import Batch
 from tfopt.data.feature_schema import label_of, match_features, stored_features
@@ -28,6 +28,7 @@ from tfopt.graph.frozen_model import Frozen
 from tfopt.graph.graph_def import reach
 from tfopt.graph.law_order import FOLDING
 from tfopt.graph.law_runner import graph_of, optimize
+from tfopt.graph.matching.linear_ops import TRANSPOSED
 from tfopt.graph.mutable_graph import Graph, Node
 from tfopt.graph.report import Report
 from tfopt.graph_checks.frozen_runtime import FrozenRuntime
@@ -37,8 +38,7 @@ from tfopt.runtimes import Arrays, Runtime
 from tfopt.saved_models.saved_model import opened
 from tfopt.training.checkpointing.checkpoint_folder import CheckpointFolder
 
-KERNELS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2", "Einsum", "GatherV2")
-KERNELS += ("Conv2DBackpropInput", "Conv3DBackpropInputV2")
+KERNELS = ("Conv2D", "Conv3D", "DepthwiseConv2dNative", "MatMul", "BatchMatMulV2", "Einsum", "GatherV2", *TRANSPOSED)
 BATCH = 32
 STEPS, SMALLEST_MIX, TINY = 10, 1e-4, 1e-30  # mixes of weights, and the last one's sum relative to the first one's
 
@@ -291,10 +291,8 @@ def _measure_mixes(
         level[name] = max(level[name], n)
         forms.append(dict(level))
     sums = [sum(values[name][n] for name, n in form.items()) for form in forms]
-    targets = np.geomspace(max(sums[0], TINY), max(sums[0], TINY) * SMALLEST_MIX, STEPS) if measured else []
-    chosen = sorted(
-        {next((n for n, total in enumerate(sums) if total <= target), 0) for target in targets}, reverse=True
-    )
+    targets = max(sums[0], TINY) * np.geomspace(1, SMALLEST_MIX, STEPS if measured else 0)
+    chosen = {next((n for n, total in enumerate(sums) if total <= target), 0) for target in targets.tolist()}
     mixes = []
     for index in sorted(chosen, reverse=True):
         if time.monotonic() > deadline:

@@ -179,11 +179,11 @@ def test_kernels_are_found_in_files_of_both_formats(tmp_path):
     examples = Examples(write_split(tmp_path / "examples", {"x": images}))
     table = SensitivityTable(measure(SavedModel(folder), examples, SETTINGS))
     content = litert_converter.convert_float(folder, TFLiteConversion())
-    found = {"tflite": [layer.kernel for layer, _ in layer_quantization._layers(content) if layer.kernel]}
+    kernels_of = {"tflite": [layer.kernel for layer, _ in layer_quantization._layers(content) if layer.kernel]}
     save(convert_saved_model(folder, 18), tmp_path / "float.onnx")
     feed = [{"x": image.reshape(1, 6, 6, 2)} for image in images[:20]]
     quantizable = QuantizableFile(tmp_path / "float.onnx", tmp_path, feed)
-    found["onnx"] = [layer.kernel for layer in quantizable.layers if layer.kernel]
-    for name, described in found.items():
+    kernels_of["onnx"] = [layer.kernel for layer in quantizable.layers if layer.kernel]
+    for name, described in kernels_of.items():
         losses = {table.loss(kernel, "int4", "int8") for kernel in described}
         assert len(described) == len(losses) == 4 and None not in losses, name

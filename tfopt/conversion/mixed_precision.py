@@ -119,8 +119,8 @@ def _rank_steps(model: MixedModel[File], table: Mapping[Promotion, float]) -> tu
     unit = sums[0] / sums[1] if min(sums) > 0 else 1.0
 
     def added_noise(layer: Layer, kind: str) -> float:
-        known = table.get((layer.output, kind))
-        return unit * own_noise(layer, kind) if known is None else known
+        loss = table.get((layer.output, kind))
+        return unit * own_noise(layer, kind) if loss is None else loss
 
     steps, total = [], 0.0
     for layer in layers:

@@ -12,7 +12,7 @@ TOLERANCE = 1e-3  # of the shape of a distribution: converters fold batch norms 
 
 
 class Kernel(NamedTuple):
-    """What identifies a kernel in any layout, and times any factor: number of weights, and shape of their distribution.
+    """Identify a kernel in any layout, and times any factor: number of weights, and shape of their distribution.
 
     The shape is that of the absolute values: the mean of the squares divided by the square of the mean, and the
     largest value divided by the mean.
@@ -24,7 +24,7 @@ class Kernel(NamedTuple):
 
 
 def describe_kernel(array: NDArray[Any]) -> Kernel:
-    """Return what identifies a kernel."""
+    """Return the identification of a kernel."""
     values = np.abs(array.astype(np.float64).ravel())
     mean = float(values.mean()) or 1.0
     return Kernel(values.size, float(np.square(values).mean()) / mean**2, float(values.max()) / mean)

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True)
 class Loss:
-    """What changes if one tensor is rounded, as a mean over the records."""
+    """The change of the outputs if one tensor is rounded, as a mean over the records."""
 
     # of the outputs from those of the float model, summed over the outputs: the Kullback-Leibler divergence of
     # probabilities, or else the mean squared error divided by the variance

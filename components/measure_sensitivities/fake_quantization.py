@@ -26,8 +26,8 @@ def round_weights(node: Node, kernel: Array, precision: str) -> Array | None:
             rounded = kernel.astype(FLOATS[precision]).astype(np.float32)
         return rounded if np.isfinite(rounded).all() else None
     channels = output_axes(node) if node.op in (*PLAIN, *TRANSPOSED) else (0,) if "Gather" in node.op else (-1,)
-    kept = {axis % kernel.ndim for axis in channels}
-    others = tuple(axis for axis in range(kernel.ndim) if axis not in kept)
+    preserved = {axis % kernel.ndim for axis in channels}
+    others = tuple(axis for axis in range(kernel.ndim) if axis not in preserved)
     scale = np.abs(kernel).max(axis=others, keepdims=True) / LEVELS[precision]
     scale = np.where(scale > 0, scale, 1)
     return np.asarray(np.rint(kernel / scale) * scale, np.float32)
