@@ -194,9 +194,7 @@ def limit_degradation(
     file, met = attempt(0)
     if not met:
         promotions, start, facts = _plan_steps(model, limit, sensitivities)
-        half = len(dict(promotions)) // 2
-        allowed = (n for n in range(len(promotions), 0, -1) if mixed or len(_in_float(promotions[:n])) <= half)
-        most = next(allowed, 0)
+        most = _most_steps(promotions, mixed=mixed)
         steps, width = min(start, most), max(1, start // FINEST)
         file, met = attempt(steps) if steps else (file, met)
     while met and steps - width > failed:
@@ -222,6 +220,13 @@ def limit_degradation(
     if len(tried) > 1:
         facts[DEGRADATION_NOTE] = describe_first_form(len(tried))
     return file, facts
+
+
+def _most_steps(promotions: Sequence[Promotion], *, mixed: bool) -> int:
+    """Return the largest number of steps that is allowed: unless ``mixed``, half of the layers may be in float."""
+    half = len(dict(promotions)) // 2
+    allowed = (n for n in range(len(promotions), 0, -1) if mixed or len(_in_float(promotions[:n])) <= half)
+    return next(allowed, 0)
 
 
 def _plan_steps(
