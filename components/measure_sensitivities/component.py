@@ -4,6 +4,7 @@ from typing import Annotated
 
 from tfopt.artifacts import Examples, Model, Sensitivities
 from tfopt.component import Between, Input, Output, component
+from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.storage import remote_files
@@ -65,6 +66,12 @@ def measure_sensitivities(
 
     settings = Settings(label, records, split, seed, 60 * minutes, checkpoints)
     local = [] if checkpoints is None or remote_files.is_remote(checkpoints) else [Path(checkpoints)]
+    for folder in local:  # the child may write only to folders that exist
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            received = f"checkpoints={checkpoints}: {first_line(error)}"
+            raise ComponentError(received, "a folder that can be written", "name another folder") from error
     report = run_in_child(measure, model, examples, settings, doing="measuring sensitivities", writes=local)
     sensitivities.write(report)
     (sensitivities.path / Sensitivities.page).write_text(render_html(report), encoding="utf-8")
