@@ -61,7 +61,7 @@ def measure_sensitivities(
     if not model.saved_model and not model.keras:
         received = f"{model.uri}: only a {model.format} model"
         raise ComponentError(received, "a SavedModel or a Keras model", "pass the model that it was converted from")
-    from tfopt.components.measure_sensitivities.measurement import Settings, measure  # imports NumPy
+    from tfopt.components.measure_sensitivities.measurement import Settings, measure, open_progress  # imports NumPy
     from tfopt.components.measure_sensitivities.report import describe, render_html
 
     settings = Settings(label, records, split, seed, 60 * minutes, checkpoints)
@@ -75,5 +75,7 @@ def measure_sensitivities(
     report = run_in_child(measure, model, examples, settings, doing="measuring sensitivities", writes=local)
     sensitivities.write(report)
     (sensitivities.path / Sensitivities.page).write_text(render_html(report), encoding="utf-8")
+    if progress := open_progress(model, examples, settings):
+        progress.remove()
     sensitivities.metadata |= {"layers": len(report.layers), "seconds": report.seconds}
     logging.getLogger(__name__).info("%s", describe(report))

@@ -77,8 +77,8 @@ class Layer:
 class _Progress:
     """The losses that were measured, one file for each, in a folder that outlives the step, if there is one."""
 
-    def __init__(self, settings: Settings, key: str) -> None:
-        self._folder = CheckpointFolder(settings.checkpoints, key) if settings.checkpoints else None
+    def __init__(self, folder: CheckpointFolder | None) -> None:
+        self._folder = folder
         self._stored: dict[str, Loss] = {}
         for file in sorted(Path(self._folder.path).glob("loss-*.json")) if self._folder else []:
             content = json.loads(file.read_text())
@@ -98,9 +98,13 @@ class _Progress:
         unfinished.rename(file)
         self._folder.upload()
 
-    def remove(self) -> None:
-        if self._folder:
-            self._folder.remove()
+
+def open_progress(model: Model, examples: Examples, settings: Settings) -> CheckpointFolder | None:
+    """Return the folder with the losses of this measurement; None without checkpoints."""
+    if not settings.checkpoints:
+        return None
+    identity = (model.digest, examples.digest, model.signature, replace(settings, seconds=0, checkpoints=None))
+    return CheckpointFolder(settings.checkpoints, hashlib.sha256(repr(identity).encode()).hexdigest()[:16])
 
 
 @without_tensor_float_32()
@@ -122,12 +126,11 @@ def measure(model: Model, examples: Examples, settings: Settings) -> Sensitivity
         with FrozenRuntime(folded, model.signature) as runtime:
             batches, labels, source = _draw(runtime, examples, settings)
             losses = LossMeasure([runtime.run(batch) for batch in batches], labels)
-            identity = (model.digest, examples.digest, model.signature, replace(settings, seconds=0, checkpoints=None))
-            progress = _Progress(settings, hashlib.sha256(repr(identity).encode()).hexdigest()[:16])
+            progress = _Progress(open_progress(model, examples, settings))
             deadline = start + settings.seconds
             missing = _measure_layers(runtime, layers, batches, losses, progress, deadline)
             mixes = _measure_mixes(runtime, layers, batches, losses, deadline)
-    report = SensitivityReport(
+    return SensitivityReport(
         model=model.name,
         digest=model.digest,
         examples=examples.digest,
@@ -142,8 +145,6 @@ def measure(model: Model, examples: Examples, settings: Settings) -> Sensitivity
         mixes=mixes,
         not_measured=missing | dict.fromkeys(loops, "in the body of a loop or branch"),
     )
-    progress.remove()
-    return report
 
 
 def find_layers(graph: Graph, frozen: Frozen, key: str) -> tuple[list[Layer], list[str]]:

@@ -117,7 +117,11 @@ def test_a_measurement_continues_where_it_was_interrupted(model, examples, repor
     resumed = measure(model, examples, settings)
     assert resumed.reused == 3 and len(calls) == 4 + 14 - 3
     assert (resumed.layers, resumed.mixes) == (report.layers, report.mixes)
-    assert list((tmp_path / "checkpoints").iterdir()) == []
+    table = tmp_path / "out"
+    again = measure_sensitivities(
+        model=model, examples=examples, sensitivities=table, checkpoints=str(tmp_path / "checkpoints")
+    )["sensitivities"]
+    assert again.load().reused == 14 and list((tmp_path / "checkpoints").iterdir()) == []
 
 
 def test_what_the_minutes_do_not_suffice_for_is_reported(model, examples):
