@@ -95,6 +95,7 @@ def _write(pushed: Pushed, report: PushedReport) -> None:
         "pushed_destination": report.path or "",
         "pushed_version": str(report.version or ""),
         "fallback": int(report.fallback),
+        "canary": f"{report.canary}%" if report.canary else "",
         "reason": report.reason,
         "blessing": report.blessing,
     }

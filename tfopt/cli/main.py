@@ -85,7 +85,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if debug:
             raise
         report_error(error, words)
-        return 1
+        return error.exit_code
     except KeyboardInterrupt as error:
         what, code = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
         print(f"tfopt: {what}; incomplete outputs are removed, and the next run resumes", file=sys.stderr)

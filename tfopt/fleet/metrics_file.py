@@ -14,6 +14,8 @@ GAUGES = {
     "tfopt_last_run_timestamp_seconds": "When the last run of the destination was recorded.",
     "tfopt_last_push_timestamp_seconds": "When the served version was pushed.",
     "tfopt_served_version": "Number of the newest version that is served.",
+    "tfopt_canary_version": "Number of the version that is for a share of the requests only.",
+    "tfopt_canary_ratio": "That share, from 0 to 1.",
     "tfopt_last_run_pushed": "1 if the last run pushed its model, else 0.",
     "tfopt_version_signed": "1 if the served version is signed, else 0.",
     "tfopt_problems": "Number of reasons for which the destination needs attention.",
