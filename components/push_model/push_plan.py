@@ -60,10 +60,10 @@ def plan_push(versions: NumberedVersions, digest: str, share: int | None) -> Pus
     canary = find_canary(read_changes(versions.destination), previous)
     if canary and canary.digest == digest:
         return PushPlan(digest, previous, canary.version, canary.share)
-    refusal = why_withdrawn(versions.destination, digest) or (
-        why_canary(versions.destination, canary) if canary else ""
-    )
-    return PushPlan(digest, previous, share=share if previous is not None else None, refusal=refusal)
+    refusal = why_withdrawn(versions.destination, digest)
+    if canary and not refusal:
+        refusal = why_canary(versions.destination, canary)
+    return PushPlan(digest, previous, share=share if previous is not None else None, refusal=refusal or "")
 
 
 def record_canary(destination: str, plan: PushPlan, version: int) -> None:

@@ -46,9 +46,9 @@ class Withdrawal:
 
 
 def withdraw(destination: str, version: int | None, reason: str, *, allow: bool = False) -> Withdrawal:
-    """Withdraw a version, by default the canary, or the newest one; with ``allow``, later runs may push its files again.
+    """Withdraw a version, by default the canary, or the newest one if there is none.
 
-    A version that is withdrawn already stays so; what was not completed is completed.
+    With ``allow``, later runs may push the same files again. A version that is withdrawn already stays so; what was not completed is completed.
 
     Raises:
         ComponentError: If there is no such version, or no other one and the number was not given, or a registration
@@ -68,8 +68,8 @@ def withdraw(destination: str, version: int | None, reason: str, *, allow: bool 
             if last.allow == allow:
                 return last
             return new_change(number, "withdrawn", last.digest, reason, allow=allow, served=last.served)
-        if is_canary(changes.get(number or 0, ())):
-            last = changes[number or 0][-1]
+        if number is not None and is_canary(changes.get(number, ())):
+            last = changes[number][-1]
             return new_change(last.version, "withdrawn", last.digest, reason, allow=allow, served=last.served)
         if canary and number == served:
             raise _next_to_canary(destination, canary, f"version {number} answers the other requests")

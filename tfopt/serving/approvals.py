@@ -10,6 +10,7 @@ import json
 import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -81,7 +82,7 @@ def check_approval(policy: Policy, destination: str, model: Model, decision: Dec
         approval = report_schema.parse_record(Approval, signed.statement.encode(), address)
         if approval.model != model.digest or approval.decision not in (None, digest):
             reasons.append(f"{address} is about another {'model' if approval.model != model.digest else 'decision'}")
-        elif policy.is_signed(lambda key, signed=signed: _verify(signed, key)):
+        elif policy.is_signed(partial(_verify, signed)):
             return
         else:
             reasons.append(f"{address}, by {approval.by}, is not signed with a key of an approver")

@@ -262,9 +262,8 @@ def _verify_statement(description: str, name: str, manifest: bytes, public_key: 
         fix = "push the model again with signing_key: signatures of earlier releases are of the files alone"
         raise ComponentError(received, "a signed statement of number, time and manifest", fix)
     signature = remote_files.read_file(f"{description}{STATEMENT_SIGNATURE}")
-    verify_text(
-        content.decode(errors="replace"), f"{name}{STATEMENT}", signature, public_key, f"{description}{STATEMENT}"
-    )
+    text = content.decode(errors="replace")
+    verify_text(text, f"{name}{STATEMENT}", signature, public_key, f"{description}{STATEMENT}")
     statement = json.loads(content)
     if (statement["version"], statement["manifest_sha256"]) != (name, hashlib.sha256(manifest).hexdigest()):
         received = f"version {name} is signed as {statement['version']} of {statement['time']}, or has another manifest"

@@ -17,9 +17,8 @@ def add_approve(subparsers: Subparsers) -> None:
         "approval with the key of one of the approvers that the policy names."
     )
     parser = add_command(subparsers, "approve", _approve, summary, description)
-    parser.add_argument(
-        "path", metavar="DECISION_OR_MODEL", help="a decision of select_model, or a model; also addresses"
-    )
+    text = "the decision of a run, a folder or address, or a model"
+    parser.add_argument("path", metavar="DECISION_OR_MODEL", help=text)
     parser.add_argument("destination", help="the folder or address of pushed versions")
     text = "a file with your private key (PEM, an elliptic curve); TFOPT_SIGNING_PASSWORD has its password"
     parser.add_argument("--key", required=True, metavar="FILE", help=text)

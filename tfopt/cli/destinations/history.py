@@ -34,8 +34,8 @@ def add_history(subparsers: Subparsers) -> None:
     summary = "show the runs of a destination: version, selected model, metrics, and why it was pushed or not"
     description = (
         "Show the run history of a destination, the newest run last: date (UTC), version, selected model, its metrics, "
-        "and why it was pushed or not; also who withdrew, restored or promoted a version. A run that failed before the push is "
-        "not in it: see tfopt runs."
+        "and why it was pushed or not; also who withdrew, restored or promoted a version. A run that failed before the "
+        "push is not in it: see tfopt runs."
     )
     parser = add_command(subparsers, "history", _history, summary, description)
     text = "the folder or address of pushed versions (default: pushed)"
@@ -50,7 +50,8 @@ def add_withdraw(subparsers: Subparsers) -> None:
     description = (
         "Take a pushed version back. Its files move to DESTINATION/withdrawn, so that model servers load the version "
         "before it. Its number is not used again, later runs do not push the same model again, and do not compare with "
-        "it or train on from it. Registrations follow. A canary is taken back the same way. A command that was killed is completed by the next one."
+        "it or train on from it. A canary is taken back the same way. Registrations follow. A command that was killed "
+        "is completed by the next one."
     )
     parser = add_command(subparsers, "withdraw", _withdraw, summary, description)
     _add_version(parser, "the canary, or the newest one")
@@ -74,10 +75,10 @@ def add_promote(subparsers: Subparsers) -> None:
     """Add ``tfopt promote``."""
     summary = "serve a canary to all, or change its share of the requests"
     description = (
-        "Serve a canary (push_model --canary 10%) to all: its files move to DESTINATION, so that model servers load it. "
-        "Or change its share with --to. With --verdict, the infra_blessing that replay wrote about the requests of the "
-        "canary, it is promoted only if it was blessed. Registrations follow. A command that was killed is completed by "
-        "the next one."
+        "Serve a canary (push_model --canary) to all: its files move to DESTINATION, so that model servers load it. Or "
+        "change its share with --to. With --verdict, the infra_blessing that replay wrote about requests of the "
+        "canary, it is promoted only if it was blessed. Registrations follow. A command that was killed is completed "
+        "by the next one."
     )
     epilog = f"exit code {NOT_BLESSED}: the verdict did not bless the canary"
     parser = add_command(subparsers, "promote", _promote, summary, description, epilog=epilog)
