@@ -62,6 +62,8 @@ def _values(state: DestinationState) -> dict[str, float | None]:
         "tfopt_last_run_timestamp_seconds": _seconds(state.last_run),
         "tfopt_last_push_timestamp_seconds": _seconds(state.pushed),
         "tfopt_served_version": state.version,
+        "tfopt_canary_version": state.canary,
+        "tfopt_canary_ratio": state.share / 100 if state.share else None,
         "tfopt_last_run_pushed": state.verdict == "pushed" if has_runs else None,
         "tfopt_version_signed": state.signed if state.version is not None else None,
         "tfopt_problems": len(state.problems),
