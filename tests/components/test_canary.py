@@ -5,6 +5,7 @@ import json
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -12,7 +13,9 @@ from tests.components.pushes import add
 from tests.components.test_push_model import changed, model, push  # noqa: F401  (model is a fixture)
 from tests.components.test_push_model_registrations import accepted, manifests  # noqa: F401  (a fixture)
 from tests.components.test_select_model_history import earlier, three_runs  # noqa: F401  (fixtures)
+from tests.components.test_validate_serving import product
 from tests.components.test_withdraw import content, destination, fail_at, interrupt, two  # noqa: F401  (fixtures)
+from tfopt import runtimes
 from tfopt.artifacts import InfraBlessing, KerasModel, Model
 from tfopt.cli.main import main
 from tfopt.components.push_model import registration
@@ -23,6 +26,7 @@ from tfopt.model_store import run_history, warm_start, withdrawals
 from tfopt.model_store.withdrawals import canary_folder, is_canary, new_change, read_changes, write_change
 from tfopt.reports.serving_report import ServedModel, ServingReport
 from tfopt.serving.triton_config import HEADER
+from tfopt.serving.triton_server import check_config
 from tfopt.serving.version_manifest import verify_version
 from tfopt.storage import remote_files
 
@@ -288,3 +292,35 @@ def test_later_runs_are_not_compared_with_a_canary(three_runs, capsys):  # noqa:
     assert "as a canary with 10% of the requests" in " ".join(capsys.readouterr().out.split())
     write_change(str(three_runs), new_change(3, "promoted", "", ""), read_changes(str(three_runs)))
     assert [run.version for run in run_history.read_runs(three_runs, 9)] == [1, 2, 3]
+
+
+@pytest.mark.nightly
+def test_replays_of_real_models_decide_about_their_canaries(tmp_path, capsys):
+    served, recording = tmp_path / "digits", tmp_path / "requests.jsonl"
+    factor = np.random.default_rng(1).normal(size=(3, 2)).astype(np.float32)
+    rows = np.random.default_rng(0).normal(size=(400, 3)).astype(np.float32)
+    recording.write_text(
+        "\n".join(json.dumps({"time": n / 1000, "instances": [row]}) for n, row in enumerate(rows.tolist()))
+    )
+    models = {"served": factor, "close": factor + 1e-5, "other": -factor}
+    for number, (name, each) in enumerate(models.items(), 1):
+        folder = tmp_path / name
+        folder.mkdir()
+        new = product(folder, each)
+        report = push(new, served, layout="triton", canary="10%").load()
+        assert (report.version, report.canary) == (number, 10 if number > 1 else None)
+        if number == 1:
+            continue
+        home = Path(canary_folder(str(served)))
+        with runtimes.load(Model(new)) as runtime:
+            assert check_config(home / "config.pbtxt", "onnx", runtime.inputs, runtime.outputs, 1, None) == []
+        command = ["replay", "--model", str(home / str(number)), "--served", str(served / str(number - 1))]
+        command += ["--recording", str(recording), "--goals", "disagreement max 2%", "--seconds", "0.3"]
+        command += ["--replayed", str(folder / "replayed"), "--infra-blessing", str(folder / "verdict")]
+        assert main(command) == 0
+        promotion = ["promote", str(served), "--verdict", str(folder / "verdict"), "--or-withdraw"]
+        assert main(promotion) == (0 if name == "close" else 3)
+    assert Versions(str(served), "triton").numbers() == [1, 2]
+    assert "of 400 answers disagree" in read_changes(str(served))[2][-1].reason
+    assert "disagree" in read_changes(str(served))[3][-1].reason
+    assert main(["history", str(served)]) == 0
