@@ -32,7 +32,7 @@ class PushResult:
 
 @dataclass(frozen=True)
 class PushPlan:
-    """What a push of some files would do."""
+    """Description of what a push of some files would do."""
 
     digest: str  # of the files
     previous: int | None  # the newest version

@@ -93,7 +93,7 @@ def register_version(report: PushedReport, version: PushedVersion, targets: Sequ
 
 @dataclass(frozen=True)
 class State:
-    """What the registrations of a version depend on."""
+    """State that the registrations of a version depend on."""
 
     withdrawn: str | None  # who withdrew the version, when and why
     newest: int | None  # the newest served version

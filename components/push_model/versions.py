@@ -242,13 +242,14 @@ def complete_changes(destination: str) -> None:
         for number, changes in recorded.items():
             if changes[-1].complete and changes[-1].action in ("pushed", "promoted"):
                 continue  # there may be many of them
+            also = [canaries] if any(is_canary([change]) for change in changes) else []
             if is_withdrawn(changes):
                 folder = [POINTER, ""] if changes[-1].action == "withdrawn" else []  # else one may have moved it back
-                for source in (destination, canaries):
+                for source in [destination, *also]:
                     _move(number, source, withdrawn, [*folder, *DESCRIPTIONS])
             else:
                 target = canaries if is_canary(changes) else destination
-                for source in {withdrawn, canaries} - {target}:
+                for source in [place for place in (withdrawn, *also) if place != target]:
                     _move(number, source, target, [*DESCRIPTIONS, "", POINTER])
         done, recorded = recorded, read_changes(destination)
 

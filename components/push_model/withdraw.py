@@ -48,7 +48,8 @@ class Withdrawal:
 def withdraw(destination: str, version: int | None, reason: str, *, allow: bool = False) -> Withdrawal:
     """Withdraw a version, by default the canary, or the newest one if there is none.
 
-    With ``allow``, later runs may push the same files again. A version that is withdrawn already stays so; what was not completed is completed.
+    With ``allow``, later runs may push the same files again. A version that is withdrawn already stays so; what was not
+    completed is completed.
 
     Raises:
         ComponentError: If there is no such version, or no other one and the number was not given, or a registration
@@ -92,7 +93,7 @@ def restore(destination: str, version: int | None, reason: str) -> Withdrawal:
     def choose(versions: Versions | StoreVersions, changes: Changes) -> Change:
         withdrawn = [of_version[-1] for of_version in changes.values() if is_withdrawn(of_version)]
         number = stopped_version(changes, "restored") if version is None else version
-        if number in changes and changes[number][-1].action == "restored":
+        if number is not None and number in changes and changes[number][-1].action == "restored":
             return changes[number][-1]
         chosen = [change for change in withdrawn if version in (None, change.version)]
         last = max(chosen, key=lambda change: change.time, default=None)

@@ -114,8 +114,17 @@ def test_a_share_is_a_whole_percentage(share, model, tmp_path):  # noqa: F811
         push(model, tmp_path / "served", canary=share)
 
 
-@LOCAL
-@pytest.mark.parametrize("action", ["push", "promote", "withdraw"])
+@pytest.mark.parametrize(
+    ("action", "destination"),
+    [
+        *[("push", "folder"), ("promote", "folder"), ("promote", "memory")],
+        *[
+            pytest.param(*pair, marks=pytest.mark.nightly)
+            for pair in (("push", "memory"), ("withdraw", "folder"), ("withdraw", "memory"))
+        ],
+    ],
+    indirect=["destination"],
+)
 def test_a_killed_command_is_completed_by_the_next_one(action, two, destination, monkeypatch):  # noqa: F811
     monkeypatch.setattr(withdrawals, "IN_PROGRESS", datetime.timedelta(0))  # the commands have ended
     new, killed = changed(two[0], "canary"), 0

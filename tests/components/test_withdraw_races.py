@@ -134,11 +134,11 @@ def check_canaries(destination: str) -> None:
     for number in range(1, 6):
         of_version = changes.get(number, ())
         place = "withdrawn" if is_withdrawn(of_version) else "canary" if is_canary(of_version) else ""
-        found = [name for name, folder in folders.items() if remote_files.list_names(f"{folder}/{number}")]
-        assert found in ([place], [] if not of_version else None)
-        assert not found or remote_files.read_file(f"{folders[place]}/{number}/model.tflite")
-        assert not found or remote_files.read_file(f"{folders[place]}/versions/{number}.sha256")
-        assert (number in versions.numbers()) == (found == [""])
+        places = [name for name, folder in folders.items() if remote_files.list_names(f"{folder}/{number}")]
+        assert places in ([place], [] if not of_version else None)
+        assert not places or remote_files.read_file(f"{folders[place]}/{number}/model.tflite")
+        assert not places or remote_files.read_file(f"{folders[place]}/versions/{number}.sha256")
+        assert (number in versions.numbers()) == (places == [""])
     newest = remote_files.read_file(f"{versions.path(versions.newest())}/model.tflite")
     assert remote_files.read_file(f"{destination}/config.pbtxt") == HEADER.encode() + newest
 

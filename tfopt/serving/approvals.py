@@ -28,7 +28,7 @@ NAME = "approval.json"  # of the statement, for its signature
 
 @dataclass(frozen=True)
 class Approval:
-    """What a person has signed."""
+    """Statement that a person has signed."""
 
     schema_version: ClassVar[int] = 1
     model: str  # digest of the model
