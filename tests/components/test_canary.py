@@ -288,7 +288,8 @@ def test_a_verdict_decides(canary, destination, tmp_path, capsys):  # noqa: F811
         "replay: 5% of the answers disagree",
     )
     restore(destination, None, "")
-    assert main(["promote", destination, "--verdict", write_verdict(tmp_path / "good", canary, blessed=True)]) == 0
+    good = write_verdict(tmp_path / "good", canary, blessed=True)
+    assert main(["promote", destination, "--verdict", good, "--or-withdraw"]) == 0
     assert "version 3 was promoted by" in capsys.readouterr().out
     assert open_versions(destination).newest() == 3
 
