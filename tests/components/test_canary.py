@@ -42,6 +42,15 @@ def canary(two, destination) -> Path:  # noqa: F811
     return new
 
 
+@pytest.fixture
+def trained(tmp_path) -> KerasModel:
+    """Return a Keras model as a folder, which nothing loads."""
+    file = tmp_path / "trained" / "Format-Keras" / "model.keras"
+    file.parent.mkdir(parents=True)
+    file.write_text("weights")
+    return KerasModel(tmp_path / "trained")
+
+
 @LOCAL
 def test_a_canary_is_next_to_the_served_version_and_no_other_one_is_pushed(two, destination):  # noqa: F811
     new = changed(two[0], "canary")
@@ -233,13 +242,13 @@ def test_the_link_and_the_manifest_follow_a_canary(two, destination):  # noqa: F
 
 
 @LOCAL
-def test_the_next_training_starts_from_the_promoted_model(digits_model, two, destination):  # noqa: F811
-    push(changed(two[0], "canary"), destination, canary="10%", trained=KerasModel(digits_model))
+def test_the_next_training_starts_from_the_promoted_model(trained, two, destination):  # noqa: F811
+    push(changed(two[0], "canary"), destination, canary="10%", trained=trained)
     assert warm_start.load_model(destination) is None
     promote(destination, None, share=50)
     assert warm_start.load_model(destination) is None
     promote(destination, None)
-    assert warm_start.load_model(destination).digest == KerasModel(digits_model).digest
+    assert warm_start.load_model(destination).digest == trained.digest
     assert warm_start.load_model(canary_folder(destination)) is None
 
 
@@ -247,13 +256,13 @@ def test_the_next_training_starts_from_the_promoted_model(digits_model, two, des
 @pytest.mark.parametrize("command", [promote, lambda folder, _: withdraw(folder, 3, "wrong")])
 def test_the_model_of_a_canary_that_is_decided_about_during_its_push(
     command,
-    digits_model,
+    trained,
     two,  # noqa: F811
     destination,  # noqa: F811
     monkeypatch,
 ):
     interrupt(monkeypatch, warm_start, "store_model", partial(command, destination, None))
-    push(changed(two[0], "canary"), destination, canary="10%", trained=KerasModel(digits_model))
+    push(changed(two[0], "canary"), destination, canary="10%", trained=trained)
     assert (warm_start.load_model(destination) is not None) == (command is promote)
     assert warm_start.load_model(canary_folder(destination)) is None
 
