@@ -95,10 +95,11 @@ def _write(pushed: Pushed, report: PushedReport) -> None:
         "pushed_destination": report.path or "",
         "pushed_version": str(report.version or ""),
         "fallback": int(report.fallback),
-        "canary": f"{report.canary}%" if report.canary else "",
         "reason": report.reason,
         "blessing": report.blessing,
     }
+    if report.canary:
+        pushed.metadata["canary"] = f"{report.canary}%"
     for target, reference in report.registrations.items():
         log.info("registered with %s: %s", target, reference)
     if report.registrations:
