@@ -93,7 +93,8 @@ def test_the_selected_model_and_the_pushed_version_are_listed(folder, capsys, mo
     root = folder / "runs" / "r"
     decision, pushed = Decision(root / "artifacts" / "decision"), Pushed(root / "artifacts" / "pushed")
     monkeypatch.setattr(Decision, "load", lambda self: type("Report", (), {"selected": "tflite int8"}))
-    monkeypatch.setattr(Pushed, "load", lambda self: type("Report", (), {"path": "/served/canary/served/3", "canary": 10}))
+    facts = {"path": "/served/canary/served/3", "canary": 10}
+    monkeypatch.setattr(Pushed, "load", lambda self: type("Report", (), facts))
     root.mkdir(parents=True)
     with recorded_run(root, "retrain") as record:
         add_decision(record, root, [decision, pushed])
