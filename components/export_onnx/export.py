@@ -12,6 +12,7 @@ from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.int8_overflow import is_range_reduced
 from tfopt.conversion.mixed_precision import limit_degradation
+from tfopt.conversion.sensitivity_table import SensitivityTable
 from tfopt.conversion.verification import check_whole_inputs, compare_held_out, verify
 from tfopt.data.sample_inputs import split_batches
 from tfopt.keras_models.quantization_aware import has_trained_ranges
@@ -19,7 +20,13 @@ from tfopt.measurement.parity import Parity, degradation, noise
 from tfopt.processes.memory import trim_heap
 
 
-def export(model: Model, examples: Examples | None, target: Path, parameters: OnnxConversion) -> ConversionFacts:
+def export(
+    model: Model,
+    examples: Examples | None,
+    target: Path,
+    parameters: OnnxConversion,
+    sensitivities: SensitivityTable | None = None,
+) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     import onnx
 
@@ -66,7 +73,11 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: On
                     converted = quantizable.quantize()
                 else:
                     converted, mix_facts = limit_degradation(
-                        quantizable, limit, lambda form: degradation(compare_form(form)), mixed=mixed
+                        quantizable,
+                        limit,
+                        lambda form: degradation(compare_form(form)),
+                        mixed=mixed,
+                        sensitivities=sensitivities,
                     )
                     facts |= mix_facts
                 shorten_names(converted)

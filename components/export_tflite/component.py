@@ -1,4 +1,4 @@
-from tfopt.artifacts import Examples, Model, TFLiteModel
+from tfopt.artifacts import Examples, Model, Sensitivities, TFLiteModel
 from tfopt.component import Group, Input, Output, component
 from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversion
 from tfopt.conversion.convert import check_conversion, check_limit, convert_in_child
@@ -10,6 +10,7 @@ def export_tflite(
     model: Input[Model],
     exported: Output[TFLiteModel],
     examples: Input[Examples] | None = None,
+    sensitivities: Input[Sensitivities] | None = None,
     *,
     conversion: Group[TFLiteConversion],
 ) -> None:
@@ -43,6 +44,8 @@ def export_tflite(
         exported: The LiteRT file.
         examples: Real inputs, matched by input name. Required to calibrate int8 and int16x8, unless `quantize` trained
             the ranges. For the other precisions they replace random inputs in the comparison with the parent.
+        sensitivities: The report of `measure_sensitivities` for this model. A search with max_degradation then ranks
+            layers by it instead of by files of its own, and begins near the mix that it predicts.
         conversion: Format, calibration and comparison.
 
     Raises:
@@ -50,13 +53,15 @@ def export_tflite(
             named), or if the outputs of the file do not match its parent's outputs.
     """
     exported.metadata["name"] = f"tflite {conversion.precision}" + (" integer io" if conversion.integer_io else "")
-    _check(model, examples, conversion)
+    _check(model, examples, sensitivities, conversion)
     from tfopt.components.export_tflite.export import export  # imports NumPy
 
-    convert_in_child(export, model, examples, exported, conversion)
+    convert_in_child(export, model, examples, exported, conversion, sensitivities)
 
 
-def _check(model: Model, examples: Examples | None, parameters: TFLiteConversion) -> None:
+def _check(
+    model: Model, examples: Examples | None, sensitivities: Sensitivities | None, parameters: TFLiteConversion
+) -> None:
     parameters.rules()
     precision = parameters.precision
     trained = check_conversion(
@@ -74,7 +79,7 @@ def _check(model: Model, examples: Examples | None, parameters: TFLiteConversion
     if parameters.recipe and trained:
         fix = "leave recipe out, or name in quantize the layers to leave in float32"
         raise ComponentError("a recipe for a model whose 8-bit ranges were trained", "a model before quantize", fix)
-    check_limit(precision, parameters.max_degradation, (precision,))
+    check_limit(precision, parameters.max_degradation, (precision,), sensitivities=sensitivities)
     if parameters.max_degradation is not None and examples is None:
         received = f"max_degradation={parameters.max_degradation} without examples"
         raise ComponentError(received, "examples to measure it on", "pass examples=PATH")

@@ -15,6 +15,7 @@ from tfopt.components.export_tflite.parameters import CALIBRATED, TFLiteConversi
 from tfopt.conversion import calibration
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import count_kinds
+from tfopt.conversion.sensitivity_table import SensitivityTable
 from tfopt.conversion.verification import check_whole_inputs, compare_held_out, verify
 from tfopt.data.batches import Batch
 from tfopt.data.sample_inputs import split_batches
@@ -29,7 +30,13 @@ if TYPE_CHECKING:
     from tfopt.components.export_tflite.flatbuffer import FlatbufferFacts
 
 
-def export(model: Model, examples: Examples | None, target: Path, parameters: TFLiteConversion) -> ConversionFacts:
+def export(
+    model: Model,
+    examples: Examples | None,
+    target: Path,
+    parameters: TFLiteConversion,
+    sensitivities: SensitivityTable | None = None,
+) -> ConversionFacts:
     """Write ``Format-Serving`` to the staging folder ``target``, and return metadata for the model card."""
     from tfopt.components.export_tflite import flatbuffer, litert_converter, quantize  # TensorFlow, only in the child
 
@@ -46,18 +53,19 @@ def export(model: Model, examples: Examples | None, target: Path, parameters: TF
         feed = list(split_batches(sampled, parent.inputs, 1))
         facts |= {"calibration": description} if calibrated else {}
     compare_file = partial(_compare, parent, examples, sampled, parameters)
+    search = sensitivities, calibrated, compare_file
     with tempfile.TemporaryDirectory(dir=target, prefix=".tflite-") as folder:
         source, fixed = Path(folder, "saved_model"), Path(folder, "batch_of_one")
         keras_models.place_saved_model(model, source)
         try:
-            content, quantization_facts = quantize.quantize(source, parameters, feed, calibrated, compare_file)
+            content, quantization_facts = quantize.quantize(source, parameters, feed, *search)
         except litert_converter.OpenListError:
             if calibrated or any(spec.shape[:1] != (None,) for spec in parent.inputs.values()):
                 raise
             log.warning("LiteRT has no loops over lists with an open batch size: the file takes one record a call")
             parent.inputs = {name: replace(spec, shape=(1, *spec.shape[1:])) for name, spec in parent.inputs.items()}
             litert_converter.write_with_batch_of_one(SavedModel(source), fixed)
-            content, quantization_facts = quantize.quantize(fixed, parameters, feed, calibrated, compare_file)
+            content, quantization_facts = quantize.quantize(fixed, parameters, feed, *search)
             facts["batch_size"] = 1
     ops = flatbuffer.describe(content)
     facts |= quantization_facts | {"ops": ops}

@@ -20,6 +20,7 @@ from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.components.export_tflite.parameters import Rule
 from tfopt.conversion.activation_ranges import Histogram, Method, select_ranges
 from tfopt.conversion.mixed_precision import BITS, ERROR_RECORDS, Layer, MixedModel
+from tfopt.conversion.sensitivity_table import describe_kernel
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
@@ -48,6 +49,7 @@ class QuantizableModel(MixedModel[bytes]):
         self.rules: list[Rule] = []
         self.ranges: dict[str, Any] | None = None
         self.by_bytes = precision not in ACTIVATION_BITS
+        self.inputs = {"int8": "int8", "int16x8": "int16"}.get(precision, "dynamic")
         if precision in ACTIVATION_BITS:
             # The default mode reads every tensor, also texts and tables that no operation has set: some reads crash.
             has_texts = any(array.dtype.kind in "OSU" for array in feed[0].values())
@@ -181,5 +183,6 @@ def _layers(content: bytes) -> list[tuple[Layer, float]]:
             largest = max((float(np.abs(kernel).max(initial=0)) for kernel in kernels), default=0.0)
             weights = sum(kernel.size for kernel in kernels)
             names = [tensor.name.decode() for tensor in inputs]
-            layers.append((Layer(names, outputs[0].name.decode(), (), weights), largest))
+            kernel = describe_kernel(kernels[0]) if kernels else None
+            layers.append((Layer(names, outputs[0].name.decode(), (), weights, kernel), largest))
     return layers

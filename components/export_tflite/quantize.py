@@ -17,6 +17,7 @@ from tfopt.conversion.activation_ranges import Histogram, Method, choose_method,
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import FloatPart, count_kinds
 from tfopt.conversion.mixed_precision import limit_degradation
+from tfopt.conversion.sensitivity_table import SensitivityTable
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -33,6 +34,7 @@ def quantize(
     serving: Path,
     parameters: TFLiteConversion,
     feed: list[Batch] | None,
+    sensitivities: SensitivityTable | None,
     calibrated: bool,
     compare: Callable[[bytes], list[Parity]],
 ) -> tuple[bytes, ConversionFacts]:
@@ -44,7 +46,9 @@ def quantize(
     Raises:
         ComponentError: If an op cannot be converted, nothing is sparse, or the degradation exceeds the limit.
     """
-    quantization = _Quantization(serving, parameters, feed or [], calibrated, compare, parameters.calibration)
+    quantization = _Quantization(
+        serving, parameters, feed or [], sensitivities, calibrated, compare, parameters.calibration
+    )
     quantization.inspect_activations()
     whole = quantization.quantize_whole() if quantization.is_whole() else None
     content, facts = whole or quantization.quantize_by_layer()
@@ -58,6 +62,7 @@ class _Quantization:
     serving: Path
     parameters: TFLiteConversion
     feed: list[Batch]
+    sensitivities: SensitivityTable | None
     calibrated: bool
     compare: Callable[[bytes], list[Parity]]
     method: Method | Literal["auto"]
@@ -159,7 +164,9 @@ class _Quantization:
         if limit is None:
             return model.quantize(), self.facts
         mixed = parameters.precision == "auto"
-        content, degradation_facts = limit_degradation(model, limit, self.measure, mixed=mixed)
+        content, degradation_facts = limit_degradation(
+            model, limit, self.measure, mixed=mixed, sensitivities=self.sensitivities
+        )
         return content, self.facts | degradation_facts
 
 

@@ -98,6 +98,8 @@ def _write(pushed: Pushed, report: PushedReport) -> None:
         "reason": report.reason,
         "blessing": report.blessing,
     }
+    if report.canary:
+        pushed.metadata["canary"] = f"{report.canary}%"
     for target, reference in report.registrations.items():
         log.info("registered with %s: %s", target, reference)
     if report.registrations:

@@ -4,7 +4,33 @@ from typing import Annotated, Literal
 from tfopt.component import Between, Reads
 from tfopt.components.push_model.registrations.kind import parse_name, parse_targets
 from tfopt.declaration.parameters import Location
+from tfopt.errors import ComponentError
 from tfopt.model_store.warm_start import Destination
+from tfopt.model_store.withdrawals import ALL
+
+
+def parse_share(text: str) -> int:
+    """Return a share of the requests in percent; raise ComponentError for another text.
+
+    >>> parse_share("10%")
+    10
+    """
+    number = text.strip().removesuffix("%").strip()
+    if not (number.isascii() and number.isdecimal() and 0 < int(number[:9]) <= ALL):
+        raise ComponentError(f"{text!r}", "a whole percentage from 1% to 100%", "write for example 10%")
+    return int(number)
+
+
+def parse_canary(text: str) -> int:
+    """Return the share of a canary in percent; raise ComponentError for another text.
+
+    >>> parse_canary("10%")
+    10
+    """
+    share = parse_share(text)
+    if share == ALL:
+        raise ComponentError(f"canary={text!r}", "less than 100%", "leave canary out to serve it to all")
+    return share
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +51,11 @@ class PushSettings:
             the newest version. Next to ``model.tflite`` are ``metadata.json`` (names, types, shapes, scales) and, if
             the examples name their classes, ``labels.txt``.
         keep: Number of versions that remain after a push, the newest; all by default, and with 0.
+        canary: Share of the requests that a new version is for, such as "10%", until it is promoted or withdrawn
+            (`tfopt promote`, `tfopt withdraw`). The version is put into ``canary/NAME`` of the destination, where NAME
+            is its last part. All other requests get the served version, and no other version is pushed meanwhile.
+            ``kserve`` in ``register`` writes the share; docs/serving.md has other servers. The first version of a
+            destination is no canary.
         signing_key: A file with a private key (PEM, an elliptic curve), for an OpenSSF signature next to the version,
             ``versions/NUMBER.sig``; TFOPT_SIGNING_PASSWORD has its password. The manifest ``versions/NUMBER.sha256`` is
             written without a key, too. `validate_serving` checks both (``verify``).
@@ -34,6 +65,7 @@ class PushSettings:
     destination: Destination
     layout: Literal["auto", "tf_serving", "triton", "plain"] = "auto"
     keep: Annotated[int, Between(0)] | None = None
+    canary: Annotated[str, Reads(parse_canary, "10%")] | None = None
     signing_key: Annotated[str, Location()] | None = None
     warm_up_requests: Annotated[int, Between(0, 1000)] = 16
 

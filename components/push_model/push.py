@@ -6,21 +6,23 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from tfopt.artifacts import CARD, Blessing, Decision, Examples, InfraBlessing, KerasModel, Model, Recipe
-from tfopt.components.push_model.parameters import PushSettings
+from tfopt.components.push_model.parameters import PushSettings, parse_canary
 from tfopt.components.push_model.store_versions import open_versions
 from tfopt.components.push_model.version_record import VersionRecord
 from tfopt.components.push_model.versions import check_name, translate_errors
 from tfopt.errors import ComponentError
 from tfopt.model_store import run_history, warm_start
-from tfopt.model_store.withdrawals import hidden_versions
+from tfopt.model_store.withdrawals import CANARY, canary_folder, is_served, is_withdrawn, read_changes
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.reports.serving_report import ServedModel
 from tfopt.runtimes import environment
 from tfopt.serving import version_manifest
+from tfopt.serving.approvals import check_approval
 from tfopt.serving.layouts import resolve_layout, version_files, write_version
 from tfopt.serving.policy import read_policies
 from tfopt.serving.triton_config import make_config
 from tfopt.serving.triton_scheduler import Scheduling
+from tfopt.storage import remote_files
 from tfopt.storage.remote_files import is_remote, local_path
 from tfopt.value_types import JsonObject
 
@@ -115,7 +117,8 @@ def push(
     config = partial(make_config, model, scheduling=scheduling, parameters=parameters)
     with versions.staged() as stage:
         facts = write_version(model, versions.layout, stage, examples, settings.warm_up_requests)
-        result = versions.add(stage, record, settings.keep, config if versions.layout == "triton" else None)
+        share = parse_canary(settings.canary) if settings.canary else None
+        result = versions.add(stage, record, settings.keep, config if versions.layout == "triton" else None, share)
     if result.version is None:
         return replace(report, previous=result.previous, reason=result.reason)
     reason = result.reason
@@ -125,7 +128,10 @@ def push(
         report,
         pushed=True,
         version=result.version,
-        path=str(versions.path(result.version)),
+        path=str(remote_files.join(canary_folder(versions.destination), str(result.version)))
+        if result.share
+        else str(versions.path(result.version)),
+        canary=result.share,
         previous=result.previous,
         reason=reason,
         versions=model.card.versions,
@@ -146,6 +152,8 @@ def check_push(
         return
     folder = local_path(settings.destination)
     check_name(folder / version_manifest.FOLDER)
+    if settings.canary:
+        check_name(folder / CANARY)
     if decision:
         check_name(folder / run_history.FOLDER)
     if trained and choice.model:
@@ -162,7 +170,17 @@ def check_policies(
         return
     for policy in read_policies(settings.destination):
         report, signed = decision.load() if decision else None, bool(settings.signing_key)
-        policy.check_push(choice.model.format, report, requested.digest, signed=signed, tested=infra is not None)
+        rows = {row.digest: row for row in infra.load().models} if infra else {}
+        test = rows.get(choice.model.digest)
+        policy.check_push(
+            choice.model.format,
+            report,
+            requested.digest,
+            signed=signed,
+            tested=infra is not None,
+            replayed=test is not None and test.replayed,
+        )
+        check_approval(policy, settings.destination, choice.model, decision)
 
 
 def store_for_next_run(
@@ -178,11 +196,23 @@ def store_for_next_run(
         if decision:
             report = replace(report, history=run_history.write_run(destination, decision, report))
         if trained and report.path:
-            report = replace(report, trained=warm_start.store_model(destination, trained))
-            if report.version in hidden_versions(destination):  # another command withdrew it meanwhile
-                warm_start.forget_model(destination, trained.digest)
-                report = replace(report, trained=None)
+            report = replace(report, trained=_store_model(report, trained))
         if recipe:
-            served = report.digest if report.path else None
+            served = report.digest if report.path and not report.canary else None
             report = replace(report, recipe=warm_start.store_recipe(destination, recipe, served))
     return report
+
+
+def _store_model(report: PushedReport, trained: KerasModel) -> str | None:
+    """Store the trained model for the next training, or, with a canary, for its promotion; return its path."""
+    destination = report.destination
+    place = canary_folder(destination) if report.canary else destination
+    path = warm_start.store_model(place, trained)
+    changes = read_changes(destination).get(report.version or 0, ())
+    if is_withdrawn(changes):  # another command withdrew or promoted it meanwhile
+        warm_start.forget_model(place, trained.digest)
+        return None
+    if report.canary and is_served(changes):
+        warm_start.forget_model(place, trained.digest)
+        return warm_start.store_model(destination, trained)
+    return path

@@ -2,13 +2,14 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tfopt.artifacts import Decision, Model
 from tfopt.components.push_model.parameters import PushSettings, RegistrationSettings
 from tfopt.components.push_model.push import Choice
 from tfopt.components.push_model.registrations.kind import (
     PushedVersion,
+    Split,
     Target,
     parse_name,
     parse_targets,
@@ -19,7 +20,7 @@ from tfopt.components.push_model.store_versions import StoreVersions, open_versi
 from tfopt.components.push_model.version_record import read_record
 from tfopt.components.push_model.versions import Versions
 from tfopt.errors import ComponentError
-from tfopt.model_store.withdrawals import is_withdrawn, read_changes
+from tfopt.model_store.withdrawals import canary_folder, find_canary, is_withdrawn, read_changes
 from tfopt.processes.isolation import limited_children
 from tfopt.processes.subprocess_call import run_in_child
 from tfopt.reports.pushed_report import PushedReport
@@ -74,7 +75,11 @@ def register_version(report: PushedReport, version: PushedVersion, targets: Sequ
     if report.version is None or report.path is None:
         return report
     version = replace(version, number=report.version, path=report.path)
-    references, failures = _call_each(targets, register_with, version)
+    versions = open_versions(report.destination)
+    state = State(None, version.number, None, 0)
+    if report.canary:
+        state = State(None, report.previous, version.number, report.canary)
+    references, failures = _call_each(targets, register_with, version, _find_split(versions, state, version))
     if failures:
         raise _failure(
             failures,
@@ -82,15 +87,25 @@ def register_version(report: PushedReport, version: PushedVersion, targets: Sequ
             "; then run push_model again: it adds no version and registers this one",
         )
     # Another command may have withdrawn the version meanwhile, or added a newer one.
-    references |= update_registrations(open_versions(report.destination), version, targets, (None, version.number))
+    references |= update_registrations(versions, version, targets, state)
     return replace(report, registrations=references)
+
+
+@dataclass(frozen=True)
+class State:
+    """State that the registrations of a version depend on."""
+
+    withdrawn: str | None  # who withdrew the version, when and why
+    newest: int | None  # the newest served version
+    split: int | None  # the version that gets a share of the requests
+    percent: int  # that share
 
 
 def update_registrations(
     versions: Versions | StoreVersions,
     version: PushedVersion,
     targets: Sequence[Target],
-    shown: tuple[str | None, int | None] | None = None,
+    shown: State | None = None,
 ) -> dict[str, str]:
     """Update where a version is registered, until no other command changes it meanwhile; return what was changed.
 
@@ -98,34 +113,54 @@ def update_registrations(
         versions: Those of the destination.
         version: The version.
         targets: Where it is registered.
-        shown: Who withdrew the version, when and why, and the newest version, if they are registered already.
+        shown: What is registered already.
 
     Raises:
         ComponentError: If some fail, after all were tried. Repeating the command completes what is missing.
     """
     changed: dict[str, str] = {}
     while targets and (state := _read_state(versions, version.number)) != shown:
-        withdrawn, newest = state
-        record = read_record(versions.destination, newest) if newest is not None else None
-        if newest is not None and record is None:
-            log.warning("version %d was pushed by an earlier release: update its registrations yourself", newest)
+        record = read_record(versions.destination, state.newest) if state.newest is not None else None
+        if state.newest is not None and record is None:
+            log.warning("version %d was pushed by an earlier release: update its registrations yourself", state.newest)
             break
-        served = record.pushed if record else None
-        changed, failures = _call_each(targets, update_with, version, served, withdrawn)
+        served, split = record.pushed if record else None, _find_split(versions, state, version)
+        changed, failures = _call_each(targets, update_with, version, served, state.withdrawn, split)
         if failures:
             raise _failure(
                 failures,
-                f"version {version.number} is {'withdrawn' if withdrawn else 'restored'}, but not at ",
+                f"version {version.number} is {'withdrawn' if state.withdrawn else 'restored'}, but not at ",
                 "; then repeat this command",
             )
         shown = state
     return changed
 
 
-def _read_state(versions: Versions | StoreVersions, version: int) -> tuple[str | None, int | None]:
-    """Return who withdrew a version, when and why, and the number of the newest version."""
-    changes = read_changes(versions.destination).get(version, [])
-    return str(changes[-1]) if is_withdrawn(changes) else None, versions.newest()
+def _read_state(versions: Versions | StoreVersions, version: int) -> State:
+    """Read who withdrew a version, the newest version, and the version that gets a share of the requests.
+
+    That is the canary, unless another version than before is served next to it, or, if the version is a withdrawn
+    canary, the served version with 0 percent.
+    """
+    changes, newest = read_changes(versions.destination), versions.newest()
+    of_version, canary = changes.get(version, []), find_canary(changes, newest)
+    withdrawn = str(of_version[-1]) if is_withdrawn(of_version) else None
+    if canary and canary.served == newest:
+        return State(withdrawn, newest, canary.version, canary.share)
+    if withdrawn and newest is not None and of_version[-1].served == newest:
+        return State(withdrawn, newest, newest, 0)
+    return State(withdrawn, newest, None, 0)
+
+
+def _find_split(versions: Versions | StoreVersions, state: State, version: PushedVersion) -> Split | None:
+    """Return the version that gets a share of the requests, with the folder that only canaries are in."""
+    if state.split is None:
+        return None
+    record = read_record(versions.destination, state.split)
+    shown = record.pushed if record else version
+    if state.percent:
+        shown = replace(shown, destination=canary_folder(versions.destination, version.destination))
+    return Split(shown, state.percent)
 
 
 def _call_each(

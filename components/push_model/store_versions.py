@@ -13,21 +13,19 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from tfopt.components.push_model.push_plan import PushResult, plan_push, record_canary
 from tfopt.components.push_model.version_record import RECORD, VersionRecord, write_record
 from tfopt.components.push_model.versions import (
-    ALREADY_NEWEST,
     POINTER,
     MakeConfig,
-    PushResult,
     Versions,
     complete_changes,
     read_config,
     recorded_config,
     replace_config,
-    why_withdrawn,
 )
 from tfopt.errors import ComponentError
-from tfopt.model_store.withdrawals import hidden_versions, read_changes
+from tfopt.model_store.withdrawals import canary_folder, hidden_versions, read_changes
 from tfopt.reports import report_schema
 from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
@@ -62,34 +60,40 @@ class StoreVersions:
             yield stage
 
     def add(
-        self, stage: Path, record: VersionRecord, keep: int | None = None, make_config: MakeConfig | None = None
+        self,
+        stage: Path,
+        record: VersionRecord,
+        keep: int | None = None,
+        make_config: MakeConfig | None = None,
+        share: int | None = None,
     ) -> PushResult:
-        """Add a version as the newest one, unless it is that already; see `Versions.add`."""
+        """Add a version as the newest one or as a canary, unless it is that already; see `Versions.add`."""
         self.complete_changes()
-        digest, previous = Version(stage).digest, self.newest()
-        is_newest = previous is not None and self.digest(previous) == digest
-        if not is_newest and (refusal := why_withdrawn(self.destination, digest)):
-            return PushResult(None, previous, refusal, digest)
-        address = remote_files.join(self.destination, CONFIG)
-        before = read_config(address)
+        plan = plan_push(self, Version(stage).digest, share)
+        if plan.refusal:
+            return plan.result(None)
+        home = StoreVersions(canary_folder(self.destination), self.layout) if plan.share else self
+        before = read_config(remote_files.join(self.destination, CONFIG))
         config = make_config(self.destination.rpartition("/")[2], before) if make_config else before
 
         def describe(version: int) -> None:
-            if config and config != before:
+            address = remote_files.join(home.destination, CONFIG)
+            if config and config != read_config(address):
                 remote_files.write_file(address, config.encode())
-            write_record(self.destination, record.of_version(version, self.path(version), digest, config))
+            write_record(self.destination, record.of_version(version, home.path(version), plan.digest, config))
 
-        if is_newest and previous is not None:
-            version, reason = previous, ALREADY_NEWEST
+        if plan.version is not None:
+            version = plan.version
             describe(version)
             if self._signing_key:
-                local = Path(remote_files.local_copy(self.path(version)))
-                write_description(local, self.destination, self._signing_key, self._predicate, stage)
+                local = Path(remote_files.local_copy(home.path(version)))
+                write_description(local, home.destination, self._signing_key, self._predicate, stage)
         else:
-            version, reason = self._add(stage, digest, describe), "blessed"
+            version = self._add(stage, plan.digest, describe, home)
+        record_canary(self.destination, plan, version)
         self.show_newest()
         self._remove_old(keep)
-        return PushResult(version, previous, reason, digest)
+        return plan.result(version)
 
     def locked(self) -> contextlib.AbstractContextManager[None]:
         """A store has no locks: of two changes at the same time one is refused."""
@@ -122,19 +126,19 @@ class StoreVersions:
         """Return the address of a version."""
         return remote_files.join(self.destination, str(version))
 
-    def _add(self, stage: Path, digest: str, describe: Callable[[int], None]) -> int:
+    def _add(self, stage: Path, digest: str, describe: Callable[[int], None], home: "StoreVersions") -> int:
         version = self._claim_number()
         stage = stage.rename(stage.with_name(str(version)))
         files = {path.relative_to(stage).as_posix(): path.stat().st_size for path in stage.rglob("*") if path.is_file()}
         pointer = {"version": version, "digest": digest, "time": _now().isoformat(), "files": files}
         try:
-            remote_files.upload(stage, self.path(version))
-            write_description(stage, self.destination, self._signing_key, self._predicate)
+            remote_files.upload(stage, home.path(version))
+            write_description(stage, home.destination, self._signing_key, self._predicate)
             describe(version)
-            remote_files.write_file(self._entry(version, POINTER), (json.dumps(pointer, indent=1) + "\n").encode())
+            remote_files.write_file(home._entry(version, POINTER), (json.dumps(pointer, indent=1) + "\n").encode())
         except BaseException:
             with contextlib.suppress(ComponentError):  # the first error is the one to report
-                remote_files.remove(self.path(version))
+                remote_files.remove(home.path(version))
                 self.show_newest()
             raise
         return version
@@ -162,7 +166,8 @@ class StoreVersions:
             entries = self._entries()
             for version in {number for number, _ in entries} - {number for number, kind in entries if kind == POINTER}:
                 if self._is_abandoned(version):
-                    remote_files.remove(self.path(version))
+                    for place in (self.destination, canary_folder(self.destination)):
+                        remote_files.remove(remote_files.join(place, str(version)))
         except ComponentError as error:  # the new version can be served already
             log.warning("%s: old versions are not removed: %s", self.destination, error.received)
 

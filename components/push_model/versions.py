@@ -4,19 +4,20 @@ import contextlib
 import errno
 import logging
 import re
-import shlex
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 
+from tfopt.components.push_model.push_plan import PushResult, plan_push, record_canary
 from tfopt.components.push_model.version_record import RECORD, VersionRecord, read_record, write_record
 from tfopt.errors import ComponentError
 from tfopt.model_store.withdrawals import (
     WITHDRAWN,
     Changes,
+    canary_folder,
     hidden_versions,
+    is_canary,
     is_withdrawn,
     new_change,
     read_changes,
@@ -25,7 +26,7 @@ from tfopt.model_store.withdrawals import (
 from tfopt.serving.layouts import Version
 from tfopt.serving.triton_config import FILE as CONFIG
 from tfopt.serving.triton_config import HEADER
-from tfopt.serving.version_manifest import DESCRIPTIONS, FOLDER, write_description
+from tfopt.serving.version_manifest import DESCRIPTIONS, FOLDER, MANIFEST, write_description
 from tfopt.storage import remote_files, staging
 from tfopt.storage.folder_lock import lock_folder
 from tfopt.storage.owned_files import check_links
@@ -34,20 +35,9 @@ from tfopt.value_types import JsonObject
 
 LATEST = "latest"
 POINTER = ".json"  # in an object store: the version exists
-ALREADY_NEWEST = "the newest version is this very model already"
 MakeConfig = Callable[[str, str | None], str]  # from the model's name in Triton and the configuration before
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True)
-class PushResult:
-    """The result of a push."""
-
-    version: int | None  # that contains the model; None if it was withdrawn
-    previous: int | None  # the newest one before; equal to ``version`` if nothing was added
-    reason: str  # ``blessed``, or why nothing was added
-    digest: str  # of the version's files
 
 
 class Versions:
@@ -75,43 +65,62 @@ class Versions:
             yield stage
 
     def add(
-        self, stage: Path, record: VersionRecord, keep: int | None = None, make_config: MakeConfig | None = None
+        self,
+        stage: Path,
+        record: VersionRecord,
+        keep: int | None = None,
+        make_config: MakeConfig | None = None,
+        share: int | None = None,
     ) -> PushResult:
         """Add a version, in a folder of `staged`, as the newest one, unless it is that already, or was withdrawn.
 
         ``make_config`` returns Triton's configuration, which is written before that, and restored if adding the version
-        fails. The record is completed and written. After it, ``keep`` versions remain; all with None or 0.
+        fails. The record is completed and written. After it, ``keep`` versions remain; all with None or 0. With
+        ``share``, percent of the requests, it becomes a canary if another version is served.
         """
         staging.sync_tree(stage)
-        digest = Version(stage).digest
         with self.locked():  # otherwise the configuration could be that of another concurrent push
             self.complete_changes()
-            previous, reason = self.newest(), ALREADY_NEWEST
-            is_newest = previous is not None and self.digest(previous) == digest
-            if not is_newest and (refusal := why_withdrawn(self.destination, digest)):
-                return PushResult(None, previous, refusal, digest)
-            with self._written_config(make_config) as config:
-                if is_newest and previous is not None:
-                    version = previous  # what a killed push did not do after the rename is done below
-                else:
-                    version, reason = self._rename(stage), "blessed"
-            staging.sync(self.folder)
-            pushed = stage if reason == ALREADY_NEWEST else None
-            write_description(self.path(version), self.destination, self._signing_key, self._predicate, pushed)
-            write_record(self.destination, record.of_version(version, self.path(version), digest, config))
+            plan = plan_push(self, Version(stage).digest, share)
+            if plan.refusal:
+                return plan.result(None)
+            home = self._canaries() if plan.share else self
+            with home._written_config(make_config, self.folder / CONFIG) as config:
+                # If it is there, what a killed push did not do after the rename is done below.
+                version = plan.version or self._rename(stage, home)
+            staging.sync(home.folder)
+            pushed = stage if plan.version else None
+            write_description(home.path(version), home.destination, self._signing_key, self._predicate, pushed)
+            write_record(self.destination, record.of_version(version, home.path(version), plan.digest, config))
+            if plan.share:
+                record_canary(self.destination, plan, version)
+                return plan.result(version)
             if self.layout == "plain":
                 self._link_latest(version)
             self.show_newest()
             for old in self.numbers()[: -keep or None] if keep else ():
                 self._remove(old)
-        return PushResult(version, previous, reason, digest)
+        return plan.result(version)
+
+    def _canaries(self) -> "Versions":
+        """Return the versions in the folder of canaries, without those of killed pushes."""
+        canaries = Versions(canary_folder(self.destination), self.layout)
+        canaries.folder.mkdir(parents=True, exist_ok=True)
+        changes = read_changes(self.destination)
+        for number in canaries.numbers():
+            if not is_canary(changes.get(number, ())):
+                canaries._remove(number)
+        return canaries
 
     @contextlib.contextmanager
-    def _written_config(self, make_config: MakeConfig | None) -> Iterator[str | None]:
-        """Write Triton's configuration and yield it; if the body of the ``with`` statement fails, restore it."""
+    def _written_config(self, make_config: MakeConfig | None, served: Path) -> Iterator[str | None]:
+        """Write Triton's configuration and yield it; if the body of the ``with`` statement fails, restore it.
+
+        ``served`` is that of the served version, which stays if a user wrote it.
+        """
         address = str(self.folder / CONFIG)
-        before = read_config(address)
-        config = make_config(self.folder.name, before) if make_config else before
+        before, config = read_config(address), read_config(str(served))
+        config = make_config(self.folder.name, config) if make_config else config
         if config and config != before:
             remote_files.write_file(address, config.encode())
         try:
@@ -136,9 +145,8 @@ class Versions:
         for number in numbers:
             if changes.get(number) and changes[number][-1].action == "removed":
                 write_change(self.destination, new_change(number, "restored", "", "its folder is there again"), changes)
-        described = {
-            int(name) for name in map(_version_name, remote_files.list_names(str(self.folder / FOLDER))) if name
-        }
+        names = [name for name in remote_files.list_names(str(self.folder / FOLDER)) if name.endswith(MANIFEST)]
+        described = {int(name) for name in map(_version_name, names) if name}
         for number in sorted(described) if numbers else ():
             if number > numbers[-1] and not is_withdrawn(changes.get(number, ())):
                 record = read_record(self.destination, number)
@@ -181,15 +189,15 @@ class Versions:
         paths = self.folder.iterdir() if self.folder.is_dir() else ()
         return [path for path in paths if path.name.isascii() and path.name.isdecimal()]
 
-    def _rename(self, stage: Path) -> int:
+    def _rename(self, stage: Path, home: "Versions") -> int:
         """Rename to the next free number; a number that another machine uses meanwhile is skipped."""
         while True:
-            names = [path.name for path in self._numbered()] + [
+            names = [path.name for path in (*self._numbered(), *home._numbered())] + [
                 _version_name(name) for name in remote_files.list_names(str(self.folder / FOLDER))
             ]
             version = 1 + max((int(name) for name in names if name), default=0)
             try:
-                stage.rename(self.folder / str(version))
+                stage.rename(home.folder / str(version))
             except OSError as error:
                 if error.errno not in NAME_IN_USE:
                     raise
@@ -227,16 +235,22 @@ def complete_changes(destination: str) -> None:
     Readers of a folder see a version whole or not at all. In a store, `tfopt` sees it so, by its pointer; what another
     command records there meanwhile is carried out, too.
     """
-    withdrawn = remote_files.join(destination, WITHDRAWN)
+    withdrawn, canaries = remote_files.join(destination, WITHDRAWN), canary_folder(destination)
     done: Changes = {}
     recorded = read_changes(destination)
     while done != recorded:
         for number, changes in recorded.items():
+            if changes[-1].complete and changes[-1].action in ("pushed", "promoted"):
+                continue  # there may be many of them
+            also = [canaries] if any(is_canary([change]) for change in changes) else []
             if is_withdrawn(changes):
                 folder = [POINTER, ""] if changes[-1].action == "withdrawn" else []  # else one may have moved it back
-                _move(number, destination, withdrawn, [*folder, *DESCRIPTIONS])
+                for source in [destination, *also]:
+                    _move(number, source, withdrawn, [*folder, *DESCRIPTIONS])
             else:
-                _move(number, withdrawn, destination, [*DESCRIPTIONS, "", POINTER])
+                target = canaries if is_canary(changes) else destination
+                for source in [place for place in (withdrawn, *also) if place != target]:
+                    _move(number, source, target, [*DESCRIPTIONS, "", POINTER])
         done, recorded = recorded, read_changes(destination)
 
 
@@ -252,16 +266,6 @@ def folder_name(destination: str, number: int) -> str | None:
     """Return the name of a version's folder, which may have leading zeros; None if there is no such folder."""
     numbered = (name for name in remote_files.list_names(destination) if name.isascii() and name.isdecimal())
     return next((name for name in numbered if int(name) == number), None)
-
-
-def why_withdrawn(destination: str, digest: str) -> str | None:
-    """Return that a version with these files was withdrawn, and how to push it; None if it may be pushed."""
-    for number, changes in read_changes(destination).items():
-        last = changes[-1]
-        if is_withdrawn(changes) and last.digest == digest and not last.allow:
-            command = f"tfopt restore {shlex.quote(destination)} {number}"
-            return f"{last}; to push it again: {command}, or tfopt withdraw with --allow"
-    return None
 
 
 def read_config(address: str) -> str | None:

@@ -111,7 +111,7 @@ def _report(rows: list[ServedModel], result: Replayed, test: ReplayTest, refusal
     return ReplayReport(
         blessed=not faults,
         reason=reason,
-        model=replace(model, server=result.run_by, blessed=not faults, reason=reason),
+        model=replace(model, server=result.run_by, blessed=not faults, reason=reason, replayed=True),
         served=replace(served, server=result.served_by, blessed=True, reason="the served version"),
         traffic=_traffic(result),
         goals=goals,

@@ -93,15 +93,17 @@ def test_the_selected_model_and_the_pushed_version_are_listed(folder, capsys, mo
     root = folder / "runs" / "r"
     decision, pushed = Decision(root / "artifacts" / "decision"), Pushed(root / "artifacts" / "pushed")
     monkeypatch.setattr(Decision, "load", lambda self: type("Report", (), {"selected": "tflite int8"}))
-    monkeypatch.setattr(Pushed, "load", lambda self: type("Report", (), {"path": "/served/3"}))
+    facts = {"path": "/served/canary/served/3", "canary": 10}
+    monkeypatch.setattr(Pushed, "load", lambda self: type("Report", (), facts))
     root.mkdir(parents=True)
     with recorded_run(root, "retrain") as record:
         add_decision(record, root, [decision, pushed])
     record = records(capsys)["runs/r"]
-    assert (record["selected"], record["pushed"]) == ("tflite int8", "/served/3")
+    assert (record["selected"], record["pushed"]) == ("tflite int8", "/served/canary/served/3")
     assert record["report"] == "artifacts/decision/report.html"
     assert main(["runs"]) == 0
-    assert capsys.readouterr().out.endswith("  retrain  succeeded: tflite int8, pushed: /served/3\n")
+    pushed = "pushed: /served/canary/served/3, a canary with 10% of the requests"
+    assert capsys.readouterr().out.endswith(f"  retrain  succeeded: tflite int8, {pushed}\n")
 
 
 def test_a_missing_folder_is_an_error_and_an_empty_one_is_not(folder, capsys):

@@ -6,10 +6,11 @@ from tests.components.decisions import decide
 from tests.reports import DIGITS
 from tfopt.artifacts import Model
 from tfopt.components.push_model.component import push_model
+from tfopt.components.push_model.push_plan import PushResult
 from tfopt.components.push_model.registrations.kind import PushedVersion
 from tfopt.components.push_model.store_versions import StoreVersions
 from tfopt.components.push_model.version_record import VersionRecord
-from tfopt.components.push_model.versions import MakeConfig, PushResult, Versions
+from tfopt.components.push_model.versions import MakeConfig, Versions
 from tfopt.serving.layouts import copy_model
 
 
@@ -29,12 +30,14 @@ def version(**fields) -> PushedVersion:
     return PushedVersion(**values | fields)
 
 
-def add(versions: Versions | StoreVersions, model: Path, make_config: MakeConfig | None = None) -> PushResult:
+def add(
+    versions: Versions | StoreVersions, model: Path, make_config: MakeConfig | None = None, share: int | None = None
+) -> PushResult:
     """Add a version with the files of a model only, and a configuration of Triton."""
     record = VersionRecord("", version(), [])
     with versions.staged() as stage:
         copy_model(Model(model), versions.layout, stage)
-        return versions.add(stage, record, make_config=make_config)
+        return versions.add(stage, record, make_config=make_config, share=share)
 
 
 class Push:

@@ -94,7 +94,8 @@ def test_a_push_that_fails_before_its_pointer_leaves_no_version(model, bucket, t
 
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(remote_files, "write_file", fail)
-        StoreVersions(f"{bucket}/served", "tf_serving")._add(stage, "digest", lambda: None)
+        versions = StoreVersions(f"{bucket}/served", "tf_serving")
+        versions._add(stage, "digest", lambda: None, versions)
     assert StoreVersions(f"{bucket}/served", "tf_serving").numbers() == [1]
     suffixes = ("claim", "json", "provenance.json", "pushed.json", "sha256")
     version = ["1/model.tflite", *(f"versions/1.{suffix}" for suffix in suffixes)]

@@ -13,23 +13,27 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from tests.components.pushes import add
 from tests.components.test_push_model import changed, model  # noqa: F401  (model is a fixture)
-from tfopt.components.push_model.withdraw import open_versions, restore, withdraw
+from tfopt.components.push_model.withdraw import open_versions, promote, restore, withdraw
 from tfopt.errors import ComponentError
-from tfopt.model_store.withdrawals import read_changes
+from tfopt.model_store.withdrawals import canary_folder, is_canary, is_withdrawn, read_changes
 from tfopt.serving.triton_config import HEADER
 from tfopt.storage import remote_files
 
 
-def push(destination: str, new: Path) -> None:
-    """Add a version with a configuration of Triton that names it."""
+def push(destination: str, new: Path, share: int | None = None) -> None:
+    """Add a version, or a canary, with a configuration of Triton that names it."""
     text = (new / "Format-Serving" / "tflite").read_text()
-    add(open_versions(destination), new, lambda _, __: HEADER + text)
+    add(open_versions(destination), new, lambda _, __: HEADER + text, share)
 
 
 COMMANDS = {
     "withdraw": lambda destination, _: withdraw(destination, 2, "wrong"),
     "restore": lambda destination, _: restore(destination, 2, "right"),
     "push": push,
+    "push a canary": lambda destination, new: push(destination, new, share=10),
+    "withdraw the canary": lambda destination, _: withdraw(destination, 3, "wrong"),
+    "promote": lambda destination, _: promote(destination, 3),
+    "half": lambda destination, _: promote(destination, 3, share=50),
 }
 PAIRS = [
     ("withdraw", "withdraw"), ("withdraw", "restore"), ("withdraw", "push"), ("restore", "restore"),
@@ -48,7 +52,14 @@ def run_command(name: str, destination: str, new: Path) -> None:
     try:
         COMMANDS[name](destination, new)
     except ComponentError as error:
-        assert "at this moment" in error.received or "2 is not withdrawn" in error.received, error
+        reasons = (
+            "at this moment",
+            "2 is not withdrawn",
+            "is no canary",
+            "answers the other requests",
+            "is served now",
+        )
+        assert any(reason in error.received for reason in reasons), error
 
 
 @contextlib.contextmanager
@@ -103,6 +114,50 @@ def test_a_command_may_come_between_any_two_requests_of_another(first, second, m
         check_place(destination)
         pushes = (first == "push") + (second == "push" and other.called)
         assert len(open_versions(destination).numbers()) == pushes + (2 if is_served(destination) else 1)
+        number += 1
+    assert number > 10
+
+
+CANARY_PAIRS = [("promote", "withdraw the canary"), ("push", "push a canary"), ("push a canary", "push")]
+NIGHTLY_PAIRS = [
+    ("withdraw the canary", "promote"), ("promote", "promote"), ("promote", "half"), ("half", "promote"),
+    ("promote", "push"), ("push", "promote"), ("push a canary", "push a canary"), ("push a canary", "withdraw"),
+    ("withdraw", "push a canary"), ("withdraw the canary", "withdraw the canary"),
+]  # fmt: skip
+CANARY_PAIRS += [pytest.param(*pair, marks=pytest.mark.nightly) for pair in NIGHTLY_PAIRS]
+
+
+def check_canaries(destination: str) -> None:
+    """Check that each version is in the one place that its last change says, whole, and the configuration fits."""
+    versions, changes = open_versions(destination), read_changes(destination)
+    folders = {"": destination, "withdrawn": f"{destination}/withdrawn", "canary": canary_folder(destination)}
+    for number in range(1, 6):
+        of_version = changes.get(number, ())
+        place = "withdrawn" if is_withdrawn(of_version) else "canary" if is_canary(of_version) else ""
+        places = [name for name, folder in folders.items() if remote_files.list_names(f"{folder}/{number}")]
+        assert places in ([place], [] if not of_version else None)
+        assert not places or remote_files.read_file(f"{folders[place]}/{number}/model.tflite")
+        assert not places or remote_files.read_file(f"{folders[place]}/versions/{number}.sha256")
+        assert (number in versions.numbers()) == (places == [""])
+    newest = remote_files.read_file(f"{versions.path(versions.newest())}/model.tflite")
+    assert remote_files.read_file(f"{destination}/config.pbtxt") == HEADER.encode() + newest
+
+
+@pytest.mark.parametrize(("first", "second"), CANARY_PAIRS)
+def test_canaries_survive_a_command_between_any_two_requests_of_another(first, second, model, tmp_path, monkeypatch):  # noqa: F811
+    destination, stored = f"memory:/{tmp_path}/served", MemoryFileSystem.store
+    for text in ("one", "two"):
+        push(destination, changed(model, text))
+    if "push a canary" not in (first, second):
+        push(destination, changed(model, "three"), share=10)
+    new = [changed(model, "new of the first"), changed(model, "new of the second")]
+    number, requests, start = 1, [1], dict(stored)
+    while number <= requests[0]:
+        stored.clear()
+        stored.update(start)
+        with interrupted_at(monkeypatch, number, partial(run_command, second, destination, new[1])) as requests:
+            run_command(first, destination, new[0])
+        check_canaries(destination)
         number += 1
     assert number > 10
 

@@ -25,6 +25,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "optimize_graph": {"passes": ["portable"]},
     "compile_xla": {"batch_sizes": ["1"]},
     "configure_runtime": {"onednn": "on"},  # as in the tests, whose processes are used
+    **{key: {"precision": "auto", "max_degradation": 0.5} for key in ("export_tflite", "export_onnx")},
     "prune": {"epochs": 1},
     "cluster": {"clusters": 4, "epochs": 1},
     "quantize": {"epochs": 1},
@@ -64,6 +65,7 @@ WIRES = {
     "tested": "validate_serving.infra_blessing",
     "trained": "train.trained",
     "recipe": "previous",
+    "sensitivities": "measure_sensitivities.sensitivities",
 }
 # The same for inputs of one component. Exports are compared because their runtimes load in a tenth of the time.
 OWN_WIRES: dict[str, dict[str, Any]] = {

@@ -11,7 +11,9 @@ from tfopt.conversion.mixed_precision import (
     limit_degradation,
     rank_promotions,
 )
+from tfopt.conversion.sensitivity_table import Kernel, SensitivityTable
 from tfopt.errors import ComponentError
+from tfopt.reports.sensitivity_report import LayerSensitivity, Loss, MixedWeights, SensitivityReport
 
 
 class Chain(MixedModel[frozenset[str]]):
@@ -24,7 +26,10 @@ class Chain(MixedModel[frozenset[str]]):
     @property
     def layers(self):
         names = list(self.noise)
-        return [Layer([names[i - 1]] if i else ["input"], name, ("int8", "float32"), 8) for i, name in enumerate(names)]
+        return [
+            Layer([names[i - 1]] if i else ["input"], name, ("int8", "float32"), 8, Kernel(8, float(i + 1), 1.0))
+            for i, name in enumerate(names)
+        ]
 
     def quantize(self, kinds, lowest=None):
         return frozenset(kinds)
@@ -66,6 +71,42 @@ def test_at_most_half_of_the_layers_are_left_in_float_unless_it_is_a_mix():
         limit_degradation(model, limit, model.degradation, mixed=False)
     file, _ = limit_degradation(model, limit, model.degradation, mixed=True)
     assert file == set(BY_NOISE[:6])
+
+
+def sensitivities(missing: int = 0, factor: float = 100.0) -> SensitivityTable:
+    """Return the table of the chain, without the last layers, in another unit, and mixes with their degradation."""
+    layers = [
+        LayerSensitivity(
+            name, "MatMul", 8, float(i + 1), 1.0, {"int8": Loss(factor * noise / 2)}, {"int8": Loss(factor * noise / 2)}
+        )
+        for i, (name, noise) in enumerate(NOISE.items())
+    ]
+    mixes = [MixedWeights(factor * value, factor * value, value) for value in np.linspace(0, 1, 101).tolist()]
+    facts = {"model": "chain", "digest": "", "examples": "", "signature": "", "inputs": "", "records": 1}
+    measured = {"divergence": "", "task": None, "seconds": 1.0, "reused": 0, "mixes": mixes, "not_measured": {}}
+    return SensitivityTable(SensitivityReport(**facts, **measured, layers=layers[: len(layers) - missing]))
+
+
+@pytest.mark.parametrize("missing", [0, 5])
+def test_a_search_with_sensitivities_begins_at_the_predicted_steps(missing):
+    model = Chain(NOISE)
+    limit = model.degradation(frozenset(BY_NOISE[:4])) + 0.004  # between two measured mixes
+    file, facts = limit_degradation(model, limit, model.degradation, mixed=True, sensitivities=sensitivities(missing))
+    assert file == set(BY_NOISE[:4])
+    assert facts["sensitivities"] == {"layers": 10 - missing, "first_steps": 4}
+    assert [form["steps"] for form in facts["tried"]] == [0, 4, 3]
+    _, without = limit_degradation(model, limit, model.degradation, mixed=True)
+    assert [form["steps"] for form in without["tried"]] == [0, 1, 2, 4, 3]
+
+
+def test_a_wrong_prediction_costs_files_but_the_limit_is_met():
+    model = Chain(NOISE)
+    limit = model.degradation(frozenset(BY_NOISE[:4])) + 1e-9
+    for limit_of_table in (0.001, 0.6):
+        table = sensitivities()
+        table.predict_sum = lambda limit, value=100 * limit_of_table: value
+        file, _ = limit_degradation(model, limit, model.degradation, mixed=True, sensitivities=table)
+        assert file == set(BY_NOISE[:4])
 
 
 def test_the_noise_is_that_of_all_records_together():

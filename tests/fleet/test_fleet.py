@@ -256,3 +256,18 @@ def test_the_page_and_the_table_begin_with_what_needs_attention(tmp_path, capsys
     lines = capsys.readouterr().out.splitlines()
     assert "accuracy is 90.00%" in lines[1] and f"page: {page}" in lines
     assert "1 of 2 destinations need attention" in lines
+
+
+def test_a_canary_is_shown_and_is_not_the_served_version(tmp_path, capsys):
+    served = write(tmp_path / "served", [*DAILY[:5], run(6, accuracy=0.5)])
+    (served / "6").rmdir()
+    write_change(str(served), new_change(6, "pushed", "", "", share=10, served=5), {})
+    (state,) = fleet(capsys, served, "-o", tmp_path / "fleet.html", "--metrics", tmp_path / "fleet.prom")[
+        "destinations"
+    ]
+    assert (state["version"], state["canary"], state["share"], state.get("problems")) == (5, 6, 10, None)
+    assert state["metrics"][0]["values"][-1] == ACCURACIES[4]
+    assert "canary 6: 10% of the requests" in (tmp_path / "fleet.html").read_text()
+    assert f'tfopt_canary_ratio{{destination="{served}"}} 0.1' in (tmp_path / "fleet.prom").read_text()
+    assert main(["fleet", str(served)]) == 0
+    assert "5, canary 6 (10%)" in capsys.readouterr().out

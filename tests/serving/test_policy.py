@@ -1,15 +1,18 @@
 """Test policies: a run may tighten the rules of a destination, and is refused by every command if it weakens them."""
 
+import json
 import os
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.components.test_push_model_manifest import write_keys
 from tests.components.test_select_model_history import run
 from tests.reports import TRAINED, make_models
-from tfopt.artifacts import Benchmark, Blessing, Decision, Evaluation, Model, Pushed
+from tfopt.artifacts import Benchmark, Blessing, Decision, Evaluation, InfraBlessing, Model, Pushed
 from tfopt.cli.main import main
 from tfopt.components.push_model.component import push_model
 from tfopt.components.select_model.decide import decide
@@ -19,6 +22,7 @@ from tfopt.dag.policy_checks import check_policies
 from tfopt.errors import ComponentError
 from tfopt.reports.benchmark_report import BenchmarkReport
 from tfopt.reports.evaluation_report import EvaluationReport
+from tfopt.reports.serving_report import ServedModel, ServingReport
 from tfopt.serving.policy import read_policies
 from tfopt.storage import remote_files
 
@@ -73,6 +77,7 @@ def test_goals_may_be_tightened_and_not_weakened(tmp_path, rules, goals, is_allo
     [
         ("goals: [quality max_degradation 1%]", {"confidence": "estimate"}, "confidence=estimate"),
         ("signature: true", {}, "no signing_key"),
+        ("replay: true", {}, "push_model without a replay"),  # the pipeline has validate_serving
     ],
 )
 def test_other_rules_are_checked_with_the_values_of_a_run(tmp_path, rules, values, received):
@@ -115,6 +120,7 @@ def direct(steps: Steps, model: Input[Model], blessing: Input[Blessing]) -> None
     [
         ("formats: [onnx]", "push_model pushes the output of export_tflite, tflite"),
         ("serving_test: true", "push_model without a serving test"),
+        ("replay: true", "push_model without a replay"),
         ("min_records: 10", "push_model without a decision"),
         ("formats: [tflite]", None),
     ],
@@ -157,6 +163,8 @@ def test_images_that_no_pattern_matches_are_refused(tmp_path, monkeypatch, capsy
         (OWNER + "goals: [size threshold 9]\ngoals: []", "the key 'goals' twice"),
         (OWNER + "signature:", "signature is a null"),
         (OWNER + "signature: perhaps", "signature is"),
+        (OWNER + "approval: true", "approval without approvers"),
+        (OWNER + "approvers: [ada.pem]", "approvers: no file"),
         (OWNER + "min_records: " + "9" * 5000, "min_records is"),
         (OWNER + "min_records: !!int x", "min_records is"),
         (OWNER + "formats: [[onnx]]", "formats is a list"),
@@ -184,6 +192,7 @@ def test_the_policy_of_the_docs_is_valid(tmp_path):
     text = Path("docs/operate.md").read_text()
     (rules,) = [block for block in re.findall(r"```yaml\n(.*?)```", text, re.DOTALL) if "owner:" in block]
     (tmp_path / "policy.yaml").write_text(rules)
+    (tmp_path / "ada.pem").touch()
     (policy,) = read_policies(str(tmp_path))
     assert policy.min_records == 500 and policy.signature and policy.serving_test
 
@@ -233,9 +242,9 @@ def test_the_selection_obeys_formats_and_records(selected, tmp_path, rules, name
     assert reason in " ".join(lite.reasons)
 
 
-def push(folder: Path, served: Path, target: Path, decision: Path | None) -> Pushed:
+def push(folder: Path, served: Path, target: Path, decision: Path | None, **inputs) -> Pushed:
     outputs = push_model(
-        folder / "selected", folder / "blessing", target, decision=decision, destination=str(served)
+        folder / "selected", folder / "blessing", target, decision=decision, destination=str(served), **inputs
     )  # fmt: skip
     return outputs["pushed"]
 
@@ -248,6 +257,7 @@ def push(folder: Path, served: Path, target: Path, decision: Path | None) -> Pus
         ("min_records: 1000000", "evaluated on"),
         ("signature: true", "no signing_key"),
         ("serving_test: true", "no infra_blessing"),
+        ("replay: true", "no infra_blessing of replay for the pushed model"),
     ],
 )
 def test_a_push_that_violates_a_rule_is_refused_and_pushes_nothing(selected, tmp_path, rules, received):
@@ -266,3 +276,57 @@ def test_a_push_needs_the_decision_about_its_model(selected, tmp_path):
         with pytest.raises(ComponentError, match="no decision about this model"):
             push(selected, served, tmp_path / "refused", decision)
     assert push(selected, served, tmp_path / "pushed", selected / "decision").load().version == 1
+
+
+@pytest.mark.parametrize("replayed", [True, False])
+def test_a_push_may_need_a_replay(selected, tmp_path, replayed):
+    served = write(tmp_path / "served", "replay: true")
+    model = Model(selected / "selected")
+    row = ServedModel("new", model.digest, "tflite", "tf_serving", "", True, "", None, None, replayed=replayed)
+    InfraBlessing(tmp_path / "infra").write(ServingReport(True, "", [row]))
+    options = {"decision": selected / "decision", "infra_blessing": tmp_path / "infra"}
+    if replayed:
+        assert push(selected, served, tmp_path / "pushed", **options).load().version == 1
+    else:
+        with pytest.raises(ComponentError, match="the rule replay of the policy"):
+            push(selected, served, tmp_path / "pushed", **options)
+
+
+def test_a_push_needs_the_approval_of_an_approver(selected, tmp_path, capsys, monkeypatch):
+    served, decision, model = tmp_path / "served", selected / "decision", selected / "selected"
+    ada, bob = (write_keys(tmp_path / name) for name in ("ada", "bob"))
+    write(served, "approval: true\napprovers: [ada.pem]")
+    shutil.copy(ada[1], served / "ada.pem")
+    monkeypatch.chdir(tmp_path)
+
+    def refused() -> str:
+        with pytest.raises(ComponentError, match=r"the rule approval of the policy .*owner: ml-platform") as error:
+            push(selected, served, tmp_path / "pushed", decision)
+        assert f"tfopt approve {decision} {served} --key KEY.pem" in error.value.fix
+        return error.value.received
+
+    assert refused().startswith(f"no approval of the model {Model(model).digest[:12]}")
+    assert main(["approve", str(decision), str(served), "--key", str(bob[0]), "--by", "bob"]) == 0
+    assert "by bob, is not signed with a key of an approver" in refused()
+    (of_bob,) = (served / "approvals").iterdir()
+    forged = json.loads(of_bob.read_text())  # bob writes ada's name into it
+    of_bob.write_text(json.dumps(forged | {"statement": forged["statement"].replace("bob", "ada")}))
+    assert "by ada, is not signed with a key of an approver" in refused()
+    of_bob.unlink()
+    other = Decision(tmp_path / "other")
+    other.write(replace(Decision(decision).load(), reason="another decision about the same model"))
+    assert main(["approve", str(other.path), str(served), "--key", str(ada[0]), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out.partition("\n")[2])
+    assert (printed["model"], Path(printed["file"]).parent) == (Model(model).digest, served / "approvals")
+    assert "is about another decision" in refused()
+    assert main(["approve", str(decision), str(served), "--key", str(ada[0])]) == 0
+    assert push(selected, served, tmp_path / "pushed", decision).load().version == 1
+
+
+def test_a_model_can_be_approved_without_a_decision(selected, tmp_path):
+    ada = write_keys(tmp_path / "ada")
+    served = write(tmp_path / "served", f"approval: true\napprovers: [{ada[1]}]")
+    assert main(["approve", str(selected / "selected"), str(served), "--key", str(ada[0])]) == 0
+    assert push(selected, served, tmp_path / "pushed", None).load().version == 1
+    with pytest.raises(ComponentError, match=r"signing_key=.*\n.*\n.*openssl ecparam"):
+        main(["approve", str(selected / "selected"), str(served), "--key", str(ada[1]), "--debug"])

@@ -35,4 +35,5 @@ from tfopt.artifacts.reports import Pushed as Pushed
 from tfopt.artifacts.reports import Recipe as Recipe
 from tfopt.artifacts.reports import Replay as Replay
 from tfopt.artifacts.reports import Report as Report
+from tfopt.artifacts.reports import Sensitivities as Sensitivities
 from tfopt.artifacts.reports import TrainingPlan as TrainingPlan

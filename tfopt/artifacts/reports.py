@@ -18,6 +18,7 @@ from tfopt.reports.pushed_report import PushedReport
 from tfopt.reports.recipe_report import RecipeReport
 from tfopt.reports.replay_report import ReplayReport
 from tfopt.reports.report_schema import VersionedReport
+from tfopt.reports.sensitivity_report import SensitivityReport
 from tfopt.reports.serving_report import ServingReport
 from tfopt.reports.training_plan import TrainingPlanReport
 from tfopt.value_types import JsonObject
@@ -138,6 +139,8 @@ class Drift(ReportWithPage[DriftReport], file="drift.json", schema=DriftReport):
     def exit_code(self) -> int:
         """Return 0 for nothing, 6 for recalibrate, 7 for retrain."""
         return {"nothing": 0, "recalibrate": 6, "retrain": 7}[self.load().decision]
+class Sensitivities(ReportWithPage[SensitivityReport], file="sensitivities.json", schema=SensitivityReport):
+    """The output of `measure_sensitivities`: losses by layer and precision, ``sensitivities.json`` and a page."""
 
 
 class Blessing(

@@ -19,8 +19,9 @@ from tfopt.cli.arguments import (
     add_list_option,
 )
 from tfopt.cli.completion import add_completion
+from tfopt.cli.destinations.approve import add_approve
 from tfopt.cli.destinations.fleet import add_fleet
-from tfopt.cli.destinations.history import add_history, add_restore, add_withdraw
+from tfopt.cli.destinations.history import add_history, add_promote, add_restore, add_withdraw
 from tfopt.cli.destinations.notifications import add_notify, notified, run_folder
 from tfopt.cli.destinations.verify import add_verify
 from tfopt.cli.engines import ENGINES, check_engine, default_engine, load_plan, run_recorded
@@ -320,6 +321,8 @@ COMMANDS: dict[str, Callable[[Subparsers], None]] = {
     "fleet": add_fleet,
     "withdraw": add_withdraw,
     "restore": add_restore,
+    "promote": add_promote,
+    "approve": add_approve,
     "verify": add_verify,
     "notify": add_notify,
     "clean": runs.add_clean,

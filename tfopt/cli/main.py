@@ -115,7 +115,7 @@ def _run_caught(words: list[str], *, debug: bool) -> int:
         if debug:
             raise
         report_error(error, words)
-        return 1
+        return error.exit_code
     except KeyboardInterrupt as error:
         what, code = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
         print_error(f"tfopt: {what}; incomplete outputs are removed, and the next run resumes")

@@ -49,6 +49,7 @@ def _result(record: RunRecord) -> str:
     if record.error:
         return f": {record.error}"
     pushed = f", pushed: {record.pushed}" if record.pushed else ", not pushed" if record.selected else ""
+    pushed += f", a canary with {record.canary}% of the requests" if record.canary else ""
     return f": {record.selected}{pushed}" if record.selected else ""
 
 

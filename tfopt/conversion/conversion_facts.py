@@ -47,6 +47,7 @@ class ConversionFacts(TypedDict, total=False):
     left_in_float: list[str]
     tried: list[dict[str, float]]
     raised: dict[str, str]
+    sensitivities: JsonObject
     # LiteRT
     batch_size: int
     rounded: dict[str, str]

@@ -2,9 +2,10 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
-from tfopt.artifacts import Examples, Model
+from tfopt.artifacts import Examples, Model, Sensitivities
 from tfopt.artifacts.formats import FORMATS
 from tfopt.conversion.conversion_facts import ConversionFacts
 from tfopt.conversion.exact_values import describe
@@ -59,11 +60,22 @@ def check_conversion(
     return bool(ranges)
 
 
-def check_limit(precision: str, limit: float | None, precisions: Sequence[str], *, trained: bool = False) -> None:
+def check_limit(
+    precision: str,
+    limit: float | None,
+    precisions: Sequence[str],
+    *,
+    trained: bool = False,
+    sensitivities: Sensitivities | None = None,
+) -> None:
     """Raise ComponentError unless the precision is compatible with ``max_degradation``, the limit.
 
-    One of the ``precisions`` can be raised layer by layer, unless the model has trained ranges; auto needs a limit.
+    One of the ``precisions`` can be raised layer by layer, unless the model has trained ranges; auto needs a limit, and
+    so do sensitivities, which must be readable.
     """
+    if sensitivities is not None and sensitivities.load() and limit is None:
+        expected = "max_degradation, for whose search they are"
+        raise ComponentError("sensitivities without max_degradation", expected, "add it, or leave sensitivities out")
     if precision == "auto" and limit is None:
         expected = "max_degradation, which decides on the precision of each layer"
         raise ComponentError(
@@ -90,10 +102,12 @@ def convert_in_child(
     examples: Examples | None,
     converted: Model,
     parameters: Conversion,
+    sensitivities: Sensitivities | None = None,
 ) -> None:
     """Convert a model in a child process, and add the metadata that ``convert`` returns to those of the output.
 
-    ``convert`` is called with the model, the examples, the output's folder and the parameters.
+    ``convert`` is called with the model, the examples, the output's folder and the parameters, and with a table of the
+    ``sensitivities`` by this name if there are any.
 
     Raises:
         ComponentError: That of ``convert``, or one that describes how its process died.
@@ -101,6 +115,10 @@ def convert_in_child(
     name = converted.metadata["name"]
     log.info("converting %s to %s", model.name, name)
     from tfopt.conversion.core_model import convert_model  # imports NumPy
+    from tfopt.conversion.sensitivity_table import SensitivityTable
+
+    if sensitivities is not None:
+        convert = partial(convert, sensitivities=SensitivityTable(sensitivities.load()))
 
     size = sum(file.stat().st_size for file in model.payload())
     limit_s = CONVERSION * limit_seconds(size, parameters.calibration_count)  # converters compute constants, with loops

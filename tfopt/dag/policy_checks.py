@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tfopt.artifacts.formats import FORMATS
-from tfopt.dag.dag import Dag, Placeholder, Step
+from tfopt.dag.dag import Dag, Placeholder, Step, StepOutput
 from tfopt.serving.policy import Policy, read_policies
 
-PUSH, SELECT = "push_model", "select_model"
+PUSH, SELECT, REPLAY = "push_model", "select_model", "replay"
 EXPORTERS = {format.exporter: format.name for format in FORMATS.values() if format.exporter}
 
 
@@ -40,6 +40,11 @@ def _check_push(dag: Dag, push: Step, policy: Policy, values: Mapping[str, Any])
         policy.refuse("signature", f"{push.id}: no signing_key", "pass signing_key=FILE with a private key")
     if policy.serving_test and "infra_blessing" not in push.inputs:
         policy.refuse("serving_test", f"{push.id} without a serving test", "add validate_serving before it")
+    test = push.inputs.get("infra_blessing")
+    made_by = dag.steps[test.step].component.name if isinstance(test, StepOutput) else None
+    if policy.replay and (test is None or made_by not in (None, REPLAY)):
+        fix = "add replay before it, and pass its infra_blessing (docs/operate.md)"
+        policy.refuse("replay", f"{push.id} without a replay", fix)
     if (policy.goals or policy.min_records) and "decision" not in push.inputs:
         rule = "goals" if policy.goals else "min_records"
         policy.refuse(rule, f"{push.id} without a decision", "pass the decision of select_model")

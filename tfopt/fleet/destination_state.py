@@ -12,7 +12,7 @@ from tfopt import formatting
 from tfopt.errors import ComponentError
 from tfopt.metric_table import HIGHER_IS_BETTER, TIMES
 from tfopt.model_store.run_history import WINNER, RunHistory, RunRecord, read_all_runs
-from tfopt.model_store.withdrawals import RECORDS, Changes, is_withdrawn, read_changes
+from tfopt.model_store.withdrawals import RECORDS, Changes, find_canary, is_served, is_withdrawn, read_changes
 from tfopt.serving.version_manifest import STATEMENT_SIGNATURE
 from tfopt.storage import remote_files
 
@@ -73,6 +73,8 @@ class DestinationState:
     last_run: str | None = None  # ISO 8601
     usual_interval: float | None = None  # days between two runs; None with fewer than three intervals, or short ones
     version: int | None = None  # number of the newest version that is served
+    canary: int | None = None  # number of the version that is for a share of the requests only
+    share: int | None = None  # that share, in percent
     pushed: str | None = None  # when it was pushed, ISO 8601; None if its run is not in the history
     model: str = ""  # name of the selected model
     format: str = ""
@@ -98,11 +100,12 @@ def read_state(
     if not runs:
         return _without_runs(destination, "no runs", "its history is empty, or no such folder or address"), []
     numbers = [int(name) for name in names if name.isascii() and name.isdecimal()]
-    served = max((number for number in numbers if not is_withdrawn(changes.get(number, ()))), default=None)
+    served = max((number for number in numbers if is_served(changes.get(number, ()))), default=None)
+    canary = find_canary(changes, served)
     run = next((run for run in runs if run.blessed and run.version == served), None)
     last = runs[-1]
     blessed = [run for run in runs if run.blessed and not is_withdrawn(changes.get(run.version or 0, ()))]
-    metrics = _metrics(blessed)
+    metrics = _metrics([run for run in blessed if is_served(changes.get(run.version or 0, ()))])
     interval = _usual_interval(runs)
     state = DestinationState(
         name=destination.name,
@@ -117,6 +120,8 @@ def read_state(
         last_run=last.time,
         usual_interval=interval,
         version=served,
+        canary=canary.version if canary else None,
+        share=canary.share if canary else None,
         pushed=run.time if run else None,
         model=run.winner.name if run else "",
         format=run.winner.format if run else "",

@@ -1,6 +1,7 @@
 """Run a frozen model in memory, to compare it with its parent before it is written."""
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -48,6 +49,14 @@ class FrozenRuntime(Runtime):
         options = tf.compat.v1.RunOptions(timeout_in_ms=int(1000 * timeout_s))
         values: Tensors = self._session.run(self._fetched, feeds, options=options)
         return {name: plain_integers(np.asarray(value)) for name, value in values.items()}
+
+    def evaluate(
+        self, arrays: Arrays, replaced: Tensors, tensors: Mapping[str, str] | None = None
+    ) -> dict[str, NDArray[Any]]:
+        """Return outputs, or ``tensors`` (``name:0``) by name, with other values for the ``replaced`` tensors."""
+        feeds = {**self._weights, **{self._fed[name]: arrays[name] for name in self.inputs}, **replaced}
+        values: dict[str, NDArray[Any]] = self._session.run(dict(tensors or self._fetched), feeds)
+        return values
 
     def close(self) -> None:
         """Close the session, which cancels a call."""

@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 from tfopt.artifacts import Decision
 from tfopt.errors import ComponentError
 from tfopt.metric_table import SIZES, names_of_kind
-from tfopt.model_store.withdrawals import is_withdrawn, read_changes
+from tfopt.model_store.withdrawals import is_served, read_changes
 from tfopt.reports import report_schema
 from tfopt.reports.benchmark_report import BenchmarkReport
 from tfopt.reports.decision_report import MeasurementConditions, ModelDecision, QualityConditions, Role, SpeedConditions
@@ -134,12 +134,12 @@ def is_comparable(one: MeasurementConditions, other: MeasurementConditions, metr
 def read_runs(destination: str | Path, last: int) -> list[RunRecord]:
     """Read the last blessed runs of a destination, oldest first; see `read_all_runs` for errors.
 
-    Runs whose version was withdrawn are no reference for later ones.
+    Runs whose version was withdrawn, or is a canary, are no reference for later ones.
     """
     changes = read_changes(str(destination))
     # Numbers of versions grow; the clock of a machine may have been set back.
     blessed = (
-        run for run in read_all_runs(destination) if run.blessed and not is_withdrawn(changes.get(run.version or 0, ()))
+        run for run in read_all_runs(destination) if run.blessed and is_served(changes.get(run.version or 0, ()))
     )
     return sorted(blessed, key=lambda run: (run.version or 0, run.time, run.decision))[-last:]
 

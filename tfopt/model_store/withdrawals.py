@@ -1,8 +1,9 @@
-"""Changes of pushed versions after the push: who withdrew or restored a version, when and why; one file per change.
+"""Changes of pushed versions: who withdrew, restored or promoted a version, when and why; one file per change.
 
 ``versions/8-change-1.json`` is the first change of version 8, and the last one counts. It is written before anything
 is moved, so that a killed command can be completed. The files of a withdrawn version are in ``withdrawn/``, which has
-the form of a destination (docs/adr/0067-withdrawal.md).
+the form of a destination (docs/adr/0067-withdrawal.md), and those of a canary in ``canary/NAME/``, where NAME is the
+name of the destination (docs/adr/0080-canaries.md).
 """
 
 import datetime
@@ -20,9 +21,12 @@ from tfopt.storage import remote_files
 
 RECORDS = "versions"  # manifests, pointers and changes, next to the versions
 WITHDRAWN = "withdrawn"
+CANARY = "canary"
+ALL = 100  # percent of the requests
 IN_PROGRESS = datetime.timedelta(minutes=2)  # from a change on, for which its command may take to move the files
 
-Action = Literal["withdrawn", "restored", "removed"]
+# ``pushed`` is recorded of a canary only, ``removed`` if somebody moved or deleted a folder without `tfopt withdraw`.
+Action = Literal["withdrawn", "restored", "removed", "pushed", "promoted"]
 Changes = Mapping[int, Sequence["Change"]]
 
 
@@ -32,23 +36,28 @@ class Change:
 
     schema_version: ClassVar[int] = 1
     version: int
-    action: Action  # ``removed`` if somebody moved or deleted the folder without `tfopt withdraw`
+    action: Action
     digest: str  # of the version's files
     time: str  # ISO 8601 in UTC
     by: str  # the user of the command; empty for ``removed``
     reason: str
     allow: bool = False  # True if a later run may push the same files again, under another number
     complete: bool = True  # False until the files and registrations have followed
+    share: int = ALL  # percent of the requests that it is for; less than all for a canary
+    served: int | None = None  # of a canary, also a withdrawn one: the version that answers the other requests
 
     def __str__(self) -> str:
         """Return the change in words.
 
         >>> str(Change(8, "withdrawn", "", "2026-11-27T10:00:00+00:00", "ada", "wrong labels"))
         'version 8 was withdrawn by ada on 2026-11-27: wrong labels'
+        >>> str(Change(8, "promoted", "", "2026-11-27T10:00:00+00:00", "ada", "", share=50))
+        'version 8 was promoted by ada on 2026-11-27, as a canary with 50% of the requests'
         """
         by = f" by {self.by}" if self.by else ""
+        share = f", as a canary with {self.share}% of the requests" if is_canary([self]) else ""
         reason = f": {self.reason}" if self.reason else ""
-        return f"version {self.version} was {self.action}{by} on {self.time[:10]}{reason}"
+        return f"version {self.version} was {self.action}{by} on {self.time[:10]}{share}{reason}"
 
 
 def read_changes(destination: str) -> dict[int, list[Change]]:
@@ -109,21 +118,80 @@ def _text(change: Change) -> bytes:
     return (json.dumps(report_schema.dump(change), indent=1, ensure_ascii=False) + "\n").encode()
 
 
-def new_change(version: int, action: Action, digest: str, reason: str, *, allow: bool = False) -> Change:
+def new_change(
+    version: int,
+    action: Action,
+    digest: str,
+    reason: str,
+    *,
+    allow: bool = False,
+    share: int = ALL,
+    served: int | None = None,
+) -> Change:
     """Return a change that the user of this process makes now."""
-    try:
-        by = "" if action == "removed" else getpass.getuser()
-    except (OSError, KeyError):  # a container whose user has no name
-        by = str(os.getuid())
+    by = "" if action == "removed" else user_name()
     time = datetime.datetime.now(datetime.UTC).isoformat(timespec="microseconds")
-    return Change(version, action, digest, time, by, reason, allow)
+    return Change(version, action, digest, time, by, reason, allow, share=share, served=served)
+
+
+def user_name() -> str:
+    """Return the name of the user of this process; the number in a container whose user has no name."""
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError):
+        return str(os.getuid())
 
 
 def hidden_versions(destination: str) -> set[int]:
-    """Return the versions that are not served any more, and whose files may not be moved yet."""
-    return {number for number, changes in read_changes(destination).items() if changes[-1].action == "withdrawn"}
+    """Return the versions that are not served, or not to all, and whose files may not be moved yet."""
+    return {
+        number
+        for number, changes in read_changes(destination).items()
+        if changes[-1].action == "withdrawn" or is_canary(changes)
+    }
 
 
 def is_withdrawn(changes: Sequence[Change]) -> bool:
     """Return True if a version with these changes, oldest first, is not served any more."""
-    return bool(changes) and changes[-1].action != "restored"
+    return bool(changes) and changes[-1].action in ("withdrawn", "removed")
+
+
+def is_canary(changes: Sequence[Change]) -> bool:
+    """Return True if a version with these changes, oldest first, is a canary: for a share of the requests."""
+    return bool(changes) and not is_withdrawn(changes) and changes[-1].share < ALL
+
+
+def is_served(changes: Sequence[Change]) -> bool:
+    """Return True if a version with these changes, oldest first, is served to all."""
+    return not is_withdrawn(changes) and not is_canary(changes)
+
+
+def find_canary(changes: Changes, newest: int | None) -> Change | None:
+    """Return the last change of the canary that is newer than the newest served version; None if there is none."""
+    canaries = [number for number, of_version in changes.items() if is_canary(of_version) and number > (newest or 0)]
+    return changes[max(canaries)][-1] if canaries else None
+
+
+def canary_folder(destination: str, address: str | None = None) -> str:
+    """Return the folder of the canaries of a destination, which has the form of a destination and its name.
+
+    With ``address``, under which the destination is read elsewhere, it is below that.
+
+    >>> canary_folder("s3://models/digits"), canary_folder("/served/digits", "pvc://claim/models")
+    ('s3://models/digits/canary/digits', 'pvc://claim/models/canary/digits')
+    """
+    name = destination.rstrip("/").rpartition("/")[2]
+    return remote_files.join(address or destination, f"{CANARY}/{name}")
+
+
+def destination_of(folder: str) -> str:
+    """Return the destination of a folder with versions, which may be that of its canaries or withdrawn versions.
+
+    >>> destination_of("/served/digits/canary/digits"), destination_of("/served/digits/withdrawn")
+    ('/served/digits', '/served/digits')
+    """
+    place, _, name = folder.rstrip("/").rpartition("/")
+    if name == WITHDRAWN:
+        return place
+    destination = place.removesuffix(f"/{CANARY}")
+    return destination if place != destination and canary_folder(destination) == folder.rstrip("/") else folder

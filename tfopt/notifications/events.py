@@ -85,7 +85,7 @@ def find_destination_events(
         events += [
             place.event("withdrawn", f"{version} {change.time}", change.time, str(change), version)
             for change in of_version
-            if change.action != "restored"
+            if is_withdrawn([change])
         ]
     pushed = [run.time for run in runs if run.blessed and not is_withdrawn(changes.get(run.version or 0, ()))]
     last = datetime.datetime.fromisoformat(max(pushed)) if pushed else since

@@ -19,6 +19,7 @@ class PushedReport:
     environment: dict[str, str]  # environment variables that its server must be started with
     fallback: bool  # True if the parent was pushed instead of the model
     blessing: str  # the reason of the blessing
+    canary: int | None = None  # percent of the requests that the version is for, if it is a canary
     warm_up: str | None = None  # the recorded warm-up requests, or why there are none
     labels: str | None = None  # the labels written into a LiteRT file, or why there are none
     history: str | None = None  # the file with the metrics of this run

@@ -63,6 +63,7 @@ class ServedModel:
     warm_up: str | None = None  # the recorded warm-up requests, or why there are none
     at_rate: RateLatency | None = None  # None unless a rate was requested
     labels: str | None = None  # the labels written into a LiteRT file, or why there are none
+    replayed: bool = False  # True if `replay` compared it with the served version on recorded requests
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class RunRecord:
     error: str | None = None
     selected: str | None = None
     pushed: str | None = None  # folder or address of the pushed version
+    canary: int | None = None  # percent of the requests that it is for, if it is a canary
     report: str | None = None  # its path, relative to the run's folder if it is in it
     engine: str = ""  # empty, as the fields below, in records of earlier versions
     sources: dict[str, str | None] = field(default_factory=dict)
@@ -99,7 +100,8 @@ def add_decision(record: RunRecord, root: Path, artifacts: Sequence[Artifact]) -
             path = page.relative_to(root) if page.is_relative_to(root) else page
             record.selected, record.report = artifact.load().selected, str(path)
         if isinstance(artifact, Pushed):
-            record.pushed = artifact.load().path
+            report = artifact.load()
+            record.pushed, record.canary = report.path, report.canary
 
 
 def find_run(name: str, folder: Path) -> tuple[Path, RunRecord]:

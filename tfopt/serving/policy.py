@@ -9,7 +9,8 @@ import fnmatch
 import logging
 import os
 import re
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NoReturn, cast
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 FILE, VARIABLE = "policy.yaml", "TFOPT_POLICY"
 INTERVAL = "interval"  # the confidence with which goals are proven
-FLAGS = ("signature", "serving_test")
+FLAGS = ("signature", "serving_test", "replay", "approval")
 BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 
 log = logging.getLogger(__name__)
@@ -47,6 +48,9 @@ class Policy:
     images: tuple[str, ...] = ("*",)  # patterns of container images on Kubeflow, such as registry.example/*
     signature: bool = False  # True if each version must be signed
     serving_test: bool = False  # True if `validate_serving` must have tested the model
+    replay: bool = False  # True if `replay` must have compared the model with the served version
+    approval: bool = False  # True if one of the approvers must have signed an approval (`tfopt.serving.approvals`)
+    approvers: tuple[str, ...] = ()  # files with their public keys (PEM), relative to this file
     source: str = ""  # the file, for errors
 
     def refuse(self, rule: str, received: str, fix: str) -> NoReturn:
@@ -72,7 +76,14 @@ class Policy:
         return None
 
     def check_push(
-        self, format: str, decision: DecisionReport | None, digest: str, *, signed: bool, tested: bool
+        self,
+        format: str,
+        decision: DecisionReport | None,
+        digest: str,
+        *,
+        signed: bool,
+        tested: bool,
+        replayed: bool,
     ) -> None:
         """Raise ComponentError if a model may not be pushed.
 
@@ -82,6 +93,7 @@ class Policy:
             digest: The digest of the model, or of the one that it replaces.
             signed: True if the version is signed.
             tested: True if `validate_serving` has tested the model.
+            replayed: True if `replay` has compared it with the served version.
         """
         if decision and decision.selected_digest == digest:
             self.check_goals("the decision", decision.goals, decision.confidence)
@@ -94,6 +106,19 @@ class Policy:
             self.refuse("signature", "no signing_key", "pass signing_key=FILE with a private key")
         if self.serving_test and not tested:
             self.refuse("serving_test", "no infra_blessing", "pass that of validate_serving")
+        if self.replay and not replayed:
+            fix = "pass the infra_blessing of replay, which recorded requests are sent to"
+            self.refuse("replay", "no infra_blessing of replay for the pushed model", fix)
+
+    def is_signed(self, verify: Callable[[Path], bool]) -> bool:
+        """Return True if a signature is verified with the public key of one of the approvers."""
+        with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+            file = Path(folder, "public.pem")
+            for key in self.approvers:
+                file.write_bytes(_read_key(self.source, key))
+                if verify(file):
+                    return True
+        return False
 
     def check_images(self, references: Sequence[str]) -> None:
         """Raise ComponentError if an image does not match a pattern."""
@@ -157,7 +182,23 @@ def _parse(content: bytes, source: str) -> Policy:
     if others := sorted(set(policy.formats) - FORMATS.keys()):
         received = f"{source}: formats {', '.join(others)}"
         raise ComponentError(received, f"some of {', '.join(FORMATS)}", "correct them")
+    if policy.approval and not policy.approvers:
+        fix = "add approvers: [public.pem], the public key of each person who may approve"
+        raise ComponentError(f"{source}: approval without approvers", "the keys of the approvers", fix)
+    for key in policy.approvers:
+        _read_key(source, key)
     return policy
+
+
+def _read_key(source: str, key: str) -> bytes:
+    """Read the public key of an approver, whose path is relative to the policy; raise ComponentError without one."""
+    folder = source.rpartition("/")[0] if remote_files.is_remote(source) else str(Path(source).expanduser().parent)
+    address = key if remote_files.is_remote(key) or key.startswith(("/", "~")) else remote_files.join(folder, key)
+    content = remote_files.read_file(address)
+    if content is None:
+        received = f"{source}: approvers: no file {address}"
+        raise ComponentError(received, "a file with a public key, relative to the policy", "correct the path")
+    return content
 
 
 def _is_as_strict(goal: Goal, required: Goal) -> bool:

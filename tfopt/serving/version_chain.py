@@ -11,6 +11,7 @@ from tfopt.artifacts import CARD, Artifact
 from tfopt.artifacts.model_card import ModelCard
 from tfopt.errors import ComponentError
 from tfopt.model_store.run_history import read_all_runs
+from tfopt.model_store.withdrawals import destination_of
 from tfopt.serving.provenance import DECISION, FOLDER_DIGEST, MODEL, Dependency, Provenance, read_statement
 from tfopt.serving.version_manifest import (
     COVERED,
@@ -78,7 +79,7 @@ def verify_chain(version: str, public_key: str | None, materials: Mapping[str, s
         raise ComponentError(f"--material {unknown[0]}", f"one of {names}", "pass what this version was made of")
     if provenance:
         links += _model_links(named, folder)
-        links += _decision_links(named, destination, int(folder.name), materials)
+        links += _decision_links(named, destination_of(destination), int(folder.name), materials)
         if not any(EXAMPLES in item.name for item in named):
             links.append(Link(EXAMPLES, "missing", "no step of the model has data"))
         links += [_material(item, materials) for item in named if item.name not in (MODEL, DECISION)]

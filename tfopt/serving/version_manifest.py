@@ -96,10 +96,7 @@ def _write_signatures(version: Path, name: str, signing_key: str) -> None:
     if (provenance := remote_files.read_file(f"{name}{PROVENANCE}")) is not None:
         facts[COVERED] = hashlib.sha256(provenance).hexdigest()
     statement = json.dumps(facts, indent=1) + "\n"
-    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-        file = Path(folder, f"{version.name}{STATEMENT}")
-        file.write_text(statement)
-        signature = _sign(file, signing_key)
+    signature = sign_text(statement, f"{version.name}{STATEMENT}", signing_key)
     remote_files.write_file(f"{name}{SIGNATURE}", _sign(version, signing_key))
     remote_files.write_file(f"{name}{STATEMENT}", statement.encode())
     remote_files.write_file(f"{name}{STATEMENT_SIGNATURE}", signature)
@@ -211,6 +208,22 @@ def _sign(version: Path, key: str) -> bytes:
         return file.read_bytes()
 
 
+def sign_text(text: str, name: str, key: str) -> bytes:
+    """Return a signature of a text, as that of a file with a name; raise ComponentError if the key cannot sign."""
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        file = Path(folder, name)
+        file.write_text(text, encoding="utf-8")
+        return _sign(file, key)
+
+
+def verify_text(text: str, name: str, signature: bytes | None, public_key: str, source: str = "") -> None:
+    """Raise ComponentError, which names the ``source``, unless a text is signed, as a file with a name, with a key."""
+    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
+        file = Path(folder, name)
+        file.write_text(text, encoding="utf-8")
+        _verify_signature(file, source or name, signature, public_key)
+
+
 def _key_of(signature: bytes) -> Any:
     """Return what names the public key in a signature; None if it is damaged."""
     try:
@@ -248,11 +261,9 @@ def _verify_statement(description: str, name: str, manifest: bytes, public_key: 
         received = f"{description}{STATEMENT}: no such file"
         fix = "push the model again with signing_key: signatures of earlier releases are of the files alone"
         raise ComponentError(received, "a signed statement of number, time and manifest", fix)
-    with tempfile.TemporaryDirectory(prefix="tfopt-") as folder:
-        file = Path(folder, f"{name}{STATEMENT}")
-        file.write_bytes(content)
-        signature = remote_files.read_file(f"{description}{STATEMENT_SIGNATURE}")
-        _verify_signature(file, f"{description}{STATEMENT}", signature, public_key)
+    signature = remote_files.read_file(f"{description}{STATEMENT_SIGNATURE}")
+    text = content.decode(errors="replace")
+    verify_text(text, f"{name}{STATEMENT}", signature, public_key, f"{description}{STATEMENT}")
     statement = json.loads(content)
     if (statement["version"], statement["manifest_sha256"]) != (name, hashlib.sha256(manifest).hexdigest()):
         received = f"version {name} is signed as {statement['version']} of {statement['time']}, or has another manifest"

@@ -62,6 +62,19 @@ class Kind:
     # was restored). It returns what it changed, and can be called again. Without it the registration stays as it is.
     update: Callable[[str, PushedVersion, PushedVersion | None, str | None], str] | None = None
 
+    # Writes a canary instead of `register` and `update`: it is called with the address, the version that is pushed or
+    # changed, the version that gets a share of the requests, and the share in percent; the version that had all of them
+    # keeps the rest. With 0 it keeps them all, after a canary was withdrawn. Without it the share is not registered.
+    split: Callable[[str, PushedVersion, PushedVersion, int], str] | None = None
+
+
+@dataclass(frozen=True)
+class Split:
+    """A version, and the share of the requests that it gets."""
+
+    version: PushedVersion
+    percent: int
+
 
 KINDS = Extensions(
     "tfopt.registrations",
@@ -125,21 +138,32 @@ def parse_name(text: str) -> str:
     return text
 
 
-def register_with(target: Target, version: PushedVersion) -> str:
+def register_with(target: Target, version: PushedVersion, split: Split | None = None) -> str:
     """Register a version with one target; called in a child process, because clients change the process they run in.
 
     Raises:
         ComponentError: If the client raises any exception.
     """
-    return _call(target, "the registration", KINDS[target.kind].register, target.address, version)
+    kind = KINDS[target.kind]
+    if split and kind.split:
+        return _call(target, "the canary", kind.split, target.address, version, split.version, split.percent)
+    return _call(target, "the registration", kind.register, target.address, version)
 
 
-def update_with(target: Target, version: PushedVersion, served: PushedVersion | None, withdrawn: str | None) -> str:
-    """Update a registration after a withdrawal or restoration, as `register_with`; see `Kind.update`."""
-    update = KINDS[target.kind].update
-    if update is None:
+def update_with(
+    target: Target,
+    version: PushedVersion,
+    served: PushedVersion | None,
+    withdrawn: str | None,
+    split: Split | None = None,
+) -> str:
+    """Update a registration after a withdrawal, restoration or promotion, as `register_with`; see `Kind.update`."""
+    kind = KINDS[target.kind]
+    if split and kind.split:
+        return _call(target, "the canary", kind.split, target.address, version, split.version, split.percent)
+    if kind.update is None:
         return "unchanged: this kind does not follow withdrawals"
-    return _call(target, "the change", update, target.address, version, served, withdrawn)
+    return _call(target, "the change", kind.update, target.address, version, served, withdrawn)
 
 
 def _call(target: Target, what: str, function: Callable[..., str], *arguments: object) -> str:

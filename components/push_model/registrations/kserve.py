@@ -50,9 +50,9 @@ def check_version(version: PushedVersion) -> None:
         raise ComponentError(f"register=kserve: format {version.format} in the layout {version.layout}", expected, fix)
 
 
-def register(address: str, version: PushedVersion) -> str:
+def register(address: str, version: PushedVersion, percent: int | None = None) -> str:
     """Write the file and return where it is."""
-    text = yaml.safe_dump(inference_service(version), sort_keys=False, allow_unicode=True)
+    text = yaml.safe_dump(inference_service(version, percent), sort_keys=False, allow_unicode=True)
     remote_files.write_file(address, text.encode())
     return address
 
@@ -62,17 +62,31 @@ def update(address: str, version: PushedVersion, served: PushedVersion | None, w
     if served is None:
         remote_files.remove(address)
         return f"removed {address}"
-    if not _is_readable(served.destination):  # it was pushed without KServe
-        served = replace(served, name=version.name, destination=version.destination)
+    return _write(address, version, served, None)
+
+
+def split(address: str, version: PushedVersion, shown: PushedVersion, percent: int) -> str:
+    """Write the file for a version with ``canaryTrafficPercent``: what was rolled out before gets the other requests.
+
+    With 0 percent, after a canary was withdrawn, it is the served version: pods of its new revision start, and those of
+    its old one get all requests. Without it, those of the canary would get all until the new ones are ready.
+    """
+    return _write(address, version, shown, percent)
+
+
+def _write(address: str, version: PushedVersion, shown: PushedVersion, percent: int | None) -> str:
+    if not _is_readable(shown.destination):  # it was pushed without KServe
+        shown = replace(shown, name=version.name, destination=version.destination)
     try:
-        check_version(served)
+        check_version(shown)
     except ComponentError as error:
         remote_files.remove(address)
         return f"removed {address}: {error.received}"
-    return f"version {served.number} in {register(address, served)}"
+    share = "" if percent is None else f", with {percent}% of the requests"
+    return f"version {shown.number} in {register(address, shown, percent)}{share}"
 
 
-def inference_service(version: PushedVersion) -> JsonObject:
+def inference_service(version: PushedVersion, percent: int | None = None) -> JsonObject:
     """Return the manifest. Its annotations change with each version, so that applying it starts new pods."""
     runtime, format, format_version, protocol = RUNTIMES.get((version.layout, version.format), TRITON)
     folder = version.destination.rstrip("/")
@@ -88,11 +102,12 @@ def inference_service(version: PushedVersion) -> JsonObject:
     if version.environment:
         model["env"] = [{"name": name, "value": value} for name, value in sorted(version.environment.items())]
     annotations = {"tfopt/version": str(version.number), "tfopt/digest": version.digest}
+    canary = {} if percent is None else {"canaryTrafficPercent": percent}
     return {
         "apiVersion": "serving.kserve.io/v1beta1",
         "kind": "InferenceService",
         "metadata": {"name": object_name(version.name), "annotations": {**annotations, "tfopt/reason": version.reason}},
-        "spec": {"predictor": {"annotations": annotations, "model": model}},
+        "spec": {"predictor": {**canary, "annotations": annotations, "model": model}},
     }
 
 
@@ -106,4 +121,4 @@ def object_name(name: str) -> str:
     return label if label[:1].isalpha() else f"m-{label}".rstrip("-")
 
 
-KIND = Kind(register, check_address=check_address, check_version=check_version, update=update)
+KIND = Kind(register, check_address=check_address, check_version=check_version, update=update, split=split)

@@ -146,5 +146,7 @@ def _cells(state: DestinationState) -> tuple[str, ...]:
     values = [formatting.amount(metric.metric, metric.values[-1]) for metric in state.metrics]
     quality, latency = [*values, formatting.DASH, formatting.DASH][:2]
     version = str(state.version) if state.version is not None else formatting.DASH
+    if state.canary is not None:
+        version = f"{version}, canary {state.canary} ({state.share}%)"
     pushed = state.pushed[:10] if state.pushed else formatting.DASH
     return state.name, version, pushed, state.model or formatting.DASH, quality, latency, "; ".join(state.problems)

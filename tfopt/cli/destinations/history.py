@@ -1,8 +1,9 @@
-"""The subcommands about a destination: ``history``, ``withdraw`` and ``restore``."""
+"""The subcommands about a destination: ``history``, ``withdraw``, ``restore`` and ``promote``."""
 
 import argparse
 import itertools
 import json
+import shlex
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
@@ -11,14 +12,21 @@ from tfopt.cli.arguments import CommandParser, Subparsers, add_command, add_json
 from tfopt.errors import ComponentError
 from tfopt.formatting import visible
 from tfopt.model_store.run_history import RunRecord, read_all_runs
-from tfopt.model_store.withdrawals import Changes, read_changes
+from tfopt.model_store.withdrawals import Changes, is_canary, read_changes
 from tfopt.reports import report_schema
 from tfopt.storage import remote_files
 
 if TYPE_CHECKING:
     from tfopt.components.push_model.withdraw import Withdrawal
 
+NOT_BLESSED = 3  # exit code
 METRICS = 2  # of the selected model, in each line: those of the evaluation come first
+
+
+class NotBlessedError(ComponentError):
+    """A replay did not bless a canary."""
+
+    exit_code = NOT_BLESSED
 
 
 def add_history(subparsers: Subparsers) -> None:
@@ -26,8 +34,8 @@ def add_history(subparsers: Subparsers) -> None:
     summary = "show the runs of a destination: version, selected model, metrics, and why it was pushed or not"
     description = (
         "Show the run history of a destination, the newest run last: date (UTC), version, selected model, its metrics, "
-        "and why it was pushed or not; also who withdrew or restored a version. A run that failed before the push is "
-        "not in it: see tfopt runs."
+        "and why it was pushed or not; also who withdrew, restored or promoted a version. A run that failed before the "
+        "push is not in it: see tfopt runs."
     )
     parser = add_command(subparsers, "history", _history, summary, description)
     text = "the folder or address of pushed versions (default: pushed)"
@@ -42,10 +50,11 @@ def add_withdraw(subparsers: Subparsers) -> None:
     description = (
         "Take a pushed version back. Its files move to DESTINATION/withdrawn, so that model servers load the version "
         "before it. Its number is not used again, later runs do not push the same model again, and do not compare with "
-        "it or train on from it. Registrations follow. A command that was killed is completed by the next one."
+        "it or train on from it. A canary is taken back the same way. Registrations follow. A command that was killed "
+        "is completed by the next one."
     )
     parser = add_command(subparsers, "withdraw", _withdraw, summary, description)
-    _add_version(parser, "the newest one")
+    _add_version(parser, "the canary, or the newest one")
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why, for the history")
     text = "let later runs push the same model again, under another number"
     parser.add_argument("--allow", action="store_true", help=text)
@@ -58,6 +67,27 @@ def add_restore(subparsers: Subparsers) -> None:
     description = "Undo tfopt withdraw: the files of a version move back to DESTINATION."
     parser = add_command(subparsers, "restore", _restore, summary, description)
     _add_version(parser, "the one that was withdrawn last")
+    parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the history")
+    add_json_option(parser)
+
+
+def add_promote(subparsers: Subparsers) -> None:
+    """Add ``tfopt promote``."""
+    summary = "serve a canary to all, or change its share of the requests"
+    description = (
+        "Serve a canary (push_model --canary) to all: its files move to DESTINATION, so that model servers load it. Or "
+        "change its share with --to. With --verdict, the infra_blessing that replay wrote about requests of the "
+        "canary, it is promoted only if it was blessed. Registrations follow. A command that was killed is completed "
+        "by the next one."
+    )
+    epilog = f"exit code {NOT_BLESSED}: the verdict did not bless the canary"
+    parser = add_command(subparsers, "promote", _promote, summary, description, epilog=epilog)
+    _add_version(parser, "the canary")
+    text = "its new share of the requests (default: %(default)s)"
+    parser.add_argument("--to", default="100%", metavar="50%", help=text.replace("%(default)s", "100%%"))
+    parser.add_argument("--verdict", metavar="FOLDER", help="an infra_blessing of replay, which must have blessed it")
+    text = "withdraw the canary if the verdict did not bless it"
+    parser.add_argument("--or-withdraw", action="store_true", help=text)
     parser.add_argument("--reason", default="", metavar="TEXT", help="why, for the history")
     add_json_option(parser)
 
@@ -83,6 +113,28 @@ def _restore(arguments: argparse.Namespace) -> int:
     return _print_change(restore(arguments.destination, arguments.version, arguments.reason), arguments)
 
 
+def _promote(arguments: argparse.Namespace) -> int:
+    from tfopt.components.push_model.canary_verdict import read_verdict  # imports NumPy
+    from tfopt.components.push_model.parameters import parse_share
+    from tfopt.components.push_model.withdraw import promote, withdraw
+
+    destination, version, reason = arguments.destination, arguments.version, arguments.reason
+    share = parse_share(arguments.to)
+    if arguments.or_withdraw and not arguments.verdict:
+        raise ComponentError("--or-withdraw without --verdict", "the verdict to follow", "add --verdict FOLDER")
+    if arguments.verdict:
+        version, row = read_verdict(destination, version, arguments.verdict)
+        reason = reason or f"replay: {row.reason}"
+        if not row.blessed and arguments.or_withdraw:
+            _print_change(withdraw(destination, version, reason), arguments)
+            return NOT_BLESSED
+        if not row.blessed:
+            command = f"tfopt withdraw {shlex.quote(destination)} {version} --reason {shlex.quote(row.reason)}"
+            fix = f"take it back: {command}, or repeat this command with --or-withdraw"
+            raise NotBlessedError(f"version {version} is not blessed: {row.reason}", "a canary that was blessed", fix)
+    return _print_change(promote(destination, version, reason, share), arguments)
+
+
 def _print_change(result: "Withdrawal", arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(json.dumps(asdict(result), indent=1))
@@ -91,6 +143,8 @@ def _print_change(result: "Withdrawal", arguments: argparse.Namespace) -> int:
     for target, text in result.updates.items():
         print(visible(f"{target}: {text}"))
     served = "no version is left to serve" if result.served is None else f"the newest version is {result.served}"
+    if is_canary([result.change]):
+        served = f"the other requests are for version {result.served}"
     print(f"{served}, in {visible(arguments.destination)}")
     return 0
 

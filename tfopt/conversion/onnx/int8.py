@@ -25,6 +25,7 @@ from tfopt.conversion.mixed_precision import ERROR_RECORDS, Layer, MixedModel, c
 from tfopt.conversion.onnx import block_weights as onnx_block_weights
 from tfopt.conversion.onnx import float_part as onnx_float_part
 from tfopt.conversion.onnx.quantizer_names import shorten_names
+from tfopt.conversion.sensitivity_table import Kernel, describe_kernel
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
@@ -111,6 +112,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
     def layers(self) -> list[Layer]:
         """Return the nodes that the quantizer quantizes, without those that only move values."""
         graph = self.quantize({}, "int8").graph
+        kernels = _describe_kernels(self._float.graph)
         origins: dict[str, str] = {}  # the tensor that was quantized; empty for constants
         layers = []
         for node in graph.node:
@@ -125,7 +127,7 @@ class QuantizableFile(MixedModel[onnx.ModelProto]):
                 )
                 inputs = [origins.get(name, name) for name in node.input]
                 inputs = [moves[-1].input[0] if (moves := self._moves(name)) else name for name in inputs]
-                layers.append(Layer(inputs, output, (*kinds, "float32")))
+                layers.append(Layer(inputs, output, (*kinds, "float32"), kernel=kernels.get(output)))
         return layers
 
     def _moves(self, name: str) -> list[onnx.NodeProto]:
@@ -263,6 +265,13 @@ def leave_inputs_of_bodies(graph: onnx.GraphProto) -> None:
             continue
         if (quantizer := producers.get(node.input[0])) is not None:
             moved.input[0] = quantizer.input[0]
+
+
+def _describe_kernels(graph: onnx.GraphProto) -> dict[str, Kernel]:
+    """Return the stored kernels of convolutions and products, by the node's output."""
+    stored = {tensor.name: tensor for tensor in graph.initializer}
+    nodes = [node for node in graph.node if node.op_type in AXES and node.input[1] in stored]
+    return {node.output[0]: describe_kernel(numpy_helper.to_array(stored[node.input[1]])) for node in nodes}
 
 
 def _read_for_shapes(graph: onnx.GraphProto) -> list[str]:
