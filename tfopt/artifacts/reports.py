@@ -139,6 +139,8 @@ class Drift(ReportWithPage[DriftReport], file="drift.json", schema=DriftReport):
     def exit_code(self) -> int:
         """Return 0 for nothing, 6 for recalibrate, 7 for retrain."""
         return {"nothing": 0, "recalibrate": 6, "retrain": 7}[self.load().decision]
+
+
 class Sensitivities(ReportWithPage[SensitivityReport], file="sensitivities.json", schema=SensitivityReport):
     """The output of `measure_sensitivities`: losses by layer and precision, ``sensitivities.json`` and a page."""
 
