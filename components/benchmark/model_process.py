@@ -41,10 +41,10 @@ class RuntimeConfig:
 class RuntimeProcesses(contextlib.ExitStack):
     """The processes that models are forked from, one for each runtime configuration."""
 
-    def __init__(self, cores: Sequence[int], folder: Path) -> None:
-        """Store the cores that the processes are pinned to, and the folder of their logs."""
+    def __init__(self, cores: Sequence[int], folder: Path, instances: int = 1) -> None:
+        """Store the cores that the processes are pinned to, the folder of their logs, and the instances of a model."""
         super().__init__()
-        self._cores, self._folder = cores, folder
+        self._cores, self._folder, self._instances = cores, folder, instances
         self.temporary = folder / "tmp"  # of the models
         self.temporary.mkdir(exist_ok=True)
         self._started: dict[RuntimeConfig, WorkerProcess] = {}
@@ -58,7 +58,7 @@ class RuntimeProcesses(contextlib.ExitStack):
                 ",".join(map(str, self._cores)),
                 ",".join(config.formats),
                 log=self._folder / f"runtime{len(self._started)}.log",
-                environment=_environment(len(self._cores)) | dict(config.variables),
+                environment=_environment(len(self._cores) // self._instances, self._instances) | dict(config.variables),
             )
             self._started[config] = self.enter_context(process)
         return self._started[config]
@@ -114,10 +114,10 @@ class ModelProcess(contextlib.AbstractContextManager["ModelProcess"]):
         return "".join(log.read_text(errors="replace") for log in logs)
 
 
-def _environment(threads: int) -> dict[str, str]:
+def _environment(threads: int, instances: int) -> dict[str, str]:
     return {
         **dict.fromkeys(THREAD_VARIABLES, str(threads)),
-        "TF_NUM_INTEROP_THREADS": "1",
+        "TF_NUM_INTEROP_THREADS": str(instances),  # calls of an instance run in one of these threads
         "TF_CPP_MIN_LOG_LEVEL": "0",  # only its log names the instruction sets that its build leaves unused
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # all models are loaded at the same time and share the GPU memory
     }
