@@ -58,7 +58,7 @@ class RuntimeProcesses(contextlib.ExitStack):
                 ",".join(map(str, self._cores)),
                 ",".join(config.formats),
                 log=self._folder / f"runtime{len(self._started)}.log",
-                environment=_environment(len(self._cores) // self._instances, self._instances) | dict(config.variables),
+                environment=_environment(len(self._cores) // self._instances) | dict(config.variables),
             )
             self._started[config] = self.enter_context(process)
         return self._started[config]
@@ -114,10 +114,10 @@ class ModelProcess(contextlib.AbstractContextManager["ModelProcess"]):
         return "".join(log.read_text(errors="replace") for log in logs)
 
 
-def _environment(threads: int, instances: int) -> dict[str, str]:
+def _environment(threads: int) -> dict[str, str]:
     return {
         **dict.fromkeys(THREAD_VARIABLES, str(threads)),
-        "TF_NUM_INTEROP_THREADS": str(instances),  # calls of an instance run in one of these threads
+        "TF_NUM_INTEROP_THREADS": "1",
         "TF_CPP_MIN_LOG_LEVEL": "0",  # only its log names the instruction sets that its build leaves unused
         "TF_FORCE_GPU_ALLOW_GROWTH": "true",  # all models are loaded at the same time and share the GPU memory
     }

@@ -140,11 +140,12 @@ class Worker:
                 instance.run(self._batches[0])
 
     def open_loop(
-        self, arrivals: "NDArray[np.float64]", largest: int
+        self, arrivals: "NDArray[np.float64]", largest: int, limit: float, most_late: float
     ) -> "tuple[NDArray[np.float64], NDArray[np.float64], float]":
         """Send requests at these times; return their latencies, the generator's delays, and the cores' foreign load.
 
-        Waiting requests share a call of up to ``largest``; it has the smallest measured batch size that holds them.
+        Waiting requests share a call of up to ``largest``; it has the smallest measured batch size that holds them. The
+        load ends early as in `send_batches`.
         """
         from tfopt.serving.load_generator import send_batches  # imports NumPy
 
@@ -157,7 +158,7 @@ class Worker:
         clients = [functools.partial(answer, instance.run_without_limit) for instance in self._instances]
         load = CoreLoad()
         gc.disable()
-        result = send_batches(clients, arrivals, max(sized))
+        result = send_batches(clients, arrivals, max(sized), limit, most_late)
         gc.enable()
         return result.latencies, result.delays, load.foreign_share()
 

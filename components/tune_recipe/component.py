@@ -38,8 +38,8 @@ def tune_recipe(
     measured. The others are measured together with the parent by `evaluate` and `benchmark`. A recipe that fails is a
     trial with the reason.
 
-    The search ends with its trials or minutes, when every recipe was tried, when with ``price`` a further trial costs more
-    than it is expected to save in a month, or when a recipe is significantly better at
+    The search ends with its trials or minutes, when every recipe was tried, with ``price`` when a further trial costs
+    more than it is expected to save in a month, or when a recipe is significantly better at
     the objective and meets all goals, if one of them sets a target (threshold, min_improvement). The best recipes are
     then measured again, all in one run, so that no recipe wins by a lucky measurement, and `select_model` selects one.
     If none is significantly better, the output is the model itself.

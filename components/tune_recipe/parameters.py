@@ -27,9 +27,9 @@ class SearchSettings:
         seconds: Measuring time of each model, in a trial and in the last round.
         batch_sizes: Batch sizes to measure, in the syntax of `benchmark`.
         threads: Threads, and cores, of each measured model.
-        max_p99_ms: As in `benchmark`: also measure the capacity of a node, for an objective or goals on capacity or cost.
-        price: Price of a node for an hour, in any currency. With it, the search ends when a further trial costs more than
-            it is expected to save in a month: the nodes for ``requests_per_second`` at the capacity, or at the
+        max_p99_ms: As in `benchmark`: also measure the capacity of a node, for objective and goals on capacity or cost.
+        price: Price of a node for an hour, in any currency. With it, the search ends when a further trial costs more
+            than it is expected to save in a month: the nodes for ``requests_per_second`` at the capacity, or at the
             throughput if no ``max_p99_ms`` is passed.
         requests_per_second: Requests that the model answers at the busiest time.
         records: Number of records for the first comparison of a model with its parent.

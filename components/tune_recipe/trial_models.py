@@ -181,11 +181,7 @@ class TrialMeasurer:
         settings, models = self.settings, [self.baseline, *children]
         arguments: Any = {"baseline": self.baseline, "candidates": list(children), "examples": self.examples}
         arguments["signature"] = self.baseline.signature
-        load: JsonObject = {
-            "max_p99_ms": settings.max_p99_ms,
-            "rate": settings.requests_per_second,
-            "price": settings.price,
-        }
+        load = {"max_p99_ms": settings.max_p99_ms, "rate": settings.requests_per_second, "price": settings.price}
         with _without_progress():
             find("evaluate")(
                 **arguments,

@@ -51,7 +51,7 @@ def speedup(
     """
     ratios = np.log(baseline) - np.log(candidate)
     disturbed = np.zeros(len(ratios), np.bool_) if disturbed is None else disturbed
-    value, low, high = np.exp(pessimistic_interval(ratios, disturbed, error)).tolist()
+    value, low, high = np.exp(_pessimistic_interval(ratios, disturbed, error)).tolist()
     is_unstable = not (low > 0 and np.isfinite(high))
     if is_unstable:
         value, low, high = np.exp(hodges_lehmann(ratios, error)).tolist()
@@ -62,7 +62,7 @@ def speedup(
     return SpeedupEstimate(value, low, high, result)
 
 
-def pessimistic_interval(
+def _pessimistic_interval(
     ratios: NDArray[np.float64], disturbed: NDArray[np.bool_], error: float
 ) -> tuple[float, float, float]:
     """Return the estimate from the quiet rounds, and an interval that holds whatever the other rounds had been."""

@@ -4,7 +4,6 @@ A frozen model, as `tfopt.saved_models.saved_model.write` makes it, runs in a se
 model: `tf.saved_model.load` copies its constants several times, and takes six times as long.
 """
 
-import os
 from typing import Any
 
 import numpy as np
@@ -83,7 +82,7 @@ class FrozenSavedModelRuntime(Runtime):
         folder = model.saved_model or model.path
         options: dict[str, int] = {"allow_soft_placement": True}
         if threads:
-            options |= {"intra_op_parallelism_threads": threads, "inter_op_parallelism_threads": _inter_op_threads()}
+            options |= {"intra_op_parallelism_threads": threads, "inter_op_parallelism_threads": 1}
         try:
             with tf.Graph().as_default() as graph:
                 tf.graph_util.import_graph_def(meta_graph.graph_def, name="")
@@ -155,11 +154,6 @@ def to_tensor_spec(spec: Any) -> TensorSpec:
     return TensorSpec(spec.dtype.name, tuple(spec.shape))
 
 
-def _inter_op_threads() -> int:
-    """Return the number of calls that run at the same time: TensorFlow's variable, which it ignores once set here."""
-    return int(os.environ.get("TF_NUM_INTEROP_THREADS", "1"))
-
-
 def set_threads(threads: int | None) -> None:
     """Set TensorFlow's thread count, which must happen before its first use in the process.
 
@@ -172,7 +166,7 @@ def set_threads(threads: int | None) -> None:
 
     try:
         tf.config.threading.set_intra_op_parallelism_threads(threads)
-        tf.config.threading.set_inter_op_parallelism_threads(_inter_op_threads())
+        tf.config.threading.set_inter_op_parallelism_threads(1)
     except RuntimeError as error:
         if tf.config.threading.get_intra_op_parallelism_threads() != threads:
             fix = "load the model with this thread count first, in a fresh process"

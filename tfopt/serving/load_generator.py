@@ -25,6 +25,7 @@ Arrivals = Literal["poisson", "constant"]
 
 HOURS_PER_MONTH, SECONDS_PER_HOUR = 730.5, 3600
 LEAD = 0.01  # seconds before the first arrival, in which the threads start
+LATE_SHARE = 0.01  # of the requests: with more, the 99th percentile is above the limit
 FEWEST = 100  # requests at a rate: with fewer the 99th percentile is the largest value
 
 
@@ -64,10 +65,20 @@ def _send_first(send: Send, numbers: list[int]) -> None:
     send(numbers[0])
 
 
-def send_batches(clients: Sequence[SendBatch], arrivals: Times, largest: int) -> OpenLoop:
-    """Send requests as `send_open_loop` does, but a client that gets free takes all that wait, up to ``largest``."""
-    latencies, delays = np.zeros(len(arrivals)), np.full(len(arrivals), np.nan)
-    lock, failures, taken = threading.Lock(), list[BaseException](), 0
+def send_batches(
+    clients: Sequence[SendBatch],
+    arrivals: Times,
+    largest: int,
+    limit: float = math.inf,
+    most_late: float = LATE_SHARE,
+) -> OpenLoop:
+    """Send requests as `send_open_loop` does, but a client that gets free takes all that wait, up to ``largest``.
+
+    When more than the share ``most_late`` of all requests took longer than ``limit``, no further one is sent: their
+    latencies are infinite.
+    """
+    latencies, delays = np.full(len(arrivals), math.inf), np.full(len(arrivals), np.nan)
+    lock, failures, taken, late = threading.Lock(), list[BaseException](), 0, 0
     begin = time.perf_counter() + LEAD - (arrivals[0] if len(arrivals) else 0.0)
 
     def take(count: int) -> list[int]:
@@ -80,8 +91,9 @@ def send_batches(clients: Sequence[SendBatch], arrivals: Times, largest: int) ->
         return max(0, int(np.searchsorted(arrivals, time.perf_counter() - begin, side="right")) - taken)
 
     def work(send: SendBatch) -> None:
+        nonlocal late
         try:
-            while not failures and (numbers := take(1)):
+            while not failures and late <= most_late * len(arrivals) and (numbers := take(1)):
                 due = begin + arrivals[numbers[0]]
                 if (early := due - time.perf_counter()) > 0:
                     time.sleep(early)
@@ -90,6 +102,8 @@ def send_batches(clients: Sequence[SendBatch], arrivals: Times, largest: int) ->
                     numbers += take(min(waiting(), largest - 1))
                 send(numbers)
                 latencies[numbers] = time.perf_counter() - begin - arrivals[numbers]
+                with lock:
+                    late += int((latencies[numbers] > limit).sum())
         except BaseException as error:  # raised again in the thread that waits
             failures.append(error)
 
