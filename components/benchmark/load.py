@@ -50,6 +50,7 @@ LEAST_LATE = 0.5  # late requests that are added to each rate, so that a share h
 OVERLOAD = 0.2  # share of late requests from which on a load ends
 # A load takes so many times the limit: a queue that grows by a tenth of the time would else end before its p99 does.
 WINDOW = 10.0
+FILLING = 2.0  # multiple of the limit, from which on a queue that began empty is like any other
 ATTEMPTS = 2  # of a round that other processes disturb
 MOST_SECONDS = 10.0  # multiple of the seconds; the rounds of a model that takes longer are not run
 FASTER = 1.5  # a setup may answer so many times as many requests as its instances in the closed loop
@@ -249,8 +250,12 @@ class LoadMeasurement:
     def _send(
         self, load: Load, rate: float, count: int = 0, limit: float = math.inf, most_late: float = LATE_SHARE
     ) -> Times:
-        """Return the latencies of requests at a rate in seconds; those that were not sent are infinite."""
-        node, count = load.node, count or max(FEWEST, round(rate * self._step_seconds))
+        """Return the latencies of requests at a rate in seconds; those that were not sent are infinite.
+
+        The first ones, while the queue fills, are left out.
+        """
+        node, first = load.node, round(rate * FILLING * self._limit / 1e3)
+        count = first + (count or max(FEWEST, round(rate * self._step_seconds)))
         node.requests += count
         times = arrival_times(self._settings.arrivals, rate, count, seed=self._settings.seed + node.requests)
         latencies, delays, waited = load.process.call("open_loop", times, load.batch_size, limit / 1e3, most_late)
@@ -259,7 +264,7 @@ class LoadMeasurement:
         load.waited.append(waited)
         sent = np.isfinite(latencies)
         load.answered[rate] = float(sent.sum() / (np.max((times + latencies)[sent]) - times[0]))
-        result: Times = latencies
+        result: Times = latencies[first:]
         return result
 
 

@@ -16,6 +16,7 @@ from tfopt import formatting
 from tfopt.artifacts import Model
 from tfopt.component import find
 from tfopt.components.select_model.decide import choose
+from tfopt.components.tune_recipe import search as search_module
 from tfopt.components.tune_recipe.component import tune_recipe
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import FORMATS, Recipe, all_recipes, first_recipes
@@ -141,7 +142,7 @@ def test_the_search_stops_as_soon_as_a_recipe_meets_the_target(tmp_path, target)
 def test_the_search_ends_when_a_further_trial_costs_more_than_it_saves(tmp_path, monkeypatch, rate, ends):
     """A trial of an hour costs 2; at 20,000 requests a second, fewer nodes save hundreds a month; one can do 50."""
     clock = iter(range(0, 10**9, 3600))
-    monkeypatch.setattr("tfopt.components.tune_recipe.search.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr(search_module.time, "monotonic", lambda: next(clock))
     planned = PlannedTrials(tmp_path, LOSSLESS, figures)
     settings = SearchSettings(trials=12, minutes=1e9, price=2.0, requests_per_second=rate)
     search = Search(planned, planned, settings)
