@@ -154,9 +154,9 @@ class Analyzer:
         libraries = f"{self.packages.libraries}:{self.packages.server.parents[2] / 'nvidia_pytriton.libs'}"
         environment = os.environ | {"LD_LIBRARY_PATH": libraries}
         done = subprocess.run(list(map(str, command)), env=environment, text=True, capture_output=True)
-        if not (found := re.search(r"p99 latency: (\d+) usec", done.stdout)):
+        if not (match := re.search(r"p99 latency: (\d+) usec", done.stdout)):
             raise SystemExit(f"perf_analyzer ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-        return int(found[1]) / 1e3
+        return int(match[1]) / 1e3
 
 
 def measure(

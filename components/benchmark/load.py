@@ -60,7 +60,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Setup:
-    """How a node serves a model."""
+    """A way to serve a model on a node."""
 
     threads: int  # of each instance
     instances: int
@@ -101,7 +101,7 @@ class LoadedNode:
 
     @property
     def guess(self) -> float:
-        """Return the capacity that the first search found."""
+        """Return the capacity that the first search highest."""
         return max(self.tried.values(), default=0.0)
 
     @property
@@ -144,16 +144,16 @@ class LoadMeasurement:
             for node in nodes:
                 with node.model.recording_failure():
                     self._search_setup(node)
-            found = [node for node in nodes if node.setup and not node.model.error]
+            searched = [node for node in nodes if node.setup and not node.model.error]
             generator = random.Random(self._settings.seed)
             for attempt in range(ATTEMPTS):
-                for number in range(self._rounds if any(node.guess for node in found) else 0):
+                for number in range(self._rounds if any(node.guess for node in searched) else 0):
                     log.info("load: round %d of %d%s", number + 1, self._rounds, ", again" if attempt else "")
-                    for node in generator.sample(found, len(found)):
+                    for node in generator.sample(searched, len(searched)):
                         if node.guess and not node.model.error and (not attempt or node.loads[number].is_disturbed):
                             with node.model.recording_failure():
                                 self._run_round(node, number)
-        return summarize([node for node in found if not node.model.error], self._settings)
+        return summarize([node for node in searched if not node.model.error], self._settings)
 
     @contextlib.contextmanager
     def _started(self, model: MeasuredModel, threads: int, instances: int) -> Iterator[ModelProcess]:
@@ -185,10 +185,10 @@ class LoadMeasurement:
                 for setup in [setup for setup in setups if (setup.threads, setup.instances) == (threads, instances)]:
                     most = self._most(node.model, setup)
                     step = Load(node, process, setup.batch_size)
-                    found = self._find_capacity(step, most / SEARCH_RATIO, most)
-                    if not node.setup or found > node.guess:
+                    highest = self._find_capacity(step, most / SEARCH_RATIO, most)
+                    if not node.setup or highest > node.guess:
                         node.setup = setup
-                    node.tried[str(setup)] = found
+                    node.tried[str(setup)] = highest
         rate, best = self._settings.rate, node.setup
         if rate and best and rate > LADDER[-1] * node.guess:  # a single load shows that one node is too few
             with self._started(node.model, best.threads, best.instances) as process:
@@ -240,8 +240,8 @@ class LoadMeasurement:
 
     def _find_capacity(self, load: Load, low: float, high: float) -> float:
         """Return the requests per second that were answered at the highest rate within the limit; 0 if none is."""
-        found = find_capacity(partial(self._is_met, load), low, high, SEARCH_STEPS)
-        return load.answered[found] if found else 0.0
+        highest = find_capacity(partial(self._is_met, load), low, high, SEARCH_STEPS)
+        return load.answered[highest] if highest else 0.0
 
     def _is_met(self, load: Load, rate: float) -> bool:
         latencies = self._send(load, rate, limit=self._limit)

@@ -126,8 +126,8 @@ class Worker:
 
     def start_instances(self, uri: str, signature: str, threads: int, count: int, batch_sizes: list[int]) -> None:
         """Load further instances of the model, and call each once at every batch size."""
-        from tfopt import runtimes
-        from tfopt.artifacts import Model  # imports NumPy
+        from tfopt import runtimes  # imports NumPy
+        from tfopt.artifacts import Model
 
         self._instances = [self._runtime]
         while len(self._instances) < count:

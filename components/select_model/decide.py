@@ -47,7 +47,7 @@ def decide(
     objective = quality if criteria.objective == QUALITY else criteria.objective
     if objective not in baseline.metrics:
         text = f"a benchmark in which the baseline has {formatting.title(objective)}"
-        check_load_metric(objective, _given(benchmark), f"objective={objective}")
+        check_load_metric(objective, _load_parameters(benchmark), f"objective={objective}")
         fix = "pass a larger max_p99_ms to benchmark, which the baseline can meet at some rate"
         raise ComponentError(f"objective={objective}, which {baseline.name} does not have", text, fix)
     warnings, policies = conversion_warnings(models, names), read_policies(criteria.destination)
@@ -88,7 +88,7 @@ def decide(
     return models[names.index(chosen.name)], report
 
 
-def _given(benchmark: BenchmarkReport) -> list[str]:
+def _load_parameters(benchmark: BenchmarkReport) -> list[str]:
     """Return the names of the parameters of a load that a benchmark got."""
     return [name for name, value in asdict(benchmark.load).items() if value is not None] if benchmark.load else []
 

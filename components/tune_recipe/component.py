@@ -3,7 +3,7 @@ from tfopt.component import Group, Input, Output, component, find
 from tfopt.components.tune_recipe.earlier_runs import find_previous, first_trial, read_previous
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import FORMATS
-from tfopt.components.tune_recipe.saving import check_cost
+from tfopt.components.tune_recipe.search_cost import check_cost
 from tfopt.errors import ComponentError
 
 

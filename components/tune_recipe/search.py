@@ -14,7 +14,7 @@ import optuna
 from tfopt.artifacts import Model
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, all_recipes, choose_recipe, first_recipes
-from tfopt.components.tune_recipe.saving import TrialCost, find_excessive_cost
+from tfopt.components.tune_recipe.search_cost import TrialCost, find_excessive_cost
 from tfopt.components.tune_recipe.trial_models import (
     GIVEN_UP,
     NOT_MADE,

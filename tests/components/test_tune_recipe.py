@@ -20,8 +20,8 @@ from tfopt.components.tune_recipe import search as search_module
 from tfopt.components.tune_recipe.component import tune_recipe
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import FORMATS, Recipe, all_recipes, first_recipes
-from tfopt.components.tune_recipe.saving import check_cost
 from tfopt.components.tune_recipe.search import Search, find_excessive_difference, find_missed_size_goal
+from tfopt.components.tune_recipe.search_cost import check_cost
 from tfopt.components.tune_recipe.trial_models import OutputDifference, TrialMeasurement
 from tfopt.components.tune_recipe.tune import select_finalists
 from tfopt.errors import ComponentError

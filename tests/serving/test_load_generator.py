@@ -138,6 +138,6 @@ def test_a_load_ends_when_its_p99_cannot_meet_the_limit_any_more(monkeypatch):
 @pytest.mark.parametrize("capacity", [3.0, 47.0, 1500.0])
 def test_a_capacity_is_never_too_high_and_too_low_by_the_resolution_at_most(capacity):
     tried = []
-    found = find_capacity(lambda rate: not tried.append(rate) and rate <= capacity, 1.0, 2000.0, 8)
-    assert found <= capacity < found * 2000 ** (1 / 2**8) and len(tried) == 8
+    highest = find_capacity(lambda rate: not tried.append(rate) and rate <= capacity, 1.0, 2000.0, 8)
+    assert highest <= capacity < highest * 2000 ** (1 / 2**8) and len(tried) == 8
     assert find_capacity(lambda _: False, 1.0, 8.0, 3) == 0.0

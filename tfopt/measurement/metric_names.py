@@ -41,16 +41,16 @@ def check_goal_metrics(
 
 def check_load(max_p99_ms: float | None, **others: float | None) -> None:
     """Raise ComponentError if `benchmark` gets other parameters of a load, but not the limit that it has to meet."""
-    given = [f"{name}={value:g}" for name, value in others.items() if value is not None]
-    if given and max_p99_ms is None:
-        received = f"benchmark: {', '.join(given)} without max_p99_ms"
+    others_set = [f"{name}={value:g}" for name, value in others.items() if value is not None]
+    if others_set and max_p99_ms is None:
+        received = f"benchmark: {', '.join(others_set)} without max_p99_ms"
         expected = "the limit of the p99 in milliseconds, up to which a node takes more requests"
         raise ComponentError(received, expected, "pass max_p99_ms=20, for example")
 
 
-def check_load_metric(metric: str, given: Collection[str], where: str) -> None:
+def check_load_metric(metric: str, parameters: Collection[str], where: str) -> None:
     """Raise ComponentError for a metric of a node under load if `benchmark` does not get what it depends on."""
-    missing = [name for name in ("max_p99_ms", *LOAD_PARAMETERS.get(metric, ())) if name not in given]
+    missing = [name for name in ("max_p99_ms", *LOAD_PARAMETERS.get(metric, ())) if name not in parameters]
     if metric in LOADS and missing:
         examples = {"max_p99_ms": "20", "rate": "300", "price": "0.2"}
         expected = f"the parameters of benchmark that {formatting.title(metric)} depends on"

@@ -78,17 +78,17 @@ def send_batches(
     latencies are infinite.
     """
     latencies, delays = np.full(len(arrivals), math.inf), np.full(len(arrivals), np.nan)
-    lock, failures, taken, late = threading.Lock(), list[BaseException](), 0, 0
+    lock, failures, next_number, late = threading.Lock(), list[BaseException](), 0, 0
     begin = time.perf_counter() + LEAD - (arrivals[0] if len(arrivals) else 0.0)
 
     def take(count: int) -> list[int]:
-        nonlocal taken
+        nonlocal next_number
         with lock:
-            first, taken = taken, min(taken + count, len(arrivals))
-            return list(range(first, taken))
+            first, next_number = next_number, min(next_number + count, len(arrivals))
+            return list(range(first, next_number))
 
     def waiting() -> int:
-        return max(0, int(np.searchsorted(arrivals, time.perf_counter() - begin, side="right")) - taken)
+        return max(0, int(np.searchsorted(arrivals, time.perf_counter() - begin, side="right")) - next_number)
 
     def work(send: SendBatch) -> None:
         nonlocal late

@@ -1,4 +1,4 @@
-"""Compare what a further trial costs with what it is expected to save, in the nodes that serve the model.
+"""Compare the cost of a further trial with the expected saving in nodes that serve the model.
 
 For values with an exponential tail of scale s, the largest of n + 1 exceeds the largest of n by s / (n + 1) on average
 (Rényi 1953, "On the theory of order statistics"). Here the values are savings of the trials so far, and s is their
@@ -20,7 +20,7 @@ FEWEST_TRIALS = 5  # that say something about the spread of savings
 
 @dataclass(frozen=True)
 class TrialCost:
-    """What a trial took, and the measurements of its model, if it meets the goals."""
+    """The time of a trial, and the measurements of its model, if it meets the goals."""
 
     seconds: float
     model: ModelMeasurements | None
@@ -28,12 +28,12 @@ class TrialCost:
 
 def check_cost(settings: SearchSettings) -> None:
     """Raise ComponentError for a price without a rate, or a rate without a price."""
-    given = {name: getattr(settings, name) for name in ("price", "requests_per_second", "max_p99_ms")}
+    values = {name: getattr(settings, name) for name in ("price", "requests_per_second", "max_p99_ms")}
     if (settings.price is None) != (settings.requests_per_second is None):
         name = "price" if settings.price is not None else "requests_per_second"
-        received, expected = f"tune_recipe: {name}={given[name]:g} alone", "price and requests_per_second, or neither"
+        received, expected = f"tune_recipe: {name}={values[name]:g} alone", "price and requests_per_second, or neither"
         raise ComponentError(received, expected, "pass price=0.2 and requests_per_second=300, for example")
-    names = [name for name, value in given.items() if value is not None]
+    names = [name for name, value in values.items() if value is not None]
     objective = f"tune_recipe: objective={settings.objective}"
     check_load_metric(settings.objective, names, objective)
 
