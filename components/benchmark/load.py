@@ -201,7 +201,10 @@ class LoadMeasurement:
         """
         if seconds <= MOST_SECONDS * self._settings.seconds:
             return True
-        what, enough = f"{FEWEST} requests at each rate take {seconds:.0f} s", f"seconds={seconds / MOST_SECONDS:.0f}"
+        what, enough = (
+            f"{FEWEST} requests at each rate take {seconds:.0f} s",
+            f"seconds={math.ceil(seconds / MOST_SECONDS)}",
+        )
         if model.is_baseline:
             expected = f"at most {MOST_SECONDS:g} times seconds={self._settings.seconds:g} for the rounds of a model"
             received = f"the capacity of the baseline {model.name}: {what}"

@@ -61,9 +61,9 @@ class Settings:
             which may take more rounds, at the largest batch size for throughput, and else at the smallest one. All are
             compared with the baseline at every batch size.
         max_p99_ms: Also measure the capacity of a node: the most requests per second, of one example each, at which
-            99 % of them are answered within so many milliseconds of their arrival (an open loop). Numbers of threads and
-            instances that use all cores, and batches of waiting requests up to each of ``batch_sizes``, are tried for
-            each model, and the best is measured. This takes up to ten times ``seconds`` for each model.
+            99 % of them are answered within so many milliseconds of their arrival (an open loop). Numbers of threads
+            and instances that use all cores, and batches of waiting requests up to each of ``batch_sizes``, are tried
+            for each model, and the best is measured. This takes up to ten times ``seconds`` for each model.
         rate: Requests per second. The report says how many nodes they need, and the p99 if one node gets all of them.
         arrivals: Times of the requests: ``poisson`` for the random times of many independent users, ``constant`` for
             equal distances.

@@ -240,6 +240,7 @@ def test_parameters_of_a_load_without_its_limit_are_refused(models, tmp_path):
 @pytest.mark.nightly
 def test_a_real_model_has_a_capacity(models, tmp_path):
     settings = QUICK | {"batch_sizes": ["1", "2"], "node_cores": 1, "rate": 1000.0, "price": 0.36, "max_p99_ms": 20.0}
+    settings["seconds"] = 2.0
     report = benchmark(baseline=models["large"], candidates=[models["small"]], benchmark=tmp_path / "out", **settings)
     content = report["benchmark"].load()
     large, small = (model.load for model in content.models)
