@@ -4,6 +4,7 @@ import logging
 import os
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -78,6 +79,28 @@ def fail(
         raise SystemExit(0)
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
+
+
+@component(image="tf")
+def hold(
+    data: Input[Files],
+    report: Output[Report],
+    *,
+    seconds: Annotated[float, Between(0)] = 0.0,
+    megabytes: Annotated[int, Between(0)] = 0,
+) -> None:
+    """Write half of the output, use memory for some time, and write the other half.
+
+    Args:
+        data: The file whose bytes are counted.
+        report: The count.
+        seconds: Duration.
+        megabytes: Memory.
+    """
+    (report.path / "half").write_text("half")
+    content = b"x" * (megabytes << 20)
+    time.sleep(seconds)
+    report.write({"count": len(data.path.read_bytes()), "megabytes": len(content) >> 20})
 
 
 @component(image="tf", cache="never")

@@ -6,13 +6,17 @@ import subprocess
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+import boto3
 import pytest
 
 from tests.cluster import kubeflow
-from tests.cluster.kubeflow import apply, kubectl
+from tests.cluster.kubeflow import KEYS, address_of, apply, kubectl
 from tests.cluster.node import FOLDER, what_is_missing
+from tests.cluster.submission import Submission
 
 
 @pytest.fixture(scope="session")
@@ -38,6 +42,36 @@ def servers(node: None) -> None:
     kubeflow.install()
 
 
+@pytest.fixture(scope="session")
+def store(servers: None) -> Any:
+    """Return a client of the bucket that the runs use."""
+    return bucket()
+
+
+def bucket() -> Any:
+    """Create the bucket that the runs use, if it does not exist, and return a client."""
+    keys = {"aws_access_key_id": KEYS["accesskey"], "aws_secret_access_key": KEYS["secretkey"]}
+    client = boto3.client("s3", endpoint_url=f"http://{address_of('seaweedfs', 9000)}", region_name="us-east-1", **keys)
+    client.create_bucket(Bucket="mlpipeline")
+    return client
+
+
+@pytest.fixture
+def data(store, tmp_path) -> tuple[Path, str]:
+    """Return a file of nine lines, and its address in the bucket of the runs."""
+    file = tmp_path / "rows.csv"
+    file.write_text("row\n" * 9)
+    key = f"inputs/{tmp_path.name}/rows.csv"
+    store.upload_file(str(file), "mlpipeline", key)
+    return file, f"minio://mlpipeline/{key}"  # KFP has an endpoint for this scheme without a configuration
+
+
+@pytest.fixture
+def submit(tmp_path) -> Callable[..., Submission]:
+    """Return a function that starts ``tfopt submit --wait``."""
+    return partial(Submission, tmp_path)
+
+
 def get(kind: str, name: str, namespace: str) -> Any:
     """Return an object."""
     return json.loads(kubectl("get", kind, name, "--namespace", namespace, "--output", "json"))
@@ -51,6 +85,11 @@ def wait_for(condition: Callable[[], Any], seconds: float = 120, pause: float = 
             raise TimeoutError(f"{condition}: {value}")
         time.sleep(pause)
     return value
+
+
+def set_values(*values: str) -> list[str]:
+    """Return the arguments of a command that set the values of parameters."""
+    return [word for value in values for word in ("--set", value)]
 
 
 def log_of(pod: str, namespace: str) -> str:

@@ -118,6 +118,7 @@ def test_wait_reports_the_failed_step_and_its_message(server, capsys):
     assert main(["submit", *OPTIMIZE, "--wait", "--json", "--endpoint", server.url]) == 1
     output = capsys.readouterr()
     assert "train: failed: OOMKilled" in output.err.splitlines()
+    assert "the reason of each pod: kubectl get workflows --namespace kubeflow --selector pipeline/runid=" in output.err
     assert json.loads(output.out)["state"] == "FAILED"
 
 

@@ -75,7 +75,7 @@ def _words(option: str, values: list[str]) -> list[str]:
 
 def _keys(store, uri: str) -> dict[str, str]:
     """Return the keys in the bucket below an address, by relative path."""
-    prefix = uri.removeprefix("s3://mlpipeline/") + "/"
+    prefix = uri.partition("://mlpipeline/")[2] + "/"
     pages = store.get_paginator("list_objects_v2").paginate(Bucket="mlpipeline", Prefix=prefix)
     return {entry["Key"].removeprefix(prefix): entry["Key"] for page in pages for entry in page.get("Contents", [])}
 
@@ -148,5 +148,5 @@ def test_the_interface_gets_the_confusion_matrix_of_each_model_and_the_reports(o
     assert ("select_model", "decision_page") in pages
     for step, name in pages:
         uri = on_kfp[step]["outputs"][name]["uri"]
-        page = store.get_object(Bucket="mlpipeline", Key=uri.removeprefix("s3://mlpipeline/"))["Body"].read()
+        page = store.get_object(Bucket="mlpipeline", Key=uri.partition("://mlpipeline/")[2])["Body"].read()
         assert page.lstrip().lower().startswith(b"<!doctype html"), name

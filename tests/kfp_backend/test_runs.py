@@ -1,66 +1,18 @@
 """Run pipelines under KFP's own driver and launcher, and compare what they record with what a local run records."""
 
 import json
-import re
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from kfp import dsl
 from kfp.compiler import Compiler
-from ml_metadata.metadata_store import metadata_store
-from ml_metadata.proto import metadata_store_pb2
 
 from tests.kfp_backend.backend import NAMESPACE
+from tests.kfp_backend.runs import COUNTS, FAILING, VALUES, content, run_locally, write_pipeline
 from tfopt.cli.main import main
 from tfopt.kfp import Steps, submit
 
 pytestmark = [pytest.mark.engines, pytest.mark.timeout(600)]
-COUNTS = '''
-from tests import toys
-from tfopt.artifacts import Files
-from tfopt.component import Input
-from tfopt.trace import Steps
-
-
-def counts(
-    steps: Steps, data: Input[Files], *, unit: str = "bytes", notes: tuple[str, ...] = (), limit: int | None = None
-) -> None:
-    """Count twice, and add with the first count twice.
-
-    Args:
-        steps: Adds the steps.
-        data: A file.
-        unit: Of the count.
-        notes: Any texts.
-        limit: The largest count.
-    """
-    first = steps(toys.count, id="first", data=data, unit=unit, notes=notes, limit=limit)
-    second = steps(toys.count, id="second", data=data, scale=0.5, loud=True)
-    reports = [first.outputs["report"], second.outputs["report"]]
-    steps(toys.add, id="total", reports=reports, extra=first.outputs["report"], start=3)
-'''
-FAILING = '''
-from tests import toys
-from tfopt.artifacts import Files
-from tfopt.component import Input
-from tfopt.trace import Steps
-
-
-def failing(steps: Steps, data: Input[Files], *, how: str = "refuse") -> None:
-    """Fail, and count after that.
-
-    Args:
-        steps: Adds the steps.
-        data: A file.
-        how: The way to fail.
-    """
-    failed = steps(toys.fail, id="first", data=data, how=how)
-    steps(toys.add, id="after", reports=[failed.outputs["report"]])
-'''
-VALUES = ["unit=lines", 'notes=["a", "b: {{$}}", "ü\\"x"]', "limit=7"]
 
 
 @pytest.fixture
@@ -81,47 +33,12 @@ def run_on_kfp(backend, tmp_path, monkeypatch, capsys):
 
     def run(pipeline: str, *words: str) -> tuple[int, str]:
         with backend.running_workflows():
-            code = main(["submit", _file(tmp_path, pipeline), "--endpoint", backend.url, "--wait", "--json", *words])
+            code = main(
+                ["submit", write_pipeline(tmp_path, pipeline), "--endpoint", backend.url, "--wait", "--json", *words]
+            )
         return code, json.loads(capsys.readouterr().out)["run"]
 
     return run
-
-
-def _file(folder: Path, text: str) -> str:
-    name = re.search(r"^def (\w+)", text, re.MULTILINE)[1]
-    (folder / f"{name}.py").write_text(text)
-    return str(folder / f"{name}.py")
-
-
-def _content(store, uri: str) -> dict[str, str]:
-    """Return the files at an address by relative path."""
-    key = uri.removeprefix("s3://mlpipeline/")
-    listed = store.list_objects_v2(Bucket="mlpipeline", Prefix=key).get("Contents", [])
-    return {
-        entry["Key"].removeprefix(key).lstrip("/"): store.get_object(Bucket="mlpipeline", Key=entry["Key"])["Body"]
-        .read()
-        .decode()
-        for entry in listed
-    }
-
-
-def _local_run(folder: Path, pipeline: str, words: list[str]) -> dict[str, dict[str, Any]]:
-    """Run a pipeline on this machine; return the report and the recorded metadata of each step."""
-    root = folder / "local"
-    command = [sys.executable, "-m", "tfopt.run", "run", _file(folder, pipeline), "--root", str(root), "--json"]
-    done = subprocess.run([*command, *words], check=True, capture_output=True, text=True)
-    config = metadata_store_pb2.ConnectionConfig()
-    config.sqlite.filename_uri = str(root / "metadata.sqlite")
-    artifacts = {artifact.uri: artifact for artifact in metadata_store.MetadataStore(config).get_artifacts()}
-    steps = {}
-    for step, result in json.loads(done.stdout).items():
-        ((name, uri),) = result["outputs"].items()
-        steps[step] = {
-            "files": {file.name: file.read_text() for file in Path(uri).iterdir()},
-            "output": name,
-            "count": artifacts[uri].custom_properties["count"].int_value,
-        }
-    return steps
 
 
 def _set(values: list[str]) -> list[str]:
@@ -129,14 +46,14 @@ def _set(values: list[str]) -> list[str]:
 
 
 def test_a_run_writes_and_records_what_a_local_run_writes_and_records(run_on_kfp, recorded, store, data, tmp_path):
-    local = _local_run(tmp_path, COUNTS, _set([f"data={data[0]}", *VALUES]))
+    local = run_locally(tmp_path, COUNTS, _set([f"data={data[0]}", *VALUES]))
     code, run_id = run_on_kfp(COUNTS, *_set([f"data={data[1]}", *VALUES]))
     assert code == 0
     tasks = recorded(run_id)
     for step, expected in local.items():
         assert tasks[step]["state"] == "COMPLETE"
         output = tasks[step]["outputs"][expected["output"]]
-        assert _content(store, output["uri"]) == expected["files"]
+        assert content(store, output["uri"]) == expected["files"]
         assert output["metadata"].get("count", 0) == expected["count"]
         assert output["type"] == "system.Artifact"
     assert json.loads(local["first"]["files"]["report.json"])["notes"] == ["a", "b: {{$}}", 'ü"x']
@@ -186,10 +103,10 @@ def test_a_failed_step_is_retried_fails_the_run_and_uploads_only_its_log(
     assert tasks["first"]["state"] == "FAILED"
     assert "after" not in tasks
     assert set(tasks["first"]["outputs"]) == {"executor-logs"}
-    (log,) = _content(store, tasks["first"]["outputs"]["executor-logs"]["uri"]).values()
+    (log,) = content(store, tasks["first"]["outputs"]["executor-logs"]["uri"]).values()
     assert logged in log
     folder = tasks["first"]["outputs"]["executor-logs"]["uri"].rpartition("/")[0]
-    assert set(_content(store, folder)) == {"executor-logs-0", "executor-logs-1"}
+    assert set(content(store, folder)) == {"executor-logs-0", "executor-logs-1"}
 
 
 def test_options_of_steps_reach_their_pods(backend, run_on_kfp, data, tmp_path):
@@ -248,13 +165,13 @@ def test_a_step_gets_what_kfp_collected_from_a_loop(backend, recorded, store, da
     backend.run_workflows()
     total = recorded(run.run_id)["add"]
     assert total["state"] == "COMPLETE"
-    report = json.loads(_content(store, total["outputs"]["total"]["uri"])["report.json"])
+    report = json.loads(content(store, total["outputs"]["total"]["uri"])["report.json"])
     assert sorted(report["parts"]) == [36, 72, 108]
 
 
 def test_a_schedule_is_created_replaced_paused_and_deleted(backend, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("kfp.client.Client._LOCAL_KFP_CONTEXT", str(tmp_path / "no-context.json"))
-    of_the_schedule = ["schedule", _file(tmp_path, COUNTS), "--name", "digits", "--endpoint", backend.url]
+    of_the_schedule = ["schedule", write_pipeline(tmp_path, COUNTS), "--name", "digits", "--endpoint", backend.url]
 
     def enabled() -> list[bool]:
         return [schedule["spec"].get("enabled", False) for schedule in backend.cluster.of_kind("scheduledworkflows")]

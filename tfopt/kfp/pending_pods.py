@@ -20,7 +20,8 @@ class PendingPods:
 
     def __init__(self, run_id: str, namespace: str, limit: float) -> None:
         """Take the run, the namespace of its pods, and the seconds after which `check` raises."""
-        self._run_id, self._namespace, self._limit = run_id, namespace, limit
+        self._run_id, self._limit = run_id, limit
+        self._selector = f"--namespace {namespace} --selector pipeline/runid={run_id}"
         self._since: dict[str, float] = {}
         self._is_reported = False
 
@@ -42,15 +43,20 @@ class PendingPods:
             log.warning("%s", self._error(tasks, waited))
             self._is_reported = True
 
+    def states_of_pods(self) -> str:
+        """Return the command that prints Kubernetes' reason for each pod that failed, such as its limit of memory."""
+        fields = "{range .items[*].status.nodes.*}{.displayName}{': '}{.phase}{' '}{.message}{'\\n'}{end}"
+        return f'the reason of each pod: kubectl get workflows {self._selector} --output jsonpath="{fields}"'
+
     def _error(self, tasks: list[Any], waited: float) -> ComponentError:
         active = [task for task in tasks if task.state in ("PENDING", "RUNNING")]
         names = sorted({str(task.display_name) for task in active if not str(task.display_name).startswith(_OF_KFP)})
         received = f"run {self._run_id}: a pod of {' or '.join(names) or 'a step'} has not started for {waited:.0f} s"
         expected = "a node, an image, quota and volumes for each pod"
-        pods = f"--namespace {self._namespace} --selector pipeline/runid={self._run_id}"
         fix = (
-            f"`kubectl describe pods {pods}` shows what is missing, or `kubectl describe workflows {pods}` if there is "
-            f"no pod; the run continues to wait: stop it with `kfp run terminate {self._run_id}`"
+            f"`kubectl describe pods {self._selector}` shows what is missing, or "
+            f"`kubectl describe workflows {self._selector}` if there is no pod; the run continues to wait: stop it "
+            f"with `kfp run terminate {self._run_id}`"
         )
         return ComponentError(received, expected, fix)
 

@@ -160,6 +160,8 @@ def wait_for_run(server: Server, run_id: str, start_timeout: float, seconds: flo
                 log.info("run %s: %s%s", run_id, state.lower(), f": {run.error.message}" if run.error else "")
                 logged[""] = state
             if state in _FINAL_STATES:
+                if state == "FAILED":
+                    log.info("%s", pending.states_of_pods())
                 return state
             pending.check(run)
             pause()
