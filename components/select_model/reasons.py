@@ -248,7 +248,7 @@ def _format_speedup(ratio: SpeedupEstimate) -> str:
 def _lead_with_advantage(model: ModelMeasurements, metric: str, failure: str) -> str:
     """Put the advantage of a fast or small model before the explanation of a missed goal on another metric."""
     ratio = model.speedup(model.small_batch)
-    if ratio and ratio.verdict == "faster" and not metric not in TIMES:
+    if ratio and ratio.verdict == "faster" and metric not in TIMES:
         return f"{formatting.ratio(ratio.value)} as fast, but {failure}"
     if model.baseline and _is_small(model) and not metric.startswith("size"):
         return f"{formatting.relative_size(model.value('size'), model.baseline.value('size'))}, but {failure}"

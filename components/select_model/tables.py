@@ -70,7 +70,10 @@ def _load(model: ModelMeasurements) -> JsonObject | None:
     return {
         "capacity": cell("capacity"),
         "between": _interval(model, "capacity"),
-        "setup": f"{load.instances} x {load.threads} thread{'s' if load.threads > 1 else ''}, batch {load.batch_size}",
+        "setup": [
+            f"{load.instances} x {load.threads} thread{'s' if load.threads > 1 else ''}",
+            f"batch {load.batch_size}",
+        ],
         "cost": cell("cost"),
         "nodes": cell("nodes"),
         "p99": cell("p99_at_rate"),

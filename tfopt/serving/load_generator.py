@@ -136,7 +136,7 @@ def find_capacity(is_met: Callable[[float], bool], low: float, high: float, step
 def cost_per_million(price: float, rate: float) -> float:
     """Return the cost of a million predictions by a node with a price for an hour, at a rate per second.
 
-    >>> cost_per_million(0.36, 100)
+    >>> round(cost_per_million(0.36, 100), 6)
     1.0
     """
     return price / SECONDS_PER_HOUR * 1e6 / rate
