@@ -7,6 +7,7 @@ Source: Schroeder, Wierman and Harchol-Balter 2006, "Open versus closed: a cauti
 compare with, Kleinrock 1975, "Queueing systems", volume 1, chapter 5 (Pollaczek and Khinchin's formula).
 """
 
+import bisect
 import math
 import threading
 import time
@@ -77,33 +78,36 @@ def send_batches(
     When more than the share ``most_late`` of all requests took longer than ``limit``, no further one is sent: their
     latencies are infinite.
     """
-    latencies, delays = np.full(len(arrivals), math.inf), np.full(len(arrivals), np.nan)
+    times: list[float] = arrivals.tolist()  # lists, because this code is a part of the time of each request
+    latencies, delays = [math.inf] * len(times), [math.nan] * len(times)
     lock, failures, next_number, late = threading.Lock(), list[BaseException](), 0, 0
-    begin = time.perf_counter() + LEAD - (arrivals[0] if len(arrivals) else 0.0)
+    begin = time.perf_counter() + LEAD - (times[0] if times else 0.0)
 
     def take(count: int) -> list[int]:
         nonlocal next_number
         with lock:
-            first, next_number = next_number, min(next_number + count, len(arrivals))
+            first, next_number = next_number, min(next_number + count, len(times))
             return list(range(first, next_number))
 
     def waiting() -> int:
-        return max(0, int(np.searchsorted(arrivals, time.perf_counter() - begin, side="right")) - next_number)
+        return max(0, bisect.bisect_right(times, time.perf_counter() - begin) - next_number)
 
     def work(send: SendBatch) -> None:
         nonlocal late
         try:
-            while not failures and late <= most_late * len(arrivals) and (numbers := take(1)):
-                due = begin + arrivals[numbers[0]]
+            while not failures and late <= most_late * len(times) and (numbers := take(1)):
+                due = begin + times[numbers[0]]
                 if (early := due - time.perf_counter()) > 0:
                     time.sleep(early)
                     delays[numbers[0]] = time.perf_counter() - due
                 if largest > 1:
                     numbers += take(min(waiting(), largest - 1))
                 send(numbers)
-                latencies[numbers] = time.perf_counter() - begin - arrivals[numbers]
-                with lock:
-                    late += int((latencies[numbers] > limit).sum())
+                end = time.perf_counter() - begin
+                for number in numbers:
+                    latencies[number] = end - times[number]
+                    if latencies[number] > limit:
+                        late += 1
         except BaseException as error:  # raised again in the thread that waits
             failures.append(error)
 
@@ -114,7 +118,7 @@ def send_batches(
         thread.join()
     if failures:
         raise failures[0]
-    return OpenLoop(latencies, delays[np.isfinite(delays)])
+    return OpenLoop(np.array(latencies), np.array([delay for delay in delays if math.isfinite(delay)]))
 
 
 def find_capacity(is_met: Callable[[float], bool], low: float, high: float, steps: int) -> float:
