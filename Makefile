@@ -106,7 +106,7 @@ lock: $(UV)  ## resolve the dependencies with uv into a plain file, with hashes
 # The package lists of the images, with hashes, for the Python of the base image: the pins of the lock, except for packages that
 # have other versions there. Three kinds have tensorflow-cpu, a third of TensorFlow's size; gpu has TensorFlow with CUDA.
 EXTRAS_tf := --extra tensorflow --extra onnx --extra openvino --extra s3 --extra gs --extra abfs --extra signing \
-  --extra mlflow --extra model-registry --extra tensorboard
+  --extra mlflow --extra model-registry --extra tensorboard --extra otlp --extra openlineage
 EXTRAS_beam := $(EXTRAS_tf) --extra beam --extra tune
 EXTRAS_tfx := $(EXTRAS_beam) --extra tfx --extra kfp
 EXTRAS_gpu := $(EXTRAS_beam) --extra tensorrt

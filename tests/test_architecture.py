@@ -66,6 +66,7 @@ LAYERS = (
     ("fleet", "notifications"),
     ("run_records",),
     ("tfx", "process_engine", "kfp"),
+    ("telemetry",),
     ("dag",),
     ("component",),
     ("execution",),

@@ -49,6 +49,8 @@ _PACKAGES = {
     **dict.fromkeys(("ml_metadata", "tensorflow_metadata", "tensorflow_model_analysis", "tfx_bsl"), "tfx"),
     **dict.fromkeys(("tensorflow_data_validation", "tensorflow_transform"), "tfx"),
     **dict.fromkeys(("kfp_server_api", "kubernetes", "urllib3"), "kfp"),
+    "openlineage": "openlineage-python",
+    "opentelemetry": "opentelemetry-sdk",
 }
 
 

@@ -13,6 +13,7 @@ from tests import toys
 from tfopt.artifacts import Files
 from tfopt.cli.engines import ENGINES, default_engine, load_engine
 from tfopt.component import Input
+from tfopt.dag.run_events import RunEvent, StepEnded, StepStarted, listening
 from tfopt.dag.tracing import trace
 from tfopt.errors import ComponentError
 
@@ -102,9 +103,14 @@ def failing(steps, data: Input[Files], *, how: str = "refuse") -> None:
 def test_a_failed_step_raises_its_own_error_and_is_not_reused(engine, data, tmp_path):
     dag, root, run = trace(failing), tmp_path / "root", load_engine(engine)
     for _ in range(2):
-        with pytest.raises(ComponentError) as refusal:
+        events: list[RunEvent] = []
+        with pytest.raises(ComponentError) as refusal, listening(events.append):
             run(dag, {"data": data}, root)
         assert refusal.value.fix == "give something else"
+        ended = {event.step: event for event in events if isinstance(event, StepEnded)}
+        assert "give something else" in str(ended["fail"].error)
+        assert not ended["fail"].outcome
+        assert not ("count" in ended and ended["count"].error)
     assert not list((root / "artifacts" / "fail").rglob("half"))
     with pytest.raises(Exception, match="a bug"):
         run(dag, {"data": data, "how": "crash"}, root)
@@ -120,12 +126,37 @@ def test_a_missing_source_is_refused_before_the_first_step(engine, data, tmp_pat
     assert not (tmp_path / "root" / "artifacts").exists()
 
 
+def check_events(events: list[RunEvent]) -> None:
+    """Check that the events have the inputs of each step, and that digests connect them with outputs."""
+    outputs: dict[str, str | None] = {}
+    starts: set[str] = set()
+    for event in events:
+        if isinstance(event, StepStarted):
+            starts.add(event.step)
+            inputs = [artifact.uri for listed in event.inputs.values() for artifact in listed]
+            if event.step == "add":
+                assert set(inputs) == outputs.keys()
+            else:
+                assert [Path(uri).name for uri in inputs] == ["data with ä.txt"]
+        elif isinstance(event, StepEnded):
+            assert event.outcome
+            outputs |= {artifact.uri: event.outcome.digests[name] for name, artifact in event.outcome.outputs.items()}
+            if event.step == "add":
+                read = event.outcome.inputs["reports"]  # TFX has an artifact that is two inputs at one of them only
+                assert read
+                assert set(read) <= set(outputs.values())
+    assert (len(starts), len(outputs), None in outputs.values()) == (3, 3, False)
+
+
 @DAILY
 def test_each_step_logs_its_number_and_its_time_or_that_it_is_reused(engine, data, tmp_path, caplog):
     caplog.set_level(logging.INFO, logger="tfopt")
     for end in (r"done in \d+\.\d s", "reused"):
         caplog.clear()
-        load_engine(engine)(trace(counting), {"data": data}, tmp_path / "root")
+        events: list[RunEvent] = []
+        with listening(events.append):
+            load_engine(engine)(trace(counting), {"data": data}, tmp_path / "root")
+        check_events(events)
         lines = [record.getMessage() for record in caplog.records if record.name.startswith("tfopt.")]
         assert len(lines) == 6
         for step in ("[1/3] count", "[2/3] count_2", "[3/3] add"):  # on TFX's Beam runner the first two in any order

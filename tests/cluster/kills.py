@@ -45,11 +45,11 @@ PAUSE = 12.0  # seconds between two kills, on average
 def kill_one(rng: random.Random) -> str | None:
     """Kill a process of a random kind that runs; return the kind."""
     name = rng.choice(list(VICTIMS))
-    found = [process for process in processes(VICTIMS[name]) if process.pid != 1]
-    if not found:
+    victims = [process for process in processes(VICTIMS[name]) if process.pid != 1]
+    if not victims:
         return None
     try:
-        rng.choice(found).kill()
+        rng.choice(victims).kill()
     except psutil.Error:
         return None
     return name
@@ -130,11 +130,12 @@ def main() -> int:
             folder = Path(temporary, str(number))
             folder.mkdir()
             submitted = submit(folder, number, 3)
-            found = disturb(submitted, rng, killed) or defects(submitted, store)
+            wrong_facts = disturb(submitted, rng, killed) or defects(submitted, store)
             ends["succeeded" if submitted.process.returncode == 0 else "failed"] += 1
-            wrong += len(found)
+            wrong += len(wrong_facts)
             print(
-                f"run {number}: exit code {submitted.process.returncode}; {killed.total()} kills; {found}", flush=True
+                f"run {number}: exit code {submitted.process.returncode}; {killed.total()} kills; {wrong_facts}",
+                flush=True,
             )
         undisturbed = submit(folder, number, 0)
         last = [] if undisturbed.wait() == 0 else ["the run without kills failed"]

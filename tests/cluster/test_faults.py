@@ -62,27 +62,27 @@ def commands() -> str:
 
 def processes(word: str) -> list[psutil.Process]:
     """Return the processes of the node with a word in their command line."""
-    found = []
+    matches = []
     for process in psutil.process_iter():
         try:
             if any(word in part for part in process.cmdline()) and process.pid != os.getpid():
-                found.append(process)
+                matches.append(process)
         except psutil.Error:
             continue
-    return found
+    return matches
 
 
 @contextmanager
 def stopped(word: str) -> Iterator[None]:
     """Stop the processes whose command has a word, and continue them at the end."""
-    found = processes(word)
-    assert found, word
-    for process in found:
+    matches = processes(word)
+    assert matches, word
+    for process in matches:
         process.send_signal(signal.SIGSTOP)
     try:
         yield
     finally:
-        for process in found:
+        for process in matches:
             process.send_signal(signal.SIGCONT)
 
 

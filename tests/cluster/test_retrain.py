@@ -36,8 +36,8 @@ def volume(servers: None) -> Any:
     modes, storage = ["ReadWriteOnce"], {"storage": "1Gi"}
     specification = {"accessModes": modes, "capacity": storage, "hostPath": {"path": str(path)}, "storageClassName": ""}
     persistent = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": CLAIM}, "spec": specification}
-    wanted = {"accessModes": modes, "resources": {"requests": storage}, "storageClassName": "", "volumeName": CLAIM}
-    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}, "spec": wanted}
+    requested = {"accessModes": modes, "resources": {"requests": storage}, "storageClassName": "", "volumeName": CLAIM}
+    claim = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": CLAIM}, "spec": requested}
     apply([persistent, claim])
     return path
 

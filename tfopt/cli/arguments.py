@@ -5,6 +5,8 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn, TypeAlias
 
+from tfopt.cli.terminal.detection import print_error
+from tfopt.cli.terminal.json_log import is_json
 from tfopt.component import Component, Port
 from tfopt.dag.dag import Dag
 from tfopt.declaration.parameters import Parameter
@@ -55,8 +57,16 @@ class CommandParser(argparse.ArgumentParser):
         return f"{hint}; {self.prog} --help describes them" if hint.startswith("known") else hint
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage and an error, and exit with code 2."""
+        """Print the usage, except in JSON lines, and an error, and exit with code 2."""
+        if is_json():
+            self.exit(2, f"{self.prog}: error: {message}")
         super().error(indented(message))
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        """Print an error, and end the process."""
+        if message:
+            print_error(message.removesuffix("\n"))
+        super().exit(status)
 
 
 def component_parser(component: Component, prog: str) -> argparse.ArgumentParser:

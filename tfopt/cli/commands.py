@@ -34,12 +34,14 @@ from tfopt.dag.dag import Dag, resolve_source
 from tfopt.dag.outcome import Outcome
 from tfopt.dag.planned_step import ALWAYS
 from tfopt.dag.policy_checks import check_policies
+from tfopt.dag.run_events import run_reported
 from tfopt.data import beam_runner
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.kfp.container_entry import run_step
 from tfopt.reports import report_schema
 from tfopt.storage import remote_files
+from tfopt.telemetry.delivery import exported
 from tfopt.value_types import JsonObject
 
 HAS_WORK, NOT_BLESSED, UNDECIDED = 2, 3, 4  # exit codes
@@ -285,8 +287,8 @@ def _run_component(component: Component, debug: bool, arguments: argparse.Namesp
     names = [*component.inputs, *component.outputs, *component.parameters]
     values = {name: value for name in names if (value := getattr(arguments, name, None)) is not None}
     library_logs = contextlib.nullcontext() if debug else capture_library_logs()
-    with beam_runner.runner_arguments(getattr(arguments, "beam_pipeline_arg", [])), library_logs:
-        outputs = component(**values)
+    with beam_runner.runner_arguments(getattr(arguments, "beam_pipeline_arg", [])), library_logs, exported():
+        outputs = run_reported(component, values)
     if arguments.json:
         printed = {name: {"uri": output.uri, "metadata": output.metadata} for name, output in outputs.items()}
         print(json.dumps(printed, indent=1))

@@ -14,6 +14,7 @@ from tfopt.dag.outcome import Outcome
 from tfopt.dag.planned_step import PlannedStep
 from tfopt.errors import ComponentError
 from tfopt.run_records.run_record import add_decision, add_inputs, recorded_run
+from tfopt.telemetry.delivery import exported
 
 ENGINES = {
     "beam": "TFX's Beam runner, with ML Metadata",
@@ -55,7 +56,11 @@ def run_recorded(
     """Run a DAG with an engine and the options of its ``run``; show the progress, and record the run in its folder."""
     sources, parameters = ({name: values[name] for name in names} for names in (dag.sources, dag.parameters))
     facts = {"engine": engine, "sources": sources, "parameters": parameters}
-    with redirect_library_logs(root / "run.log", len(dag.steps)), recorded_run(root, dag.name, **facts) as record:
+    with (
+        redirect_library_logs(root / "run.log", len(dag.steps)),
+        exported(),
+        recorded_run(root, dag.name, **facts) as record,
+    ):
         outcomes = load_engine(engine)(dag, values, root, **options)
         artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
         add_decision(record, root, artifacts)

@@ -10,7 +10,8 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Sequence
+import traceback
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import tfopt
@@ -20,6 +21,7 @@ from tfopt.cli.completion import complete
 from tfopt.cli.overview import component_list, pipeline_list
 from tfopt.cli.run_files.run_file import RunFile, files_of
 from tfopt.cli.terminal.detection import print_error, remove_progress_bar
+from tfopt.cli.terminal.json_log import FormatError, is_json, log_format
 from tfopt.cli.terminal.log_redirect import progress_on_terminal
 from tfopt.cli.termination import (
     INTERRUPTED,
@@ -56,9 +58,32 @@ def supervised_main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
     if "_ARGCOMPLETE" in os.environ:  # a shell completes a line
         complete(build_parser)
-    if "--debug" in words:
-        return main(words)
     open_streams()  # otherwise the memory that both processes share would get the number of a closed stream
+    return _run_formatted(words, _run_debugged if "--debug" in words else _run_supervised, is_process=True)
+
+
+def _run_formatted(words: Sequence[str], run: Callable[[list[str]], int], *, is_process: bool = False) -> int:
+    """Run a command with the log format that its words name."""
+    try:
+        with log_format(words, is_process=is_process) as others:
+            return run(others)
+    except FormatError as error:
+        print_error(f"tfopt: error: {error}")
+        return 2
+
+
+def _run_debugged(words: Sequence[str]) -> int:
+    """Run a command in this process; a traceback is part of JSON lines."""
+    if not is_json():
+        return main(words)
+    try:
+        return main(words)
+    except Exception:
+        traceback.print_exc()
+        return 1
+
+
+def _run_supervised(words: Sequence[str]) -> int:
     process = os.getpid()
     with step_process():
         end = run_supervised(lambda: main(words))
@@ -73,6 +98,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     debug = "--debug" in words  # allowed at every position, also before the command
     words = [word for word in words if word != "--debug"]
     open_streams()
+    return _run_formatted(words, functools.partial(_run_caught, debug=debug))
+
+
+def _run_caught(words: list[str], *, debug: bool) -> int:
+    """Run a command and return its exit code, also after an exception, which is reported."""
     try:
         with interruptible(), progress_on_terminal(), interrupted_by_sigterm(), scratch_folder():
             code = _run_command(words, debug)
@@ -88,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt as error:
         what, code = ("terminated", TERMINATED) if isinstance(error, Terminated) else ("interrupted", INTERRUPTED)
-        print(f"tfopt: {what}; incomplete outputs are removed, and the next run resumes", file=sys.stderr)
+        print_error(f"tfopt: {what}; incomplete outputs are removed, and the next run resumes")
         return code
     except Exception as error:
         if debug:
@@ -121,7 +151,7 @@ def report_death(death: Death, words: Sequence[str] = ()) -> int:
     with scratch_folder():  # removes the folders of ended processes
         pass
     if death.status in REQUESTED:
-        print(f"tfopt: {describe_exit(death.status)}; the next run resumes", file=sys.stderr)
+        print_error(f"tfopt: {describe_exit(death.status)}; the next run resumes")
         return 128 - death.status
     report_error(death_error(death), words)
     return 1
@@ -181,7 +211,7 @@ def build_parser(words: Sequence[str], debug: bool = False) -> argparse.Argument
 def _run_command(words: list[str], debug: bool) -> int:
     names = [*component_names(), *COMMANDS]
     if words and words[0] not in names and ":" not in words[0] and not words[0].startswith("-"):
-        print(f"tfopt: error: no command or component {words[0]!r}; {nearest(words[0], names)}", file=sys.stderr)
+        print_error(f"tfopt: error: no command or component {words[0]!r}; {nearest(words[0], names)}")
         return 2
     arguments = build_parser(words, debug).parse_args([*words[:1], *normalize_options(words[1:])])
     return int(arguments.run_command(arguments))
@@ -196,8 +226,9 @@ def _overview() -> str:
     return (
         f"components (tfopt COMPONENT … runs one; MODULE:NAME is a component of yours)\n\n{component_list()}\n\n"
         f"{pipeline_list()}\n\n"
-        "tfopt NAME --help explains a command or component. Everywhere, --json prints the results as JSON, and "
-        "--debug shows\ntracebacks and the log messages of libraries.\n"
+        "tfopt NAME --help explains a command or component. Everywhere, --json prints the results as JSON, "
+        "--log-format json\nwrites each log line as a JSON object, and --debug shows tracebacks and the messages of "
+        "libraries.\n"
     )
 
 

@@ -9,7 +9,7 @@
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -94,6 +94,12 @@ class Step:
         """The outputs of earlier steps among its inputs."""
         wires = (item for wire in self.inputs.values() for item in (wire if isinstance(wire, tuple) else (wire,)))
         return [wire for wire in wires if isinstance(wire, StepOutput)]
+
+    def present_inputs(self, available: Container[Value]) -> dict[str, list[Value]]:
+        """Return what each input gets; an optional source without a path is not available."""
+        wires = {name: wire if isinstance(wire, tuple) else (wire,) for name, wire in self.inputs.items()}
+        present = {name: [value for value in wire if value in available] for name, wire in wires.items()}
+        return {name: values for name, values in present.items() if values}
 
     def resolve(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the parameters with the pipeline's values in place of placeholders."""

@@ -1,13 +1,15 @@
-"""Write the state of a fleet as metrics of Prometheus, for the textfile collector of its node exporter."""
+"""Metrics of a fleet: for OTLP, and as a file for the textfile collector of Prometheus's node exporter."""
 
 import datetime
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 
 from tfopt.error_messages import first_line
 from tfopt.errors import MachineError
 from tfopt.fleet.destination_state import DestinationState
 from tfopt.fleet.fleet_report import FleetReport
+from tfopt.telemetry.delivery import Sample
 
 LABEL = "destination"
 GAUGES = {
@@ -19,10 +21,12 @@ GAUGES = {
     "tfopt_problems": "Number of reasons for which the destination needs attention.",
     "tfopt_cost_per_million": "Cost of a million predictions at the measured throughput.",
 }
+METRIC = "Main metric and latency (ms) of the served model."
+REGRESSED = "1 if it is worse than in earlier runs."
 
 
-def write_metrics(report: FleetReport, file: Path) -> None:
-    """Write the metrics; the file appears complete, and replaces an earlier one.
+def write_metrics(samples: Sequence[Sample], file: Path) -> None:
+    """Write metrics; the file appears complete, and replaces an earlier one.
 
     Raises:
         MachineError: If the package prometheus-client is not installed.
@@ -33,25 +37,29 @@ def write_metrics(report: FleetReport, file: Path) -> None:
         fix = "pip install 'tfopt[metrics]'"
         raise MachineError(first_line(error), "the package that writes metrics of Prometheus", fix) from error
     registry = prometheus.CollectorRegistry()
-    gauges = {name: prometheus.Gauge(name, text, [LABEL], registry=registry) for name, text in GAUGES.items()}
-    values = prometheus.Gauge(
-        "tfopt_metric", "Main metric and latency (ms) of the served model.", [LABEL, "metric"], registry=registry
-    )
-    regressed = prometheus.Gauge(
-        "tfopt_metric_regressed", "1 if it is worse than in earlier runs.", [LABEL, "metric"], registry=registry
-    )
-    for state in report.destinations:
-        for name, value in _values(state).items():
-            if value is not None:
-                gauges[name].labels(state.name).set(value)
-        for metric in state.metrics:
-            if (value := metric.values[-1]) is not None:
-                values.labels(state.name, metric.metric).set(value)
-                regressed.labels(state.name, metric.metric).set(bool(metric.regression))
-    time = prometheus.Gauge("tfopt_fleet_timestamp_seconds", "When the fleet was read.", registry=registry)
-    time.set(_seconds(report.time))
+    labels = {sample.name: list(sample.labels) for sample in samples}
+    texts = {sample.name: sample.description for sample in samples}
+    gauges = {name: prometheus.Gauge(name, text, labels[name], registry=registry) for name, text in texts.items()}
+    for sample in samples:
+        gauge = gauges[sample.name]
+        (gauge.labels(**sample.labels) if sample.labels else gauge).set(sample.value)
     file.parent.mkdir(parents=True, exist_ok=True)
     prometheus.write_to_textfile(str(file), registry)
+
+
+def fleet_samples(report: FleetReport) -> list[Sample]:
+    """Return the metrics of a fleet."""
+    samples = [Sample("tfopt_fleet_timestamp_seconds", "When the fleet was read.", _seconds(report.time) or 0.0)]
+    for state in report.destinations:
+        label = {LABEL: state.name}
+        values = _values(state).items()
+        samples += [Sample(name, GAUGES[name], value, label) for name, value in values if value is not None]
+        for metric in state.metrics:
+            if (value := metric.values[-1]) is not None:
+                labels = {**label, "metric": metric.metric}
+                samples.append(Sample("tfopt_metric", METRIC, value, labels))
+                samples.append(Sample("tfopt_metric_regressed", REGRESSED, bool(metric.regression), labels))
+    return samples
 
 
 def _values(state: DestinationState) -> dict[str, float | None]:

@@ -16,11 +16,13 @@ from typing import Any
 
 from tfopt.artifacts import Artifact, Evaluation, Model
 from tfopt.component import Component, Port
+from tfopt.dag.run_events import run_reported
 from tfopt.error_messages import first_line
 from tfopt.errors import ComponentError
 from tfopt.processes.isolation import written_after_step
 from tfopt.reports.evaluation_report import EvaluationReport
 from tfopt.storage.remote_files import is_remote
+from tfopt.telemetry.delivery import exported
 
 log = logging.getLogger(__name__)
 
@@ -49,8 +51,8 @@ def run_step(
     arguments |= {name: _local_path(targets[name]["uri"]) for name in component.outputs}
     arguments |= _parameter_values(component, message.parameters)
     log.info("the same on the command line: %s", _command_line(component, arguments))
-    with written_after_step(message.output_file, *(_local_path(one["uri"]) for one in targets.values())):
-        outputs = component(**arguments)
+    with exported(), written_after_step(message.output_file, *(_local_path(one["uri"]) for one in targets.values())):
+        outputs = run_reported(component, arguments, _addresses(message))
     written = _write_outputs(outputs, targets)
     # one key for each model: a collected input has several
     models = {name: [key for key in names for _ in sources[key]] for name, names in keys.items()}
@@ -93,6 +95,13 @@ def parse_message(executor_input: str, component: Component) -> Message:
         fix = "run the step from its compiled pipeline or component.yaml, of this version"
         raise ComponentError(received, f"KFP's ExecutorInput, with an address for {', '.join(component.outputs)}", fix)
     return parsed
+
+
+def _addresses(message: Message) -> dict[str, str]:
+    """Return the address of each mounted artifact, whose path exists in this pod only."""
+    uris = [uri for listed in message.sources.values() for uri in listed]
+    uris += [target["uri"] for target in message.targets.values()]
+    return {_local_path(uri): uri for uri in uris}
 
 
 def _mapping(value: Any) -> dict[str, Any]:

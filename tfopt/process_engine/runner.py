@@ -1,17 +1,17 @@
 """Run a DAG in this process and its children, with results and their records in the run's folder, or plan that."""
 
 import time
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tfopt.artifacts import Artifact
 from tfopt.dag.dag import Dag, Step, Value
-from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
+from tfopt.dag.outcome import Outcome, RunOutcome
 from tfopt.dag.planned_step import Action, PlannedStep, after, why_run
+from tfopt.dag.run_events import report_end, report_start, reporting_failure
 from tfopt.data import beam_runner
-from tfopt.declaration.component import Component
 from tfopt.process_engine.result_cache import StepResults
 from tfopt.process_engine.scheduler import run_steps
 from tfopt.processes.preloaded_processes import preloading
@@ -48,21 +48,23 @@ def run(dag: Dag, values: Mapping[str, Any], root: Path, *, beam_args: Sequence[
         digests = {source: source_digest(artifact) for source, artifact in artifacts.items()}
 
         def start(step: Step) -> Callable[[], Outcome]:
-            log_start(dag, step.id)
-            present = _present_inputs(step, artifacts)
-            inputs = {name: [digests[value] for value in values] for name, values in present.items()}
-            paths = {name: [artifacts[value].uri for value in values] for name, values in present.items()}
+            present = step.present_inputs(artifacts)
+            inputs = {name: [digests[value] for value in listed] for name, listed in present.items()}
+            opened = {name: [artifacts[value] for value in listed] for name, listed in present.items()}
+            report_start(dag, step, values, opened)
+            paths = {name: [artifact.uri for artifact in listed] for name, listed in opened.items()}
             parameters = step.resolve(values)
             # In this thread: Python 3.11 fails when two threads parse source code, which the digest of the code does.
             results = StepResults(root, step, inputs, step.component.check(parameters))
-            return partial(_run_step, step.component, results, inputs, paths, parameters)
+            return partial(_run_step, step, results, inputs, paths, parameters)
 
         def finish(step: Step, outcome: Outcome) -> None:
-            log_end(dag, step.id, reused=outcome.reused, seconds=outcome.seconds)
+            outcome.digests = {name: output.content_digest for name, output in outcome.outputs.items()}
+            report_end(dag, step.id, outcome)
             ended[step.id] = outcome
             for name, output in step.outputs.items():
                 artifacts[output] = outcome.outputs[name]
-                digests[output] = outcome.outputs[name].content_digest
+                digests[output] = outcome.digests[name]
 
         run_steps(list(dag.steps.values()), start, finish, jobs)
     return RunOutcome({step: ended[step] for step in dag.steps})
@@ -79,7 +81,7 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
     digests: dict[Value, str | None] = {source: source_digest(artifact) for source, artifact in sources.items()}
     steps: dict[str, PlannedStep] = {}
     for step in dag.steps.values():
-        inputs = _present_inputs(step, digests)
+        inputs = step.present_inputs(digests)
         content = {name: [digests[value] for value in listed] for name, listed in inputs.items()}
         results = StepResults(root, step, content, step.component.check(step.resolve(values)))
         outputs = results.find()
@@ -98,28 +100,22 @@ def plan(dag: Dag, values: Mapping[str, Any], root: Path) -> dict[str, PlannedSt
 
 
 def _run_step(
-    component: Component,
+    step: Step,
     results: StepResults,
     inputs: dict[str, list[str | None]],
     paths: Mapping[str, list[str]],
     parameters: Mapping[str, Any],
 ) -> Outcome:
     """Return the outcome of a step: an earlier result if there is one, else that of an execution."""
-    start = time.monotonic()
-    outputs = results.find(mark_used=True)
-    if outputs is not None:
-        return Outcome(True, time.monotonic() - start, outputs, inputs)
-    arguments = {name: listed if component.inputs[name].many else listed[0] for name, listed in paths.items()}
-    outputs = component(**arguments, **results.new_targets(), **parameters)
-    results.store(outputs, time.monotonic() - start)
+    component, start = step.component, time.monotonic()
+    with reporting_failure(step.id):
+        outputs = results.find(mark_used=True)
+        if outputs is not None:
+            return Outcome(True, time.monotonic() - start, outputs, inputs)
+        arguments = {name: listed if component.inputs[name].many else listed[0] for name, listed in paths.items()}
+        outputs = component(**arguments, **results.new_targets(), **parameters)
+        results.store(outputs, time.monotonic() - start)
     return Outcome(False, time.monotonic() - start, outputs, inputs)
-
-
-def _present_inputs(step: Step, available: Container[Value]) -> dict[str, list[Value]]:
-    """Return the artifacts of each input of a step; an optional source without a path is not available."""
-    wires = {name: wire if isinstance(wire, tuple) else (wire,) for name, wire in step.inputs.items()}
-    present = {name: [value for value in wire if value in available] for name, wire in wires.items()}
-    return {name: values for name, values in present.items() if values}
 
 
 def source_digest(artifact: Artifact) -> str | None:

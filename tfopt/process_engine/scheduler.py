@@ -49,17 +49,22 @@ def run_steps(
                         waiting.remove(step)
                         running[threads.submit(contextvars.copy_context().run, _named, step, start(step))] = step
                 if running:
-                    ended = wait(running, return_when=FIRST_COMPLETED).done
-                    outcomes = [(running.pop(future), future.result()) for future in ended]
+                    for future in wait(running, return_when=FIRST_COMPLETED).done:
+                        outcome = future.result()
+                        step = running.pop(future)
+                        done.add(step.id)
+                        finish(step, outcome)
                 else:
                     step = ready[0]
                     waiting.remove(step)
-                    outcomes = [(step, start(step)())]
-                for step, outcome in outcomes:
+                    outcome = start(step)()
                     done.add(step.id)
                     finish(step, outcome)
         except Exception:
             wait(running)
+            for future, step in running.items():
+                if not future.exception():
+                    finish(step, future.result())
             raise
     except BaseException as error:
         if not isinstance(error, Exception):  # Ctrl-C: without their child processes the threads end at once

@@ -1,4 +1,4 @@
-"""Memory of this process: its peak, and the return of freed memory to the operating system."""
+"""Memory of processes: their peak, and the return of freed memory to the operating system."""
 
 import contextlib
 import ctypes
@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 
-def peak_memory() -> int:
-    """Return the peak resident memory of this process in bytes.
+def peak_memory(process: int | str = "self") -> int:
+    """Return the peak resident memory of a process in bytes.
 
     ``resource.getrusage`` would include the parent's peak, because Linux keeps ``ru_maxrss`` across exec.
     """
-    marks = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
+    marks = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{process}/status").read_text())
     return int(marks[1]) * 1024 if marks else 0
 
 

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import platform
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -15,6 +16,7 @@ import tfopt
 from tfopt.artifacts import Artifact, Decision, Pushed
 from tfopt.dag.dag import Dag, PipelineInput
 from tfopt.dag.outcome import Outcome
+from tfopt.dag.run_events import RunEnded, RunStarted, publish
 from tfopt.error_messages import first_line, nearest
 from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
@@ -53,13 +55,16 @@ class RunRecord:
     code: dict[str, str] = field(default_factory=dict)  # digest of the source files of each step's component
     python: str = ""
     packages: dict[str, str] = field(default_factory=dict)
+    id: str = ""  # UUID
 
 
 @contextlib.contextmanager
 def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[RunRecord]:
-    """Record a run, at its start and at its end; the block sets what is known when it succeeded."""
+    """Record and report a run, at its start and at its end; the block sets what is known when it succeeded."""
+    facts |= {"id": str(uuid.uuid4())}
     started = RunRecord(pipeline, "running", _now(), platform.node(), os.getpid(), tfopt.__version__, **facts)
     _write(root, started)
+    publish(RunStarted(started.id, pipeline, started.engine))
     record = replace(started, inputs={})  # another dict, which the block fills
     try:
         yield record
@@ -67,8 +72,10 @@ def recorded_run(root: Path, pipeline: str, **facts: Any) -> Iterator[RunRecord]
         state: State = "interrupted" if isinstance(error, KeyboardInterrupt) else "failed"
         text = first_line(error).removeprefix("received: ")  # of a ComponentError
         _write(root, replace(started, state=state, ended=_now(), error=text))
+        publish(RunEnded(error))
         raise
     _write(root, replace(record, state="succeeded", ended=_now()))
+    publish(RunEnded(selected=record.selected, pushed=record.pushed))
 
 
 def add_inputs(record: RunRecord, dag: Dag, values: Mapping[str, Any], outcomes: Mapping[str, Outcome]) -> None:

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import os
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -15,8 +14,10 @@ from tfx.dsl.components.common.importer import Importer
 from tfx.orchestration import metadata
 from tfx.orchestration import pipeline as tfx_pipeline
 
-from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Wire
-from tfopt.dag.outcome import Outcome, RunOutcome, log_end, log_start
+from tfopt.artifacts import Artifact
+from tfopt.dag.dag import Dag, PipelineInput, Step, StepOutput, Value, Wire
+from tfopt.dag.outcome import Outcome, RunOutcome
+from tfopt.dag.run_events import StepEnded, publish, report_end, report_start
 from tfopt.data.beam_runner import worker_errors
 from tfopt.errors import ComponentError
 from tfopt.processes.preloaded_processes import preloading
@@ -24,7 +25,7 @@ from tfopt.storage.owned_files import is_own
 from tfopt.storage.remote_files import content_digest, is_remote
 from tfopt.storage.run_folder import METADATA, locked_run
 from tfopt.storage.scratch import scratch_folder
-from tfopt.tfx.cached_executions import artifacts_of, executions_of, reject_unusable
+from tfopt.tfx.cached_executions import DIGEST, artifacts_of, executions_of, reject_unusable
 from tfopt.tfx.components import IMPLEMENTATION, TYPES, Executor, node
 
 SOURCE_DIGEST = "digest"  # custom property of an imported source
@@ -49,11 +50,13 @@ def run(
         if os.path.lexists(root / METADATA) and not is_own(root / METADATA):  # it could name any file as a result
             received = f"{root / METADATA}: a link, or a file of another user"
             raise ComponentError(received, "metadata that this user's runs wrote", "pass another folder with --root")
+        values = dag.values(values)
         tfx_dag = pipeline(dag, values, root, beam_args=beam_args)
         codes = {node.exec_properties.get(IMPLEMENTATION) for node in tfx_dag.components}
         reject_unusable(tfx_dag.metadata_connection_config, codes, IMPLEMENTATION)
         Executor.failure = None
-        with _logged_progress(dag), preloading(is_run=True, will_fork=dag.has_concurrent_steps):
+        progress = _Progress(dag, values, tfx_dag.metadata_connection_config)
+        with progress.reporting(), preloading(is_run=True, will_fork=dag.has_concurrent_steps):
             try:
                 with worker_errors():
                     import_runner(engine)().run(tfx_dag)
@@ -61,8 +64,7 @@ def run(
                 if Executor.failure is None:
                     raise
                 raise Executor.failure from error
-        with metadata.Metadata(tfx_dag.metadata_connection_config) as handle:
-            return RunOutcome({step.id: _outcome(handle.store, dag, step) for step in dag.steps.values()})
+        return RunOutcome({step: progress.outcome(step) for step in dag.steps})
 
 
 def pipeline(
@@ -120,50 +122,74 @@ def import_runner(engine: str) -> Any:
     return BeamDagRunner
 
 
-@contextlib.contextmanager
-def _logged_progress(dag: Dag) -> Iterator[None]:
-    """Log the progress of the steps, which TFX's runners report in absl's log at level INFO."""
-    progress, handler = _Progress(dag), absl_logging.get_absl_handler()
-    verbosity, level = absl_logging.get_verbosity(), handler.level
-    logging.getLogger("absl").addHandler(progress)
-    absl_logging.set_verbosity(absl_logging.INFO)
-    handler.setLevel(max(level, logging.WARNING))  # the other messages at level INFO are not printed
-    try:
-        yield
-    finally:
-        absl_logging.set_verbosity(verbosity)
-        handler.setLevel(level)
-        logging.getLogger("absl").removeHandler(progress)
-
-
 class _Progress(logging.Handler):
-    """A handler that turns the log messages of TFX's runners into one line per step, with its time."""
+    """A handler that turns the log messages of TFX's runners, one step after another, into events."""
 
-    def __init__(self, dag: Dag) -> None:
+    def __init__(self, dag: Dag, values: Mapping[str, Any], connection: Any) -> None:
         super().__init__()
-        self._dag = dag
-        self._started, self._reused = 0.0, False
+        self._dag, self._values, self._connection = dag, values, connection
+        self._artifacts: dict[Value, Artifact] = {
+            source: source.type(values[name]) for name, source in dag.sources.items() if values[name]
+        }
+        self._outcomes: dict[str, Outcome] = {}
+        self._running = ""
+
+    @contextlib.contextmanager
+    def reporting(self) -> Iterator[None]:
+        """Report the steps, which TFX's runners log with absl at level INFO."""
+        handler = absl_logging.get_absl_handler()
+        verbosity, level = absl_logging.get_verbosity(), handler.level
+        logging.getLogger("absl").addHandler(self)
+        absl_logging.set_verbosity(absl_logging.INFO)
+        handler.setLevel(max(level, logging.WARNING))  # the other messages at level INFO are not printed
+        try:
+            yield
+        except BaseException as error:
+            if self._running:
+                publish(StepEnded(self._running, error=error))
+            raise
+        finally:
+            absl_logging.set_verbosity(verbosity)
+            handler.setLevel(level)
+            logging.getLogger("absl").removeHandler(self)
 
     def emit(self, record: logging.LogRecord) -> None:
-        message = record.getMessage()
-        match = re.fullmatch(r"(?:node|Component) (\S+) is (running|finished)\.", message)
-        if message.startswith("A cached execution"):
-            self._reused = True
-        elif match and match[1] in self._dag.steps and match[2] == "running":
-            self._started, self._reused = time.monotonic(), False
-            log_start(self._dag, match[1])
-        elif match and match[1] in self._dag.steps:
-            log_end(self._dag, match[1], reused=self._reused, seconds=time.monotonic() - self._started)
+        match = re.fullmatch(r"(?:node|Component) (\S+) is (running|finished)\.", record.getMessage())
+        step = self._dag.steps.get(match[1]) if match else None
+        if match and step and match[2] == "running":
+            self._running = step.id
+            inputs = step.present_inputs(self._artifacts)
+            opened = {name: [self._artifacts[value] for value in listed] for name, listed in inputs.items()}
+            report_start(self._dag, step, self._values, opened)
+        elif step:
+            self._running = ""
+            outcome = self.outcome(step.id)
+            self._artifacts |= {output: outcome.outputs[name] for name, output in step.outputs.items()}
+            report_end(self._dag, step.id, outcome)
+
+    def outcome(self, step: str) -> Outcome:
+        """Return the outcome of a step that has ended, from its newest execution."""
+        if step not in self._outcomes:
+            with metadata.Metadata(self._connection) as handle:
+                self._outcomes[step] = _outcome(handle.store, self._dag, self._dag.steps[step])
+        return self._outcomes[step]
 
 
 def _outcome(store: Any, dag: Dag, step: Step) -> Outcome:
     """Read the newest execution of a step."""
     newest = executions_of(store, dag, step)[0]
     read, written = artifacts_of(store, newest)
-    inputs: dict[str, list[str | None]] = {}
-    for name, artifact in read:
-        inputs.setdefault(name, []).append(artifact.custom_properties[SOURCE_DIGEST].string_value or None)
+    named = {
+        name: _stored_digest(artifact, SOURCE_DIGEST) or _stored_digest(artifact, DIGEST) for name, artifact in read
+    }
+    keys = {port.name: port.keys(named) for port in step.component.inputs.values()}
+    inputs = {name: [named[key] for key in listed] for name, listed in keys.items() if listed}
     seconds = (newest.last_update_time_since_epoch - newest.create_time_since_epoch) / 1000
     uris = {name: artifact.uri for name, artifact in written}
     outputs = {name: port.type(uris[name]) for name, port in step.component.outputs.items()}
-    return Outcome(newest.last_known_state == newest.CACHED, seconds, outputs, inputs)
+    digests = {name: _stored_digest(artifact, DIGEST) for name, artifact in written}
+    return Outcome(newest.last_known_state == newest.CACHED, seconds, outputs, inputs, digests)
+
+
+def _stored_digest(artifact: Any, name: str) -> str | None:
+    return artifact.custom_properties[name].string_value or None

@@ -11,9 +11,10 @@ from tfopt.cli.arguments import Subparsers, add_command, add_json_option
 from tfopt.errors import ComponentError
 from tfopt.fleet.destination_state import Destination, DestinationState
 from tfopt.fleet.fleet_report import FleetReport, read_fleet
-from tfopt.fleet.metrics_file import write_metrics
+from tfopt.fleet.metrics_file import fleet_samples, write_metrics
 from tfopt.formatting import visible
 from tfopt.reports import report_schema
+from tfopt.telemetry.delivery import send_samples
 
 NEEDS_ATTENTION = 2  # exit code
 KEYS = ("destination", "name", "price", "requests_per_second")
@@ -63,8 +64,10 @@ def _fleet(arguments: argparse.Namespace) -> int:
 
         arguments.output.parent.mkdir(parents=True, exist_ok=True)
         arguments.output.write_text(render_page(report), encoding="utf-8")
+    samples = fleet_samples(report)
     if arguments.metrics:
-        write_metrics(report, arguments.metrics)
+        write_metrics(samples, arguments.metrics)
+    send_samples(samples)
     if arguments.json:
         print(json.dumps(report_schema.dump(report), indent=1))
     else:

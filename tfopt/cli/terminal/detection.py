@@ -5,6 +5,8 @@ import re
 import sys
 from typing import IO
 
+from tfopt.cli.terminal import json_log
+
 
 def is_interactive(stream: IO[str]) -> bool:
     """Return True for a terminal, unless the user or CI wants plain lines."""
@@ -15,6 +17,9 @@ def is_interactive(stream: IO[str]) -> bool:
 
 def print_error(text: str) -> None:
     """Print an error on the standard error; a terminal shows what it is about in color."""
+    if json_log.is_json():
+        json_log.write_error(text)
+        return
     if not is_interactive(sys.stderr):
         print(text, file=sys.stderr)
         return
@@ -25,5 +30,5 @@ def print_error(text: str) -> None:
 
 def remove_progress_bar() -> None:
     """Remove the progress bar that a killed process left in the last line, and show the cursor again."""
-    if is_interactive(sys.stderr):
+    if is_interactive(sys.stderr) and not json_log.is_json():
         print("\r\x1b[2K\x1b[?25h", end="", file=sys.stderr, flush=True)

@@ -5,12 +5,14 @@ import logging
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
+from tfopt.cli.terminal import json_log
 from tfopt.cli.terminal.detection import is_interactive
 from tfopt.dag.outcome import running_step
+from tfopt.dag.run_events import listening
 from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.processes.exit_status import last_lines
@@ -35,13 +37,25 @@ class LogFormatter(logging.Formatter):
         return indented(super().format(record))
 
 
+def log_formatter(layout: str) -> logging.Formatter:
+    """Return the formatter of log lines: JSON, or text in a layout."""
+    return json_log.JsonFormatter() if json_log.is_json() else LogFormatter(layout)
+
+
 @contextlib.contextmanager
 def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[None]:
     """Send the messages of libraries to a file, and tfopt's progress to the terminal and the file.
 
     Native code writes to file descriptor 2, so the descriptor itself is redirected. The file is continued; a large one
     becomes ``FILE.1`` instead of the previous one. If the number of steps is known, a terminal gets a progress bar.
+    With JSON lines there is no file: their logger distinguishes the messages of libraries.
     """
+    if json_log.is_json():
+        handler = logging.StreamHandler()
+        handler.setFormatter(json_log.JsonFormatter())
+        with _handling([handler], handler):
+            yield
+        return
     log_file.parent.mkdir(parents=True, exist_ok=True)
     with contextlib.suppress(FileNotFoundError):  # there is none yet, or another run renames it
         if log_file.stat().st_size > LIMIT:
@@ -56,21 +70,30 @@ def redirect_library_logs(log_file: Path, steps: int | None = None) -> Iterator[
         to_file = _LogFile(stream, terminal)
         to_file.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
         to_terminal.setFormatter(LogFormatter("%(message)s"))
-        log, root = logging.getLogger("tfopt"), logging.getLogger()
-        log_handlers, root_handlers = log.handlers[:], root.handlers[:]
-        log.handlers[:] = [handler for handler in log_handlers if type(handler) is not logging.StreamHandler]
-        log.handlers += [to_terminal, to_file]
-        root.handlers[:] = [to_file]
-        with contextlib.suppress(ImportError):  # absl is installed with TensorFlow only
-            from absl import logging as absl_logging  # its handler would duplicate the messages
-
-            absl_logging.get_absl_handler().setLevel(logging.CRITICAL)
         try:
-            yield
+            with _handling([to_terminal, to_file], to_file):
+                yield
         finally:
-            log.handlers[:] = log_handlers
-            root.handlers[:] = root_handlers
             os.dup2(terminal_descriptor, 2)
+
+
+@contextlib.contextmanager
+def _handling(own: Sequence[logging.Handler], of_libraries: logging.Handler) -> Iterator[None]:
+    """Handle the messages of tfopt and of libraries; handlers of the calling program continue to get those of tfopt."""
+    log, root = logging.getLogger("tfopt"), logging.getLogger()
+    log_handlers, root_handlers = log.handlers[:], root.handlers[:]
+    log.handlers[:] = [handler for handler in log_handlers if type(handler) is not logging.StreamHandler]
+    log.handlers += own
+    root.handlers[:] = [of_libraries]
+    with contextlib.suppress(ImportError):  # absl is installed with TensorFlow only
+        from absl import logging as absl_logging  # its handler would duplicate the messages
+
+        absl_logging.get_absl_handler().setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.handlers[:] = log_handlers
+        root.handlers[:] = root_handlers
 
 
 class _LogFile(logging.StreamHandler):  # type: ignore[type-arg]
@@ -103,6 +126,10 @@ def _terminal_handler(terminal: IO[str], steps: int | None) -> Iterator[logging.
 @contextlib.contextmanager
 def capture_library_logs() -> Iterator[None]:
     """Send the messages of libraries to a temporary file; after an unexpected exception, keep it and print its path."""
+    if json_log.is_json():
+        with redirect_library_logs(Path()):
+            yield
+        return
     descriptor, name = tempfile.mkstemp(prefix="tfopt-", suffix=".log")
     os.close(descriptor)
     keep = False
@@ -130,13 +157,14 @@ def progress_on_terminal() -> Iterator[None]:
         yield
         return
     handler = logging.StreamHandler()
-    handler.setFormatter(LogFormatter("%(message)s"))
+    handler.setFormatter(log_formatter("%(message)s"))
     level, propagate = log.level, log.propagate
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     log.propagate = False
     try:
-        yield
+        with listening(json_log.follow_step):
+            yield
     finally:
         log.removeHandler(handler)
         log.setLevel(level)
