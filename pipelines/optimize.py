@@ -46,6 +46,9 @@ class Selection:
     objective: Inherited
     seconds: Inherited
     batch_sizes: Inherited
+    max_p99_ms: Inherited
+    rate: Inherited
+    price: Inherited
     layout: Inherited
     canary: Inherited
     signing_key: Inherited
@@ -138,7 +141,8 @@ def select_and_push(
     compared = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
     quality = values_of(selection, "label", "output", "metrics", "slices", "max_skipped")
     evaluated = steps.evaluate(**compared, **quality, module=module)
-    measured = steps.benchmark(**compared, **values_of(selection, "seconds", "batch_sizes", "objective"))
+    speed = values_of(selection, "seconds", "batch_sizes", "objective", "max_p99_ms", "rate", "price")
+    measured = steps.benchmark(**compared, **speed)
     selected = steps.select_model(
         baseline=model,
         candidates=candidates,

@@ -17,8 +17,8 @@ class MetricRow:
     # ``share``: each record has 0 or 1, and the intervals are exact; ``mean``: of a number of each record; ``counts``:
     # from counts of classes, with ``macro_`` for the mean over several; ``area``: under a curve of two classes;
     # ``parity``: from the baseline's outputs; ``files``, ``process`` (depends on the machine) and ``clock`` (depends on
-    # its load, too): costs.
-    kind: Literal["share", "mean", "counts", "area", "parity", "files", "process", "clock"]
+    # its load, too), ``load`` (the same, from requests at a rate): costs.
+    kind: Literal["share", "mean", "counts", "area", "parity", "files", "process", "clock", "load"]
     higher_is_better: bool = False
     tasks: tuple[str, ...] = ()  # of `evaluate`. The first metric of a task is its main one, ``quality`` in goals
     # ``%`` for a number from 0 to 1 that is shown in percent and compared in points; empty for a plain number
@@ -52,6 +52,10 @@ METRICS = (
     MetricRow("latency_p90", "clock", unit="ms", title="latency (p90)"),
     MetricRow("latency_p99", "clock", unit="ms", title="latency (p99)"),
     MetricRow("throughput", "clock", True, unit="/s"),
+    MetricRow("capacity", "load", True, unit="/s"),
+    MetricRow("p99_at_rate", "load", unit="ms", title="p99 at the rate"),
+    MetricRow("nodes", "load"),
+    MetricRow("cost", "load", title="cost of a million predictions"),
     MetricRow("size", "files", unit="bytes"),
     MetricRow("size_gzipped", "files", unit="bytes", title="gzipped size"),
     MetricRow("memory", "process", unit="bytes"),
@@ -71,7 +75,8 @@ def names_of_kind(*kinds: str) -> tuple[str, ...]:
 
 
 COUNTED, AREAS = names_of_kind("counts"), names_of_kind("area")
-SIZES, TIMES, COSTS = names_of_kind("files"), names_of_kind("clock"), names_of_kind("files", "process", "clock")
+SIZES, LOADS, TIMES = names_of_kind("files"), names_of_kind("load"), names_of_kind("clock", "load")
+COSTS = names_of_kind("files", "process", "clock", "load")
 ERROR = "error"  # the largest difference to the baseline's output
 # Endings of names, also of metrics of users and of Keras: ``val_binary_accuracy``.
 HIGHER_IS_BETTER = tuple(end for row in METRICS if row.tasks and row.higher_is_better for end in (row.name, *row.keras))

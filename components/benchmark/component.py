@@ -35,6 +35,9 @@ def benchmark(
     decide them with a probability of less than 10 %. The error of 1 % is divided among these looks, so the intervals
     hold wherever a model stops. Its notes then report, for example, "decided after 10 of 60 rounds".
 
+    With ``max_p99_ms`` the capacity of a node follows, in up to 16 rounds of open loops at eight rates. With ``rate``
+    and ``price`` the report also has the nodes that it needs, and the cost of a million predictions.
+
     A candidate that fails is a row with its error. A candidate is not measured at a batch size if its calls take five
     times the baseline's, or twice if loading it and its first call (which may compile it) take longer than its seconds,
     and fewer than 15 would fit in its seconds; its notes report this. Numbers are marked

@@ -10,6 +10,7 @@ from tfopt.components.benchmark import results
 from tfopt.components.benchmark.comparison import Look
 from tfopt.components.benchmark.inputs import Inputs
 from tfopt.components.benchmark.interleaving import measure_interleaved
+from tfopt.components.benchmark.load import LoadMeasurement, count_node_cores
 from tfopt.components.benchmark.machine_conditions import MachineLoad, choose_cores, describe_tensorflow
 from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.components.benchmark.model_process import RUNTIME_DIFFERENCE, ModelProcess, RuntimeProcesses
@@ -17,7 +18,7 @@ from tfopt.components.benchmark.parameters import Settings
 from tfopt.errors import ComponentError
 from tfopt.measurement.machine_fingerprint import fingerprint
 from tfopt.measurement.speedup import LEVEL
-from tfopt.reports.benchmark_report import BenchmarkReport
+from tfopt.reports.benchmark_report import BenchmarkReport, LoadSettings
 from tfopt.value_types import JsonObject
 
 
@@ -29,6 +30,7 @@ def measure_models(
     Raises:
         ComponentError: If the machine has too few cores, or the baseline fails.
     """
+    settings.check()
     cores = choose_cores(settings.threads)
     if len(cores) < settings.threads:
         received = f"benchmark: threads={settings.threads}"
@@ -39,6 +41,9 @@ def measure_models(
         inputs = Inputs(examples, records=max(settings.sizes), seed=settings.seed, folder=Path(folder))
         with _started(models, cores, Path(folder)) as measured:
             schedule = measure_interleaved(measured, settings, inputs.file)
+            loads = (
+                LoadMeasurement(settings, inputs.file, Path(folder)).measure(measured) if settings.max_p99_ms else {}
+            )
         environment = fingerprint(cores) | {
             "nice": measured[0].facts["nice"],
             "load": load.facts(),
@@ -63,8 +68,13 @@ def measure_models(
             "min_effect": settings.min_effect,
             "another_runtime": RUNTIME_DIFFERENCE,
         },
-        models=[results.summarize_model(model, looks, schedule) for model in measured],
+        models=[results.summarize_model(model, looks, schedule, loads.get(model.name)) for model in measured],
         split=settings.split if examples else None,
+        load=LoadSettings(
+            settings.max_p99_ms, settings.rate, settings.arrivals, count_node_cores(settings), settings.price
+        )
+        if settings.max_p99_ms
+        else None,
     )
 
 

@@ -41,10 +41,10 @@ class RuntimeConfig:
 class RuntimeProcesses(contextlib.ExitStack):
     """The processes that models are forked from, one for each runtime configuration."""
 
-    def __init__(self, cores: Sequence[int], folder: Path) -> None:
-        """Store the cores that the processes are pinned to, and the folder of their logs."""
+    def __init__(self, cores: Sequence[int], folder: Path, instances: int = 1) -> None:
+        """Store the cores that the processes are pinned to, the folder of their logs, and the instances of a model."""
         super().__init__()
-        self._cores, self._folder = cores, folder
+        self._cores, self._folder, self._instances = cores, folder, instances
         self.temporary = folder / "tmp"  # of the models
         self.temporary.mkdir(exist_ok=True)
         self._started: dict[RuntimeConfig, WorkerProcess] = {}
@@ -58,7 +58,7 @@ class RuntimeProcesses(contextlib.ExitStack):
                 ",".join(map(str, self._cores)),
                 ",".join(config.formats),
                 log=self._folder / f"runtime{len(self._started)}.log",
-                environment=_environment(len(self._cores)) | dict(config.variables),
+                environment=_environment(len(self._cores) // self._instances) | dict(config.variables),
             )
             self._started[config] = self.enter_context(process)
         return self._started[config]

@@ -8,8 +8,12 @@ from typing import Annotated
 from tfopt.component import Between, Names, Reads, SameAs
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import Objective
+from tfopt.measurement.metric_names import check_load
+from tfopt.serving.load_generator import Arrivals
 
 TURNS = 2  # in a round; the second runs in the reverse order of the first, so that drift cancels
+# Objectives for which the closed loop compares as for latency.
+NOT_CLOSED_LOOP = ("size", "size_gzipped", "memory", "quality", "capacity", "cost")
 SHORTEST_TURN_SECONDS = 0.02  # in a shorter turn, the first calls after another model's turn would dominate
 
 
@@ -56,6 +60,15 @@ class Settings:
         objective: The metric that the selected model shall be best at. Models are compared with the fastest one,
             which may take more rounds, at the largest batch size for throughput, and else at the smallest one. All are
             compared with the baseline at every batch size.
+        max_p99_ms: Also measure the capacity of a node: the most requests per second, of one example each, at which
+            99 % of them are answered within so many milliseconds of their arrival (an open loop). Numbers of threads
+            and instances that use all cores, and batches of waiting requests up to each of ``batch_sizes``, are tried
+            for each model, and the best is measured. This takes up to ten times ``seconds`` for each model.
+        rate: Requests per second. The report says how many nodes they need, and the p99 if one node gets all of them.
+        arrivals: Times of the requests: ``poisson`` for the random times of many independent users, ``constant`` for
+            equal distances.
+        node_cores: Cores of a node; by default all that this process may use.
+        price: Price of a node for an hour, in any currency: reports the cost of a million predictions at the capacity.
         split: Split of the examples.
         seed: Seed of the order of the turns and of random inputs.
     """
@@ -66,9 +79,18 @@ class Settings:
     rounds: Annotated[int, Between(8, 1000)] = 60
     min_effect: Annotated[float, Between(0, 1)] = 0.005
     # A run with another objective than throughput reuses the measurements for latency.
-    objective: Annotated[Objective, SameAs("latency", ("size", "size_gzipped", "memory", "quality"))] = "latency"
+    objective: Annotated[Objective, SameAs("latency", NOT_CLOSED_LOOP)] = "latency"
+    max_p99_ms: Annotated[float, Between(0.001)] | None = None
+    rate: Annotated[float, Between(0.001)] | None = None
+    arrivals: Arrivals = "poisson"
+    node_cores: Annotated[int, Between(1)] | None = None
+    price: Annotated[float, Between(0)] | None = None
     split: str = "eval"
     seed: int = 0
+
+    def check(self) -> None:
+        """Raise ComponentError for parameters of the load without its limit."""
+        check_load(self.max_p99_ms, rate=self.rate, price=self.price, node_cores=self.node_cores)
 
     @property
     def sizes(self) -> list[int]:

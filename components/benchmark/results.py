@@ -14,7 +14,7 @@ from tfopt.components.benchmark.measured_model import MeasuredModel
 from tfopt.formatting import data_size
 from tfopt.measurement.interim_looks import LookSchedule
 from tfopt.measurement.saturation import find_saturation
-from tfopt.reports.benchmark_report import MOST_DISTURBED, Latency, ModelBenchmark
+from tfopt.reports.benchmark_report import MOST_DISTURBED, Latency, ModelBenchmark, NodeLoad
 from tfopt.runtimes import environment
 
 STABLE_SPREAD = 0.1  # of the middle half of the rounds, relative to their median; more is not stable
@@ -28,7 +28,9 @@ SCHEMA = pa.schema([
 ])  # fmt: skip
 
 
-def summarize_model(model: MeasuredModel, looks: Mapping[int, Look], schedule: LookSchedule) -> ModelBenchmark:
+def summarize_model(
+    model: MeasuredModel, looks: Mapping[int, Look], schedule: LookSchedule, load: NodeLoad | None
+) -> ModelBenchmark:
     """Return the measurements of one model; ``looks`` has the comparisons of all models by batch size."""
     sizes, file_sizes = list(model.samples), model.model.sizes()
     rounds = {size: len(model.samples[size]) for size in sizes}
@@ -63,6 +65,7 @@ def summarize_model(model: MeasuredModel, looks: Mapping[int, Look], schedule: L
             *size_notes(model.model, file_sizes),
             *(note for size in sizes for note in _instability(model, size)),
         ],
+        load=load,
     )
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from tfopt.data.batches import Batch
+    from tfopt.runtimes.runtime import Call
 
 
 STAT = Path("/proc/stat")
@@ -122,6 +123,44 @@ class Worker:
                 durations.append(end - start)
         gc.enable()
         return np.array(durations, np.int64), load.foreign_share()
+
+    def start_instances(self, uri: str, signature: str, threads: int, count: int, batch_sizes: list[int]) -> None:
+        """Load further instances of the model, and call each once at every batch size."""
+        from tfopt import runtimes  # imports NumPy
+        from tfopt.artifacts import Model
+
+        self._instances = [self._runtime]
+        while len(self._instances) < count:
+            self._instances.append(runtimes.load(Model(uri), signature=signature, threads=threads))
+        self._sized: dict[int, list[Batch]] = {}
+        for batch_size in sorted(batch_sizes):
+            self.prepare(batch_size)
+            self._sized[batch_size] = self._batches
+            for instance in self._instances[1:]:
+                instance.run(self._batches[0])
+
+    def open_loop(
+        self, arrivals: "NDArray[np.float64]", largest: int, limit: float, most_late: float
+    ) -> "tuple[NDArray[np.float64], NDArray[np.float64], float]":
+        """Send requests at these times; return their latencies, the generator's delays, and the cores' foreign load.
+
+        Waiting requests share a call of up to ``largest``; it has the smallest measured batch size that holds them. The
+        load ends early as in `send_batches`.
+        """
+        from tfopt.serving.load_generator import send_batches  # imports NumPy
+
+        sized = {size: batches for size, batches in self._sized.items() if size <= largest}
+
+        def answer(run: "Call", numbers: list[int]) -> None:
+            batches = sized[min(size for size in sized if size >= len(numbers))]
+            run(batches[numbers[0] % len(batches)])
+
+        clients = [functools.partial(answer, instance.run_without_limit) for instance in self._instances]
+        load = CoreLoad()
+        gc.disable()
+        result = send_batches(clients, arrivals, max(sized), limit, most_late)
+        gc.enable()
+        return result.latencies, result.delays, load.foreign_share()
 
     def facts(self) -> ModelFacts:
         """Return peak memory, priority, and the configuration of TensorFlow if it was imported.

@@ -25,7 +25,9 @@ from tfopt.keras_models.backbones import Backbone, read_backbones
 from tfopt.measurement.goals import QUALITY, Goal, read_goals
 from tfopt.reports.examples_manifest import ExamplesManifest, FeatureStatistics
 
-COSTS = tuple(cost for cost in metric_table.COSTS if cost != "throughput")  # known before training
+COSTS = tuple(
+    cost for cost in metric_table.COSTS if cost not in ("throughput", *metric_table.LOADS)
+)  # known before training
 TOP_K = 5  # the default of `evaluate`
 DEFAULT_SIZE = (224, 224, 3)
 

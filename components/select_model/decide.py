@@ -1,8 +1,10 @@
 """Decide between models from the reports of `evaluate` and `benchmark`."""
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict
 from functools import partial
 
+from tfopt import formatting
 from tfopt.artifacts import Model, unique_names
 from tfopt.components.select_model import reasons
 from tfopt.components.select_model.conversion_warnings import conversion_warnings, uncleared
@@ -10,6 +12,7 @@ from tfopt.components.select_model.parameters import Criteria
 from tfopt.components.select_model.regressions import compare_with_history
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY, Goal, read_goals, resolve_goals
+from tfopt.measurement.metric_names import check_load_metric
 from tfopt.measurement.model_measurements import ModelMeasurements, Row, find_row, join_reports, main_metric
 from tfopt.measurement.pareto import pareto_front
 from tfopt.measurement.significance import is_indistinguishable, is_significantly_better
@@ -42,6 +45,11 @@ def decide(
     resolve = _goal_resolver(baseline, quality, criteria)
     goals = resolve(read_goals(criteria.goals), past=partial(history.reference, WINNER))
     objective = quality if criteria.objective == QUALITY else criteria.objective
+    if objective not in baseline.metrics:
+        text = f"a benchmark in which the baseline has {formatting.title(objective)}"
+        check_load_metric(objective, _load_parameters(benchmark), f"objective={objective}")
+        fix = "pass a larger max_p99_ms to benchmark, which the baseline can meet at some rate"
+        raise ComponentError(f"objective={objective}, which {baseline.name} does not have", text, fix)
     warnings, policies = conversion_warnings(models, names), read_policies(criteria.destination)
     failures = {
         model.name: _failures(artifact, model, goals, criteria, evaluation, warnings[model.name], policies)
@@ -78,6 +86,11 @@ def decide(
         records=evaluation.counts.evaluated,
     )
     return models[names.index(chosen.name)], report
+
+
+def _load_parameters(benchmark: BenchmarkReport) -> list[str]:
+    """Return the names of the parameters of a load that a benchmark got."""
+    return [name for name, value in asdict(benchmark.load).items() if value is not None] if benchmark.load else []
 
 
 def choose(models: Sequence[ModelMeasurements], passed: Collection[str], objective: str) -> ModelMeasurements:

@@ -3,6 +3,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from tfopt import formatting
@@ -114,6 +115,8 @@ def _benchmark_options(benchmark: BenchmarkReport) -> list[str]:
     words = [*examples, "--batch-sizes", *map(str, benchmark.batch_sizes)]
     for name in ("threads", "seconds", "rounds", "seed"):
         words += [_option(name), str(getattr(benchmark, name))]
+    for name, value in asdict(benchmark.load).items() if benchmark.load else ():
+        words += [_option(name), str(value)] if value is not None else []
     return [*words, "--min-effect", str(benchmark.interval["min_effect"])]
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from tfopt import formatting
 from tfopt.measurement.goals import Goal
 from tfopt.measurement.model_measurements import NOT_COMPARED, ModelMeasurements
-from tfopt.measurement.significance import is_indistinguishable, is_significantly_better, noise, objective_speedup
+from tfopt.measurement.significance import is_indistinguishable, is_significantly_better, noise
+from tfopt.metric_table import TIMES
 from tfopt.reports.benchmark_report import SpeedupEstimate
 from tfopt.reports.evaluation_report import ConstantModel
 
@@ -87,7 +88,7 @@ class Explanation:
             return f"no {formatting.title(self.objective)}"
         own, best = (self._short_objective(candidate) for candidate in (model, self.chosen))
         if model.baseline and self.baseline_passed and not is_significantly_better(model, self.objective):
-            ratio = objective_speedup(model, self.objective)
+            ratio = model.ratio(self.objective)
             if model.disturbance(self.objective):
                 return NOT_COMPARED
             return f"{own}: {ratio.verdict}" if ratio else f"{own}: not significantly better"
@@ -119,7 +120,7 @@ class Explanation:
             return "baseline"
         if model.disturbance(self.objective):
             return "unstable"
-        ratio = objective_speedup(model, self.objective)
+        ratio = model.ratio(self.objective)
         return (
             formatting.ratio(ratio.value) if ratio else formatting.amount(self.objective, model.value(self.objective))
         )
@@ -156,7 +157,7 @@ class Explanation:
         if model.disturbance(self.objective) or chosen.disturbance(self.objective):
             return ""
         if self.baseline_passed and not is_significantly_better(model, self.objective):
-            if ratio := objective_speedup(model, self.objective):
+            if ratio := model.ratio(self.objective):
                 return f"misses a significant speedup by {formatting.ratio(1 + self.min_effect - ratio.low)}"
             missing = noise(model, self.objective) - model.gain(self.objective).interval[0]
             amount = formatting.distance(self.objective, missing)
@@ -247,7 +248,7 @@ def _format_speedup(ratio: SpeedupEstimate) -> str:
 def _lead_with_advantage(model: ModelMeasurements, metric: str, failure: str) -> str:
     """Put the advantage of a fast or small model before the explanation of a missed goal on another metric."""
     ratio = model.speedup(model.small_batch)
-    if ratio and ratio.verdict == "faster" and not metric.startswith(("latency", "throughput")):
+    if ratio and ratio.verdict == "faster" and metric not in TIMES:
         return f"{formatting.ratio(ratio.value)} as fast, but {failure}"
     if model.baseline and _is_small(model) and not metric.startswith("size"):
         return f"{formatting.relative_size(model.value('size'), model.baseline.value('size'))}, but {failure}"
@@ -259,7 +260,7 @@ def _is_small(model: ModelMeasurements) -> bool:
 
 
 def _not_significant(model: ModelMeasurements, baseline: ModelMeasurements, objective: str) -> str:
-    ratio = objective_speedup(model, objective)
+    ratio = model.ratio(objective)
     if disturbance := model.disturbance(objective):
         text = f"{formatting.title(objective)} is {disturbance}"
     elif ratio:
@@ -274,6 +275,7 @@ def _not_significant(model: ModelMeasurements, baseline: ModelMeasurements, obje
 
 def _better(objective: str) -> str:
     words = {"latency": "faster", "throughput": "faster", "size": "smaller", "size_gzipped": "smaller when gzipped"}
+    words["cost"] = "cheaper"
     return words.get(objective, f"better in {formatting.title(objective)}")
 
 

@@ -40,6 +40,7 @@ def write_report(decision: Decision, models: Sequence[Model], evaluation: Evalua
         evaluation=quality,
         visible_loss=describe_evaluation(quality),
         benchmark=speed,
+        load=speed.load,
         environment=provenance.flatten(speed.environment),
         commands=provenance.commands(models, report, quality, speed),
     )

@@ -5,6 +5,7 @@ from operator import itemgetter
 
 from tfopt import formatting
 from tfopt.measurement.model_measurements import ModelMeasurements, slice_metric
+from tfopt.metric_table import LOADS
 from tfopt.reports.decision_report import ModelDecision
 from tfopt.reports.evaluation_report import SliceMetrics
 from tfopt.value_types import JsonObject
@@ -44,6 +45,7 @@ def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> J
         "smaller": formatting.relative_size(model.value("size"), model.baseline.value("size"))
         if model.baseline and "size" in model.metrics
         else "",
+        "load": _load(model),
         "more": [
             (
                 formatting.title(name),
@@ -51,8 +53,31 @@ def main_row(decided: ModelDecision, model: ModelMeasurements, metric: str) -> J
                 _interval(model, name),
             )
             for name, estimate in model.metrics.items()
-            if name not in (metric, "latency", "latency_p99", "size", "size_gzipped", "error")
+            if name not in (metric, "latency", "latency_p99", "size", "size_gzipped", "error", *LOADS)
         ],
+    }
+
+
+def _load(model: ModelMeasurements) -> JsonObject | None:
+    """Return the cells on a node under load; None if it was not measured."""
+    if not (load := model.load):
+        return None
+
+    def cell(name: str) -> str:
+        estimate = model.metrics.get(name)
+        return formatting.amount(name, estimate.value) if estimate else ""
+
+    return {
+        "capacity": cell("capacity"),
+        "between": _interval(model, "capacity"),
+        "setup": [
+            f"{load.instances} x {load.threads} thread{'s' if load.threads > 1 else ''}",
+            f"batch {load.batch_size}",
+        ],
+        "cost": cell("cost"),
+        "nodes": cell("nodes"),
+        "p99": cell("p99_at_rate"),
+        "not_compared": model.disturbance("capacity") or "",
     }
 
 

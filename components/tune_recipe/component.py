@@ -3,6 +3,7 @@ from tfopt.component import Group, Input, Output, component, find
 from tfopt.components.tune_recipe.earlier_runs import find_previous, first_trial, read_previous
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import FORMATS
+from tfopt.components.tune_recipe.search_cost import check_cost
 from tfopt.errors import ComponentError
 
 
@@ -37,7 +38,8 @@ def tune_recipe(
     measured. The others are measured together with the parent by `evaluate` and `benchmark`. A recipe that fails is a
     trial with the reason.
 
-    The search ends with its trials or minutes, when every recipe was tried, or when a recipe is significantly better at
+    The search ends with its trials or minutes, when every recipe was tried, with ``price`` when a further trial costs
+    more than it is expected to save in a month, or when a recipe is significantly better at
     the objective and meets all goals, if one of them sets a target (threshold, min_improvement). The best recipes are
     then measured again, all in one run, so that no recipe wins by a lucky measurement, and `select_model` selects one.
     If none is significantly better, the output is the model itself.
@@ -69,6 +71,7 @@ def tune_recipe(
     if not settings.formats or not set(settings.formats) <= set(FORMATS):
         received = f"tune_recipe: formats={list(settings.formats)}"
         raise ComponentError(received, f"some of {', '.join(FORMATS)}", "leave formats out for all of them")
+    check_cost(settings)
     find("benchmark").check({"batch_sizes": list(settings.batch_sizes)})
     examples.split("train")
     examples.split("eval")

@@ -27,6 +27,11 @@ class SearchSettings:
         seconds: Measuring time of each model, in a trial and in the last round.
         batch_sizes: Batch sizes to measure, in the syntax of `benchmark`.
         threads: Threads, and cores, of each measured model.
+        max_p99_ms: As in `benchmark`: also measure the capacity of a node, for objective and goals on capacity or cost.
+        price: Price of a node for an hour, in any currency. With it, the search ends when a further trial costs more
+            than it is expected to save in a month: the nodes for ``requests_per_second`` at the capacity, or at the
+            throughput if no ``max_p99_ms`` is passed.
+        requests_per_second: Requests that the model answers at the busiest time.
         records: Number of records for the first comparison of a model with its parent.
         finalists: Maximum number of recipes in the last round.
         seed: Seed of the search, the bootstrap and the order of measurements. Which recipes are tried also depends on
@@ -49,6 +54,9 @@ class SearchSettings:
     seconds: Annotated[float, Between(0.1)] = 6.0
     batch_sizes: Annotated[tuple[str, ...], Names()] = ("1", "32")
     threads: Annotated[int, Between(1)] = 1
+    max_p99_ms: Annotated[float, Between(0.001)] | None = None
+    price: Annotated[float, Between(0)] | None = None
+    requests_per_second: Annotated[float, Between(0.001)] | None = None
     records: Annotated[int, Between(8, 10_000)] = 64
     finalists: Annotated[int, Between(1, 10)] = 3
     seed: int = 0

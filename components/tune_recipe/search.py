@@ -14,6 +14,7 @@ import optuna
 from tfopt.artifacts import Model
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import Recipe, all_recipes, choose_recipe, first_recipes
+from tfopt.components.tune_recipe.search_cost import TrialCost, find_excessive_cost
 from tfopt.components.tune_recipe.trial_models import (
     GIVEN_UP,
     NOT_MADE,
@@ -26,7 +27,7 @@ from tfopt.error_messages import disk_full_error
 from tfopt.errors import ComponentError
 from tfopt.measurement.confidence_bounds import share_interval
 from tfopt.measurement.goals import Goal
-from tfopt.measurement.model_measurements import from_sizes
+from tfopt.measurement.model_measurements import ModelMeasurements, from_sizes
 from tfopt.metric_table import CLASSIFICATION, SIZES, mean_metrics
 
 TARGETS = ("threshold", "min_improvement")  # kinds of goals that set a target; the others set a limit
@@ -53,6 +54,11 @@ class Trial:
     def wins(self) -> bool:
         """Return True if it meets all goals and is significantly better than the baseline."""
         return bool(self.measurement and self.measurement.is_better and not self.measurement.failures)
+
+    @property
+    def eligible(self) -> ModelMeasurements | None:
+        """Return the measurements of a model that meets all goals; None for another one."""
+        return self.measurement.measured if self.measurement and not self.measurement.failures else None
 
     @property
     def score(self) -> float:
@@ -167,7 +173,8 @@ class Search:
             return "every recipe was tried"
         if self.minutes > self.settings.minutes:
             return f"{self.settings.minutes:g} minutes were over"
-        return ""
+        costs = [TrialCost(trial.seconds, trial.eligible) for trial in self.trials]
+        return find_excessive_cost(costs, self.settings) or ""
 
 
 def find_missed_size_goal(child: Model, baseline: Model, goals: Sequence[Goal]) -> str | None:

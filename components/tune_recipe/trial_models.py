@@ -181,6 +181,7 @@ class TrialMeasurer:
         settings, models = self.settings, [self.baseline, *children]
         arguments: Any = {"baseline": self.baseline, "candidates": list(children), "examples": self.examples}
         arguments["signature"] = self.baseline.signature
+        load = {"max_p99_ms": settings.max_p99_ms, "rate": settings.requests_per_second, "price": settings.price}
         with _without_progress():
             find("evaluate")(
                 **arguments,
@@ -202,6 +203,7 @@ class TrialMeasurer:
                 threads=settings.threads,
                 objective=settings.objective,
                 seed=settings.seed,
+                **(load if settings.max_p99_ms else {}),
             )
         quality, speed = Evaluation(folder / "evaluation").load(), Benchmark(folder / "benchmark").load()
         rows = [(name, m.digest, m.format) for name, m in zip(unique_names(models), models, strict=True)]

@@ -13,10 +13,9 @@ from tfopt.components.validate_serving.parameters import ServingTest
 from tfopt.data.batches import Batch
 from tfopt.measurement.saturation import find_saturation
 from tfopt.reports.serving_report import ClientSweep, RateLatency, ServedLatency
-from tfopt.serving.load_generator import arrival_times, replicas_needed, send_open_loop
+from tfopt.serving.load_generator import FEWEST, arrival_times, replicas_needed, send_open_loop
 from tfopt.serving.servers import Client
 
-FEWEST = 100  # requests at a rate: with fewer the 99th percentile is the largest value
 MOST_TIMES = 16  # as many replicas as the throughput needs, when the number of replicas is searched
 ROUNDS = 15  # of a sweep: enough that the median ignores disturbed rounds
 

@@ -16,10 +16,12 @@ from tfopt import formatting
 from tfopt.artifacts import Model
 from tfopt.component import find
 from tfopt.components.select_model.decide import choose
+from tfopt.components.tune_recipe import search as search_module
 from tfopt.components.tune_recipe.component import tune_recipe
 from tfopt.components.tune_recipe.parameters import SearchSettings
 from tfopt.components.tune_recipe.recipes import FORMATS, Recipe, all_recipes, first_recipes
 from tfopt.components.tune_recipe.search import Search, find_excessive_difference, find_missed_size_goal
+from tfopt.components.tune_recipe.search_cost import check_cost
 from tfopt.components.tune_recipe.trial_models import OutputDifference, TrialMeasurement
 from tfopt.components.tune_recipe.tune import select_finalists
 from tfopt.errors import ComponentError
@@ -134,6 +136,28 @@ def test_the_search_stops_as_soon_as_a_recipe_meets_the_target(tmp_path, target)
     assert search.trials[-1].wins
     assert not any(trial.wins for trial in search.trials[:-1])
     assert len(search.trials) == 2  # LiteRT in 8 bits loses too much; OpenVINO in 8 bits meets the target
+
+
+@pytest.mark.parametrize(("rate", "ends"), [(20_000.0, False), (50.0, True)])
+def test_the_search_ends_when_a_further_trial_costs_more_than_it_saves(tmp_path, monkeypatch, rate, ends):
+    """A trial of an hour costs 2; at 20,000 requests a second, fewer nodes save hundreds a month; one can do 50."""
+    clock = iter(range(0, 10**9, 3600))
+    monkeypatch.setattr(search_module.time, "monotonic", lambda: next(clock))
+    planned = PlannedTrials(tmp_path, LOSSLESS, figures)
+    settings = SearchSettings(trials=12, minutes=1e9, price=2.0, requests_per_second=rate)
+    search = Search(planned, planned, settings)
+    stopped = search.run()
+    assert stopped.startswith("a further trial costs") is ends
+    assert len(search.trials) == (5 if ends else 12)
+    assert not ends or "expected to save 0 a month at 50 requests a second" in stopped
+
+
+def test_a_price_without_a_rate_is_refused(tmp_path):
+    for name in ("price", "requests_per_second"):
+        with pytest.raises(ComponentError, match=f"{name}=2 alone"):
+            check_cost(SearchSettings(**{name: 2.0}))
+    with pytest.raises(ComponentError, match="objective=capacity, and benchmark without max_p99_ms"):
+        check_cost(SearchSettings(objective="capacity"))
 
 
 def test_the_search_ends_when_all_recipes_were_tried_or_time_is_up(tmp_path):

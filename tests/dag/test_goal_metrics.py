@@ -149,3 +149,22 @@ def test_tfx_steps_with_different_layouts_are_refused():
     steps.push_model(**chosen)
     with pytest.raises(ComponentError, match="layout='triton', but select_model"):
         steps.push_model(**chosen, layout="triton")
+
+
+@pytest.mark.parametrize(
+    ("values", "received", "fix"),
+    [
+        ({"objective": "cost"}, "objective=cost, and benchmark without max_p99_ms and price", "price=0.2"),
+        ({"goals": ["nodes threshold 2"], "max_p99_ms": 20.0}, "goal 'nodes threshold 2', and benchmark", "rate=300"),
+        ({"price": 0.2}, "price=0.2 without max_p99_ms", "max_p99_ms=20"),
+    ],
+)
+def test_what_depends_on_a_load_is_refused_without_its_parameters(values, received, fix):
+    dag = load("optimize")
+    sources: dict[str, Any] = {
+        name: "gs://bucket/folder" for name, source in dag.sources.items() if not source.optional
+    }
+    dag.values({**sources, "objective": "cost", "max_p99_ms": 20.0, "price": 0.2})
+    with pytest.raises(ComponentError) as refusal:
+        dag.values({**sources, **values})
+    assert received in refusal.value.received and fix in refusal.value.fix

@@ -169,6 +169,11 @@ def test_costs_follow_from_throughput_price_and_rate(tmp_path, capsys):
     assert only["cost"]["saved_per_month"] == pytest.approx(6 * 730.5)
 
 
+def test_a_measured_capacity_takes_the_place_of_the_throughput(tmp_path, capsys):
+    served = write(tmp_path / "served", [run(6, capacity=1000.0)])
+    assert state(capsys, served, "--price", "0.36")["cost"]["per_million"] == pytest.approx(0.1)
+
+
 def test_the_file_of_the_docs_is_valid(tmp_path):
     block = re.findall(r"```yaml\n(.*?)```", Path("docs/operate.md").read_text(), re.DOTALL)[0]
     file = tmp_path / "fleet.yaml"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tfopt.serving import load_generator
-from tfopt.serving.load_generator import arrival_times, replicas_needed, send_open_loop
+from tfopt.serving.load_generator import arrival_times, find_capacity, replicas_needed, send_batches, send_open_loop
 
 
 class Server:
@@ -103,3 +103,41 @@ def test_replicas_are_found_with_few_measurements_or_not_at_all():
     assert len(tried) == len(set(tried)) < 12
     assert replicas_needed(lambda _: True, 4, 9) == 4
     assert replicas_needed(lambda _: False, 1, 6) is None
+
+
+def test_waiting_requests_share_a_batch(monkeypatch):
+    """Ten requests at once, batches of up to four, 10 ms each: 4, 4 and 2 of them."""
+    clock, sizes = SimulatedClock(), []
+    monkeypatch.setattr(load_generator, "time", clock)
+
+    def answer(numbers: list[int]) -> None:
+        sizes.append(len(numbers))
+        clock.sleep(0.01)
+
+    latencies = send_batches([answer], np.zeros(10), largest=4).latencies
+    assert sizes == [4, 4, 2]
+    assert latencies == pytest.approx([0.01] * 4 + [0.02] * 4 + [0.03] * 2)
+    sizes.clear()
+    assert send_batches([answer], arrival_times("constant", 50, 5), largest=4).latencies == pytest.approx([0.01] * 5)
+    assert sizes == [1] * 5  # nothing waits, so nothing is held back for a larger batch
+
+
+def test_a_load_ends_when_its_p99_cannot_meet_the_limit_any_more(monkeypatch):
+    clock, sent = SimulatedClock(), []
+    monkeypatch.setattr(load_generator, "time", clock)
+
+    def answer(numbers: list[int]) -> None:
+        sent.extend(numbers)
+        clock.sleep(0.01)
+
+    result = send_batches([answer], arrival_times("constant", 200, 400), largest=1, limit=0.05)
+    # request n waits n times 5 ms: from the ninth on they are late, and the fifth late one is more than 1 % of 400
+    assert len(sent) == 14 and np.isinf(result.latencies[14:]).all() and np.isfinite(result.latencies[:14]).all()
+
+
+@pytest.mark.parametrize("capacity", [3.0, 47.0, 1500.0])
+def test_a_capacity_is_never_too_high_and_too_low_by_the_resolution_at_most(capacity):
+    tried = []
+    highest = find_capacity(lambda rate: not tried.append(rate) and rate <= capacity, 1.0, 2000.0, 8)
+    assert highest <= capacity < highest * 2000 ** (1 / 2**8) and len(tried) == 8
+    assert find_capacity(lambda _: False, 1.0, 8.0, 3) == 0.0

@@ -20,7 +20,7 @@ from tfopt.declaration.parameters import Parameter
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import read_goals
-from tfopt.measurement.metric_names import check_goal_metrics
+from tfopt.measurement.metric_names import check_goal_metrics, check_load, check_load_metric
 from tfopt.storage.remote_files import is_remote
 
 
@@ -66,6 +66,7 @@ class Placeholder:
 LAYOUT = "layout"  # the parameter of `select_model`, `validate_serving` and `push_model`
 # Parameters of `evaluate` that its metrics depend on; a component without one of them evaluates with this value.
 EVALUATED: dict[str, object] = {"task": "auto", "top_k": 5, "metrics": [], "slices": []}
+LIMIT, LOADED = "max_p99_ms", ("max_p99_ms", "rate", "price")  # parameters of `benchmark` that some metrics depend on
 Value = StepOutput | PipelineInput
 Wire = Value | tuple[Value, ...]
 
@@ -106,6 +107,11 @@ class Step:
             name: values[value.parameter.name] if isinstance(value, Placeholder) else value
             for name, value in self.parameters.items()
         }
+
+    def knows(self, name: str, values: Mapping[str, Any]) -> bool:
+        """Return False for a parameter whose value only the run knows."""
+        value = self.parameters.get(name)
+        return not isinstance(value, Placeholder) or value.parameter.name in values
 
     def value(self, name: str, values: Mapping[str, Any], default: object = None) -> Any:
         """Return a parameter's value; the default if there is no such parameter, None if only the run knows."""
@@ -163,6 +169,7 @@ class Dag:
         What depends on a parameter of the pipeline without a value is not checked.
         """
         self._check_goals(values)
+        self._check_loads(values)
         for step in self.steps.values():
             layout = step.value(LAYOUT, values)
             for wire in step.used_outputs:
@@ -188,6 +195,22 @@ class Dag:
                     except ComponentError as error:
                         received = f"{step.id}: {name}: {error.received}"
                         raise ComponentError(received, error.expected, error.fix) from None
+
+    def _check_loads(self, values: Mapping[str, Any]) -> None:
+        """Raise ComponentError for goals and objectives on a node under load that their benchmark does not measure."""
+        for step in self.steps.values():
+            wire = step.inputs.get("benchmark")
+            benchmark = self.steps[wire.step] if isinstance(wire, StepOutput) else step
+            if LIMIT not in benchmark.component.parameters or not all(benchmark.knows(name, values) for name in LOADED):
+                continue
+            loads = {name: value for name in LOADED if (value := benchmark.value(name, values)) is not None}
+            if benchmark is step:
+                check_load(loads.pop(LIMIT, None), **loads)
+                continue
+            objective = step.value("objective", values)
+            check_load_metric(objective, loads, f"{step.id}: objective={objective}")
+            for goal in read_goals(step.value("goals", values) or []):
+                check_load_metric(goal.metric, loads, f"{step.id}: goal {goal.text!r}")
 
     def _evaluating(self, step: Step) -> Step | None:
         """Return the step whose evaluation the goals of a step are checked on; None if it has none that is known."""

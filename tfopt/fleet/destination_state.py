@@ -2,7 +2,6 @@
 
 import datetime
 import itertools
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,18 +12,17 @@ from tfopt.errors import ComponentError
 from tfopt.metric_table import HIGHER_IS_BETTER, TIMES
 from tfopt.model_store.run_history import WINNER, RunHistory, RunRecord, read_all_runs
 from tfopt.model_store.withdrawals import RECORDS, Changes, find_canary, is_served, is_withdrawn, read_changes
+from tfopt.serving.load_generator import cost_per_million, cost_per_month, nodes_needed
 from tfopt.serving.version_manifest import STATEMENT_SIGNATURE
 from tfopt.storage import remote_files
 
 RUNS = 30  # of each destination that are read
-LATENCY, THROUGHPUT = "latency", "throughput"
+LATENCY, THROUGHPUT, CAPACITY = "latency", "throughput", "capacity"
 # A regression is a value that is worse than the median of the earlier runs by more than this number of standard
 # deviations of one run, and by more than a share of the median, which is larger for times.
 DEVIATIONS, LEAST_CHANGE, LEAST_CHANGE_OF_TIMES = 3.0, 0.01, 0.05
 LATE = 3.0  # a schedule is late after this number of usual intervals
 LEAST_INTERVAL = 1 / 24  # days; runs closer to each other are no schedule
-HOURS_PER_MONTH = 730.5
-SECONDS_PER_HOUR = 3600
 
 Verdict = Literal["pushed", "not pushed", "no runs", "unreadable"]
 
@@ -51,7 +49,7 @@ class MetricHistory:
 
 @dataclass(frozen=True)
 class ServingCost:
-    """Cost of the selected model at its measured throughput, next to that of its baseline."""
+    """Cost of the selected model at its capacity, else at its throughput, next to that of its baseline."""
 
     per_million: float  # of a million predictions
     baseline_per_million: float
@@ -196,14 +194,18 @@ def _metric(blessed: Sequence[RunRecord], metric: str) -> MetricHistory:
 
 
 def _cost(destination: Destination, run: RunRecord) -> ServingCost | None:
-    rates = [model.undisturbed(THROUGHPUT) for model in (run.winner, run.parent)]
+    models = (run.winner, run.parent)
+    rates = [model.undisturbed(CAPACITY) for model in models]
+    if not all(rates):
+        rates = [model.undisturbed(THROUGHPUT) for model in models]
     if not destination.price or not all(rates):
         return None
-    million, baseline = (destination.price / SECONDS_PER_HOUR * 1e6 / rate for rate in rates if rate)
-    if not destination.requests_per_second:
+    million, baseline = (cost_per_million(destination.price, rate) for rate in rates if rate)
+    if not (load := destination.requests_per_second):
         return ServingCost(million, baseline)
-    nodes, before = (math.ceil(destination.requests_per_second / rate) for rate in rates if rate)
-    return ServingCost(million, baseline, nodes, before, (before - nodes) * destination.price * HOURS_PER_MONTH)
+    nodes, before = (nodes_needed(load, rate) for rate in rates if rate)
+    months = [cost_per_month(destination.price, load, rate) for rate in rates if rate]
+    return ServingCost(million, baseline, nodes, before, months[1] - months[0])
 
 
 def _days(days: float) -> str:

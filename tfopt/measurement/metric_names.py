@@ -1,11 +1,14 @@
 """Check the metrics of goals before anything runs."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
+from tfopt import formatting
 from tfopt.error_messages import nearest
 from tfopt.errors import ComponentError
 from tfopt.measurement.goals import QUALITY, Goal, slice_of
-from tfopt.metric_table import COSTS, ERROR, task_metrics
+from tfopt.metric_table import COSTS, ERROR, LOADS, task_metrics
+
+LOAD_PARAMETERS = {"p99_at_rate": ("rate",), "nodes": ("rate",), "cost": ("price",)}  # besides the limit
 
 
 def user_metric(reference: str) -> str:
@@ -34,3 +37,22 @@ def check_goal_metrics(
             fix = nearest(feature, slices) if slices else f"pass slices={feature}"
             evaluated = ", ".join(slices) or "there is none"
             raise ComponentError(f"goal {goal.text!r}", f"a feature in slices of the evaluation: {evaluated}", fix)
+
+
+def check_load(max_p99_ms: float | None, **others: float | None) -> None:
+    """Raise ComponentError if `benchmark` gets other parameters of a load, but not the limit that it has to meet."""
+    others_set = [f"{name}={value:g}" for name, value in others.items() if value is not None]
+    if others_set and max_p99_ms is None:
+        received = f"benchmark: {', '.join(others_set)} without max_p99_ms"
+        expected = "the limit of the p99 in milliseconds, up to which a node takes more requests"
+        raise ComponentError(received, expected, "pass max_p99_ms=20, for example")
+
+
+def check_load_metric(metric: str, parameters: Collection[str], where: str) -> None:
+    """Raise ComponentError for a metric of a node under load if `benchmark` does not get what it depends on."""
+    missing = [name for name in ("max_p99_ms", *LOAD_PARAMETERS.get(metric, ())) if name not in parameters]
+    if metric in LOADS and missing:
+        examples = {"max_p99_ms": "20", "rate": "300", "price": "0.2"}
+        expected = f"the parameters of benchmark that {formatting.title(metric)} depends on"
+        fix = f"pass {' and '.join(f'{name}={examples[name]}' for name in missing)}, for example"
+        raise ComponentError(f"{where}, and benchmark without {' and '.join(missing)}", expected, fix)

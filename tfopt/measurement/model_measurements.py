@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from tfopt import formatting
 from tfopt.artifacts import Model
-from tfopt.metric_table import TIMES, find_metric
+from tfopt.metric_table import LOADS, TIMES, find_metric
 from tfopt.reports import evaluation_report as evaluations
-from tfopt.reports.benchmark_report import MOST_DISTURBED, BenchmarkReport, ModelBenchmark, SpeedupEstimate
+from tfopt.reports.benchmark_report import MOST_DISTURBED, BenchmarkReport, ModelBenchmark, NodeLoad, SpeedupEstimate
 from tfopt.reports.evaluation_report import EvaluationReport, Metric, ModelEvaluation, SliceMetrics
 
 Row = TypeVar("Row", ModelEvaluation, ModelBenchmark)
@@ -69,10 +69,12 @@ class ModelMeasurements:
                 "memory": row.peak_memory_bytes,
                 "load": row.load_seconds,
             }
+        loads = {name: getattr(self.load, name) for name in LOADS} if self.load else {}
         parity = self.evaluation.parity if self.evaluation else {}
         plain["error"] = parity.get("max_abs_error") if self.baseline else 0.0
         quality = {name: _estimate(metric) for name, metric in self.quality.items()}
-        return quality | {name: Estimate(float(value)) for name, value in plain.items() if value is not None}
+        measured = {name: Estimate(load.value, load.low, load.high) for name, load in loads.items() if load}
+        return quality | {name: Estimate(float(v)) for name, v in plain.items() if v is not None} | measured
 
     @property
     def quality(self) -> Mapping[str, Metric]:
@@ -99,14 +101,16 @@ class ModelMeasurements:
         """
         if metric not in TIMES or not self.benchmark:
             return None
+        if metric in LOADS:
+            load = self.load
+            return _describe_disturbance(load.disturbed_rounds, load.rounds) if load and not load.stable else None
         batch = self.large_batch if metric == "throughput" else self.small_batch
         latency, ratio = self.benchmark.latency.get(batch), self.speedup(batch)
         rounds, disturbed = self.benchmark.rounds.get(batch, 0), latency.disturbed_rounds if latency else 0
         is_unstable = ratio.is_unstable if ratio else disturbed > MOST_DISTURBED * rounds
         if not is_unstable:
             return None
-        count = f" in {disturbed} of {rounds} rounds" if disturbed else ""
-        return f"{NOT_COMPARED}, because other processes used the machine{count}"
+        return _describe_disturbance(disturbed, rounds)
 
     @property
     def disturbed_metrics(self) -> list[str]:
@@ -129,8 +133,8 @@ class ModelMeasurements:
     def change(self, metric: str) -> Estimate:
         """Return a metric minus the baseline's: the paired difference if the reports have one, else the plain one.
 
-        Changes of latency and throughput are computed from the speedup, which was measured with both models in
-        turns. Medians taken at different times also differ by the machine's load.
+        Changes of latency, throughput, capacity and cost are computed from the ratio, which was measured with both
+        models in turns. Medians taken at different times also differ by the machine's load.
         """
         if self.baseline is None:
             return NOTHING
@@ -140,9 +144,10 @@ class ModelMeasurements:
         if paired:
             return replace(_estimate(paired), unseen=paired.unseen)
         base = self.baseline.value(metric)
-        if metric == "latency" and (ratio := self.speedup(self.small_batch)):
+        ratio = self.ratio(metric)
+        if ratio and metric in ("latency", "cost"):
             return Estimate(base / ratio.value - base, base / ratio.high - base, base / ratio.low - base)
-        if metric == "throughput" and (ratio := self.speedup(self.large_batch)):
+        if ratio:
             return Estimate(base * ratio.value - base, base * ratio.low - base, base * ratio.high - base)
         return Estimate(self.value(metric) - base)
 
@@ -162,6 +167,25 @@ class ModelMeasurements:
         low, high = (None if end is None else -end for end in (estimate.high, estimate.low))
         return replace(estimate, value=-estimate.value, low=low, high=high)
 
+    def ratio(self, metric: str) -> SpeedupEstimate | None:
+        """Return how many times as good as the baseline it is, for metrics that are measured as such a ratio."""
+        if metric in ("capacity", "cost"):
+            return self.load.over_baseline if self.load else None
+        batch = {"latency": self.small_batch, "throughput": self.large_batch}.get(metric)
+        return self.speedup(batch) if batch else None
+
+    def ratio_to_best(self, metric: str) -> SpeedupEstimate | None:
+        """Return the same ratio to the model that is best at it; None for that model."""
+        if metric in ("capacity", "cost"):
+            return self.load.over_best if self.load else None
+        batch = {"latency": self.small_batch, "throughput": self.large_batch}.get(metric)
+        return self.benchmark.over_fastest.get(batch) if batch and self.benchmark else None
+
+    @property
+    def load(self) -> NodeLoad | None:
+        """Return the measurement of a node under load; None if there was none."""
+        return self.benchmark.load if self.benchmark else None
+
     def speedup(self, batch: str) -> SpeedupEstimate | None:
         """Return the baseline's time over this model's time, with interval and verdict; None if it was not measured."""
         return self.benchmark.speedup.get(batch) if self.benchmark else None
@@ -177,6 +201,11 @@ class ModelMeasurements:
         """Return the batch size of the throughput metric: the largest that the baseline was measured at."""
         benchmark = (self.baseline or self).benchmark
         return str(max((benchmark and benchmark.throughput) or ["1"], key=int))
+
+
+def _describe_disturbance(disturbed: int, rounds: int) -> str:
+    count = f" in {disturbed} of {rounds} rounds" if disturbed else ""
+    return f"{NOT_COMPARED}, because other processes used the machine{count}"
 
 
 def join_reports(

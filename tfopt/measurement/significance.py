@@ -10,7 +10,7 @@ def is_significantly_better(model: ModelMeasurements, objective: str) -> bool:
     """Test whether a model is significantly better than its baseline at the objective."""
     if model.disturbance(objective):
         return False
-    if ratio := objective_speedup(model, objective):
+    if ratio := model.ratio(objective):
         return ratio.verdict == "faster"
     gain = model.gain(objective)
     return not gain.no_bound and gain.interval[0] > noise(model, objective)
@@ -19,31 +19,19 @@ def is_significantly_better(model: ModelMeasurements, objective: str) -> bool:
 def is_indistinguishable(model: ModelMeasurements, best: ModelMeasurements, objective: str) -> bool:
     """Test whether two models may be equally good at the objective.
 
-    If one of them is the fastest model, their ratio was measured. If it is unstable, or neither is the fastest, they
+    If one of them is the best model, their ratio was measured. If it is unstable, or neither is the best, they
     may be equally good if the intervals of their gains overlap.
     """
-    ratio = _ratio_to_fastest(model, best, objective)
+    ratio = _ratio_to_best(model, best, objective)
     if ratio and not ratio.is_unstable:
         return ratio.verdict != "slower"
     first, second = model.gain(objective), best.gain(objective)
     return first.interval[1] + noise(model, objective) >= second.interval[0]
 
 
-def objective_speedup(model: ModelMeasurements, objective: str) -> SpeedupEstimate | None:
-    """Return the speedup at the batch size of the objective; None if it is not one of speed, or was not measured."""
-    batch = _batch(model, objective)
-    return model.speedup(batch) if batch else None
-
-
-def _ratio_to_fastest(first: ModelMeasurements, second: ModelMeasurements, objective: str) -> SpeedupEstimate | None:
-    batch = _batch(first, objective)
-    ratios = [model.benchmark.over_fastest.get(batch) for model in (first, second) if batch and model.benchmark]
-    measured = [ratio for ratio in ratios if ratio]
-    return measured[0] if len(ratios) == 2 and len(measured) == 1 else None
-
-
-def _batch(model: ModelMeasurements, objective: str) -> str | None:
-    return {"latency": model.small_batch, "throughput": model.large_batch}.get(objective)
+def _ratio_to_best(first: ModelMeasurements, second: ModelMeasurements, objective: str) -> SpeedupEstimate | None:
+    measured = [ratio for model in (first, second) if (ratio := model.ratio_to_best(objective))]
+    return measured[0] if len(measured) == 1 else None
 
 
 def noise(model: ModelMeasurements, objective: str) -> float:

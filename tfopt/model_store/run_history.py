@@ -29,7 +29,7 @@ MIN_RUNS = 3  # with fewer comparable runs, no regression is reported
 WINNER: Final[Role] = "winner"
 PARENT: Final[Role] = "parent"
 
-SPEED = names_of_kind("clock", "process")
+SPEED = names_of_kind("clock", "process", "load")
 # Half of the 95 % interval of a median is this factor times the standard deviation over the root of the sample size.
 MEDIAN_HALF_INTERVAL = 1.96 * 1.2533
 MAD_TO_DEVIATION = 1.4826  # scales the median absolute deviation to the standard deviation of a normal distribution

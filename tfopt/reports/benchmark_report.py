@@ -56,6 +56,48 @@ class SaturationRange:
 
 
 @dataclass(frozen=True)
+class Measured:
+    """A value with its interval of 99 %."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class NodeLoad:
+    """A node that serves a model, under requests that do not wait for earlier answers (an open loop)."""
+
+    threads: int  # of each instance
+    instances: int
+    batch_size: int  # the largest number of waiting requests that an instance answers in one call
+    tried: dict[str, float]  # capacity by instances, threads and batch size, in the search of the best ones
+    rounds: int
+    disturbed_rounds: int  # in which other processes used the cores
+    stable: bool  # False if they were too many: nothing was compared, and the interval is that of these rounds
+    requests: int
+    capacity: Measured  # requests per second with a p99 within the limit; 0 if no rate has one
+    # of the requests that found a free instance: p99 of how late the generator sent them, in milliseconds
+    delay_p99_ms: float | None
+    p99_at_rate: Measured | None = None  # in milliseconds, if one node gets all requests; None without a rate
+    nodes: Measured | None = None  # that the rate needs; None without a rate or a capacity
+    cost: Measured | None = None  # of a million predictions; None without a price or a capacity
+    over_baseline: SpeedupEstimate | None = None  # capacity divided by the baseline's; None for the baseline
+    over_best: SpeedupEstimate | None = None  # capacity divided by that of the model with the largest; None for it
+
+
+@dataclass(frozen=True)
+class LoadSettings:
+    """The requests that nodes were measured with."""
+
+    max_p99_ms: float
+    rate: float | None  # requests per second
+    arrivals: str  # ``poisson`` or ``constant``
+    node_cores: int
+    price: float | None  # of a node for an hour
+
+
+@dataclass(frozen=True)
 class ModelBenchmark:
     """The measurements of one model. Keys of the dictionaries are batch sizes."""
 
@@ -81,6 +123,7 @@ class ModelBenchmark:
     # Speedup over the fastest model, from the rounds of both; less than 1 for a slower one. The fastest model itself
     # lacks the batch size.
     over_fastest: dict[str, SpeedupEstimate] = field(default_factory=dict)
+    load: NodeLoad | None = None  # None if it was not measured
 
 
 @dataclass(frozen=True)
@@ -99,3 +142,4 @@ class BenchmarkReport:
     interval: dict[str, Any]  # method, level, looks, ``min_effect`` and ``another_runtime`` of the confidence intervals
     models: list[ModelBenchmark]  # the models, the baseline first
     split: str | None  # split of the examples that the inputs come from; None for random inputs
+    load: LoadSettings | None = None  # None if no capacity was measured

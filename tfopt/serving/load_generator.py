@@ -7,10 +7,13 @@ Source: Schroeder, Wierman and Harchol-Balter 2006, "Open versus closed: a cauti
 compare with, Kleinrock 1975, "Queueing systems", volume 1, chapter 5 (Pollaczek and Khinchin's formula).
 """
 
+import bisect
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -18,9 +21,13 @@ from numpy.typing import NDArray
 
 Times = NDArray[np.float64]
 Send = Callable[[int], object]  # sends the request of a number, and returns when it is answered
+SendBatch = Callable[[list[int]], object]  # the same for several requests in one batch
 Arrivals = Literal["poisson", "constant"]
 
+HOURS_PER_MONTH, SECONDS_PER_HOUR = 730.5, 3600
 LEAD = 0.01  # seconds before the first arrival, in which the threads start
+LATE_SHARE = 0.01  # of the requests: with more, the 99th percentile is above the limit
+FEWEST = 100  # requests at a rate: with fewer the 99th percentile is the largest value
 
 
 @dataclass(frozen=True)
@@ -52,23 +59,55 @@ def send_open_loop(clients: Sequence[Send], arrivals: Times) -> OpenLoop:
     Raises:
         BaseException: What a client raised first; no request is sent afterwards.
     """
-    latencies, delays = np.zeros(len(arrivals)), np.full(len(arrivals), np.nan)
-    numbers, lock, failures = iter(range(len(arrivals))), threading.Lock(), list[BaseException]()
-    begin = time.perf_counter() + LEAD - (arrivals[0] if len(arrivals) else 0.0)
+    return send_batches([partial(_send_first, client) for client in clients], arrivals, largest=1)
 
-    def work(send: Send) -> None:
+
+def _send_first(send: Send, numbers: list[int]) -> None:
+    send(numbers[0])
+
+
+def send_batches(
+    clients: Sequence[SendBatch],
+    arrivals: Times,
+    largest: int,
+    limit: float = math.inf,
+    most_late: float = LATE_SHARE,
+) -> OpenLoop:
+    """Send requests as `send_open_loop` does, but a client that gets free takes all that wait, up to ``largest``.
+
+    When more than the share ``most_late`` of all requests took longer than ``limit``, no further one is sent: their
+    latencies are infinite.
+    """
+    times: list[float] = arrivals.tolist()  # lists, because this code is a part of the time of each request
+    latencies, delays = [math.inf] * len(times), [math.nan] * len(times)
+    lock, failures, next_number, late = threading.Lock(), list[BaseException](), 0, 0
+    begin = time.perf_counter() + LEAD - (times[0] if times else 0.0)
+
+    def take(count: int) -> list[int]:
+        nonlocal next_number
+        with lock:
+            first, next_number = next_number, min(next_number + count, len(times))
+            return list(range(first, next_number))
+
+    def waiting() -> int:
+        return max(0, bisect.bisect_right(times, time.perf_counter() - begin) - next_number)
+
+    def work(send: SendBatch) -> None:
+        nonlocal late
         try:
-            while not failures:
-                with lock:
-                    number = next(numbers, None)
-                if number is None:
-                    return
-                due = begin + arrivals[number]
+            while not failures and late <= most_late * len(times) and (numbers := take(1)):
+                due = begin + times[numbers[0]]
                 if (early := due - time.perf_counter()) > 0:
                     time.sleep(early)
-                    delays[number] = time.perf_counter() - due
-                send(number)
-                latencies[number] = time.perf_counter() - due
+                    delays[numbers[0]] = time.perf_counter() - due
+                if largest > 1:
+                    numbers += take(min(waiting(), largest - 1))
+                send(numbers)
+                end = time.perf_counter() - begin
+                for number in numbers:
+                    latencies[number] = end - times[number]
+                    if latencies[number] > limit:
+                        late += 1
         except BaseException as error:  # raised again in the thread that waits
             failures.append(error)
 
@@ -79,7 +118,46 @@ def send_open_loop(clients: Sequence[Send], arrivals: Times) -> OpenLoop:
         thread.join()
     if failures:
         raise failures[0]
-    return OpenLoop(latencies, delays[np.isfinite(delays)])
+    return OpenLoop(np.array(latencies), np.array([delay for delay in delays if math.isfinite(delay)]))
+
+
+def find_capacity(is_met: Callable[[float], bool], low: float, high: float, steps: int) -> float:
+    """Return the highest of the rates tried between two that meets a limit; 0 if none does, which starts at ``low``.
+
+    Each step tries the middle, on a logarithmic scale, between the highest rate that meets it and the lowest that does
+    not, so the result is too low by at most the ``2**steps``-th root of ``high / low``.
+
+    >>> 95 < find_capacity(lambda rate: rate <= 100, low=10, high=160, steps=6) <= 100
+    True
+    """
+    met = 0.0
+    for _ in range(steps):
+        rate = math.sqrt((met or low) * high)
+        met, high = (rate, high) if is_met(rate) else (met, rate)
+    return met
+
+
+def cost_per_million(price: float, rate: float) -> float:
+    """Return the cost of a million predictions by a node with a price for an hour, at a rate per second.
+
+    >>> round(cost_per_million(0.36, 100), 6)
+    1.0
+    """
+    return price / SECONDS_PER_HOUR * 1e6 / rate
+
+
+def nodes_needed(rate: float, capacity: float) -> int:
+    """Return the number of nodes for a rate per second; a share below a millionth of a node is rounding."""
+    return math.ceil(rate / capacity * (1 - 1e-6))
+
+
+def cost_per_month(price: float, rate: float, capacity: float) -> float:
+    """Return the cost of the nodes for a rate in a month, with a price of each for an hour.
+
+    >>> cost_per_month(0.5, rate=300, capacity=120)
+    1095.75
+    """
+    return nodes_needed(rate, capacity) * price * HOURS_PER_MONTH
 
 
 def replicas_needed(meets: Callable[[int], bool], least: int, most: int) -> int | None:

@@ -1,6 +1,6 @@
 """The table that ends a run in the terminal: each model's measurements, and why it was or was not selected."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -14,6 +14,7 @@ from tfopt.measurement.model_measurements import Estimate, ModelMeasurements, jo
 from tfopt.reports.benchmark_report import SpeedupEstimate
 from tfopt.reports.decision_report import ConstantRow, ModelDecision
 
+SHOWN_LOADS = ("capacity", "cost")  # columns, where they were measured
 MOST_EXPLAINED = 4  # lines on unstable speeds
 
 
@@ -77,19 +78,28 @@ def _table(
     names = formatting.shorten_names([row.name for row in rows], letters)
     # The constant model's name, a sentence, takes several lines rather than the room of the results.
     table.add_column("model", max_width=max(20, *map(len, names)))
-    for title in (formatting.title(metric), "change", "latency", "speed", "size"):
+    loads = [name for name in SHOWN_LOADS if any(name in model.metrics for model in models)]
+    for title in (formatting.title(metric), "change", "latency", "speed", "size", *loads):
         table.add_column(title, justify="right", no_wrap=True)
     table.add_column("result", ratio=1, overflow="fold")
     for name, row, model in zip(names, rows, models, strict=True):
         style = "green" if row.chosen else "" if row.passed else "dim"
-        table.add_row(*(Text(formatting.visible(cell)) for cell in (name, *_cells(row, model, metric))), style=style)
+        table.add_row(
+            *(Text(formatting.visible(cell)) for cell in (name, *_cells(row, model, metric, loads))), style=style
+        )
     if constant:
-        cells = (constant.name, formatting.amount(metric, constant.value), *"----", "a constant answer, for comparison")
+        cells = (
+            constant.name,
+            formatting.amount(metric, constant.value),
+            *"----",
+            *("-" for _ in loads),
+            "a constant answer, for comparison",
+        )
         table.add_row(*(Text(formatting.visible(cell)) for cell in cells), style="dim")
     return table
 
 
-def _cells(row: ModelDecision, model: ModelMeasurements, metric: str) -> list[str]:
+def _cells(row: ModelDecision, model: ModelMeasurements, metric: str, loads: Sequence[str]) -> list[str]:
     """Return the cells of a row after the name; the page has intervals, formats and all reasons."""
     metrics = model.metrics
     change = model.change(metric) if model.baseline and metric in metrics else None
@@ -100,6 +110,7 @@ def _cells(row: ModelDecision, model: ModelMeasurements, metric: str) -> list[st
         formatting.amount("latency", metrics["latency"].value) if "latency" in metrics else "-",
         _speed(speedup),
         formatting.data_size(metrics["size"].value) if "size" in metrics else "-",
+        *(formatting.amount(name, metrics[name].value) if name in metrics else "-" for name in loads),
         f"selected: {row.summary}" if row.chosen else row.summary or row.reasons[0],
     ]
 
