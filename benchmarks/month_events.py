@@ -101,7 +101,8 @@ def replay_canary(folder: Path, canary: Path, served: Path, rows: pd.DataFrame, 
     """
     requests = folder / "requests.jsonl"
     columns = rows.drop(columns="label").head(RECORDS).to_dict("records")
-    requests.write_text("\n".join(json.dumps({"instances": [row]}) for row in columns))
+    records = [{name: [value] for name, value in row.items()} for row in columns]
+    requests.write_text("\n".join(json.dumps({"instances": [record]}) for record in records))
     out = folder / "replayed" / canary.name
     words = ["--recording", str(requests), "--rate", "200", "--goals", f"disagreement max {limit}"]
     words += ["--replayed", str(out / "report"), "--infra-blessing", str(out / "verdict")]
