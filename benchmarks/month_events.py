@@ -14,6 +14,7 @@ import drift
 import numpy as np
 import pandas as pd
 
+from tests.components.exporters import write_split
 from tfopt.artifacts import Model
 
 TFOPT = [sys.executable, "-m", "tfopt.run"]
@@ -128,7 +129,7 @@ def recalibrate_after_drift(folder: Path, engine: str) -> Iterator[str]:
     columns = {name: values[requests] for name, values in scaled.items()}
     train, evaluated = np.array_split(served.labelled, 2)
     for split, rows in (("train", train), ("eval", evaluated)):
-        drift.write_split(
+        write_split(
             folder / "recent", {name: scaled[name][rows] for name in scaled} | {"label": table.labels[rows]}, split
         )
 

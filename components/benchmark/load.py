@@ -304,8 +304,8 @@ def summarize(nodes: Sequence[LoadedNode], settings: Settings) -> dict[str, Node
             capacity=capacity,
             delay_p99_ms=float(np.median(node.delays)) if node.delays else None,
             p99_at_rate=_p99_at_rate(node, own),
-            nodes=_inverse(capacity, lambda rate: float(nodes_needed(settings.rate or 0.0, rate)), settings.rate),
-            cost=_inverse(capacity, lambda rate: cost_per_million(settings.price or 0.0, rate), settings.price),
+            nodes=_inverse(capacity, lambda rate: float(nodes_needed(settings.rate, rate)), settings.rate),
+            cost=_inverse(capacity, lambda rate: cost_per_million(settings.price, rate), settings.price),
             over_baseline=_compare(own, baseline, settings.min_effect),
             over_best=_compare(own, best, max(EQUIVALENCE, settings.min_effect)),
         )
@@ -369,9 +369,9 @@ def _p99_at_rate(node: LoadedNode, estimate: CapacityEstimate | None) -> Measure
     return estimate.interval(math.log(1e3 * np.percentile(latencies, 99)), logs)
 
 
-def _inverse(capacity: Measured, function: Callable[[float], float], setting: float | None) -> Measured | None:
+def _inverse(capacity: Measured, function: Callable[[float], float], setting: float) -> Measured | None:
     """Return what falls with the capacity; None without the setting that it depends on, or without a capacity."""
-    if setting is None or not capacity.low:
+    if not setting or not capacity.low:
         return None
     return Measured(*(function(rate) for rate in (capacity.value, capacity.high, capacity.low)))
 

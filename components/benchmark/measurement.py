@@ -71,7 +71,11 @@ def measure_models(
         models=[results.summarize_model(model, looks, schedule, loads.get(model.name)) for model in measured],
         split=settings.split if examples else None,
         load=LoadSettings(
-            settings.max_p99_ms, settings.rate, settings.arrivals, count_node_cores(settings), settings.price
+            settings.max_p99_ms,
+            settings.rate or None,
+            settings.arrivals,
+            count_node_cores(settings),
+            settings.price or None,
         )
         if settings.max_p99_ms
         else None,

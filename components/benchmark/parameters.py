@@ -63,12 +63,15 @@ class Settings:
         max_p99_ms: Also measure the capacity of a node: the most requests per second, of one example each, at which
             99 % of them are answered within so many milliseconds of their arrival (an open loop). Numbers of threads
             and instances that use all cores, and batches of waiting requests up to each of ``batch_sizes``, are tried
-            for each model, and the best is measured. This takes up to ten times ``seconds`` for each model.
+            for each model, and the best is measured. This takes up to ten times ``seconds`` for each model. When 0: not
+            measured.
         rate: Requests per second. The report says how many nodes they need, and the p99 if one node gets all of them.
+            When 0: it is unknown.
         arrivals: Times of the requests: ``poisson`` for the random times of many independent users, ``constant`` for
             equal distances.
         node_cores: Cores of a node; by default all that this process may use.
         price: Price of a node for an hour, in any currency: reports the cost of a million predictions at the capacity.
+            When 0: it is unknown.
         split: Split of the examples.
         seed: Seed of the order of the turns and of random inputs.
     """
@@ -80,11 +83,11 @@ class Settings:
     min_effect: Annotated[float, Between(0, 1)] = 0.005
     # A run with another objective than throughput reuses the measurements for latency.
     objective: Annotated[Objective, SameAs("latency", NOT_CLOSED_LOOP)] = "latency"
-    max_p99_ms: Annotated[float, Between(0.001)] | None = None
-    rate: Annotated[float, Between(0.001)] | None = None
+    max_p99_ms: Annotated[float, Between(0)] = 0.0
+    rate: Annotated[float, Between(0)] = 0.0
     arrivals: Arrivals = "poisson"
     node_cores: Annotated[int, Between(1)] | None = None
-    price: Annotated[float, Between(0)] | None = None
+    price: Annotated[float, Between(0)] = 0.0
     split: str = "eval"
     seed: int = 0
 

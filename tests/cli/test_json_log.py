@@ -88,7 +88,9 @@ def job(tmp_path: Path) -> Path:
 
 def start(job: Path, *words: str, how: str, engine: str = "process") -> "subprocess.Popen[bytes]":
     command = [*TFOPT, "run", "noisy.py", "--engine", engine, "--set", "data=data.txt", "--set", f"how={how}", *words]
-    return subprocess.Popen([*command, "--log-format", "json"], cwd=job, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}  # of the component above
+    return subprocess.Popen([*command, "--log-format", "json"], cwd=job, env=environment, **pipes)
 
 
 def lines_of(text: bytes) -> list[dict]:

@@ -279,26 +279,28 @@ def test_goals_and_the_objective_of_select_model_take_the_metric(
 ):
     (tmp_path / "module.py").write_text(
         "import numpy as np\n"
-        "def cost(labels, predictions):\n"
+        "def expense(labels, predictions):\n"
         "    return np.abs(predictions.argmax(1) - labels[:, 0])\n"
-        "cost.higher_is_better = False\n"
+        "expense.higher_is_better = False\n"
     )
     models = {"baseline": digits_lite, "candidates": [exported_digits(TFLITE, "dynamic")[0]]}
     measured = evaluate(
         **models, examples=digits_examples, evaluation=tmp_path / "evaluation",
-        module=tmp_path / "module.py", metrics=["module:cost"], replicates=100,
+        module=tmp_path / "module.py", metrics=["module:expense"], replicates=100,
     )["evaluation"].read()  # fmt: skip
     find("benchmark")(**models, examples=digits_examples, benchmark=tmp_path / "benchmark", batch_sizes=["1"], **QUICK)
     reports = {name: tmp_path / name for name in ("evaluation", "benchmark", "selected", "decision", "blessing")}
-    cost = measured["models"][1]["metrics"]["cost"]["value"]
-    goals = [f"cost threshold {cost / 2}", "quality max_degradation 50%", "accuracy threshold 0.5"]
+    expense = measured["models"][1]["metrics"]["expense"]["value"]
+    goals = [f"expense threshold {expense / 2}", "quality max_degradation 50%", "accuracy threshold 0.5"]
     decision = find("select_model")(**models, **reports, goals=goals, objective="quality")["decision"]
     rows = decision.read()["models"]
-    assert [row["metrics"]["cost"] for row in rows] == [row["metrics"]["cost"]["value"] for row in measured["models"]]
-    assert any("cost is" in reason and "at most" in reason for reason in rows[1]["reasons"])
+    assert [row["metrics"]["expense"] for row in rows] == [
+        row["metrics"]["expense"]["value"] for row in measured["models"]
+    ]
+    assert any("expense is" in reason and "at most" in reason for reason in rows[1]["reasons"])
     page = (decision.path / "report.html").read_text()
-    assert "cost" in page
-    assert "--module module.py --metrics module:cost" in page
+    assert "expense" in page
+    assert "--module module.py --metrics module:expense" in page
 
 
 def test_a_worker_without_the_file_has_its_source(module):

@@ -203,9 +203,9 @@ class Dag:
             benchmark = self.steps[wire.step] if isinstance(wire, StepOutput) else step
             if LIMIT not in benchmark.component.parameters or not all(benchmark.knows(name, values) for name in LOADED):
                 continue
-            loads = {name: value for name in LOADED if (value := benchmark.value(name, values)) is not None}
+            loads = {name: value for name in LOADED if (value := benchmark.value(name, values))}
             if benchmark is step:
-                check_load(loads.pop(LIMIT, None), **loads)
+                check_load(loads.pop(LIMIT, 0.0), **loads)
                 continue
             objective = step.value("objective", values)
             check_load_metric(objective, loads, f"{step.id}: objective={objective}")

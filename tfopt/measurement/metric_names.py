@@ -39,10 +39,10 @@ def check_goal_metrics(
             raise ComponentError(f"goal {goal.text!r}", f"a feature in slices of the evaluation: {evaluated}", fix)
 
 
-def check_load(max_p99_ms: float | None, **others: float | None) -> None:
+def check_load(max_p99_ms: float, **others: float | None) -> None:
     """Raise ComponentError if `benchmark` gets other parameters of a load, but not the limit that it has to meet."""
-    others_set = [f"{name}={value:g}" for name, value in others.items() if value is not None]
-    if others_set and max_p99_ms is None:
+    others_set = [f"{name}={value:g}" for name, value in others.items() if value]
+    if others_set and not max_p99_ms:
         received = f"benchmark: {', '.join(others_set)} without max_p99_ms"
         expected = "the limit of the p99 in milliseconds, up to which a node takes more requests"
         raise ComponentError(received, expected, "pass max_p99_ms=20, for example")
