@@ -87,7 +87,7 @@ def try_weaker_goals(folder: Path, environment: Mapping[str, str]) -> str:
     return ""
 
 
-def replay_canary(folder: Path, canary: Path, served: Path, rows: pd.DataFrame, limit: str) -> str:
+def replay_canary(folder: Path, canary: Path, served: Path, rows: pd.DataFrame, answers: str) -> str:
     """Replay requests on a canary and the served version, and promote or withdraw it by the verdict.
 
     Args:
@@ -95,7 +95,7 @@ def replay_canary(folder: Path, canary: Path, served: Path, rows: pd.DataFrame, 
         canary: The canary's folder.
         served: The served version's folder.
         rows: The requests.
-        limit: The largest share of other answers, such as ``"2%"``.
+        answers: What has to agree: ``classes``, or ``values`` (to 1 % of their range).
 
     Returns:
         ``promoted`` or ``withdrawn``, and the reason.
@@ -105,7 +105,8 @@ def replay_canary(folder: Path, canary: Path, served: Path, rows: pd.DataFrame, 
     records = [{name: [value] for name, value in row.items()} for row in columns]
     requests.write_text("\n".join(json.dumps({"instances": [record]}) for record in records))
     out = folder / "replayed" / canary.name
-    words = ["--recording", str(requests), "--rate", "200", "--goals", f"disagreement max {limit}"]
+    words = ["--recording", str(requests), "--rate", "200", "--goals", "disagreement max 2%"]
+    words += ["--answers", answers, "--tolerance", "0.01"]
     words += ["--replayed", str(out / "report"), "--infra-blessing", str(out / "verdict")]
     ended = call(folder, "replay", "--model", str(canary), "--served", str(served), *words)
     if ended.returncode:
