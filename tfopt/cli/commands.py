@@ -17,6 +17,7 @@ from tfopt.cli.arguments import (
     add_component_options,
     add_json_option,
     add_list_option,
+    check_positive,
 )
 from tfopt.cli.completion import add_completion
 from tfopt.cli.destinations.approve import add_approve
@@ -41,6 +42,8 @@ from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.kfp.container_entry import run_step
 from tfopt.reports import report_schema
+from tfopt.run_records.run_cost import describe_cost
+from tfopt.run_records.run_record import find_run
 from tfopt.storage import remote_files
 from tfopt.telemetry.delivery import exported
 from tfopt.value_types import JsonObject
@@ -100,6 +103,11 @@ def _add_run(subparsers: Subparsers) -> None:
     parser = add_command(subparsers, "run", _run, summary, description, epilog=epilog)
     _add_run_options(parser, "print the outputs of each step as JSON", nargs="?")
     parser.set_defaults(usage_error=parser.error)
+    text = (
+        "price of an hour of this machine: the run ends with what it cost and, with a rate of requests, with what its "
+        "push saves in a month (default: the price of a node that benchmark gets, if any)"
+    )
+    parser.add_argument("--price", type=float, help=text)
     text = "run what tfopt plan -o FILE.json planned; refused if inputs, code or earlier results changed since then"
     parser.add_argument("--plan", type=Path, metavar="FILE.json", help=text)
 
@@ -200,13 +208,15 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.set == ["help"]:
         print(overview.describe_values(dag))
         return 0
+    check_positive("--price", arguments.price)
     values, root = _checked_values(dag, arguments), run_folder(dag, arguments.root)
     if arguments.plan:
         now = saved_plan.make_plan(arguments, dag, values, root, load_plan(arguments.engine)(dag, values, root))
         saved_plan.check_plan(arguments.plan, now)
-    options = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
+    options: dict[str, Any] = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
     with notified(arguments.run_file, dag, values, root):
-        outcomes = run_recorded(dag, values, root, arguments.engine, beam_args=arguments.beam_pipeline_arg, **options)
+        options |= {"beam_args": arguments.beam_pipeline_arg, "price": arguments.price}
+        outcomes = run_recorded(dag, values, root, arguments.engine, **options)
     artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
     if arguments.json:
         steps = {}
@@ -218,6 +228,8 @@ def _run(arguments: argparse.Namespace) -> int:
         _print_results({type(artifact): artifact for artifact in artifacts})
         for name, output in last_outputs(dag, outcomes).items():
             print(indented(f"result: {output.path / output.page if output.page else output.uri} ({name})"))
+        if cost := find_run(str(root), root)[1].cost:
+            print(*map(indented, describe_cost(cost)), sep="\n")
         print(indented(f"all results: {root}"))
     decisions = [artifact for artifact in artifacts if isinstance(artifact, Decision)]
     return exit_code_of(decisions) if arguments.require_blessing else 0
