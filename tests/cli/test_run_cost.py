@@ -138,6 +138,7 @@ def test_a_command_with_a_price_prints_and_records_the_cost(tmp_path, monkeypatc
     assert f"cost of this run: {describe_cost(RunCost(**record['cost']))[0].split(': ')[1]}" in printed
     assert main(["runs"]) == 0
     assert "  counting  succeeded; cost " in capsys.readouterr().out
-    assert main([*words, "--price", "0"]) == 1
+    for command in ("run", "plan"):
+        assert main([command, *words[1:], "--price", "0"]) == 1
     error = capsys.readouterr().err
     assert all(part in error for part in ("received: --price 0", "a number above 0", "write for example --price"))

@@ -103,11 +103,6 @@ def _add_run(subparsers: Subparsers) -> None:
     parser = add_command(subparsers, "run", _run, summary, description, epilog=epilog)
     _add_run_options(parser, "print the outputs of each step as JSON", nargs="?")
     parser.set_defaults(usage_error=parser.error)
-    text = (
-        "price of an hour of this machine: the run ends with what it cost and, with a rate of requests, with what its "
-        "push saves in a month (default: the price of a node that benchmark gets, if any)"
-    )
-    parser.add_argument("--price", type=float, help=text)
     text = "run what tfopt plan -o FILE.json planned; refused if inputs, code or earlier results changed since then"
     parser.add_argument("--plan", type=Path, metavar="FILE.json", help=text)
 
@@ -144,6 +139,11 @@ def _add_run_options(parser: CommandParser, json_help: str, nargs: Literal["?"] 
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
     text = (
+        "price of an hour of this machine: tfopt run ends with what it cost and, with a rate of requests, with what its "
+        "push saves in a month (default: the price of a node that benchmark gets, if any)"
+    )
+    parser.add_argument("--price", type=float, help=text)
+    text = (
         f"end with exit code {NOT_BLESSED} if no model meets the goals, so that a CI job fails; "
         f"with {UNDECIDED} if the machine was too busy to compare speeds, and no other model was selected and blessed"
     )
@@ -160,6 +160,7 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object
     values = vars(arguments).get("planned") or arguments.run_file.values(dag, arguments.set, check)
     remote_files.check_characters(str(run_folder(dag, arguments.root)))
     check_engine(arguments.engine)
+    check_positive("--price", arguments.price)
     beam_runner.check_arguments(arguments.beam_pipeline_arg)
     if arguments.jobs < 1 or (arguments.jobs > 1 and arguments.engine != "process"):
         received = f"--jobs {arguments.jobs} with --engine {arguments.engine}"
@@ -208,15 +209,14 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.set == ["help"]:
         print(overview.describe_values(dag))
         return 0
-    check_positive("--price", arguments.price)
     values, root = _checked_values(dag, arguments), run_folder(dag, arguments.root)
     if arguments.plan:
         now = saved_plan.make_plan(arguments, dag, values, root, load_plan(arguments.engine)(dag, values, root))
         saved_plan.check_plan(arguments.plan, now)
-    options: dict[str, Any] = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
+    options = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
     with notified(arguments.run_file, dag, values, root):
-        options |= {"beam_args": arguments.beam_pipeline_arg, "price": arguments.price}
-        outcomes = run_recorded(dag, values, root, arguments.engine, **options)
+        options |= {"beam_args": arguments.beam_pipeline_arg}
+        outcomes = run_recorded(dag, values, root, arguments.engine, arguments.price, **options)
     artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
     if arguments.json:
         steps = {}

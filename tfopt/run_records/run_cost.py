@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class RunCost:
-    """What a run cost, and what the version that it pushed saves."""
+    """The cost of a run, and the saving by the version that it pushed."""
 
     price: float  # of an hour of this machine
     hours: float  # of the steps that were not reused, at most those of the run
     total: float
-    version: int | None = None  # the pushed version; None if nothing can be said about its cost
+    version: int | None = None  # the pushed version; None if its saving is unknown
     compared_with: str = ""  # the version that was served before, or the baseline
     rate: float | None = None  # requests per second that the nodes are for
     serving: ServingCost | None = None  # of the pushed version, next to the other
