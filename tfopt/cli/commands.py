@@ -139,7 +139,7 @@ def _add_run_options(parser: CommandParser, json_help: str, nargs: Literal["?"] 
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
     text = (
-        "price of an hour of this machine: tfopt run ends with what it cost and, with a rate of requests, with what its "
+        "price of an hour of this machine: tfopt run ends with what it cost and, with a rate of requests, what its "
         "push saves in a month (default: the price of a node that benchmark gets, if any)"
     )
     parser.add_argument("--price", type=float, help=text)
