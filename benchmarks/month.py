@@ -6,8 +6,12 @@
 Each day a table of the flights of the last two weeks (2013, New York: they really drift) is exported, and a scheduler
 starts ``tfopt run`` on it, again after a failure, then ``tfopt clean``. Some exports are broken, some runs are killed,
 for two days the disk of the served versions is full, once two runs overlap, once the clock is three days behind. Two
-versions are withdrawn, the second by a command that is killed; the export of the day after the first is the same. At
-the end the last two models are pushed to a bucket of a local S3 server, and the second is withdrawn and restored.
+versions are withdrawn, the second by a command that is killed; the export of the day after the first is the same.
+The receiver of notifications is down when the first withdrawal should be reported. A run file with a goal that is
+weaker than the policy of the destination is refused. Two versions are pushed as canaries: the verdict of a replay
+withdraws the first and promotes the second. At the end the last two models are pushed to a bucket of a local S3
+server, and the second is withdrawn and restored; digits, served in int8, get requests of another scale, which
+`check_drift` and a recalibration repair; and what the served model saves is compared with the cost of all runs.
 
 Needs Linux; the full disk needs root (a small tmpfs), the wrong clock Debian's package ``faketime``. Without them
 these faults are left out, and the table says so. With ``--folder`` and ``--json`` an interrupted month continues after
@@ -38,18 +42,28 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import psutil
+from month_events import (
+    POLICY,
+    TFOPT,
+    Receiver,
+    call,
+    price_of,
+    recalibrate_after_drift,
+    replay_canary,
+    try_weaker_goals,
+)
 from stored_results import load_results, save_results
 
 from tfopt.formatting import data_size
 from tfopt.storage import remote_files
 
 FLIGHTS = Path(__file__).parents[1] / "docs" / "flights"
-TFOPT = [sys.executable, "-m", "tfopt.run"]
+NOTIFY = ["notify", "-f", "retrain.yaml"]
 FIRST = pd.Timestamp("2013-06-01")
 WINDOW = 14  # days of flights in an export
 KEEP = 3  # versions, and executions of each step
 ATTEMPTS = 4  # starts of a run by the scheduler
-LEAST = 8  # days that have room for every fault but "wrong labels"
+LEAST = 11  # days that have room for every fault but "wrong labels"
 HISTORY = 5  # from this day on there is a history, which a model with wrong labels is compared with
 DISK = 64 << 20  # bytes of the disk of the served versions
 ROOM = 200 << 10  # bytes that are free on it while it is full
@@ -60,8 +74,13 @@ BROKEN = {
     "empty": "no flights",
     "labels": "labels of other flights",
 }
+PRICE, RATE = 0.40, 2e6  # of a node for an hour; predictions a second at the busiest time
+CANARIES = {"withdrawn": "2%", "promoted": "60%"}  # what becomes of each canary, by the limit of other answers
 RUN_FILE = f"""\
 pipeline: retrain
+notify:
+  url: ${{RECEIVER}}
+  stale_days: 14
 root: runs/flights
 values:
   data: export.csv
@@ -88,7 +107,7 @@ class Day:
         number: From 1.
         export: ``good``, ``duplicate`` (the export of the day before), or a key of `BROKEN`.
         faults: ``full``, ``overlap``, ``clock``, ``kill run``, ``kill step``; after the run ``withdraw``, and ``kill
-            withdraw``, which is repeated.
+            withdraw``, which is repeated; ``receiver`` (down on that day), ``policy`` (a weaker run file is tried).
         attempts: How each attempt of the scheduler ended.
         seconds: Time of all of them.
         version: The pushed version; None if nothing was pushed.
@@ -98,7 +117,8 @@ class Day:
         done: True if the last attempt decided about a push.
         whole: Result of loading and verifying the pushed version.
         withdrawn: The version that was withdrawn.
-        broken: What a withdrawal broke; empty if nothing.
+        canary: What became of the version that was pushed as a canary.
+        broken: What was not as promised; empty if nothing.
         cleaned: Executions that ``tfopt clean`` removed.
         bytes: Of the folder of runs, of the metadata in it, of the served folder, and of its run history.
     """
@@ -115,6 +135,7 @@ class Day:
     done: bool = False
     whole: str = ""
     withdrawn: int | None = None
+    canary: str = ""
     broken: str = ""
     cleaned: int = 0
     bytes: dict[str, int] = field(default_factory=dict)
@@ -137,7 +158,8 @@ def main() -> int:
     results = load_results(options.json, settings, "ended")
     with tempfile.TemporaryDirectory(prefix="tfopt-month-") as temporary:
         folder = (options.folder or Path(temporary)).absolute()
-        month = Month(folder, options.engine, settings)
+        canaries = [day["canary"] for day in results["ended"] if day["canary"]]
+        month = Month(folder, options.engine, settings, canaries)
         with month.prepared(), Watch(folder / "served") as watch:
             for day in plan_month(options.days, options.seed)[len(results["ended"]) :]:
                 month.run(day)
@@ -149,6 +171,9 @@ def main() -> int:
         broken = broken_promises(days, [one["watch"] for one in results["ended"]])
         if has_two := len(month.decided_models()) > 1:
             broken += month.roll_back_in_a_store()
+        broken += month.undelivered({day.withdrawn for day in days if day.withdrawn})
+        broken += recalibrate_after_drift(folder / "digits", options.engine)
+        print(price_of(folder, PRICE, RATE, sum(day.seconds for day in days) / 3600))
         month.remove_disk()
     for line in broken:
         print(f"BROKEN: {line}")
@@ -168,7 +193,7 @@ def plan_month(count: int, seed: int) -> list[Day]:
     if count < 3 * LEAST:
         exports: dict[int, str] = {2: "missing", 4: "class", 6: "empty", 8: "duplicate"}
         faults = {3: ["full"], 4: ["full"], 5: ["overlap", "kill withdraw"], 1: ["kill run"]}
-        faults[7] = ["clock", "kill step", "withdraw"]
+        faults |= {7: ["clock", "kill step", "withdraw", "receiver"], 2: ["policy"]}
     else:
         kinds = ["missing", "class", "empty", "duplicate", "labels"]
         bad = rng.sample(range(HISTORY, count), len(kinds))
@@ -184,16 +209,18 @@ def plan_month(count: int, seed: int) -> list[Day]:
             rng.sample(free, len(free) // 2), itertools.cycle(("kill run", "kill step")), strict=False
         ):
             faults[number] = [kind]
-        faults.setdefault(next(day for day, kind in exports.items() if kind == "duplicate") - 1, []).append("withdraw")
+        faults.setdefault(next(day for day, kind in exports.items() if kind == "duplicate") - 1, []).extend(
+            ("withdraw", "receiver")
+        )
         late = [number for number in free if number > count // 2 and number not in faults]
-        faults[late[0]] = ["kill withdraw"]
+        faults |= {late[0]: ["kill withdraw"], late[1]: ["policy"]}
     return [Day(day.number, exports.get(day.number, "good"), faults.get(day.number, [])) for day in days]
 
 
 class Month:
     """The machine on which the runs are scheduled."""
 
-    def __init__(self, folder: Path, engine: str, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, engine: str, settings: dict[str, Any], canaries: list[str]) -> None:
         """Remember the folder, in which an earlier process may have run some of the days."""
         self.folder, self.engine = folder, engine
         self.served, self.runs = folder / "served", folder / "runs"
@@ -202,6 +229,9 @@ class Month:
         self._seconds = 60.0  # of the last run that was not killed
         self._killed = ""
         self.missing: list[str] = []
+        self.canaries = canaries  # what became of those of earlier days
+        self.receiver = Receiver()
+        self._environment = os.environ | {"RECEIVER": self.receiver.url}
         self.decided = folder / "decided"  # for each pushed version, outputs of select_model, which are cleaned up
 
     @contextlib.contextmanager
@@ -214,6 +244,7 @@ class Month:
             mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(self.served)]
             if subprocess.run(mount, check=False, capture_output=True).returncode:
                 self.missing.append("full: a file system cannot be mounted here")
+        (self.served / "policy.yaml").write_text(POLICY)
         if not shutil.which("faketime"):
             self.missing.append("clock: faketime is not installed")
         sys.path.insert(0, str(FLIGHTS))
@@ -235,18 +266,29 @@ class Month:
         self._export(day)
         self._rng = random.Random(f"{self._seed} {day.number}")  # also if the month continues in a new process
         begun, before = time.monotonic(), self._newest()
+        if "policy" in day.faults:
+            day.broken = try_weaker_goals(self.folder, self._environment)
         if "full" in day.faults:
             self._fill()
-        try:
-            self._retrain(day)
-        finally:
-            (self.served / ".fill").unlink(missing_ok=True)
+        with self.receiver.down() if "receiver" in day.faults else contextlib.nullcontext():
+            try:
+                self._retrain(day)
+            finally:
+                (self.served / ".fill").unlink(missing_ok=True)
+            self._finish(day, begun, before)
+
+    def _finish(self, day: Day, begun: float, before: int | None) -> None:
+        """Decide about a canary, verify what was pushed, withdraw it if it is so planned, and clean up."""
+        if canary := self._canary():
+            self._decide(day, canary, before)
         day.seconds = time.monotonic() - begun
         newest = self._newest()
         if newest and newest != before:
             day.version, day.whole = newest, self._verify(newest)
         if kinds := [fault for fault in day.faults if fault.endswith("withdraw")]:
             self._withdraw(day, kill=kinds == ["kill withdraw"])
+        if "receiver" in day.faults and call(self.folder, *NOTIFY, environment=self._environment).returncode != 1:
+            day.broken = day.broken or "a notification was sent to a receiver that is down"
         day.cleaned = self._clean()
         stores = self.runs.rglob("metadata.sqlite"), self.runs.rglob("executions/*/*.json")
         day.bytes = {
@@ -255,6 +297,37 @@ class Month:
             "served": tree_size(self.served),
             "history": tree_size(self.served / "history"),
         }
+
+    def _canary(self) -> Path | None:
+        """Return the folder of the canary; None if there is none."""
+        folders = (self.served / "canary" / "served").glob("*")
+        return next((folder for folder in folders if folder.name.isdecimal()), None)
+
+    def _is_canary(self, day: Day) -> bool:
+        """Return True if what a day pushes has to be a canary."""
+        is_late = day.number > LEAST - 3
+        return is_late and day.export == "good" and not day.faults and len(self.canaries) < len(CANARIES)
+
+    def _decide(self, day: Day, canary: Path, before: int | None) -> None:
+        """Replay requests of the day on the canary, and record whether the served version is what the verdict says."""
+        limit = list(CANARIES.values())[len(self.canaries)]
+        rows = pd.read_csv(self.folder / "export.csv")
+        day.canary = replay_canary(self.folder, canary, self.served / str(before), rows, limit)
+        self.canaries.append(day.canary)
+        expected = int(canary.name) if day.canary == "promoted" else before
+        if self._newest() != expected or self._canary():
+            day.broken = f"the canary {canary.name} was {day.canary}, and version {self._newest()} is served"
+
+    def undelivered(self, withdrawn: set[int]) -> Iterator[str]:
+        """Send the last notifications; yield a line for each withdrawal that was not reported."""
+        if ended := call(self.folder, *NOTIFY, environment=self._environment).returncode:
+            yield f"tfopt notify ended with {ended} at the end"
+        reported = {event.get("version") for event in self.receiver.received.values() if event["kind"] == "withdrawn"}
+        for version in sorted(withdrawn - {int(number) for number in reported if number}):
+            yield f"the withdrawal of version {version} was not reported"
+        kinds = [event["kind"] for event in self.receiver.received.values()]
+        print(f"notifications: { {kind: kinds.count(kind) for kind in sorted(set(kinds))} }")
+        self.receiver.close()
 
     def _export(self, day: Day) -> None:
         """Write the flights of two weeks until this day, broken if it is so planned."""
@@ -294,7 +367,9 @@ class Month:
 
     def _start(self, day: Day) -> subprocess.Popen[str]:
         words = [*TFOPT, "run", "-f", "retrain.yaml", "--engine", self.engine, "--json"]
-        environment = dict(os.environ)
+        if self._is_canary(day):
+            words += ["--set", "canary=10%"]
+        environment = dict(self._environment)
         if "clock" in day.faults and shutil.which("faketime"):
             words = ["faketime", "-f", "-3d", *words]
             environment |= {"NO_FAKE_STAT": "1", "FAKETIME_DONT_FAKE_MONOTONIC": "1"}
@@ -567,6 +642,7 @@ def print_table(days: Sequence[Day], missing: Sequence[str]) -> None:
     for day in days:
         pushed = f"{day.version}: {day.format}" if day.version else "-"
         pushed += f", {day.withdrawn} withdrawn" if day.withdrawn else ""
+        pushed += f", canary {day.canary}" if day.canary else ""
         auc = "" if day.auc is None else f"{day.auc:.3f}"
         sizes = " | ".join(data_size(day.bytes[name]) for name in ("runs", "metadata", "served"))
         what, attempts = ", ".join([day.export, *day.faults]), ", ".join(day.attempts)

@@ -22,6 +22,7 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.optimize import isotonic_regression
 from scipy.special import stdtrit
 
 from tfopt.components.benchmark.comparison import EQUIVALENCE
@@ -346,7 +347,8 @@ def _crossing(node: LoadedNode, weights: Times) -> float:
         weights @ np.array([getattr(ladder, name) for ladder in node.rounds]) for name in ("late", "sent", "answered")
     )
     rates = np.log(node.guess * LADDER)
-    shares = isotonic_means(late + LEAST_LATE, sent)
+    sent = np.maximum(sent, LEAST_LATE)  # also a rate at which all loads ended at once
+    shares = isotonic_regression((late + LEAST_LATE) / sent, weights=sent).x
     most = math.log(float((answered / weights.sum()).max()))
     above = int(np.searchsorted(shares, LATE_SHARE, side="right"))
     if above in (0, len(rates)):
@@ -354,22 +356,6 @@ def _crossing(node: LoadedNode, weights: Times) -> float:
     ends = np.log(shares[above - 1 : above + 1])
     part = (math.log(LATE_SHARE) - ends[0]) / (ends[1] - ends[0])
     return min(float(rates[above - 1] + part * (rates[above] - rates[above - 1])), most)
-
-
-def isotonic_means(sums: Times, weights: Times) -> Times:
-    """Return the non-decreasing means that fit best: the largest of the smallest means of ranges (isotonic regression).
-
-    >>> isotonic_means(np.array([1.0, 3.0, 2.0, 9.0]), np.ones(4)).tolist()
-    [1.0, 2.5, 2.5, 9.0]
-    """
-    totals, divisors = (np.concatenate([[0.0], np.cumsum(values)]) for values in (sums, weights))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        means = (totals[None, 1:] - totals[:-1, None]) / (divisors[None, 1:] - divisors[:-1, None])
-    means[np.tril_indices(len(sums), -1)] = np.inf  # a range ends after it begins
-    smallest = np.minimum.accumulate(means[:, ::-1], axis=1)[:, ::-1]  # of the ranges that end there or later
-    smallest[np.tril_indices(len(sums), -1)] = -np.inf
-    result: Times = smallest.max(axis=0)
-    return result
 
 
 def _p99_at_rate(node: LoadedNode, estimate: CapacityEstimate | None) -> Measured | None:

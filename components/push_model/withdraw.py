@@ -197,7 +197,7 @@ def _update_warm_start(destination: str, change: Change, trained: str) -> None:
     elif change.action == "promoted" and change.share == ALL:
         model = warm_start.load_model(canaries)
         if model and model.digest == trained:
-            warm_start.store_model(destination, model)
+            warm_start.store_model(destination, model, is_locked=True)
             warm_start.forget_model(canaries, trained)
 
 

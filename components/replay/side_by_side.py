@@ -16,7 +16,6 @@ from tfopt.artifacts.tensor_spec import TensorSpec
 from tfopt.components.replay.answers import FIRST, AnswerComparison, Disagreement, Outputs, schedule_looks
 from tfopt.components.replay.latency import LatencyComparison, Load, compare_latency
 from tfopt.components.replay.parameters import ReplayTest, Traffic
-from tfopt.components.replay.recordings import Recording, Request, read_recording
 from tfopt.components.replay.verdict import resolve
 from tfopt.data.batches import Batch
 from tfopt.error_messages import first_line
@@ -24,6 +23,7 @@ from tfopt.errors import ComponentError
 from tfopt.measurement.goals import Goal
 from tfopt.serving.layouts import resolve_layout, write_version
 from tfopt.serving.load_generator import OpenLoop, Times, arrival_times, send_open_loop
+from tfopt.serving.recordings.recorded_requests import Recording, Request, Selection, read_recording
 from tfopt.serving.servers import Client, Server, compare_signatures, serve
 
 LOADING = 0.9  # of the time limit, as in `validate_serving`
@@ -68,7 +68,8 @@ def replay_requests(
     try:
         with _blaming_served("cannot be loaded"), runtimes.load(served) as loaded:
             inputs = loaded.inputs
-        requests = read_recording(recording, inputs, served.signature, traffic)
+        selection = Selection(traffic.limit, traffic.slices)
+        requests = read_recording(recording, inputs, served.signature, selection)
         answer_goals, latency_goals = resolve(test.goals, requests, traffic)
     except ComponentError as error:
         return error

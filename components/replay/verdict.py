@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 from tfopt.components.replay.answers import Disagreement, measurements, schedule_looks, slice_value
 from tfopt.components.replay.parameters import Traffic
-from tfopt.components.replay.recordings import Recording
 from tfopt.components.replay.replay_goals import DISAGREEMENT, LATENCIES, read_replay_goals
 from tfopt.errors import ComponentError
 from tfopt.formatting import amount
@@ -17,6 +16,7 @@ from tfopt.measurement.model_measurements import ModelMeasurements
 from tfopt.model_store.run_history import HistoricalMedian
 from tfopt.reports.evaluation_report import Difference, Estimate, Metric, SliceMetrics
 from tfopt.reports.replay_report import GoalResult, ReplayedLatency
+from tfopt.serving.recordings.recorded_requests import Recording
 
 NOT_MEASURED = "not measured, because a goal on the answers is missed"
 

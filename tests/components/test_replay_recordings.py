@@ -12,10 +12,9 @@ from tensorflow_serving.apis import prediction_log_pb2
 
 from tests.conftest import write_examples
 from tfopt.artifacts.tensor_spec import TensorSpec
-from tfopt.components.replay.parameters import Traffic
-from tfopt.components.replay.recordings import Recording, read_recording
 from tfopt.components.replay.replay_goals import read_replay_goals
 from tfopt.errors import ComponentError
+from tfopt.serving.recordings.recorded_requests import Recording, Selection, read_recording
 
 SPECS = {"x": TensorSpec("float32", (None, 2)), "name": TensorSpec("string", (None, 1))}
 X, NAMES = [[1.0, 2.0], [3.0, 4.5]], [["ann"], ["bob"]]
@@ -42,8 +41,8 @@ def event(body: dict, number: int, kind: str = "request") -> dict:
     }
 
 
-def read(path: Path, specs=SPECS, **traffic) -> Recording:
-    return read_recording(path, specs, "serving_default", Traffic(**traffic))
+def read(path: Path, specs=SPECS, **selection) -> Recording:
+    return read_recording(path, specs, "serving_default", Selection(**selection))
 
 
 def write(file: Path, *rows: dict) -> Path:

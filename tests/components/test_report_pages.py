@@ -14,6 +14,7 @@ from tests.components.test_profile_training import plan_report
 from tests.components.test_select_model_report import report
 from tests.components.test_select_model_report_labels import CASES
 from tests.components.test_tune_recipe_earlier_trials import EXACT, FAST, WORSE, run
+from tfopt.components.check_drift.report import render_report as render_drift
 from tfopt.components.compare_backbones.choice import select_backbone
 from tfopt.components.compare_backbones.compare import build_report
 from tfopt.components.compare_backbones.report import render_html as render_comparison
@@ -21,6 +22,7 @@ from tfopt.components.inspect_model.report import render_html as render_inspecti
 from tfopt.components.profile_training.report import render_report as render_plan
 from tfopt.components.replay.report import render_report as render_replay
 from tfopt.components.tune_recipe.report import render_report as render_search
+from tfopt.reports.drift_report import Change, ComparedSample, DriftReport
 from tfopt.reports.evaluation_report import Difference, Estimate
 from tfopt.reports.inspection_report import Advice, BatchNormCount, NodeCost, UnalignedKernel, UnfoldableBatchNorm
 from tfopt.reports.replay_report import (
@@ -141,6 +143,21 @@ def write_replay(_: int, folder: Path) -> Path:
     return _written(folder, render_replay(report))
 
 
+def write_drift(_: int, folder: Path) -> Path:
+    subjects = [f"a_feature_with_a_long_name_{number}[{number}]" for number in range(30)]
+    kinds = ["saturation", "unknown", "class", "distribution", "disagreement"]
+    limits = [0.01, 0.1, None] * 10
+    changes = [
+        Change(name, kinds[n % 5], 0.01, 0.3, 0.29, 0.29 - n / 200, 0.31 + n / 200, limit, n < 3, "such as a")
+        for n, (name, limit) in enumerate(zip(subjects, limits, strict=True))
+    ]
+    samples = ComparedSample("examples, split 'train'", 2000, 2000), ComparedSample("JSON lines", 1500, 1500)
+    reason = f"{subjects[0]}: values at the ends of the 8-bit range, 30.00% instead of 1.00%"
+    names = ("a model with a long name, int8", "", "trained")
+    report = DriftReport("recalibrate", [reason] * 3, *names, *samples, 0.95, changes, ["a note"])
+    return _written(folder, render_drift(report))
+
+
 def _written(folder: Path, text: str) -> Path:
     (folder / "report.html").write_text(text, encoding="utf-8")
     return folder / "report.html"
@@ -154,6 +171,7 @@ PAGES: dict[str, Callable[[Path], Path]] = {
     "plan": lambda folder: write_plan(0, folder),
     "comparison": lambda folder: write_comparison(0, folder),
     "replay": lambda folder: write_replay(0, folder),
+    "drift": lambda folder: write_drift(0, folder),
 }
 
 

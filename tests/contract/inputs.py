@@ -42,6 +42,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "select_model": {"confidence": "estimate", "better_than_constant": False},
     "validate_serving": {"seconds": 0.1, "requests": 4},
     "replay": {"goals": ["disagreement max 50%", "p99 max 60000"], "seconds": 0.2},
+    "check_drift": {"min_records": 20},
     "tune_recipe": {"formats": ["tflite"], "trials": 1, "seconds": 0.4},
     # Without a GPU it writes a failed model that names what is missing, the same on every engine.
     "convert_tensorrt": {"on_failure": "row"},
@@ -59,6 +60,8 @@ WIRES = {
     "infra_blessing": "validate_serving.infra_blessing",
     "fallback": "train.trained",
     "served": "train.trained",
+    "reference": "prepare_examples.examples",
+    "parent": "train.trained",
     "tested": "validate_serving.infra_blessing",
     "trained": "train.trained",
     "recipe": "previous",
@@ -66,7 +69,9 @@ WIRES = {
 }
 # The same for inputs of one component. Exports are compared because their runtimes load in a tenth of the time.
 OWN_WIRES: dict[str, dict[str, Any]] = {
-    **{name: {"model": "select_model.selected"} for name in ("push_model", "replay", "validate_serving")},
+    **{
+        name: {"model": "select_model.selected"} for name in ("check_drift", "push_model", "replay", "validate_serving")
+    },
     **{
         name: {"baseline": "export_tflite.exported", "candidates": ["export_onnx.exported"]}
         for name in ("evaluate", "benchmark", "select_model")

@@ -27,6 +27,7 @@ from tfopt.artifacts.reports import Benchmark as Benchmark
 from tfopt.artifacts.reports import Blessing as Blessing
 from tfopt.artifacts.reports import Comparison as Comparison
 from tfopt.artifacts.reports import Decision as Decision
+from tfopt.artifacts.reports import Drift as Drift
 from tfopt.artifacts.reports import Evaluation as Evaluation
 from tfopt.artifacts.reports import InfraBlessing as InfraBlessing
 from tfopt.artifacts.reports import Inspection as Inspection

@@ -11,6 +11,7 @@ from tfopt.reports import notebook_html, report_schema
 from tfopt.reports.benchmark_report import BenchmarkReport, ModelBenchmark
 from tfopt.reports.comparison_report import ComparisonReport
 from tfopt.reports.decision_report import BlessingReport, DecisionReport
+from tfopt.reports.drift_report import DriftReport
 from tfopt.reports.evaluation_report import EvaluationReport, ModelEvaluation
 from tfopt.reports.inspection_report import InspectionReport
 from tfopt.reports.pushed_report import PushedReport
@@ -130,6 +131,14 @@ class Comparison(ReportWithPage[ComparisonReport], file="comparison.json", schem
 
 class Replay(ReportWithPage[ReplayReport], file="replay.json", schema=ReplayReport):
     """The output of `replay`: answers and latency next to the served version's, ``replay.json`` and ``report.html``."""
+
+
+class Drift(ReportWithPage[DriftReport], file="drift.json", schema=DriftReport):
+    """The output of `check_drift`: nothing, recalibrate or retrain, ``drift.json`` and ``report.html``."""
+
+    def exit_code(self) -> int:
+        """Return 0 for nothing, 6 for recalibrate, 7 for retrain."""
+        return {"nothing": 0, "recalibrate": 6, "retrain": 7}[self.load().decision]
 
 
 class Sensitivities(ReportWithPage[SensitivityReport], file="sensitivities.json", schema=SensitivityReport):

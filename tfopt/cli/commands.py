@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from tfopt.artifacts import Artifact, Benchmark, Decision, Evaluation, Pushed
+from tfopt.artifacts import Artifact, Benchmark, Decision, Drift, Evaluation, Pushed
 from tfopt.cli import kubeflow, overview, runs, saved_plan
 from tfopt.cli.arguments import (
     CommandParser,
@@ -287,6 +287,9 @@ def add_component(subparsers: Subparsers, words: Sequence[str], debug: bool) -> 
         return
     add_component_options(parser, component)
     add_json_option(parser, "print the outputs as JSON")
+    if any(issubclass(port.type, Drift) for port in component.outputs.values()):
+        text = "end with exit code 6 to recalibrate, 7 to retrain, and 0 if there is nothing to do"
+        parser.add_argument("--detailed-exitcode", action="store_true", help=text)
     parser.set_defaults(run_command=functools.partial(_run_component, component, debug))
 
 
@@ -308,7 +311,9 @@ def _run_component(component: Component, debug: bool, arguments: argparse.Namesp
     else:
         for name, output in outputs.items():
             print(indented(f"{name}: {output.uri}"))
-    return 0
+    reports = [output for output in outputs.values() if isinstance(output, Drift)]
+    has_code = getattr(arguments, "detailed_exitcode", False)
+    return max((report.exit_code() for report in reports), default=0) if has_code else 0
 
 
 COMMANDS: dict[str, Callable[[Subparsers], None]] = {

@@ -4,6 +4,7 @@
 `tune_recipe` tries the recipe first. In an object store, which has no links, the file ``trained.json`` names the model.
 """
 
+import contextlib
 import json
 import shutil
 import tempfile
@@ -22,10 +23,10 @@ POINTER = "trained.json"
 RECIPE = "recipe"
 
 
-def store_model(destination: str | Path, trained: KerasModel) -> str:
+def store_model(destination: str | Path, trained: KerasModel, *, is_locked: bool = False) -> str:
     """Store a Keras model instead of the previous one, and return the path or address that leads to it.
 
-    Readers see one of them, complete, at every moment.
+    Readers see one of them, complete, at every moment. Pass ``is_locked`` if this process holds the lock of the folder.
 
     Raises:
         OSError: If the folder cannot be written.
@@ -35,7 +36,8 @@ def store_model(destination: str | Path, trained: KerasModel) -> str:
         return _upload_model(str(destination), trained)
     folder = remote_files.local_path(destination)
     copy, link = folder / f".{_copy_name(trained)}", folder / LINK
-    with lock_folder(folder):  # another push could remove the copy before the link points to it
+    # Without a lock another push could remove the copy before the link points to it.
+    with contextlib.nullcontext() if is_locked else lock_folder(folder):
         if not copy.exists() or KerasModel(copy).digest != trained.digest:
             shutil.rmtree(copy, ignore_errors=True)  # of somebody who put it there
             with staging.staged_folder(folder) as stage:

@@ -41,11 +41,15 @@ class PreprocessedRuntime(Runtime):
 
     def call(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
         """Run both parts; a core of one record a call, as LiteRT's with recurrent layers, once for each record."""
-        inputs, specs = core_inputs(self._preprocessing, self._core, arrays), self._core.inputs
+        inputs, specs = self.core_inputs(arrays), self._core.inputs
         if fixed_batch(specs) != 1 or count_records(inputs, specs) == 1:
             return self._core.run_without_limit(inputs)
         results = [self._core.run_without_limit(record) for record in split_batches(inputs, specs, 1)]
         return {name: np.concatenate([result[name] for result in results]) for name in results[0]}
+
+    def core_inputs(self, arrays: Arrays) -> dict[str, NDArray[Any]]:
+        """Return the inputs of the core for inputs of the whole model."""
+        return core_inputs(self._preprocessing, self._core, arrays)
 
     def close(self) -> None:
         """Release both parts."""

@@ -17,14 +17,14 @@ from numpy.typing import NDArray
 
 from tfopt.artifacts.models import SERVING_DEFAULT
 from tfopt.artifacts.tensor_spec import TensorSpec, batched_tensors
-from tfopt.components.replay import json_lines
-from tfopt.components.replay.parameters import Traffic
 from tfopt.data.batches import Batch, read_batches
+from tfopt.data.feature_schema import label_of, match_features, required_features, stored_features
 from tfopt.data.sample_inputs import count_records, split_batches
 from tfopt.data.tfrecords import read_records
 from tfopt.errors import ComponentError, ExamplesError
 from tfopt.runtimes.runtime import check_inputs
 from tfopt.serving import warm_up
+from tfopt.serving.recordings import json_lines
 
 EVENTS, LINES = "KServe's logger events", "JSON lines"
 LOG, EXAMPLES = "TensorFlow Serving's request log", "tf.Example records"
@@ -44,6 +44,7 @@ class Request:
     time: float | None  # seconds; None if it was not recorded
     slices: Mapping[str, NDArray[Any]]  # by name, a value for each record
     records: int
+    missing: tuple[str, ...] = ()  # inputs of the model that it does not have
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,19 @@ class Recording:
         return np.asarray(times - times[0])
 
 
-def read_recording(path: Path, specs: Specs, signature: str, traffic: Traffic) -> Recording:
+@dataclass(frozen=True)
+class Selection:
+    """Selection of the requests that are read: the first ones, up to a limit, with their values of these slices.
+
+    With ``may_lack_inputs`` a request without an input of the model is no error.
+    """
+
+    limit: int = 10_000
+    slices: tuple[str, ...] = ()
+    may_lack_inputs: bool = False
+
+
+def read_recording(path: Path, specs: Specs, signature: str, selection: Selection) -> Recording:
     """Read a file, or all files of a folder by name.
 
     Raises:
@@ -79,10 +92,10 @@ def read_recording(path: Path, specs: Specs, signature: str, traffic: Traffic) -
     if not files:
         raise ComponentError(f"{path}: no files", FORMS, "pass the file, or the folder, of the recording")
     if _is_json(files[0]):
-        recording = _read_json(files, specs, traffic)
+        recording = _read_json(files, specs, selection)
     else:
         try:
-            recording = _read_tfrecords(files, specs, signature, traffic)
+            recording = _read_tfrecords(files, specs, signature, selection)
         except ExamplesError as error:  # its advice is about examples
             fix = "check the path, and that the file is complete; a log that is still written may end in a part"
             raise ComponentError(error.received, f"{FORMS}; {error.expected}", fix) from error
@@ -94,7 +107,7 @@ def read_recording(path: Path, specs: Specs, signature: str, traffic: Traffic) -
     return recording
 
 
-def _read_tfrecords(files: Sequence[Path], specs: Specs, signature: str, traffic: Traffic) -> Recording:
+def _read_tfrecords(files: Sequence[Path], specs: Specs, signature: str, selection: Selection) -> Recording:
     from google.protobuf.message import DecodeError
 
     first = next(read_records(files), None)
@@ -104,11 +117,11 @@ def _read_tfrecords(files: Sequence[Path], specs: Specs, signature: str, traffic
         received = f"{files[0]}: a record that is no protocol buffer of a request"
         raise ComponentError(received, FORMS, "pass a recording of requests") from error
     if entry is not None and not entry.HasField("predict_log") and not any(getattr(entry, kind) for kind in OTHER_LOGS):
-        return Recording(EXAMPLES, [*islice(_read_examples(files, specs, traffic), traffic.limit)], 0)
+        return Recording(EXAMPLES, [*islice(_read_examples(files, specs, selection), selection.limit)], 0)
     requests: list[Request] = []
     skipped = 0
     for number, record in enumerate(read_records(files)):
-        if len(requests) == traffic.limit:
+        if len(requests) == selection.limit:
             break
         entry, where = warm_up.parse_log(record), f"{files[0].name}, record {number}"
         if kind := next((kind for kind in OTHER_LOGS if getattr(entry, kind)), None):
@@ -118,16 +131,20 @@ def _read_tfrecords(files: Sequence[Path], specs: Specs, signature: str, traffic
             skipped += 1
             continue
         time = entry.log_metadata.timestamp_secs or None
-        requests.append(_request(warm_up.request_inputs(request), time, {}, specs, traffic, where))
+        requests.append(_request(warm_up.request_inputs(request), time, {}, specs, selection, where))
     return Recording(LOG, _spread(requests), skipped)
 
 
-def _read_examples(files: Sequence[Path], specs: Specs, traffic: Traffic) -> Iterator[Request]:
-    records = read_records(files)
+def _read_examples(files: Sequence[Path], specs: Specs, selection: Selection) -> Iterator[Request]:
+    records, stored = read_records(files), stored_features(files)
+    required = required_features(match_features(specs, stored, label_of(files)))
+    if selection.may_lack_inputs and (missing := sorted(required.keys() - stored.keys())):
+        yield from (Request({}, None, {}, 1, tuple(missing)) for _ in records)
+        return
     for block in read_batches(files, specs, batch_size=BLOCK):
         for batch in split_batches(block, specs, 1):
             own = [*islice(records, count_records(batch, specs))]
-            slices = {name: np.array([_feature(record, name) for record in own], object) for name in traffic.slices}
+            slices = {name: np.array([_feature(record, name) for record in own], object) for name in selection.slices}
             yield Request(batch, None, slices, len(own))
 
 
@@ -144,7 +161,7 @@ def _feature(record: bytes, name: str) -> Any:
     return values[0]
 
 
-def _read_json(files: Sequence[Path], specs: Specs, traffic: Traffic) -> Recording:
+def _read_json(files: Sequence[Path], specs: Specs, selection: Selection) -> Recording:
     requests: list[Request] = []
     source = LINES
     for where, text in _lines(files):
@@ -152,10 +169,10 @@ def _read_json(files: Sequence[Path], specs: Specs, traffic: Traffic) -> Recordi
         source = EVENTS if json_lines.is_event(line) else source
         if json_lines.is_response(line):
             continue
-        if len(requests) == traffic.limit:
+        if len(requests) == selection.limit:
             break
         time, inputs = json_lines.read_time(line, where), json_lines.read_body(line, specs, where)
-        requests.append(_request(inputs, time, line, specs, traffic, where))
+        requests.append(_request(inputs, time, line, specs, selection, where))
     return Recording(source, requests, 0)
 
 
@@ -171,17 +188,19 @@ def _lines(files: Sequence[Path]) -> Iterator[tuple[str, str]]:
 
 
 def _request(
-    inputs: Batch, time: float | None, line: Mapping[str, Any], specs: Specs, traffic: Traffic, where: str
+    inputs: Batch, time: float | None, line: Mapping[str, Any], specs: Specs, selection: Selection, where: str
 ) -> Request:
+    missing = tuple(name for name in specs if name not in inputs) if selection.may_lack_inputs else ()
+    specs = {name: spec for name, spec in specs.items() if name not in missing}
     try:
         check_inputs(inputs, specs)
     except ComponentError as error:
         fix = f"{error.fix}; or pass signature=NAME, or the recording of this model"
         raise ComponentError(f"{where}: {error.received}", error.expected, fix) from error
-    records = count_records(inputs, specs)
+    records = count_records(inputs, specs) if inputs else 1
     batched = {name: inputs[name] for name in batched_tensors(specs)}
     slices = {}
-    for name in traffic.slices:
+    for name in selection.slices:
         if isinstance(line.get(name), str | int | float):
             slices[name] = np.array([line[name]] * records, object)
         elif name in batched and batched[name].size == records:
@@ -189,7 +208,7 @@ def _request(
         else:
             expected = f"a key of the line, or an input with one value for each record: {', '.join(batched)}"
             raise ComponentError(f"{where}: no slice {name!r}", expected, "pass other slices")
-    return Request(inputs, time, slices, records)
+    return Request(inputs, time, slices, records, missing)
 
 
 def _spread(requests: list[Request]) -> list[Request]:
