@@ -106,7 +106,18 @@ def test_nothing_is_said_about_savings_that_are_unknown(tmp_path, served):
         assert cost_of(folder, rate=100.0) == RunCost(0.5, 1.0, 0.5), change
     (folder / "pushed 0" / "pushed.json").write_text(json.dumps(pushed))
     (served / "history" / "damaged.json").write_text("{")
-    assert cost_of(folder, rate=100.0) == RunCost(0.5, 1.0, 0.5)
+    cost = cost_of(folder, rate=100.0)
+    assert cost.serving is None and "damaged.json" in describe_cost(cost)[1]
+
+
+def test_the_reason_of_an_unknown_saving_is_printed(tmp_path, served):
+    for file in served.glob("history/*.json"):
+        record = json.loads(file.read_text())
+        record["winner"]["disturbed"] = [THROUGHPUT]
+        file.write_text(json.dumps(record))
+    cost = cost_of(tmp_path / "second", rate=100.0)
+    reason = "the speed of tflite and the baseline trained was not measured, or was disturbed"
+    assert describe_cost(cost)[1:] == [f"what the push saves is unknown: {reason}"]
 
 
 def test_steps_side_by_side_cost_no_more_than_the_run_took(tmp_path, served):

@@ -1,7 +1,6 @@
 """Compute what a run cost, and what the model that it pushed saves in a month."""
 
 import hashlib
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,8 +13,6 @@ from tfopt.errors import ComponentError
 from tfopt.model_store.run_history import THROUGHPUT, is_comparable, read_all_runs, serving_rates
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.serving.load_generator import HOURS_PER_MONTH, SECONDS_PER_HOUR, ServingCost, compare_costs
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -30,6 +27,7 @@ class RunCost:
     rate: float | None = None  # requests per second that the nodes are for
     serving: ServingCost | None = None  # of the pushed version, next to the other
     paid_after_days: float | None = None  # when the savings reach the cost of the run; None if there are none
+    unknown: str = ""  # why the saving of a new version is unknown
 
 
 def compute_cost(
@@ -54,8 +52,7 @@ def compute_cost(
     try:
         return _add_saving(cost, decisions[0], pushes[0], node_price or price, rate)
     except (ComponentError, OSError) as error:  # the run has pushed its model, and has not failed
-        log.warning("what the push saves is unknown: %s", getattr(error, "received", error))
-        return cost
+        return replace(cost, unknown=error.received if isinstance(error, ComponentError) else str(error))
 
 
 def _server_values(dag: Dag, values: Mapping[str, Any]) -> tuple[float | None, float | None]:
@@ -83,8 +80,10 @@ def _add_saving(cost: RunCost, decision: Decision, pushed: PushedReport, price: 
                 other, name = run.pushed_model, f"version {run.version}"
             break
     rates = serving_rates(model, other)
-    if rates is None or model is other:
+    if model is other:
         return cost
+    if rates is None:
+        return replace(cost, unknown=f"the speed of {model.name} and {name} was not measured, or was disturbed")
     serving = compare_costs(price, *rates, rate)
     saved = serving.saved_per_month or 0.0
     days = cost.total / saved * HOURS_PER_MONTH / 24 if saved > 0 else None
@@ -95,6 +94,8 @@ def describe_cost(cost: RunCost) -> list[str]:
     """Return the cost of a run, and what its push saves, as lines of text."""
     time = formatting.duration(cost.hours * SECONDS_PER_HOUR)
     lines = [f"cost of this run: {_money(cost.total)} ({time} of steps that were not reused, {cost.price:g} an hour)"]
+    if cost.unknown:
+        lines.append(f"what the push saves is unknown: {cost.unknown}")
     if (serving := cost.serving) is None or serving.saved_per_month is None:
         return lines
     nodes = f"{_nodes(serving.nodes)} instead of {serving.baseline_nodes} at {cost.rate:g} requests per second"
