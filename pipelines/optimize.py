@@ -130,13 +130,15 @@ def select_and_push(
     selection: Selection,
     loading: Loading | None = None,
     module: Any = None,
+    replay: Any = None,
     **warm_start: Any,
 ) -> dict[str, object]:
     """Measure candidates against the baseline, select one, load it as its server would, and push it.
 
     If the selected model cannot be served, the baseline is pushed instead. Return the outputs of the selection. The
-    module has functions for ``metrics``. ``warm_start`` are the artifacts ``trained`` and ``recipe``, which
-    `push_model` stores for the next run.
+    module has functions for ``metrics``. ``replay`` are the inputs ``served`` and ``recording`` and the parameters of a
+    step `replay`, which the selected model must pass, too; the baseline is then not pushed instead. ``warm_start`` are
+    the artifacts ``trained`` and ``recipe``, which `push_model` stores for the next run.
     """
     compared = {"baseline": model, "candidates": candidates, "examples": examples, **(loading or {})}
     quality = values_of(selection, "label", "output", "metrics", "slices", "max_skipped")
@@ -150,13 +152,16 @@ def select_and_push(
         benchmark=measured.outputs["benchmark"],
         **values_of(selection, "goals", "confidence", "slice_records", "objective", "destination", "layout"),
     )
-    pushed = {"model": selected.outputs["selected"], "fallback": model, "examples": examples}
-    pushed |= {**values_of(selection, "destination", "layout"), **(loading or {})}
-    served = steps.validate_serving(**pushed)
+    pushed = {"model": selected.outputs["selected"], "examples": examples, **(loading or {})}
+    pushed |= {"fallback": None if replay else model, **values_of(selection, "destination", "layout")}
+    tested = steps.validate_serving(**pushed).outputs["infra_blessing"]
+    if replay:
+        loaded = {"model": pushed["model"], **values_of(selection, "layout"), **(loading or {})}
+        tested = steps.replay(**loaded, tested=tested, **replay).outputs["infra_blessing"]
     steps.push_model(
         **values_of(selection, "keep", "canary", "signing_key", "register", "model_name", "destination_uri"),
         blessing=selected.outputs["blessing"],
-        infra_blessing=served.outputs["infra_blessing"],
+        infra_blessing=tested,
         decision=selected.outputs["decision"],
         **pushed,
         **warm_start,

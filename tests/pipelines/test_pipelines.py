@@ -1,9 +1,14 @@
 """Test the wiring of the shipped pipelines: candidates, handling of failures, validation before a push."""
 
+import re
+from pathlib import Path
+
 import pytest
 
+from tfopt.artifacts import InfraBlessing
 from tfopt.components.evaluate.metrics.user_metrics import read_metrics
 from tfopt.dag.dag import Dag, StepOutput
+from tfopt.dag.policy_checks import check_policies
 from tfopt.dag.tracing import load, pipelines
 from tfopt.errors import ComponentError
 
@@ -127,3 +132,19 @@ def test_the_data_preparation_takes_files_columns_and_the_policy_for_missing_val
     assert "Parquet" in dag.steps["prepare_examples"].inputs["data"].description
     with pytest.raises(ComponentError, match="write columns="):
         dag.parameters["columns"].reads.parse(["c:number"])
+
+
+def test_the_pipeline_of_the_docs_replays_the_selected_model_before_the_push(tmp_path):
+    (code,) = re.findall(r"```python\n(.*?)```", Path("docs/operate.md").read_text(), re.DOTALL)
+    (tmp_path / "replayed.py").write_text(code)
+    dag = load(str(tmp_path / "replayed.py"))
+    replayed, pushed = dag.steps["replay"], dag.steps["push_model"]
+    assert pushed.inputs["infra_blessing"] == StepOutput("replay", "infra_blessing", InfraBlessing)
+    assert replayed.inputs["tested"] == StepOutput("validate_serving", "infra_blessing", InfraBlessing)
+    assert replayed.inputs["model"] == pushed.inputs["model"] == dag.steps["validate_serving"].inputs["model"]
+    assert "fallback" not in pushed.inputs  # it is not replayed
+    (tmp_path / "policy.yaml").write_text("owner: me\nreplay: true\n")
+    values = {"destination": str(tmp_path)}
+    check_policies(dag, values)
+    with pytest.raises(ComponentError, match="without a replay"):
+        check_policies(load("optimize"), values)

@@ -123,6 +123,12 @@ def add_json_option(parser: argparse.ArgumentParser, help: str = "print the resu
     parser.add_argument("--json", action="store_true", help=help)
 
 
+def check_positive(option: str, value: float | None) -> None:
+    """Raise ComponentError if the value of an option is not a positive number."""
+    if value is not None and not 0 < value < float("inf"):
+        raise ComponentError(f"{option} {value:g}", "a number above 0", f"write for example {option} 30")
+
+
 def escape(text: str) -> str:
     """Return a help text in which argparse finds nothing to replace."""
     return text.replace("%", "%%")

@@ -17,6 +17,7 @@ from tfopt.cli.arguments import (
     add_component_options,
     add_json_option,
     add_list_option,
+    check_positive,
 )
 from tfopt.cli.completion import add_completion
 from tfopt.cli.destinations.approve import add_approve
@@ -41,6 +42,8 @@ from tfopt.errors import ComponentError
 from tfopt.formatting import indented
 from tfopt.kfp.container_entry import run_step
 from tfopt.reports import report_schema
+from tfopt.run_records.run_cost import describe_cost
+from tfopt.run_records.run_record import find_run
 from tfopt.storage import remote_files
 from tfopt.telemetry.delivery import exported
 from tfopt.value_types import JsonObject
@@ -136,6 +139,11 @@ def _add_run_options(parser: CommandParser, json_help: str, nargs: Literal["?"] 
     )
     parser.add_argument("--jobs", type=int, default=1, metavar="N", help=text)
     text = (
+        "price of an hour of this machine: tfopt run ends with what it cost and, with a rate of requests, what its "
+        "push saves in a month (default: the price of a node that benchmark gets, if any)"
+    )
+    parser.add_argument("--price", type=float, help=text)
+    text = (
         f"end with exit code {NOT_BLESSED} if no model meets the goals, so that a CI job fails; "
         f"with {UNDECIDED} if the machine was too busy to compare speeds, and no other model was selected and blessed"
     )
@@ -152,6 +160,7 @@ def _checked_values(dag: Dag, arguments: argparse.Namespace) -> dict[str, object
     values = vars(arguments).get("planned") or arguments.run_file.values(dag, arguments.set, check)
     remote_files.check_characters(str(run_folder(dag, arguments.root)))
     check_engine(arguments.engine)
+    check_positive("--price", arguments.price)
     beam_runner.check_arguments(arguments.beam_pipeline_arg)
     if arguments.jobs < 1 or (arguments.jobs > 1 and arguments.engine != "process"):
         received = f"--jobs {arguments.jobs} with --engine {arguments.engine}"
@@ -206,7 +215,8 @@ def _run(arguments: argparse.Namespace) -> int:
         saved_plan.check_plan(arguments.plan, now)
     options = {"jobs": arguments.jobs} if arguments.engine == "process" else {}
     with notified(arguments.run_file, dag, values, root):
-        outcomes = run_recorded(dag, values, root, arguments.engine, beam_args=arguments.beam_pipeline_arg, **options)
+        options |= {"beam_args": arguments.beam_pipeline_arg}
+        outcomes = run_recorded(dag, values, root, arguments.engine, arguments.price, **options)
     artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
     if arguments.json:
         steps = {}
@@ -218,6 +228,8 @@ def _run(arguments: argparse.Namespace) -> int:
         _print_results({type(artifact): artifact for artifact in artifacts})
         for name, output in last_outputs(dag, outcomes).items():
             print(indented(f"result: {output.path / output.page if output.page else output.uri} ({name})"))
+        if cost := find_run(str(root), root)[1].cost:
+            print(*map(indented, describe_cost(cost)), sep="\n")
         print(indented(f"all results: {root}"))
     decisions = [artifact for artifact in artifacts if isinstance(artifact, Decision)]
     return exit_code_of(decisions) if arguments.require_blessing else 0

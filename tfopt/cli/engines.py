@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,6 +14,7 @@ from tfopt.dag.dag import Dag
 from tfopt.dag.outcome import Outcome
 from tfopt.dag.planned_step import PlannedStep
 from tfopt.errors import ComponentError
+from tfopt.run_records.run_cost import compute_cost
 from tfopt.run_records.run_record import add_decision, add_inputs, recorded_run
 from tfopt.telemetry.delivery import exported
 
@@ -51,9 +53,17 @@ def load_engine(engine: Literal["beam", "local", "process"]) -> Callable[..., di
 
 
 def run_recorded(
-    dag: Dag, values: Mapping[str, Any], root: Path, engine: Literal["beam", "local", "process"], **options: Any
+    dag: Dag,
+    values: Mapping[str, Any],
+    root: Path,
+    engine: Literal["beam", "local", "process"],
+    price: float | None = None,
+    **options: Any,
 ) -> dict[str, Outcome]:
-    """Run a DAG with an engine and the options of its ``run``; show the progress, and record the run in its folder."""
+    """Run a DAG with an engine and the options of its ``run``; show the progress, and record the run in its folder.
+
+    The record has the cost of the run, with the ``price`` of an hour of this machine.
+    """
     sources, parameters = ({name: values[name] for name in names} for names in (dag.sources, dag.parameters))
     facts = {"engine": engine, "sources": sources, "parameters": parameters}
     with (
@@ -61,7 +71,9 @@ def run_recorded(
         exported(),
         recorded_run(root, dag.name, **facts) as record,
     ):
-        outcomes = load_engine(engine)(dag, values, root, **options)
+        run, start = load_engine(engine), time.monotonic()
+        outcomes = run(dag, values, root, **options)
+        record.cost = compute_cost(dag, values, outcomes, time.monotonic() - start, price)
         artifacts = [output for outcome in outcomes.values() for output in outcome.outputs.values()]
         add_decision(record, root, artifacts)
         add_inputs(record, dag, values, outcomes)

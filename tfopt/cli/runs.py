@@ -11,7 +11,7 @@ from typing import TypedDict
 
 from tfopt.cli.arguments import Subparsers, add_command, add_json_option
 from tfopt.errors import ComponentError
-from tfopt.formatting import data_size, indented, visible
+from tfopt.formatting import amount, data_size, indented, visible
 from tfopt.reports import report_schema
 from tfopt.run_records.run_record import RunRecord, find_run, freed_bytes, old_runs, read_records
 from tfopt.storage.owned_files import is_own
@@ -40,7 +40,7 @@ def _runs(arguments: argparse.Namespace) -> int:
     width = max((len(str(path)) for path in records), default=0)
     for path, record in records.items():
         started = record.started[:16].replace("T", " ")
-        line = f"{path!s:{width}}  {started}  {record.pipeline}  {record.state}{_result(record)}"
+        line = f"{path!s:{width}}  {started}  {record.pipeline}  {record.state}{_result(record)}{_cost(record)}"
         print(indented(line))
     return 0
 
@@ -51,6 +51,10 @@ def _result(record: RunRecord) -> str:
     pushed = f", pushed: {record.pushed}" if record.pushed else ", not pushed" if record.selected else ""
     pushed += f", a canary with {record.canary}% of the requests" if record.canary else ""
     return f": {record.selected}{pushed}" if record.selected else ""
+
+
+def _cost(record: RunRecord) -> str:
+    return f"; cost {amount('cost', record.cost.total)}" if record.cost else ""
 
 
 def add_open(subparsers: Subparsers) -> None:

@@ -10,14 +10,14 @@ from typing import Literal
 from tfopt import formatting
 from tfopt.errors import ComponentError
 from tfopt.metric_table import HIGHER_IS_BETTER, TIMES
-from tfopt.model_store.run_history import WINNER, RunHistory, RunRecord, read_all_runs
+from tfopt.model_store.run_history import WINNER, RunHistory, RunRecord, read_all_runs, serving_rates
 from tfopt.model_store.withdrawals import RECORDS, Changes, find_canary, is_served, is_withdrawn, read_changes
-from tfopt.serving.load_generator import cost_per_million, cost_per_month, nodes_needed
+from tfopt.serving.load_generator import ServingCost, compare_costs
 from tfopt.serving.version_manifest import STATEMENT_SIGNATURE
 from tfopt.storage import remote_files
 
 RUNS = 30  # of each destination that are read
-LATENCY, THROUGHPUT, CAPACITY = "latency", "throughput", "capacity"
+LATENCY = "latency"
 # A regression is a value that is worse than the median of the earlier runs by more than this number of standard
 # deviations of one run, and by more than a share of the median, which is larger for times.
 DEVIATIONS, LEAST_CHANGE, LEAST_CHANGE_OF_TIMES = 3.0, 0.01, 0.05
@@ -45,18 +45,6 @@ class MetricHistory:
     values: list[float | None]  # oldest first; None where it is missing, disturbed or not comparable with the newest
     median: float | None  # of the earlier values; None if too few are comparable
     regression: str | None  # how much worse the newest value is, or None
-
-
-@dataclass(frozen=True)
-class ServingCost:
-    """Cost of the selected model at its capacity, else at its throughput, next to that of its baseline."""
-
-    per_million: float  # of a million predictions
-    baseline_per_million: float
-    # with a rate: nodes for it, and what the smaller number of nodes saves in a month
-    nodes: int | None = None
-    baseline_nodes: int | None = None
-    saved_per_month: float | None = None
 
 
 @dataclass(frozen=True)
@@ -194,18 +182,10 @@ def _metric(blessed: Sequence[RunRecord], metric: str) -> MetricHistory:
 
 
 def _cost(destination: Destination, run: RunRecord) -> ServingCost | None:
-    models = (run.winner, run.parent)
-    rates = [model.undisturbed(CAPACITY) for model in models]
-    if not all(rates):
-        rates = [model.undisturbed(THROUGHPUT) for model in models]
-    if not destination.price or not all(rates):
+    rates = serving_rates(run.winner, run.parent)
+    if not destination.price or not rates:
         return None
-    million, baseline = (cost_per_million(destination.price, rate) for rate in rates if rate)
-    if not (load := destination.requests_per_second):
-        return ServingCost(million, baseline)
-    nodes, before = (nodes_needed(load, rate) for rate in rates if rate)
-    months = [cost_per_month(destination.price, load, rate) for rate in rates if rate]
-    return ServingCost(million, baseline, nodes, before, months[1] - months[0])
+    return compare_costs(destination.price, *rates, destination.requests_per_second)
 
 
 def _days(days: float) -> str:

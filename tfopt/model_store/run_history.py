@@ -30,6 +30,7 @@ WINNER: Final[Role] = "winner"
 PARENT: Final[Role] = "parent"
 
 SPEED = names_of_kind("clock", "process", "load")
+THROUGHPUT, CAPACITY = "throughput", "capacity"
 # Half of the 95 % interval of a median is this factor times the standard deviation over the root of the sample size.
 MEDIAN_HALF_INTERVAL = 1.96 * 1.2533
 MAD_TO_DEVIATION = 1.4826  # scales the median absolute deviation to the standard deviation of a normal distribution
@@ -70,6 +71,11 @@ class RunRecord:
     def model(self, role: Role) -> ModelRecord:
         """Return the model with this role."""
         return self.winner if role == WINNER else self.parent
+
+    @property
+    def pushed_model(self) -> ModelRecord:
+        """The model of ``version``: the selected one, or the baseline if that was pushed instead."""
+        return self.winner if self.blessed else self.parent
 
 
 @dataclass(frozen=True)
@@ -129,6 +135,15 @@ def is_comparable(one: MeasurementConditions, other: MeasurementConditions, metr
     if metric in SIZES:
         return True
     return one.speed == other.speed if metric in SPEED else one.quality == other.quality
+
+
+def serving_rates(model: ModelRecord, baseline: ModelRecord) -> tuple[float, float] | None:
+    """Return the capacity of two models, else their throughput; None if one was not measured, or was disturbed."""
+    for metric in (CAPACITY, THROUGHPUT):
+        rate, other = model.undisturbed(metric), baseline.undisturbed(metric)
+        if rate and other:
+            return rate, other
+    return None
 
 
 def read_runs(destination: str | Path, last: int) -> list[RunRecord]:

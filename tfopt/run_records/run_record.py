@@ -22,6 +22,7 @@ from tfopt.errors import ComponentError
 from tfopt.execution import code_digest
 from tfopt.execution.code_digest import Code
 from tfopt.reports import report_schema
+from tfopt.run_records.run_cost import RunCost
 from tfopt.storage import staging
 from tfopt.storage.folder_lock import lock_if_free
 from tfopt.storage.run_folder import RECORD
@@ -57,6 +58,7 @@ class RunRecord:
     python: str = ""
     packages: dict[str, str] = field(default_factory=dict)
     id: str = ""  # UUID
+    cost: RunCost | None = None  # of a run that succeeded; None without a price
 
 
 @contextlib.contextmanager

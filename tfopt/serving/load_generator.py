@@ -160,6 +160,32 @@ def cost_per_month(price: float, rate: float, capacity: float) -> float:
     return nodes_needed(rate, capacity) * price * HOURS_PER_MONTH
 
 
+@dataclass(frozen=True)
+class ServingCost:
+    """Cost of a model at its capacity, else at its throughput, next to that of a baseline."""
+
+    per_million: float  # of a million predictions
+    baseline_per_million: float
+    # with a rate: nodes for it, and what the smaller number of nodes saves in a month
+    nodes: int | None = None
+    baseline_nodes: int | None = None
+    saved_per_month: float | None = None
+
+
+def compare_costs(price: float, capacity: float, baseline: float, rate: float | None) -> ServingCost:
+    """Return the cost of a model next to that of a baseline, from their capacities and the rate of requests, if known.
+
+    >>> compare_costs(0.36, 200, 100, rate=300)
+    ServingCost(per_million=0.5, baseline_per_million=1.0, nodes=2, baseline_nodes=3, saved_per_month=262.98)
+    """
+    millions = cost_per_million(price, capacity), cost_per_million(price, baseline)
+    if not rate:
+        return ServingCost(*millions)
+    nodes, before = nodes_needed(rate, capacity), nodes_needed(rate, baseline)
+    saved = cost_per_month(price, rate, baseline) - cost_per_month(price, rate, capacity)
+    return ServingCost(*millions, nodes, before, saved)
+
+
 def replicas_needed(meets: Callable[[int], bool], least: int, most: int) -> int | None:
     """Return the smallest number of replicas that meets a goal; None if ``most`` do not.
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfopt import formatting
-from tfopt.cli.arguments import Subparsers, add_command, add_json_option
+from tfopt.cli.arguments import Subparsers, add_command, add_json_option, check_positive
 from tfopt.errors import ComponentError
 from tfopt.fleet.destination_state import Destination, DestinationState
 from tfopt.fleet.fleet_report import FleetReport, read_fleet
@@ -55,8 +55,7 @@ def _fleet(arguments: argparse.Namespace) -> int:
     if repeated := [one.name for number, one in enumerate(destinations) if one.name in _names(destinations[:number])]:
         raise ComponentError(f"{repeated[0]} twice", "destinations with different names", "name each one once")
     for name, value in (("--price", arguments.price), ("--stale-days", arguments.stale_days)):
-        if value is not None and not 0 < value < float("inf"):
-            raise ComponentError(f"{name} {value}", "a number above 0", f"write for example {name} 30")
+        check_positive(name, value)
     priced = [replace(one, price=arguments.price if one.price is None else one.price) for one in destinations]
     report = read_fleet(priced, arguments.stale_days)
     if arguments.output:

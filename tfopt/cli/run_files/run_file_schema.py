@@ -55,7 +55,8 @@ def _option(action: argparse.Action) -> JsonObject:
         return {"description": text, "type": ["string", "array", "null"], "items": {"type": "string"}}
     if action.choices:
         return {"description": text, "anyOf": [{"enum": [*action.choices, None]}, VARIABLE]}
-    return {"description": text, "type": ["string", "null"]}
+    numbers = ["number"] if action.type in (int, float) else []
+    return {"description": text, "type": ["string", *numbers, "null"]}
 
 
 def _values(dag: Dag) -> JsonObject:
