@@ -14,7 +14,8 @@ from tfopt.artifacts import Blessing, Decision
 from tfopt.components.push_model.component import push_model
 from tfopt.components.select_model.component import select_model
 from tfopt.errors import ComponentError
-from tfopt.model_store.run_history import ModelRecord, RunHistory, RunRecord, read_runs, write_run
+from tfopt.model_store.run_history import ModelRecord, RunHistory, RunRecord, is_comparable, read_runs, write_run
+from tfopt.reports.benchmark_report import LoadSettings
 from tfopt.reports.decision_report import MeasurementConditions, QualityConditions, SpeedConditions
 from tfopt.reports.pushed_report import PushedReport
 
@@ -164,6 +165,16 @@ def test_speed_is_not_compared_across_machines_but_size_is(three_runs, tmp_path,
     assert [text.split(" in ")[1].split()[0] for text in decision["history"]["regressions"]] == ["size"]
     latency = next(trend for trend in decision["history"]["trends"] if trend["metric"] == "latency")
     assert latency["earlier"] == [None, None, None]
+
+
+def test_capacity_is_compared_under_the_same_load_only():
+    quality, speed = QualityConditions("task", "label", "eval"), SpeedConditions("cpu", 1, [1])
+    one, other = (
+        MeasurementConditions(quality, speed, LoadSettings(limit, 300, "poisson", 2, 0.4)) for limit in (20, 5)
+    )
+    assert is_comparable(one, one, "capacity")
+    assert not any(is_comparable(one, other, metric) for metric in ("capacity", "cost", "nodes", "p99_at_rate"))
+    assert is_comparable(one, other, "latency")
 
 
 def test_an_unblessed_run_is_recorded_but_not_compared_with(tmp_path):

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 from tfopt.artifacts import Decision
 from tfopt.errors import ComponentError
-from tfopt.metric_table import SIZES, names_of_kind
+from tfopt.metric_table import LOADS, SIZES, names_of_kind
 from tfopt.model_store.withdrawals import is_served, read_changes
 from tfopt.reports import report_schema
 from tfopt.reports.benchmark_report import BenchmarkReport
@@ -127,6 +127,7 @@ def measurement_conditions(evaluation: EvaluationReport, benchmark: BenchmarkRep
     return MeasurementConditions(
         QualityConditions(evaluation.task, evaluation.label, evaluation.split),
         SpeedConditions(cpu.get("model"), benchmark.threads, benchmark.batch_sizes),
+        benchmark.load,
     )
 
 
@@ -134,6 +135,8 @@ def is_comparable(one: MeasurementConditions, other: MeasurementConditions, metr
     """Return True if a metric is comparable between two runs with these conditions."""
     if metric in SIZES:
         return True
+    if metric in LOADS and one.load != other.load:
+        return False
     return one.speed == other.speed if metric in SPEED else one.quality == other.quality
 
 

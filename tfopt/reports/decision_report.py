@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 from tfopt.errors import ComponentError
+from tfopt.reports.benchmark_report import LoadSettings
 from tfopt.reports.report_schema import AGAIN
 
 Role = Literal["winner", "parent"]
@@ -33,6 +34,7 @@ class MeasurementConditions:
 
     quality: QualityConditions
     speed: SpeedConditions
+    load: LoadSettings | None = None  # of capacity and what follows from it
 
 
 @dataclass(frozen=True)

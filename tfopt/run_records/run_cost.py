@@ -10,7 +10,7 @@ from tfopt.artifacts import Decision, Pushed
 from tfopt.dag.dag import LOADED, Dag
 from tfopt.dag.outcome import Outcome
 from tfopt.errors import ComponentError
-from tfopt.model_store.run_history import THROUGHPUT, is_comparable, read_all_runs, serving_rates
+from tfopt.model_store.run_history import CAPACITY, is_comparable, read_all_runs, serving_rates
 from tfopt.reports.pushed_report import PushedReport
 from tfopt.serving.load_generator import HOURS_PER_MONTH, SECONDS_PER_HOUR, ServingCost, compare_costs
 
@@ -76,7 +76,7 @@ def _add_saving(cost: RunCost, decision: Decision, pushed: PushedReport, price: 
     model, other, name = own.parent if pushed.fallback else own.winner, own.parent, f"the baseline {own.parent.name}"
     for run in reversed(runs):
         if run.version is not None and run.version == pushed.previous:
-            if is_comparable(run.conditions, own.conditions, THROUGHPUT) and serving_rates(model, run.pushed_model):
+            if is_comparable(run.conditions, own.conditions, CAPACITY) and serving_rates(model, run.pushed_model):
                 other, name = run.pushed_model, f"version {run.version}"
             break
     rates = serving_rates(model, other)
