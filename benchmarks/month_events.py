@@ -87,7 +87,7 @@ def try_weaker_goals(folder: Path, environment: Mapping[str, str]) -> str:
     return ""
 
 
-def replay_canary(folder: Path, canary: Path, served: Path, rows: pd.DataFrame, answers: str) -> str:
+def replay_canary(folder: Path, canary: Path, served: Path, rows: pd.DataFrame, answers: str, limit: str) -> str:
     """Replay requests on a canary and the served version, and promote or withdraw it by the verdict.
 
     Args:
@@ -96,6 +96,7 @@ def replay_canary(folder: Path, canary: Path, served: Path, rows: pd.DataFrame, 
         served: The served version's folder.
         rows: The requests.
         answers: What has to agree: ``classes``, or ``values`` (to 1 % of their range).
+        limit: The largest share of other answers, such as ``"2%"``.
 
     Returns:
         ``promoted`` or ``withdrawn``, and the reason.
@@ -105,7 +106,7 @@ def replay_canary(folder: Path, canary: Path, served: Path, rows: pd.DataFrame, 
     records = [{name: [value] for name, value in row.items()} for row in columns]
     requests.write_text("\n".join(json.dumps({"instances": [record]}) for record in records))
     out = folder / "replayed" / canary.name
-    words = ["--recording", str(requests), "--rate", "200", "--goals", "disagreement max 2%"]
+    words = ["--recording", str(requests), "--rate", "200", "--goals", f"disagreement max {limit}"]
     words += ["--answers", answers, "--tolerance", "0.01"]
     words += ["--replayed", str(out / "report"), "--infra-blessing", str(out / "verdict")]
     ended = call(folder, "replay", "--model", str(canary), "--served", str(served), *words)
