@@ -62,6 +62,7 @@ FLIGHTS = Path(__file__).parents[1] / "docs" / "flights"
 NOTIFY = ["notify", "-f", "retrain.yaml"]
 FIRST = pd.Timestamp("2013-06-01")
 WINDOW = 14  # days of flights in an export
+SHORT = 24  # days, up to which the faults have fixed days
 KEEP = 3  # versions, and executions of each step
 ATTEMPTS = 4  # starts of a run by the scheduler
 LEAST = 11  # days that have room for every fault but "wrong labels"
@@ -192,7 +193,7 @@ def plan_month(count: int, seed: int) -> list[Day]:
     """Return the days with their exports and faults; the same for the same arguments."""
     rng = random.Random(seed)
     days = [Day(number, "good", []) for number in range(1, count + 1)]
-    if count < 3 * LEAST:
+    if count < SHORT:
         exports: dict[int, str] = {2: "missing", 4: "class", 6: "empty", 8: "duplicate"}
         faults = {3: ["full"], 4: ["full"], 5: ["overlap", "kill withdraw"], 1: ["kill run"]}
         faults |= {7: ["clock", "kill step", "withdraw", "receiver"], 2: ["policy"]}

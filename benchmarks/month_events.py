@@ -141,7 +141,13 @@ def recalibrate_after_drift(folder: Path, engine: str) -> Iterator[str]:
     decided = call(folder, "check_drift", *words, "--detailed-exitcode")
     if decided.returncode != RECALIBRATE:
         yield f"drift: not decided to recalibrate: {decided.returncode} {decided.stderr}"
-    values = [f"model={parent}", "examples=recent", "destination=served", 'goals=["quality max_degradation 5%"]']
+    values = [
+        f"model={parent}",
+        "examples=recent",
+        "destination=served",
+        "objective=size",
+        'goals=["quality max_degradation 5%"]',
+    ]
     words = [word for value in values for word in ("--set", value)]
     ended = call(folder, "run", "optimize", "--engine", engine, "--require-blessing", *words)
     if ended.returncode:
@@ -160,7 +166,9 @@ def price_of(folder: Path, per_hour: float, rate: float, hours: float) -> str:
     (folder / "fleet.yaml").write_text(json.dumps(fleet))
     ended = call(folder, "fleet", "-f", "fleet.yaml", "--price", str(per_hour), "--json")
     (state,) = json.loads(ended.stdout)["destinations"]
-    saved, cost = state["cost"]["saved_per_month"], hours * per_hour
+    saved, cost = state.get("cost", {}).get("saved_per_month"), hours * per_hour
+    if saved is None:
+        return f"net: unknown, as no undisturbed speed was measured; {hours:.2f} h of runs cost {cost:.2f}"
     return (
         f"net {saved - cost:+.2f}: {saved:.2f} saved in a month at {rate:.0f} predictions a second, "
         f"{cost:.2f} for {hours:.2f} h of runs, at {per_hour} an hour"

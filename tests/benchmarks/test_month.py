@@ -18,7 +18,7 @@ def good(number: int, **changes) -> month.Day:
     return replace(day, **changes)
 
 
-@pytest.mark.parametrize("count", [8, 23, 24, 30])
+@pytest.mark.parametrize("count", [11, 23, 24, 30])
 @pytest.mark.parametrize("seed", range(5))
 def test_each_fault_is_planned_on_days_that_can_show_it(count, seed):
     days = month.plan_month(count, seed)
@@ -37,7 +37,10 @@ def test_each_fault_is_planned_on_days_that_can_show_it(count, seed):
     assert full[1] == full[0] + 1
     (withdrawn,) = [day for day in days if "withdraw" in day.faults]
     assert (withdrawn.export, days[withdrawn.number].export) == ("good", "duplicate")
-    assert faults.count("kill withdraw") == 1
+    assert "receiver" in withdrawn.faults  # so that there is something to report while it is down
+    assert (faults.count("kill withdraw"), faults.count("receiver"), faults.count("policy")) == (1, 1, 1)
+    free = [day for day in days if day.export == "good" and not day.faults and day.number > month.LEAST - 3]
+    assert len(free) >= len(month.CANARIES)
 
 
 def test_a_month_that_held_its_promises_has_no_line():
