@@ -220,6 +220,11 @@ def plan_month(count: int, seed: int) -> list[Day]:
     return [Day(day.number, exports.get(day.number, "good"), faults.get(day.number, [])) for day in days]
 
 
+def can_be_canary(day: Day) -> bool:
+    """Return True for a late day on which nothing but a killed run hinders a push."""
+    return day.number > LEAST - 3 and day.export == "good" and set(day.faults) <= {"kill run", "kill step"}
+
+
 class Month:
     """The machine on which the runs are scheduled."""
 
@@ -308,8 +313,7 @@ class Month:
 
     def _is_canary(self, day: Day) -> bool:
         """Return True if what a day pushes has to be a canary."""
-        is_late = day.number > LEAST - 3
-        return is_late and day.export == "good" and not day.faults and len(self.canaries) < len(CANARIES)
+        return can_be_canary(day) and len(self.canaries) < len(CANARIES)
 
     def _decide(self, day: Day, canary: Path, before: int | None) -> None:
         """Replay requests of the day on the canary, and record whether the served version is what the verdict says."""
